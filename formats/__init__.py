@@ -1,4 +1,4 @@
 """Byte layouts of every file in a RocketMQ store directory.
 
-Pure functions over buffers: nothing here opens a file, looks at a clock or writes to a terminal.
+Pure functions over buffers: nothing here opens a file, reads a clock or writes to a terminal.
 """

@@ -1,21 +1,21 @@
-"""What a reader can find where it hoped for another unit. Five answers, not one -1."""
+"""The ways in which a run of units can end: five results instead of a single -1."""
 
 from enum import Enum
 from typing import NamedTuple
 
 
 class Ending(Enum):
-    """Why a run of units stops."""
+    """Why a run of units ends."""
 
     CLEAN = "clean"  # exactly at the end of the buffer
-    FILLER = "filler"  # the writer's own end-of-file mark: go on in the next file
+    FILLER = "filler"  # the writer's end-of-file mark: continue in the next file
     UNWRITTEN = "unwritten"  # zero bytes: nothing was ever written here
     CUT = "cut"  # a unit begins and the buffer ends inside it
-    DAMAGED = "damaged"  # bytes that are neither
+    DAMAGED = "damaged"  # anything else
 
 
 class UnitEnd(NamedTuple):
-    """Where a run of units stops, and why."""
+    """End of a run of units, and the reason."""
 
     ending: Ending
     at: int  # byte in the buffer
@@ -23,7 +23,7 @@ class UnitEnd(NamedTuple):
 
 
 def short_tail(buf: bytes | memoryview, at: int, limit: int, unit: str) -> UnitEnd:
-    """The end for a tail that is too short to be judged: nothing left, zero bytes, or the beginning of a unit."""
+    """The end for a tail too short to contain a unit: nothing left, zero bytes, or the beginning of a unit."""
     if at >= limit:
         return UnitEnd(Ending.CLEAN, at, "end of the file")
     if bytes(buf[at:limit]).strip(b"\0"):

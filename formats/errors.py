@@ -1,12 +1,12 @@
-"""Errors of the codecs. They know the byte inside the buffer; the store layer adds the file."""
+"""Errors of the codecs. They contain the position in the buffer; the store layer adds the file."""
 
 
 class FormatError(ValueError):
     """Bytes that a layout cannot accept.
 
     Args:
-        at: byte offset in the buffer that was being read.
-        reason: what is wrong there, in words, without the offset.
+        at: byte offset in the buffer being read.
+        reason: what is wrong there, as text without the offset.
     """
 
     def __init__(self, at: int, reason: str) -> None:

@@ -1,7 +1,7 @@
 """Index file: header, hash slots, entries chained from newest to oldest.
 
-Source: org.apache.rocketmq.store.index.IndexFile, IndexHeader; store-formats 5. A file has S slots and room for N
-entries, and says neither: S and N come from configuration, or from :func:`infer_geometry`.
+Source: org.apache.rocketmq.store.index.IndexFile, IndexHeader; store-formats 5. A file has S slots and space for N
+entries but records neither number: S and N come from the configuration or from :func:`infer_geometry`.
 """
 
 import re
@@ -22,7 +22,7 @@ SLOT_SIZE = INDEX_SLOT.size
 ENTRY_SIZE = INDEX_ENTRY.size
 DEFAULT_SLOTS = 5_000_000
 DEFAULT_ENTRIES = 20_000_000
-_VERIFIED = 64  # newest entries whose chains a guess must explain
+_VERIFIED = 64  # number of newest entries whose chains a candidate geometry must explain
 _MAX_GUESSES = 10_000
 _NOT_ZERO = re.compile(rb"[^\0]")
 
@@ -39,50 +39,50 @@ class Header(NamedTuple):
 
     @property
     def next_number(self) -> int:
-        """Number that the next entry will have; the broker reads 0 and less as 1."""
+        """Number of the next entry to be written; like the broker, counts below 1 read as 1."""
         return max(self.index_count, 1)
 
 
 class IndexEntry(NamedTuple):
-    """One entry, as stored. Entry 0 is never used."""
+    """One entry as stored. Entry 0 is never used."""
 
     key_hash: int
     physical_offset: int
     seconds: int  # from the header's begin timestamp to the message's store time
-    previous_entry: int  # in the chain of the same slot; 0 = end
+    previous_entry: int  # next older entry of the same slot; 0 = end of the chain
 
 
 def file_size(slots: int, entries: int) -> int:
-    """Bytes of a file with this many slots and this much room for entries."""
+    """Return the size in bytes of a file with the given number of slots and entries."""
     return HEADER_SIZE + SLOT_SIZE * slots + ENTRY_SIZE * entries
 
 
 def key_hash(topic: str, key: str) -> int:
-    """Hash of ``topic#key``: never negative; the one hash without a positive counterpart becomes 0."""
+    """Return the hash of ``topic#key``, never negative: the minimum int, which has no absolute value, becomes 0."""
     value = abs(java_hash(f"{topic}#{key}"))
     return 0 if value == 2**31 else value
 
 
 def tag_key(tags: str) -> str:
-    """The key under which a message is found by its tags; brokers of 5.4 and later write it (``IndexService``)."""
+    """Return the key under which a message is indexed by its tags; written by 5.4 and later (``IndexService``)."""
     return f"T#{tags}"
 
 
 def slot_at(slot: int) -> int:
-    """Byte of a slot in the file."""
+    """Return the byte offset of a slot in the file."""
     return HEADER_SIZE + SLOT_SIZE * slot
 
 
 def entry_at(slots: int, number: int) -> int:
-    """Byte of an entry in a file with this many slots."""
+    """Return the byte offset of an entry in a file with the given number of slots."""
     return HEADER_SIZE + SLOT_SIZE * slots + ENTRY_SIZE * number
 
 
 def read_header(buf: bytes | memoryview) -> Header:
-    """The header.
+    """Read the header.
 
     Raises:
-        Truncated: fewer than 40 bytes.
+        Truncated: the buffer is shorter than 40 bytes.
     """
     if len(buf) < HEADER_SIZE:
         raise Truncated(len(buf), "index file ends inside its header")
@@ -90,7 +90,7 @@ def read_header(buf: bytes | memoryview) -> Header:
 
 
 def read_entry(buf: bytes | memoryview, slots: int, number: int) -> IndexEntry:
-    """One entry by number.
+    """Read one entry by number.
 
     Raises:
         BadLength: the file has no such entry.
@@ -102,10 +102,10 @@ def read_entry(buf: bytes | memoryview, slots: int, number: int) -> IndexEntry:
 
 
 def newest(buf: bytes | memoryview, slots: int, hash_value: int) -> int:
-    """What the slot of a hash says: the number of its newest entry, 0 for none; not checked.
+    """Read the slot of a hash: the number of its newest entry, unchecked, or 0 if the slot is empty.
 
     Raises:
-        BadLength: the file has no room for this many slots.
+        BadLength: the file is too small for this many slots.
     """
     if slots < 1 or slot_at(slots) > len(buf):
         raise BadLength(HEADER_SIZE, f"{slots} slots do not fit a file of {len(buf)} bytes")
@@ -116,16 +116,16 @@ def newest(buf: bytes | memoryview, slots: int, hash_value: int) -> int:
 def chain(
     buf: bytes | memoryview, slots: int, hash_value: int, count: int | None = None
 ) -> Iterator[tuple[int, IndexEntry]]:
-    """(number, entry) of the chain in the slot of a hash, newest first; other hashes of the same slot included.
+    """Yield (number, entry) for the chain of a hash's slot, newest first, including entries with other hashes.
 
-    As in the broker, numbers above the header's count end the chain, and the number equal to it (an entry whose count
-    was not yet written) does not. Numbers must decrease, so that a loop in the file ends too.
+    As in the broker, a number above the header's count ends the chain, and the number equal to it (an entry whose count
+    had not been written yet) does not. Numbers must decrease, so a loop in the file terminates too.
 
     Args:
-        count: the header's, where it has been read before.
+        count: the header's count, if the caller has already read it.
 
     Raises:
-        Truncated, BadLength: the file has no room for the header, or for this many slots.
+        Truncated, BadLength: the file is too small for the header or for this many slots.
     """
     number = newest(buf, slots, hash_value)
     if count is None:
@@ -141,10 +141,10 @@ def chain(
 
 
 def slots_array(buf: bytes | memoryview, slots: int) -> "Array":
-    """Newest entry number of every slot: big-endian i4 of shape (slots,), without copying.
+    """Return the newest entry number of every slot: a big-endian i4 array of shape (slots,), without copying.
 
     Raises:
-        BadLength: the file has no room for this many slots.
+        BadLength: the file is too small for this many slots.
     """
     import numpy as np
 
@@ -154,10 +154,10 @@ def slots_array(buf: bytes | memoryview, slots: int) -> "Array":
 
 
 def entries_array(buf: bytes | memoryview, slots: int) -> "Array":
-    """All entries from number 0 to the end of the file, used or not: record array of shape (n,), without copying.
+    """Return all entries from number 0 on, used or not, as a record array of shape (n,), without copying.
 
     Raises:
-        BadLength: the file has no room for this many slots.
+        BadLength: the file is too small for this many slots.
     """
     import numpy as np
 
@@ -168,15 +168,15 @@ def entries_array(buf: bytes | memoryview, slots: int) -> "Array":
 
 
 def build(header: Header, slots: Sequence[int], entries: Sequence[IndexEntry], capacity: int | None = None) -> bytes:
-    """One whole file.
+    """Build a complete file.
 
     Args:
-        slots: newest entry number of every slot.
-        entries: from number 1 on; entry 0 is written as zeros.
-        capacity: room for entries, entry 0 included; by default just enough.
+        slots: the newest entry number of every slot.
+        entries: the entries from number 1 on; entry 0 is written as zeros.
+        capacity: entries that the file can hold, entry 0 included; by default just enough.
 
     Raises:
-        BadLength: more entries than ``capacity`` has room for.
+        BadLength: there are more entries than ``capacity``.
     """
     room = len(entries) + 1 if capacity is None else capacity
     if room < len(entries) + 1:
@@ -187,11 +187,11 @@ def build(header: Header, slots: Sequence[int], entries: Sequence[IndexEntry], c
 
 
 def geometry_candidates(buf: bytes | memoryview) -> list[tuple[int, int]]:
-    """Every (slots, entries) that fits the file's size and content, ascending.
+    """Return every (slots, entries) consistent with the file's size and content, ascending.
 
-    A file of the default size has the default geometry, whatever it holds. In any other, the newest entry must hold
-    the header's end offset, the oldest one its begin offset, and the slots and chains of the newest entries must lead
-    to them. An empty file, a torn one and one whose size no geometry has give nothing.
+    A file of the default size has the default geometry, whatever it contains. In any other file, the newest entry must
+    hold the header's end offset and the oldest its begin offset, and the slots and chains of the newest entries must
+    lead to them. Empty and torn files, and files with an impossible size, give an empty list.
     """
     if len(buf) == file_size(DEFAULT_SLOTS, DEFAULT_ENTRIES):
         return [(DEFAULT_SLOTS, DEFAULT_ENTRIES)]
@@ -209,21 +209,21 @@ def geometry_candidates(buf: bytes | memoryview) -> list[tuple[int, int]]:
 
 
 def infer_geometry(buf: bytes | memoryview) -> tuple[int, int] | None:
-    """(slots, entries) of a file, or None where its content does not settle it."""
+    """Return the (slots, entries) of a file, or None if its content is ambiguous."""
     candidates = geometry_candidates(buf)
     return candidates[0] if len(candidates) == 1 else None
 
 
 def _newest_entry_guesses(buf: bytes | memoryview, header: Header) -> Iterator[int]:
-    """Bytes where the newest entry may begin: wherever the header's end offset stands, searched at C speed."""
+    """Yield byte offsets where the newest entry may begin: wherever the header's end offset occurs."""
     if header.next_number <= 1:
         return
-    # zero is everywhere; then every entry belongs to the message at 0, and hashes are what stands out
+    # zeros are everywhere; in this case every entry belongs to the message at offset 0, so search for hashes instead
     offset_is_zero = header.end_physical_offset == 0
-    wanted = _NOT_ZERO if offset_is_zero else re.compile(re.escape(INDEX_HEADER.pack(*header)[24:32]))
+    pattern = _NOT_ZERO if offset_is_zero else re.compile(re.escape(INDEX_HEADER.pack(*header)[24:32]))
     at = HEADER_SIZE
     for _ in range(_MAX_GUESSES):
-        hit = wanted.search(buf, at)
+        hit = pattern.search(buf, at)
         if hit is None:
             return
         yield hit.start() // 4 * 4 if offset_is_zero else hit.start() - 4
@@ -231,7 +231,7 @@ def _newest_entry_guesses(buf: bytes | memoryview, header: Header) -> Iterator[i
 
 
 def _explains(buf: bytes | memoryview, header: Header, slots: int) -> bool:
-    """Whether slots and chains lead to the newest entries, with this many slots."""
+    """Return whether the slots and chains lead to the newest entries under this number of slots."""
     count = header.next_number
     if read_entry(buf, slots, 1).physical_offset != header.begin_physical_offset:
         return False
@@ -242,7 +242,7 @@ def _explains(buf: bytes | memoryview, header: Header, slots: int) -> bool:
         if slot not in expected:
             expected[slot] = newest(buf, slots, slot)
             if expected[slot] == count and entry_at(slots, count + 1) <= len(buf):
-                # a put that was cut off before it counted its entry
+                # an entry was written but not counted yet
                 expected[slot] = read_entry(buf, slots, count).previous_entry
         if entry.key_hash < 0 or expected[slot] != number or not 0 <= entry.previous_entry < number:
             return False

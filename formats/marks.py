@@ -1,6 +1,6 @@
-"""The two files whose presence is their meaning: ``abort`` and ``lock``.
+"""The two marker files ``abort`` and ``lock``.
 
-Source: org.apache.rocketmq.store.DefaultMessageStore; store-formats 1, 6.2. ``abort.bak`` means nothing.
+Source: org.apache.rocketmq.store.DefaultMessageStore; store-formats 1, 6.2. ``abort.bak`` has no meaning.
 """
 
 from formats.errors import BadText
@@ -10,10 +10,10 @@ _LONGEST = 20
 
 
 def parse_abort(content: bytes) -> int | None:
-    """Process id of the broker that wrote the file: None for 4.x, which leaves it empty.
+    """Return the process id of the broker that wrote the file, or None for 4.x, which leaves it empty.
 
     Raises:
-        BadText: neither empty nor decimal digits. The file still marks an unclean stop.
+        BadText: the file is neither empty nor decimal digits. It still marks an unclean stop.
     """
     if not content:
         return None
@@ -23,5 +23,5 @@ def parse_abort(content: bytes) -> int | None:
 
 
 def is_lock(content: bytes) -> bool:
-    """Whether a lock file holds what a broker writes; a broker that stopped before writing leaves it empty."""
+    """Return whether a lock file is as a broker leaves it; one that stopped before writing leaves it empty."""
     return content in (b"", LOCK)

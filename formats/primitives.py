@@ -1,4 +1,4 @@
-"""Small things that every format shares: Java's string hash, the 31-bit CRC, host addresses, system flags.
+"""Primitives shared by all formats: Java's string hash, the 31-bit CRC, host addresses, system flags.
 
 Sources: java.lang.String, common.UtilAll.crc32, common.sysflag.MessageSysFlag, common.message.MessageDecoder.
 """
@@ -27,7 +27,7 @@ _POWERS = [pow(31, n, 1 << 32) for n in range(_MOST_POWERS, -1, -1)]
 
 
 def java_hash(text: str) -> int:
-    """``String.hashCode``: over UTF-16 code units, wrapped to signed 32 bits."""
+    """``String.hashCode``: computed over UTF-16 code units, wrapped to signed 32 bits."""
     h = 0
     if text.isascii():
         data = text.encode()
@@ -42,14 +42,15 @@ def java_hash(text: str) -> int:
 
 
 def crc31(data: bytes | bytearray | memoryview) -> int:
-    """zlib's CRC-32 with the top bit cleared, as RocketMQ stores it."""
+    """Return zlib's CRC-32 with the top bit cleared, as RocketMQ stores it."""
     return zlib.crc32(data) & 0x7FFFFFFF
 
 
 def address_text(address: bytes) -> str:
-    """4 or 16 address bytes as Java's ``InetAddress.getHostAddress`` prints them.
+    """Format 4 or 16 address bytes like Java's ``InetAddress.getHostAddress``.
 
-    IPv6 comes as eight groups without leading zeros and without ``::``; an IPv4-mapped one as IPv4, as Java reads it.
+    IPv6 is printed as eight groups, without leading zeros and without ``::``; IPv4-mapped addresses as IPv4, as in
+    Java.
     """
     if len(address) == 16:
         if address[:12] != b"\0" * 10 + b"\xff\xff":
@@ -59,15 +60,15 @@ def address_text(address: bytes) -> str:
 
 
 def host_text(address: bytes, port: int) -> str:
-    """``address:port``, the form that RocketMQ's own tools print."""
+    """Return ``address:port``, as printed by RocketMQ's own tools."""
     return f"{address_text(address)}:{port}"
 
 
 def parse_address(text: str) -> bytes:
-    """4 or 16 bytes of a numeric address; accepts ``::`` and brackets.
+    """Return the 4 or 16 bytes of a numeric address; ``::`` and brackets are accepted.
 
     Raises:
-        ValueError: not a numeric address.
+        ValueError: the text is not a numeric address.
     """
     import ipaddress
 
@@ -75,10 +76,10 @@ def parse_address(text: str) -> bytes:
 
 
 def parse_host(text: str) -> tuple[bytes, int]:
-    """Address bytes and port of ``address:port``.
+    """Parse ``address:port`` into address bytes and port.
 
     Raises:
-        ValueError: no port, or not a numeric address.
+        ValueError: there is no port, or the address is not numeric.
     """
     address, colon, port = text.rpartition(":")
     if not colon:
@@ -87,7 +88,7 @@ def parse_host(text: str) -> tuple[bytes, int]:
 
 
 def flag_names(sys_flag: int) -> list[str]:
-    """The set bits of a system flag in words."""
+    """Return the names of the bits set in a system flag."""
     names = []
     if sys_flag & COMPRESSED:
         kind = {0x000: "zlib", 0x100: "lz4", 0x200: "zstd", 0x300: "zlib"}.get(sys_flag & COMPRESSION_MASK, "unknown")

@@ -1,10 +1,10 @@
-"""The lines of RocketMQ releases in which the forms of files differ."""
+"""Release lines of RocketMQ between which file formats differ."""
 
 from typing import NamedTuple
 
 
 class Version(NamedTuple):
-    """A line of releases; versions compare by age."""
+    """A release line; versions compare by age."""
 
     major: int
     minor: int

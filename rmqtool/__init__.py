@@ -7,6 +7,7 @@ TYPE_CHECKING = False  # typing's own would have to be imported
 if TYPE_CHECKING:
     from rmqtool.analytics.dump.dump import dump_to_parquet
     from rmqtool.analytics.dump.report import DumpOptions
+    from rmqtool.analytics.source.arrow_reader import read_arrow
     from rmqtool.services.consumers.groups import consumer_groups, consumer_lag
     from rmqtool.services.open_store.message import StoredMessage
     from rmqtool.services.open_store.store import Store
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Damage", "DumpOptions", "Message", "Store", "StoredMessage", "__version__", "consumer_groups", "consumer_lag",
-    "dump_to_parquet",
+    "dump_to_parquet", "read_arrow",
 ]  # fmt: skip
 _LAZY = {
     "Damage": "rmqtool.store.log.commit_log",
@@ -26,6 +27,7 @@ _LAZY = {
     "consumer_groups": "rmqtool.services.consumers.groups",
     "consumer_lag": "rmqtool.services.consumers.groups",
     "dump_to_parquet": "rmqtool.analytics.dump.dump",
+    "read_arrow": "rmqtool.analytics.source.arrow_reader",
 }
 
 

@@ -1,1 +1,1 @@
-"""Configuration files of a broker: a model for each, and what can be saved of a damaged one."""
+"""Configuration files of a broker: a model for each, and salvage of damaged ones."""

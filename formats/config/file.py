@@ -1,4 +1,4 @@
-"""What all configuration files have in common."""
+"""The base class of all configuration files."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,20 +11,20 @@ from formats.versions import V4_9, VERSIONS, Version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigFile(Bean):
-    """A whole file."""
+    """A complete file."""
 
     SINCE: ClassVar[Version] = V4_9  # the first version that has the file
     DIALECT: ClassVar[Dialect] = FILE
 
     def build(self, version: Version = V4_9) -> bytes:
-        """The file as a broker of a version writes it, apart from the order of tables, which is ours.
+        """The file as written by a broker of a version, except for the order of tables, which is kept.
 
         Args:
-            version: of the broker. Members that came later are left out; a file that came later is built for the
-                version that brought it. `extra` members are always written: brokers skip what they do not know.
+            version: of the broker. Members added later are left out; a file added later is built for the version that
+                introduced it. `extra` members are always written: brokers ignore unknown members.
 
         Raises:
-            ValueError: a version whose forms are not known, or `extra` holds what JSON cannot.
+            ValueError: an unknown version, or `extra` contains something that JSON cannot represent.
         """
         if version not in VERSIONS:
             raise ValueError(f"{version} is not one of {', '.join(map(str, VERSIONS))}")

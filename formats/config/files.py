@@ -1,9 +1,10 @@
 """The configuration files of a broker, typed: one model per file, each with ``parse`` and ``build``.
 
-Members, defaults and versions after the Java class that each model names (apache/rocketmq 4.9.8 and 5.3.3: managers in
-``broker``, what they wrap in ``remoting`` and, in 4.9, ``common``). Times are milliseconds since the epoch. Tables keep
-the order of the file, which is Java's hash order, so that a file built for the version that wrote it has the same bytes
-again. The one exception is a ``{"$ref":…}``: it is built in full, since brokers write it but do not read it back.
+Members, defaults and versions follow the Java class that each model names (apache/rocketmq 4.9.8 and 5.3.3: managers in
+``broker``, the classes they wrap in ``remoting`` and, in 4.9, ``common``). Times are milliseconds since the epoch.
+Tables keep the order of the file, which is Java's hash order, so that a file built for the version that wrote it has
+the same bytes again. The one exception is a ``{"$ref":…}``: it is expanded, since brokers write it but do not read it
+back.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +28,7 @@ class QueueOffset(NamedTuple):
     topic: str
     group: str
     queue_id: int
-    offset: int  # next one to consume
+    offset: int  # next offset to consume
 
 
 class OffsetTable(NamedTuple):
@@ -35,11 +36,11 @@ class OffsetTable(NamedTuple):
 
     topic: str
     group: str
-    queues: Mapping[int, int]  # queue to the next offset to consume
+    queues: Mapping[int, int]  # next offset to consume, by queue
 
 
 def split_key(key: str) -> tuple[str, str]:
-    """Topic and group of a ``topic@group``; neither contains an ``@``. Without any, it is all topic."""
+    """Topic and group of a ``topic@group``; neither contains an ``@``. Without an ``@`` it is a topic."""
     topic, at, group = key.rpartition("@")
     return (topic, group) if at else (group, "")
 
@@ -49,29 +50,29 @@ class ConsumerOffsets(ConfigFile):
     """``consumerOffset.json`` (``ConsumerOffsetManager``).
 
     5.3 also writes ``groupTopicMap`` (group to topics), which it derives from the offsets and never reads. It is kept
-    in `extra`, and left out where it no longer agrees with the offsets or the version is 4.9.
+    in `extra`, and omitted if it no longer agrees with the offsets or for 4.9.
     """
 
     data_version: DataVersion = member(default=DataVersion, since=V5_3)
     offsets: Mapping[str, Mapping[Int, Long]] = member("offsetTable", dict)  # topic@group → queue
 
     def tables(self) -> Iterator[OffsetTable]:
-        """The offsets of each group in each topic, in the order of the file, and not copied: there may be millions."""
+        """The offsets of each group in each topic, in the order of the file. Not copied, as there may be millions."""
         for key, queues in self.offsets.items():
             yield OffsetTable(*split_key(key), queues)
 
     def entries(self) -> Iterator[QueueOffset]:
-        """Every offset in the order of the file."""
+        """Every offset, in the order of the file."""
         for topic, group, queues in self.tables():
             for queue_id, offset in queues.items():
                 yield QueueOffset(topic, group, queue_id, offset)
 
     def offset(self, topic: str, group: str, queue_id: int) -> int | None:
-        """Next offset to consume; None where the group has none."""
+        """Next offset to consume; None if the group has none."""
         return self.offsets.get(f"{topic}@{group}", {}).get(queue_id)
 
     def with_offset(self, topic: str, group: str, queue_id: int, offset: int) -> Self:
-        """The same table with one offset set, all others and their order untouched."""
+        """A copy with one offset set, and all others and their order unchanged."""
         key = f"{topic}@{group}"
         return replace(self, offsets={**self.offsets, key: {**self.offsets.get(key, {}), queue_id: offset}})
 
@@ -83,7 +84,7 @@ class ConsumerOffsets(ConfigFile):
 
 
 def _agree(groups: Value, offsets: Mapping[str, Mapping[int, int]]) -> bool:
-    """Whether a ``groupTopicMap`` is the one that a broker would derive."""
+    """Whether a ``groupTopicMap`` is the one a broker would derive."""
     if not isinstance(groups, dict):
         return False
     written = {
@@ -94,23 +95,23 @@ def _agree(groups: Value, offsets: Mapping[str, Mapping[int, int]]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LmqConsumerOffsets(ConsumerOffsets):
-    """``lmqConsumerOffset.json``, in place of the other one with ``enableLmq`` (``LmqConsumerOffsetManager``)."""
+    """``lmqConsumerOffset.json``, which replaces the other file with ``enableLmq`` (``LmqConsumerOffsetManager``)."""
 
     lmq_offsets: Mapping[str, Long] = member("lmqOffsetTable", dict)  # topic@group; an LMQ has one queue
 
     def tables(self) -> Iterator[OffsetTable]:
-        """As for any group; those of LMQ groups come after the others, as of queue 0."""
+        """See the base class; offsets of LMQ groups come last, with queue 0."""
         light = (OffsetTable(*split_key(key), {0: offset}) for key, offset in self.lmq_offsets.items())
         return chain(super(LmqConsumerOffsets, self).tables(), light)
 
     def offset(self, topic: str, group: str, queue_id: int) -> int | None:
-        """As for any group; an LMQ group has the same offset whatever the queue."""
+        """See the base class; an LMQ group has the same offset for all queues."""
         if group.startswith(LMQ_PREFIX):
             return self.lmq_offsets.get(f"{topic}@{group}")
         return super(LmqConsumerOffsets, self).offset(topic, group, queue_id)
 
     def with_offset(self, topic: str, group: str, queue_id: int, offset: int) -> Self:
-        """As for any group; that of an LMQ group goes into its own table."""
+        """See the base class; the offset of an LMQ group goes to its own table."""
         if group.startswith(LMQ_PREFIX):
             return replace(self, lmq_offsets={**self.lmq_offsets, f"{topic}@{group}": offset})
         return super(LmqConsumerOffsets, self).with_offset(topic, group, queue_id, offset)
@@ -143,7 +144,7 @@ class DelayOffsets(ConfigFile):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BloomFilterData(Bean):
-    """``BloomFilterData``: the bits that stand for a group in a queue's extension bit maps."""
+    """``BloomFilterData``: the bits that represent a group in the bit maps of a queue's extension."""
 
     bit_num: Int = 0
     bit_pos: tuple[Int, ...] | None = member(default=None, inline=True)
@@ -191,7 +192,7 @@ _MODELS: dict[str, type[ConfigFile] | str] = {
     "lmqConsumerOffset.json": LmqConsumerOffsets,
     "delayOffset.json": DelayOffsets,
     "consumerFilter.json": ConsumerFilters,
-    # few stores have these, so their modules are loaded when one is read
+    # few stores have these, so their modules are loaded on demand
     "consumerOrderInfo.json": "files_of_5.ConsumerOrderInfos",
     "topicQueueMapping.json": "files_of_5.TopicQueueMappings",
     "messageRequestMode.json": "files_of_5.MessageRequestModes",
@@ -200,7 +201,7 @@ _MODELS: dict[str, type[ConfigFile] | str] = {
     "tieredStoreMetadata.json": "tiered.TieredMetadata",
 }
 NAMES = tuple(_MODELS)
-"""The files below ``config/`` that have a model; ``topics.json`` comes before those that speak of topics."""
+"""The files below ``config/`` that have a model; ``topics.json`` comes before those that refer to topics."""
 
 
 def model_of(file_name: str) -> type[ConfigFile]:
@@ -214,6 +215,6 @@ def model_of(file_name: str) -> type[ConfigFile]:
 
 
 def kind_of(file_name: str) -> type[ConfigFile] | None:
-    """The model of a file by its name, also for its ``.bak`` and ``.tmp``; None for any other file."""
+    """The model of a file by its name, including ``.bak`` and ``.tmp``; None for any other file."""
     name = file_name.removesuffix(".bak").removesuffix(".tmp")
     return model_of(name) if name in _MODELS else None

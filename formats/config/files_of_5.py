@@ -1,4 +1,4 @@
-"""The configuration files that only brokers of 5.x write, as `formats.config.files` has the others."""
+"""The configuration files that only 5.x brokers write; see `formats.config.files` for the others."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,20 +13,20 @@ from formats.versions import V5_3, Version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderInfo(Bean):
-    """What a group last popped from a queue in order (``ConsumerOrderInfoManager.OrderInfo``)."""
+    """The messages that a group last popped from a queue in order (``ConsumerOrderInfoManager.OrderInfo``)."""
 
     attempt_id: str | None = member("a", None)
     commit_bits: Long = member("cm", 0)  # bit i: the message at offset i of the list is committed
     invisible_time: Long | None = member("i", None)
     last_consume_timestamp: Long = member("l", 0)
-    offset_list: tuple[Long, ...] | None = member("o", None)  # as stored: the first, then distances from it
+    offset_list: tuple[Long, ...] | None = member("o", None)  # as stored: the first offset, then distances from it
     consumed_counts: Mapping[Long, Int] | None = member("oc", None)  # queue offset → times consumed
     next_visible: Mapping[Long, Long] | None = member("ot", None)  # queue offset → time
     pop_time: Long = 0
 
     @property
     def queue_offsets(self) -> tuple[int, ...]:
-        """The offsets themselves."""
+        """The decoded offsets."""
         first, *distances = self.offset_list or (0,)
         return (first, *(first + distance for distance in distances)) if self.offset_list else ()
 
@@ -41,14 +41,14 @@ class ConsumerOrderInfos(ConfigFile):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogicQueueMapping(Bean):
-    """Where a stretch of a static topic's logic queue lies (``LogicQueueMappingItem``)."""
+    """A range of a static topic's logic queue (``LogicQueueMappingItem``)."""
 
     gen: Int = 0
     queue_id: Int = 0
     broker_name: str | None = member("bname", None)
     logic_offset: Long = 0  # of its first message in the logic queue
     start_offset: Long = 0  # and in the physical one
-    end_offset: Long = -1  # not included; -1: still growing
+    end_offset: Long = -1  # exclusive; -1: still growing
     time_of_start: Long = -1
     time_of_end: Long = -1
 
@@ -64,7 +64,7 @@ class TopicQueueMapping(Bean):
     epoch: Long = 0
     dirty: bool = False
     current_ids: Mapping[Int, Int] = member("currIdMap", dict)  # logic queue → physical queue
-    hosted_queues: Mapping[Int, tuple[LogicQueueMapping, ...]] = member(default=dict)  # logic queue → its stretches
+    hosted_queues: Mapping[Int, tuple[LogicQueueMapping, ...]] = member(default=dict)  # logic queue → its ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class TopicQueueMappings(ConfigFile):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageRequestMode(Bean):
-    """How a group gets a topic's messages (``SetMessageRequestModeRequestBody``)."""
+    """How a group receives a topic's messages (``SetMessageRequestModeRequestBody``)."""
 
     topic: str | None = None
     consumer_group: str | None = None
@@ -96,7 +96,7 @@ class MessageRequestModes(ConfigFile):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric(Bean):
-    """A count and when it last changed (``TimerMetrics.Metric``, ``TransactionMetrics.Metric``)."""
+    """A count and the time of its last change (``TimerMetrics.Metric``, ``TransactionMetrics.Metric``)."""
 
     count: Long = 0
     timestamp: Long = member("timeStamp", 0)

@@ -1,4 +1,4 @@
-"""Properties files, as brokers and clients are given their settings (java.util.Properties)."""
+"""Properties files, in which brokers and clients have their settings (java.util.Properties)."""
 
 import re
 
@@ -6,10 +6,10 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(data: bytes | str) -> dict[str, str]:
-    """Names and values: comments, ``=``, ``:`` or blank, continuation lines, escapes.
+    """Parse names and values: comments, ``=``, ``:`` or blank, continuation lines, escapes.
 
     Args:
-        data: the file, in UTF-8 as brokers read it; what is not UTF-8 becomes U+FFFD.
+        data: the file, in UTF-8 as read by brokers; invalid UTF-8 becomes U+FFFD.
     """
     values: dict[str, str] = {}
     text = data if isinstance(data, str) else data.decode("utf-8", "replace")

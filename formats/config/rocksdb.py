@@ -1,9 +1,9 @@
-"""Topics, groups and consumer progress that a 5.x broker keeps in RocksDB: one key and one JSON value for each.
+"""Topics, groups and consumer offsets that a 5.x broker keeps in RocksDB, each under a key with a JSON value.
 
 Source: broker.config.v1.RocksDBTopicConfigManager, RocksDBSubscriptionGroupManager, RocksDBConsumerOffsetManager of
-5.3.3 (configManagerVersion v1: a database for each table) and of 5.5.0 (useSingleRocksDBForAllConfigs: one database
-with column families for each table); broker.config.v2.ConfigHelper, ConsumerOffsetManagerV2 (v2: one for all, told
-apart by the beginning of keys); store-formats 7.12, releases-5.4-5.5 6.
+5.3.3 (configManagerVersion v1: a database per table) and of 5.5.0 (useSingleRocksDBForAllConfigs: one database with
+column families per table); broker.config.v2.ConfigHelper, ConsumerOffsetManagerV2 (v2: one database for all, with a
+prefix of keys per table); store-formats 7.12, releases-5.4-5.5 6.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,11 +14,11 @@ from formats.fastjson.read import loads
 from formats.fastjson.values import Key, Value
 from formats.layouts.derived import CONFIG_HEAD, CONFIG_NAME, CONFIG_OFFSET, CONFIG_QUEUE, CONFIG_VERSION
 
-ENTRIES, VERSIONS, FORBIDDEN = "default", "kvDataVersion", "forbidden"  # column families of a database for one table
+ENTRIES, VERSIONS, FORBIDDEN = "default", "kvDataVersion", "forbidden"  # column families of a database with one table
 VERSION_KEY = b"kvDataVersionKey"
 Pairs = Iterable[tuple[bytes, bytes]]
 
-SINGLE = "config/metadata"  # below the store; since 5.4
+SINGLE = "config/metadata"  # relative to the store; since 5.4
 V2 = "config/rdb"
 HIDDEN = "(hidden)"  # in place of a password
 _PREFIX, _VERSION, _ENTRY, _MARK = 1, 1, 2, 1
@@ -27,12 +27,12 @@ _NUMBERS = {"consumerOffset.json": 1, "topics.json": 3, "subscriptionGroup.json"
 
 
 class Table(NamedTuple):
-    """Which table of which file a database holds."""
+    """A table of a file that is in a database."""
 
-    place: str  # below the store
+    place: str  # path relative to the store
     member: str
-    inner: str | None  # what a value wraps its map in
-    family: str  # of its entries in the single database; that of its version has "Version" behind it
+    inner: str | None  # member that wraps the map in a value
+    family: str  # family of its entries in the single database; the one of its version has "Version" appended
 
 
 ACCOUNTS = {"users": "User", "acls": "Acl"}
@@ -43,19 +43,19 @@ TABLES = {
     "subscriptionGroup.json": Table("config/subscriptionGroups", "subscriptionGroupTable", None, "subscriptionGroup"),
     "consumerOffset.json": Table("config/consumerOffsets", "offsetTable", "offsetTable", "consumerOffset"),
 }
-"""File name below ``config/`` → the database in its place."""
+"""By file name below ``config/``, the table in the database that replaces the file."""
 
 
 def as_file(name: str, families: Mapping[str, Pairs], *, single: bool = False) -> dict[Key, Value]:
-    """The content of a database as the file of that name would have it.
+    """The contents of a database in the form of the file that it replaces.
 
     Args:
         name: one of :data:`TABLES`.
-        families: column family to its keys and values; one that is missing is empty.
-        single: the database holds all tables (:data:`SINGLE`).
+        families: keys and values by column family; a missing one is empty.
+        single: whether the database holds all tables (:data:`SINGLE`).
 
     Raises:
-        FormatError: a value is not JSON as brokers write it; the reason has its key.
+        FormatError: a value is not JSON as written by brokers; the reason contains its key.
     """
     table = TABLES[name]
     entries_in, versions_in = (table.family, f"{table.family}Version") if single else (ENTRIES, VERSIONS)
@@ -98,20 +98,20 @@ def accounts(pairs: Pairs) -> dict[Key, Value]:
 
 
 def bounds_of(name: str) -> tuple[bytes, bytes]:
-    """First key of a table in the database of v2, and what sorts behind its last one."""
+    """First key of a table in a v2 database, and the end of its key range."""
     number = _NUMBERS[name]
     return CONFIG_HEAD.pack(_PREFIX, number, 0), CONFIG_HEAD.pack(_PREFIX, number + 1, 0)
 
 
 def as_file_v2(name: str, pairs: Pairs) -> dict[Key, Value]:
-    """A table of the database of v2 as the file of that name would have it.
+    """A table of a v2 database in the form of the file that it replaces.
 
     Args:
         name: one of :data:`TABLES`.
-        pairs: keys and values between the table's bounds.
+        pairs: keys and values within the table's bounds.
 
     Raises:
-        FormatError: a key or value is not as brokers write it; the reason has the key.
+        FormatError: a key or value is not as written by brokers; the reason contains the key.
     """
     content: dict[Key, Value] = {}
     entries: dict[Key, Value] = {}
@@ -119,7 +119,7 @@ def as_file_v2(name: str, pairs: Pairs) -> dict[Key, Value]:
         _prefix, _table, record = CONFIG_HEAD.unpack_from(key.ljust(CONFIG_HEAD.size, b"\0"), 0)
         rest = key[CONFIG_HEAD.size :]
         if record == _VERSION:
-            if len(value) == CONFIG_VERSION.size:  # a broker passes over any other
+            if len(value) == CONFIG_VERSION.size:  # brokers ignore any other
                 state, timestamp, counter = CONFIG_VERSION.unpack_from(value, 0)
                 content["dataVersion"] = {"counter": counter, "stateVersion": state, "timestamp": timestamp}
         elif record == _ENTRY and name == "consumerOffset.json":
@@ -138,7 +138,7 @@ def as_file_v2(name: str, pairs: Pairs) -> dict[Key, Value]:
 
 
 def _name(rest: bytes) -> tuple[str, bytes]:
-    """(a name with its length before it, what follows)."""
+    """(length-prefixed name, remaining bytes)."""
     if len(rest) >= CONFIG_NAME.size:
         (length,) = CONFIG_NAME.unpack_from(rest, 0)
         end = CONFIG_NAME.size + length
@@ -160,7 +160,7 @@ def _progress_key(rest: bytes) -> tuple[str, str, int]:
 
 
 def _text(key: bytes) -> str:
-    return key.decode("utf-8", "replace")  # as Java reads it
+    return key.decode("utf-8", "replace")  # like Java
 
 
 def _parse_value(key: bytes, value: bytes) -> Value:

@@ -1,7 +1,7 @@
-"""Entries of a configuration file that is damaged: those in front of the damage, and those behind it that still stand.
+"""Salvage entries of a damaged configuration file, before and after the damage.
 
-An entry counts only when all of it is there and it fits its model. Of a table of numbers (consumer offsets) each number
-is an entry of its own.
+An entry counts only if it is complete and fits its model. In a table of numbers (consumer offsets) each number is an
+entry of its own.
 """
 
 import re
@@ -16,20 +16,22 @@ from formats.fastjson.values import Key, Value
 
 _ENTRY = re.compile(rb'"((?:[^"\\\x00-\x1f]|\\[^\x00-\x1f])*+)"\s*+:\s*+(?=\{)')
 _NOISE = re.compile("[\x00-\x1f\x7f\udc80-\udcff]")
-_OWN_NAMES = ("topicName", "groupName", "topic")  # members of a bean that repeat its key
+_OWN_NAMES = ("topicName", "groupName", "topic")  # members that repeat the key of a bean
 _BRACE = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}]', re.DOTALL)
-_WINDOW = 1 << 16  # bytes in which an entry must end
+_WINDOW = 1 << 16  # maximum length of an entry, bytes
 
 
 def tables_of(model: type[ConfigFile]) -> dict[str, Table]:
-    """Name to kind of a file's tables."""
+    """The tables of a file by name, with their kinds."""
     return {name: kind for name, member in members_of(model).items() if isinstance(kind := member.kind, Table)}
 
 
 def salvage(model: type[ConfigFile], data: bytes) -> dict[Key, Value]:
-    """What can be made out of a damaged file: an object that the model reads, perhaps an empty one."""
-    torn = loads_torn(data)  # None where it is well-formed, but some of it does not fit
-    salvaged = _fitting(model, loads_prefix(data)[0], []) if torn is None else _fitting(model, torn.value, torn.open)
+    """Build an object, perhaps an empty one, that the model can read from a damaged file."""
+    torn = loads_torn(data)  # None if it is well-formed but does not fit the model
+    salvaged = (
+        _keep_fitting(model, loads_prefix(data)[0], []) if torn is None else _keep_fitting(model, torn.value, torn.open)
+    )
     for name, key, entry in _carve(model, data):
         table = salvaged.setdefault(name, {})
         assert isinstance(table, dict)
@@ -38,7 +40,7 @@ def salvage(model: type[ConfigFile], data: bytes) -> dict[Key, Value]:
 
 
 def merge(model: type[ConfigFile], older: dict[Key, Value], newer: dict[Key, Value]) -> dict[Key, Value]:
-    """Entries of two files, the newer ones where both have them."""
+    """Entries of two files; the newer ones win."""
     merged = {**older, **newer}
     for name, kind in tables_of(model).items():
         tables = [table[name] for table in (older, newer) if isinstance(table.get(name), dict)]
@@ -48,7 +50,7 @@ def merge(model: type[ConfigFile], older: dict[Key, Value], newer: dict[Key, Val
 
 
 def _merge(kind: Kind, *tables: Any) -> Any:
-    """Tables by their keys, tables in them too; anything else is one piece."""
+    """Merge tables by key, including nested ones; anything else is replaced as a whole."""
     merged: dict[Key, Value] = {}
     for table in tables:
         for key, item in table.items():
@@ -59,20 +61,20 @@ def _merge(kind: Kind, *tables: Any) -> Any:
     return merged
 
 
-def _fitting(model: type[ConfigFile], value: Value, open_path: list[Key]) -> dict[Key, Value]:
-    """The members and entries that are whole and that the model takes."""
+def _keep_fitting(model: type[ConfigFile], value: Value, open_path: list[Key]) -> dict[Key, Value]:
+    """The complete members and entries that the model accepts."""
     if not isinstance(value, dict):
         return {}
-    kept: dict[Key, Value] = {}
-    # a member that no version knows may be one of a lost entry that came to the top
+    fitting: dict[Key, Value] = {}
+    # an unknown member may belong to a lost entry, moved up to this level
     for name, member in members_of(model).items():
         kind = member.kind
         item, inside = value.get(name), open_path[1:] if open_path[:1] == [name] else None
         if isinstance(kind, Table) and isinstance(item, dict):
-            kept[name] = _whole(kind, item, inside or [])
+            fitting[name] = _keep_complete(kind, item, inside or [])
         elif item is not None and inside is None and _plain(item) and _reads(kind, item):
-            kept[name] = item
-    return kept
+            fitting[name] = item
+    return fitting
 
 
 def _reads(kind: Kind, item: Value) -> bool:
@@ -83,9 +85,9 @@ def _reads(kind: Kind, item: Value) -> bool:
     return True
 
 
-def _whole(table: Table, raw: dict[Key, Value], open_path: list[Key]) -> dict[Key, Value]:
-    """Entries of a table without the one that has not ended, and without those that do not fit."""
-    kept: dict[Key, Value] = {}
+def _keep_complete(table: Table, raw: dict[Key, Value], open_path: list[Key]) -> dict[Key, Value]:
+    """The entries of a table that are complete and fit."""
+    complete: dict[Key, Value] = {}
     for key, item in raw.items():
         is_open = bool(open_path) and open_path[0] == key
         if not _plain(key):
@@ -93,18 +95,18 @@ def _whole(table: Table, raw: dict[Key, Value], open_path: list[Key]) -> dict[Ke
         try:
             table.read_key(key, FILE)
             if isinstance(table.item, Table) and isinstance(item, dict):
-                kept[key] = _whole(table.item, item, open_path[1:] if is_open else [])
+                complete[key] = _keep_complete(table.item, item, open_path[1:] if is_open else [])
             elif not is_open and _plain(item) and _reads(table.item, item):
-                kept[key] = item
+                complete[key] = item
         except Unfit:
             continue
-    return kept
+    return complete
 
 
 def _plain(value: Value | Key) -> bool:
-    """Whether all names and texts could be a broker's: within quotes the dialect lets any noise pass."""
+    """Whether all names and texts could be a broker's; in strings the dialect accepts any noise."""
     pending: list[Value | Key] = [value]
-    seen: set[int] = set()  # references let an object occur many times, in a damaged file within itself
+    seen: set[int] = set()  # with references an object can occur many times, in a damaged file even within itself
     while pending:
         item = pending.pop()
         if isinstance(item, dict | list):
@@ -122,10 +124,10 @@ def _plain(value: Value | Key) -> bool:
 
 
 def _carve(model: type[ConfigFile], data: bytes) -> list[tuple[str, Key, Value]]:
-    """(table, key, entry) of what reads as an entry and says by itself what it is, wherever it stands."""
+    """(table, key, entry) of text anywhere that parses as an entry and identifies itself as one."""
     entries: list[tuple[str, Key, Value]] = []
     tables, at = tables_of(model), 0
-    budget = 8 * len(data) + _WINDOW  # bytes to be looked at: no file of a broker is nested deeper
+    budget = 8 * len(data) + _WINDOW  # bytes to scan: no broker's file is nested deeper
     while budget > 0 and (match := _ENTRY.search(data, at)) is not None:
         at = match.end()
         end = _end_of(data, at)
@@ -136,7 +138,7 @@ def _carve(model: type[ConfigFile], data: bytes) -> list[tuple[str, Key, Value]]
         except BadText:
             continue
         for name, table in tables.items():
-            if isinstance(key, str) and _says_what_it_is(table, key, item):
+            if isinstance(key, str) and _identifies_itself(table, key, item):
                 entries.append((name, key, item))
                 at += length
                 break
@@ -144,7 +146,7 @@ def _carve(model: type[ConfigFile], data: bytes) -> list[tuple[str, Key, Value]]
 
 
 def _end_of(data: bytes, at: int) -> int:
-    """Where the object that begins at a byte ends by its braces; 0 where that is too far."""
+    """Return where the object at a position ends, by counting braces; 0 if that is too far."""
     depth = 0
     for match in _BRACE.finditer(data, at, at + _WINDOW):
         depth += {b"{": 1, b"}": -1}.get(match[0], 0)
@@ -153,7 +155,7 @@ def _end_of(data: bytes, at: int) -> int:
     return 0
 
 
-def _says_what_it_is(table: Table, key: str, item: Value) -> bool:
+def _identifies_itself(table: Table, key: str, item: Value) -> bool:
     if not isinstance(item, dict) or not item or not _plain(key) or not _plain(item):
         return False
     if not _reads(table, {key: item}):

@@ -1,4 +1,4 @@
-"""``config/tieredStoreMetadata.json``: what a 5.x broker has copied to its tiered storage, and the names of segments.
+"""``config/tieredStoreMetadata.json``: segments of a 5.x broker's tiered storage; and names of segments.
 
 Source: tieredstore.metadata.DefaultMetadataStore and its entities, provider.PosixFileSegment, util.MessageStoreUtil
 (5.3.3); store-formats 7.11, 8.7.
@@ -22,7 +22,7 @@ _NO_TIME = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TieredSegment(Bean):
-    """One segment (``FileSegmentMetadata``). Times are ms since the epoch; 0 or the greatest number where unknown."""
+    """One segment (``FileSegmentMetadata``). Times are ms since the epoch; 0 or the maximum if unknown."""
 
     ORDERED: ClassVar[bool] = True
     path: str = ""  # broker/topic/queue
@@ -31,20 +31,20 @@ class TieredSegment(Bean):
     status: Int = 0
     size: Long = 0  # bytes
     create_timestamp: Long = 0
-    begin_timestamp: Long = _NO_TIME  # of its messages
+    begin_timestamp: Long = _NO_TIME  # first and last store time of its messages
     end_timestamp: Long = _NO_TIME
     seal_timestamp: Long = 0
 
     @property
     def times(self) -> tuple[int, int] | None:
-        """First and last store time of its messages; None where it does not say."""
+        """First and last store time of its messages; None if unknown."""
         known = [time for time in (self.begin_timestamp, self.end_timestamp) if 0 < time < _NO_TIME]
         return (min(known), max(known)) if known else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TieredQueueName(Bean):
-    """Which queue (``MessageQueue``)."""
+    """The name of a queue (``MessageQueue``)."""
 
     topic: str = ""
     broker_name: str = ""
@@ -70,7 +70,7 @@ class TieredTopic(Bean):
     topic_id: Long = 0
     topic: str = ""
     status: Int = 0
-    reserve_time: Long = -1  # hours; -1: as the broker's setting says
+    reserve_time: Long = -1  # hours; -1: the broker's setting
     update_timestamp: Long = 0
 
 
@@ -97,13 +97,13 @@ class TieredMetadata(ConfigFile):
 
 
 def hash_of(text: str) -> str:
-    """The letters that a name of the tiered storage begins with."""
+    """The hash that names in tiered storage begin with."""
     from hashlib import md5  # which loads OpenSSL, and most stores have no tier
 
     return md5(text.encode(), usedforsecurity=False).hexdigest()[:8]
 
 
 def base_of(name: str) -> int | None:
-    """The base offset that a file name says; None for a name that no segment has."""
+    """The base offset in a file name; None if it is not the name of a segment."""
     match = _FILE.fullmatch(name)
     return int(match[2]) if match is not None and hash_of(str(int(match[2]))) == match[1] else None

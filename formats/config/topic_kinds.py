@@ -1,4 +1,4 @@
-"""What a topic is for: by its name, and by what the table of topics says of it.
+"""The purpose of a topic, by its name and its entry in the table of topics.
 
 Source: common.topic.TopicValidator, common.TopicAttributes, common.attribute.TopicMessageType; message-services 1.1.
 """
@@ -12,7 +12,7 @@ from formats.topics import DLQ_PREFIX, LMQ_PREFIX, REPLY_SUFFIX, RETRY_PREFIX, S
 def nature(
     topic: str, kind: str, message_type: str | None, queue_type: str | None, cleanup_policy: str | None
 ) -> list[str]:
-    """What sets a topic apart from a plain one, in words: its kind, and what its attributes say."""
+    """Words for what distinguishes a topic from a plain one: its kind and its attributes."""
     kinds = [kind]
     kinds += ["light queue"] if topic.startswith(LMQ_PREFIX) else []
     kinds += [message_type.lower()] if message_type not in (None, "NORMAL") else []
@@ -21,7 +21,7 @@ def nature(
 
 
 def nature_of(topic: str, configs: Mapping[str, TopicConfig]) -> list[str]:
-    """:func:`nature` by the table of topics."""
+    """:func:`nature` for a table of topics."""
     config = configs.get(topic)
     attributes = config.attributes if config is not None else {}
     names = ("message.type", "queue.type", "cleanup.policy")
@@ -31,8 +31,8 @@ def nature_of(topic: str, configs: Mapping[str, TopicConfig]) -> list[str]:
 def kind_of(topic: str, config: TopicConfig | None, topics: Container[str]) -> str:
     """normal, retry, dlq or system.
 
-    That a topic names the cluster or the broker itself shows in its permission (others inherit from it), or in the
-    reply topic of the cluster.
+    Topics named after the cluster or the broker are recognized by their permission (others inherit from them), or by
+    the cluster's reply topic.
     """
     if topic.startswith(RETRY_PREFIX):
         return "retry"

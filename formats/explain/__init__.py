@@ -1,1 +1,1 @@
-"""Every byte of a file by name."""
+"""Name every byte of a file."""

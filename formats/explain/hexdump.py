@@ -1,22 +1,23 @@
-"""A hex dump whose rows say which fields begin in them."""
+"""A hex dump that lists the fields beginning in each row."""
 
 from collections.abc import Iterable, Iterator
 
 from formats.explain.spans import Span
 
 WIDTH = 16
-_TEXT = 40  # characters of a value, and four times as many of its note, that a label shows
-_BLOCK = 4096  # rows that are compared at a time
+_TEXT = 40  # length limit of a value in a label; notes get four times as much
+_BLOCK = 4096  # rows compared at a time
 
 
 def hexdump(buf: bytes | memoryview, spans: Iterable[Span], base: int = 0) -> Iterator[str]:
     """Lines of offset, 16 bytes, their characters, and the fields that begin there.
 
-    Rows lie on multiples of 16 of the shown offset. Rows that equal the one before and begin no field become one ``*``.
+    Rows are aligned to multiples of 16 of the shown offset. Rows equal to the previous one without new fields become
+    ``*``.
 
     Args:
-        spans: in ascending order, as explain yields them; bytes before the first and behind the last are not shown.
-        base: offset of the buffer's first byte, for show.
+        spans: in ascending order, as from explain; bytes outside of them are not shown.
+        base: shown offset of the buffer's first byte.
     """
     dump = _Dump(buf, base)
     for span in spans:
@@ -27,10 +28,10 @@ def hexdump(buf: bytes | memoryview, spans: Iterable[Span], base: int = 0) -> It
 
 
 def label(span: Span, unit: str = "") -> str:
-    """A field in a few words: name, value, meaning; one line, whatever bytes the file holds.
+    """A short description of a field: name, value, meaning; always one line.
 
     Args:
-        unit: what the path's part before the first dot is not repeated for.
+        unit: a prefix of the path to omit.
     """
     text = span.path[len(unit) :] if unit and span.path.startswith(f"{unit}.") else span.path
     if isinstance(span.value, int):
@@ -43,11 +44,11 @@ def label(span: Span, unit: str = "") -> str:
 
 
 class _Dump:
-    """The row that is not complete yet, and the labels that wait for it."""
+    """The incomplete row, and the labels waiting for it."""
 
     def __init__(self, buf: bytes | memoryview, base: int) -> None:
         self.buf, self.base = buf, base
-        self.at = self.end = -1  # next byte to show, and where what is to be shown ends so far
+        self.at = self.end = -1  # next byte to show, and end of the bytes to show so far
         self.labels: list[str] = []
         self.unit = ""
         self.previous, self.starred = b"", False
@@ -69,17 +70,17 @@ class _Dump:
                 if not self.starred:
                     yield "*"
                 self.starred = True
-                row_end = self._same(row_end, stop)
+                row_end = self._end_of_repeats(row_end, stop)
             self.at = row_end
 
     def last_row(self) -> Iterator[str]:
-        """What is left of the last row, and after a ``*`` the offset where it ends."""
+        """The rest of the last row, and after a ``*`` the offset where it ends."""
         if self.at < self.end:
             yield self._line(bytes(self.buf[self.at : self.end]))
         elif self.starred:
             yield f"{self.base + self.at:08x}"
 
-    def _same(self, at: int, stop: int) -> int:
+    def _end_of_repeats(self, at: int, stop: int) -> int:
         """The end of the run of rows equal to the previous one."""
         block = self.previous * _BLOCK
         while stop - at >= len(block) and self.buf[at : at + len(block)] == block:

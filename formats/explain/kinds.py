@@ -1,8 +1,7 @@
-"""Explain a file: every byte of a buffer as part of a named field, or of a run that is none.
+"""Explain a file: assign every byte of a buffer to a named field, or to a run without fields.
 
-The spans of every kind follow one another without gap or overlap from the first byte to the last, whatever the bytes
-are. They are driven by the construct declarations in :mod:`formats.layouts`, so importing this module imports
-construct.
+The spans of every kind cover the buffer from the first byte to the last without gap or overlap, whatever its contents.
+They follow the construct declarations in :mod:`formats.layouts`, so importing this module imports construct.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,14 +37,14 @@ def explain(kind: str, buf: bytes | memoryview, base: int = 0, *, slots: int | N
     """Spans of a buffer.
 
     Args:
-        kind: one of :data:`KINDS`. ``index``, ``checkpoint`` and ``timercheck`` take whole files, ``timerlog`` and
-            ``consumequeue_ext`` a file's beginning, the others any region.
-        base: offset of the buffer's first byte in its offset space (file name + position). With it records are
-            compared with where they lie, and units carry their real numbers.
-        slots: hash slots of an index file; by default worked out from its content.
+        kind: one of :data:`KINDS`. ``index``, ``checkpoint`` and ``timercheck`` need whole files, ``timerlog`` and
+            ``consumequeue_ext`` the beginning of a file; others take any region.
+        base: offset of the buffer's first byte in its offset space (file name + position), for comparing records with
+            their actual position and for numbering units.
+        slots: hash slots of an index file; by default inferred from its contents.
 
     Raises:
-        KeyError: the kind is not known.
+        KeyError: unknown kind.
     """
     if kind == "index":
         return explain_units.index_spans(buf, base, slots)

@@ -1,6 +1,6 @@
-"""Explain what consists of records: commit log, compaction log, DLedger data.
+"""Explain files made of records: commit log, compaction log, DLedger data.
 
-Nothing stops an explanation: behind damage it goes on at the next whole record.
+Damage does not stop an explanation: it continues at the next intact record.
 """
 
 import re
@@ -19,11 +19,11 @@ from formats.variants import dledger
 
 _MAGICS = re.compile(b"|".join(re.escape(m.to_bytes(4, "big", signed=True)) for m in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK)))
 _RECORD_MAGICS = (MAGIC_V1, MAGIC_V2)
-_SYS_FLAG_END = 40  # bytes of a record up to and with its sys_flag, which tells the rest of the layout
+_SYS_FLAG_END = 40  # bytes of a record up to and including its sys_flag, which determines the rest of the layout
 
 
 def explain(buf: bytes | memoryview, base: int = 0) -> Iterator[Span]:
-    """Spans of a commit-log or compaction-log region that lies at physical offset ``base``."""
+    """Spans of a commit-log or compaction-log region at physical offset ``base``."""
     at, limit, number = 0, len(buf), 0
     while at < limit:
         item = read(buf, at, limit)
@@ -35,7 +35,7 @@ def explain(buf: bytes | memoryview, base: int = 0) -> Iterator[Span]:
             yield from rest(buf, at, limit, "after_blank", "not read by anything: may be stale")
             return
         elif item.ending is Ending.UNWRITTEN:
-            # a record's size begins with zero bytes too
+            # the size of a record also begins with zero bytes
             end = min(zero_end(buf, at, limit), next_start(buf, at + 1, limit))
             yield Span(at, end, "unwritten", None, "zero bytes")
             at = end
@@ -45,7 +45,7 @@ def explain(buf: bytes | memoryview, base: int = 0) -> Iterator[Span]:
 
 
 def next_start(buf: bytes | memoryview, at: int, limit: int) -> int:
-    """Where the next record of consistent lengths begins at or after ``at``, or the file's blank; else ``limit``."""
+    """Start of the next record with consistent lengths at or after ``at``, or of the file's blank; else ``limit``."""
     for magic in _MAGICS.finditer(buf, at + 4, limit):
         start = magic.start() - 4
         item = read(buf, start, limit, crc=False)
@@ -58,7 +58,7 @@ def next_start(buf: bytes | memoryview, at: int, limit: int) -> int:
 
 
 def explain_dledger(buf: bytes | memoryview, base: int = 0) -> Iterator[Span]:
-    """Spans of a DLedger data region that lies at position ``base``: entries with a record in each."""
+    """Spans of a DLedger data region at position ``base``: entries, each with a record."""
     at, limit, number = 0, len(buf), 0
     while at < limit:
         if dledger.kind_at(buf, at, limit) in ("record", "record-blank"):
@@ -90,7 +90,7 @@ def _shift(spans: Iterator[Span], by: int) -> Iterator[Span]:
 
 
 def _record(buf: bytes | memoryview, at: int, limit: int, base: int, unit: str) -> Any:
-    """Spans of the record at ``at`` whose end is ``limit``; returns the byte after it."""
+    """Spans of the record at ``at``, which ends at ``limit``; returns the position after it."""
     if limit - at < _SYS_FLAG_END:
         layout = layouts.HEADS[0]
     else:
@@ -102,7 +102,7 @@ def _record(buf: bytes | memoryview, at: int, limit: int, base: int, unit: str) 
 
 
 def _damage(buf: bytes | memoryview, at: int, limit: int, base: int, unit: str, end: End) -> Any:
-    """Spans of what is no whole record, up to the next one; returns where that begins."""
+    """Spans of damage up to the next intact record; returns where that begins."""
     whole = read(buf, at, limit, crc=False)
     if isinstance(whole, Record):  # lengths agree, the body's checksum does not
         following = yield from _record(buf, at, at + whole.total_size, base, unit)
@@ -147,7 +147,7 @@ def _text_note(value: bytes, _fields: Any) -> str:
 
 
 def _properties(raw: bytes, at: int, path: str) -> Iterator[Span]:
-    """Spans of single properties, each with the separator behind it."""
+    """Spans of single properties, each with the separator after it."""
     last = properties.parse_raw(raw)
     seen = 0
     while seen < len(raw):

@@ -1,8 +1,8 @@
-"""The manual's page about file formats: a table for every layout, made of its declaration.
+"""Generate the manual's page about file formats, with a table for every layout from its declaration.
 
-``python -m formats.explain.page`` writes ``rmqtool/manual/formats.md`` to stdout; a test holds that the committed one
-equals it. Offsets, sizes, types, names and meanings come from :mod:`formats.layouts`, the members of config files from
-:mod:`formats.config.files`; what is said around the tables stands here.
+``python -m formats.explain.page`` writes ``rmqtool/manual/formats.md`` to stdout; a test checks that the committed page
+is up to date. Offsets, sizes, types, names and meanings come from :mod:`formats.layouts`, members of config files from
+:mod:`formats.config.files`; the text around the tables is in :mod:`formats.explain.page_text`.
 """
 
 import sys
@@ -75,15 +75,15 @@ class Field(NamedTuple):
     size: str
     type: str
     name: str
-    since: str  # first version that writes it
+    since: str  # first version that has it
     meaning: str
 
 
 def rows(layout: Struct, since: str) -> list[Field]:
-    """The fields of a layout; a length that another field tells is named by a capital letter.
+    """The fields of a layout; a length given by another field is shown as a capital letter.
 
     Raises:
-        TypeError: a field has no fixed type, or a length that is not the field before it.
+        TypeError: a field without fixed type, or whose length is not the previous field.
     """
     at, lengths, fields, previous = 0, "", list[Field](), ""
     for named in layout.subcons:
@@ -112,7 +112,7 @@ def rows(layout: Struct, since: str) -> list[Field]:
 
 
 def table(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Lines of a Markdown table; all columns but the last are padded."""
+    """Lines of a Markdown table; all columns except the last are padded."""
     widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)][:-1]
     for row in (titles, ["-" * width for width in widths] + ["---"], *cells):
         padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
@@ -122,7 +122,7 @@ def table(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[str
 
 def _unit(name: str, since: str) -> Iterator[str]:
     fields = rows(_UNITS[name], since)
-    if name == "record 2":  # the same as version 1 up to the body
+    if name == "record 2":  # identical to version 1 up to the body
         fields = [row for row in fields if "+" in row.offset]
     yield from table(("offset", "size", "type", "field", "since", "meaning"), fields)
     if name == "record 1":
@@ -146,7 +146,7 @@ def _flags() -> Iterator[str]:
 
 
 def kind_text(kind: Kind) -> str:
-    """What a member of a config file holds."""
+    """The type of a config file's member."""
     if isinstance(kind, Table):
         return f"map of {'number' if isinstance(kind.key, Whole) else 'text'} to {kind_text(kind.item)}"
     if isinstance(kind, Items):
@@ -159,7 +159,7 @@ def kind_text(kind: Kind) -> str:
 
 
 def _beans(kind: Kind) -> Iterator[type[Declared]]:
-    """The objects that a member holds."""
+    """The beans contained in a member."""
     if isinstance(kind, Table | Items):
         yield from _beans(kind.item)
     elif isinstance(kind, Nested):
@@ -188,7 +188,7 @@ def _config() -> Iterator[str]:
 
 
 def page() -> str:
-    """The whole page."""
+    """The complete page."""
     lines = ["# File formats", "", "Every file of a store: offset, size, type, name and meaning of each field.", ""]
     lines += [BIG_ENDIAN.strip(), ""]
     for file in FILES:

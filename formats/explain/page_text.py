@@ -1,22 +1,22 @@
-"""What the manual's page about formats says around its tables: where each file lies, and how its units follow."""
+"""The text of the manual's page about formats around its tables."""
 
 from typing import NamedTuple
 
 
 class UnitText(NamedTuple):
-    """One table."""
+    """One table and its text."""
 
     title: str
     layout: str  # name in formats.explain.page
     text: str = ""
-    since: str = ""  # where it came later than the file
+    since: str = ""  # if it was added later than the file
 
 
 class File(NamedTuple):
     """One kind of file."""
 
     title: str
-    files: str  # where they lie below the store
+    files: str  # paths relative to the store
     size: str
     source: str  # Java classes
     since: str  # first version of RocketMQ that writes it

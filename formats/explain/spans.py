@@ -1,4 +1,4 @@
-"""Named byte ranges: what an explained buffer is made of, and the walk over a construct declaration that finds them."""
+"""Named byte ranges of a buffer, and the walk over a construct declaration that produces them."""
 
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -11,24 +11,24 @@ from formats.layouts.docs import leaf_of
 _NOT_ZERO = re.compile(rb"[^\0]")
 _HOLE_SIZE = 16
 _HOLE = re.compile(rb"\0{16,}")
-_SHOWN = 4096  # bytes of a field that a span carries as its value
+_SHOWN = 4096  # maximum size of a field whose value is kept in its span
 
-Note = Callable[[Any, Any], str]  # (value, fields before it) -> what it means
-Expand = Callable[[bytes, int, str], Iterator["Span"]]  # (bytes, where they begin, path) -> spans in their place
+Note = Callable[[Any, Any], str]  # (value, fields before it) -> its meaning
+Expand = Callable[[bytes, int, str], Iterator["Span"]]  # (bytes, where they begin, path) -> spans for the field
 
 
 class Span(NamedTuple):
-    """One field, or one run of bytes that is none."""
+    """One field, or one run of bytes without fields."""
 
     start: int  # bytes from the beginning of the buffer
     end: int
     path: str  # as "record[0].sys_flag"; the part before the first dot names the unit
-    value: int | bytes | None  # as stored; None for runs and for fields of more than 4096 bytes
+    value: int | bytes | None  # as stored; None for runs, and for fields of more than 4096 bytes
     note: str
 
 
 def utc_text(ms: int) -> str:
-    """Milliseconds since the epoch as ISO 8601 in UTC; empty for what no calendar holds."""
+    """Milliseconds since the epoch as ISO 8601 in UTC; empty if out of range."""
     from datetime import UTC, datetime, timedelta
 
     try:
@@ -39,7 +39,7 @@ def utc_text(ms: int) -> str:
 
 
 def time_note(value: int, _fields: Any) -> str:
-    """Note of a timestamp in ms."""
+    """The note for a timestamp in ms."""
     return utc_text(value)
 
 
@@ -52,14 +52,14 @@ def walk(
     notes: Mapping[str, Note] | None = None,
     expand: Mapping[str, Expand] | None = None,
 ) -> Generator[Span, None, int]:
-    """Spans of one unit's fields, as its declaration says them; returns the byte after the unit.
+    """Spans of one unit's fields by its declaration; returns the position after the unit.
 
-    Fields of no bytes make no span. Where the buffer ends inside a field, or its length is negative, the rest of the
-    buffer is one last span.
+    Empty fields have no span. If the buffer ends inside a field, or a length is negative, the rest of the buffer is one
+    last span.
 
     Args:
-        notes: field name to what says the meaning of its value.
-        expand: field name to what yields spans in place of the field's own.
+        notes: by field name, a function that explains a value.
+        expand: by field name, a function that yields spans to replace the field's own.
     """
     fields = Container()
     for named in layout.subcons:
@@ -91,7 +91,7 @@ def zero_end(buf: bytes | memoryview, at: int, limit: int) -> int:
 
 
 def rest(buf: bytes | memoryview, at: int, limit: int, name: str, note: str) -> Iterator[Span]:
-    """The bytes that no unit covers: one span, and its own for zero bytes before and behind if there are 16 or more."""
+    """Bytes outside of units: one span, plus spans of their own for 16 or more zero bytes before and after."""
     lead = zero_end(buf, at, limit)
     if at < lead < limit and lead - at >= _HOLE_SIZE:
         yield Span(at, lead, "unwritten", None, "zero bytes")

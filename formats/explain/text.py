@@ -9,7 +9,7 @@ from formats.variants import epoch
 
 
 def abort_spans(buf: bytes | memoryview, base: int = 0) -> Iterator[Span]:
-    """One span: the process id of a 5.x broker. A 4.x broker leaves the file empty, which has no span."""
+    """One span: the process id of a 5.x broker. A 4.x broker leaves the file empty; then there is no span."""
     data = bytes(buf)
     if data:
         try:
@@ -20,7 +20,7 @@ def abort_spans(buf: bytes | memoryview, base: int = 0) -> Iterator[Span]:
 
 
 def lock_spans(buf: bytes | memoryview, base: int = 0) -> Iterator[Span]:
-    """One span: the word that a broker writes when it has the lock."""
+    """One span: the word that a broker writes to the file when it takes the lock."""
     data = bytes(buf)
     if data:
         note = "a broker has started here once" if marks.is_lock(data) else "not what a broker writes"
@@ -28,7 +28,7 @@ def lock_spans(buf: bytes | memoryview, base: int = 0) -> Iterator[Span]:
 
 
 def epoch_spans(buf: bytes | memoryview, base: int = 0) -> Iterator[Span]:
-    """A span a line, line end included: count, CRC, then one for each epoch."""
+    """One span per line, including its end: count, CRC, then the epochs."""
     data = bytes(buf)
     try:
         epoch.parse(data)

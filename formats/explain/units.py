@@ -1,4 +1,4 @@
-"""Explain what consists of small units: queues, index, timer files, checkpoints."""
+"""Explain files made of small units: queues, index, timer files, checkpoints."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,11 +25,11 @@ def _rows(
     notes: dict[str, Note],
     check: Callable[[int], str] = lambda _at: "",
 ) -> Iterator[Span]:
-    """Spans of units of equal size that fill a file; whole runs of zero units are one span.
+    """Spans of equal-sized units that fill a file; runs of zero units become one span.
 
     Args:
-        base: byte of the file where the buffer begins; units are numbered from the file's beginning.
-        check: what is to be said of the unit at a byte, before the first field's own note.
+        base: position in the file of the buffer's beginning; units are numbered from the file's beginning.
+        check: returns a remark about the unit at a position, shown before the first field's own note.
     """
     size, at, limit = layout.sizeof(), 0, len(buf)
     if base % size and limit:
@@ -49,7 +49,7 @@ def _rows(
 
 
 def consume_queue_spans(buf: bytes | memoryview, base: int = 0) -> Iterator[Span]:
-    """Spans of a queue file; ``base`` is the byte offset in the queue, so that units carry queue offsets."""
+    """Spans of a queue file; ``base`` is the byte offset in the queue, for numbering units by queue offset."""
 
     def check(at: int) -> str:
         entry = consume_queue.read(buf, at)
@@ -78,14 +78,14 @@ def ext_spans(buf: bytes | memoryview, base: int = 0) -> Iterator[Span]:
         if isinstance(unit, consume_queue_ext.ExtensionUnit):
             address = consume_queue.ext_address(base + at)
             spans = walk(queues.EXT_UNIT, buf, at, limit, path, {"store_timestamp": time_note})
-            yield from _first_noted(spans, f"address {address}")
+            yield from _with_remark(spans, f"address {address}")
         elif unit.ending is Ending.FILLER:
             end = at + len(consume_queue_ext.END_MARK)
             yield Span(at, end, "end_mark", -1, "the next file goes on")
             yield from rest(buf, end, limit, "after_end_mark", "not used")
         elif unit.ending is Ending.DAMAGED:
             spans = walk(queues.EXT_HEAD, buf, at, limit, path)
-            behind = yield from _first_noted(spans, f"damaged: {unit.reason}")
+            behind = yield from _with_remark(spans, f"damaged: {unit.reason}")
             yield from rest(buf, behind, limit, "damaged", "after a damaged unit")
         else:
             name = "cut" if unit.ending is Ending.CUT else "damaged"
@@ -124,7 +124,7 @@ def timer_log_spans(buf: bytes | memoryview, _base: int = 0) -> Iterator[Span]:
             yield from rest(buf, behind, limit, "after_blank", "not read by anything")
         elif unit.ending is Ending.DAMAGED:
             spans = walk(timer_layouts.LOG_UNIT, buf, at, limit, path, _TIMER_NOTES)
-            behind = yield from _first_noted(spans, f"damaged: {unit.reason}")
+            behind = yield from _with_remark(spans, f"damaged: {unit.reason}")
             yield from rest(buf, behind, limit, "damaged", "after a damaged unit")
         else:
             yield from rest(buf, at, limit, "cut" if unit.ending is Ending.CUT else "damaged", unit.reason)
@@ -134,7 +134,7 @@ def index_spans(buf: bytes | memoryview, _base: int = 0, slots: int | None = Non
     """Spans of a whole index file.
 
     Args:
-        slots: number of hash slots; by default worked out from the content.
+        slots: number of hash slots; by default inferred from the contents.
     """
     limit = len(buf)
     at = yield from walk(index_layouts.HEADER, buf, 0, limit, "header", _HEADER_NOTES)
@@ -159,7 +159,7 @@ def index_spans(buf: bytes | memoryview, _base: int = 0, slots: int | None = Non
             continue
         spans = walk(index_layouts.ENTRY, buf, at, limit, f"entry[{number}]", _entry_notes(header, slots))
         uncounted = number >= header.next_number or number == 0
-        at = yield from _first_noted(spans, "not counted by the header" if uncounted else "")
+        at = yield from _with_remark(spans, "not counted by the header" if uncounted else "")
         number += 1
 
 
@@ -182,8 +182,8 @@ def _entry_notes(header: index.Header, slots: int) -> dict[str, Note]:
     }
 
 
-def _first_noted(spans: Any, note: str) -> Any:
-    """The spans with something said before the first one's note; returns what they return."""
+def _with_remark(spans: Any, note: str) -> Any:
+    """Prepend a remark to the first span's note; returns what the generator returns."""
     try:
         first = next(spans)
     except StopIteration as stop:

@@ -1,4 +1,4 @@
-"""Java classes, declared as dataclasses: read from JSON and written to it.
+"""Declare Java classes as dataclasses, to read them from JSON and write them to it.
 
 ::
 
@@ -8,14 +8,14 @@
         read_queue_nums: Int = 16
         attributes: Mapping[str, str] = member(default=dict, since=V5_3)
 
-Each field is a member of the class. Its name is that of the field in camel case, or what `member` says. Its kind
+Each field is a member of the class. Its name is the field's in camel case, or the one given to `member`. Its kind
 follows from the type: ``str``, ``bool``, ``float``, `Int`, `Long`, another declaration, or a list, tuple or map of
-those. A text with names (``Annotated[str, names]``) may come as the number of one of them. A field without a default
-must be there. Members that are None are not written. `Bean` adds what only files need.
+those. A text with names (``Annotated[str, names]``) may be given as the number of one of them. A field without a
+default is required. Members that are None are not written. `Bean` adds what only files need.
 
-Values follow what fastjson accepts for the Java type: a number given as a string and, in files, ``1.0`` for an integer,
+Values follow what fastjson accepts for the Java type: a number as a string and, in files, ``1.0`` for an integer,
 ``"true"`` and 1 for a boolean. Where fastjson makes up a value (1.7 becomes 1, true becomes 1, an object its own text),
-these refuse: such a file is damaged.
+these are rejected: such a file is damaged.
 """
 
 import math
@@ -38,7 +38,7 @@ Long = Annotated[int, 64]
 
 _STRICT = BODY._replace(strict=True)
 NEWEST = max(VERSIONS)
-"""Has all members."""
+"""The newest version, which has all members."""
 
 
 class Declared(Protocol):
@@ -51,14 +51,14 @@ T = TypeVar("T", bound=Declared)
 
 
 def member(name: str | None = None, default: Any = MISSING, *, since: Version = V4_9, inline: bool = False) -> Any:
-    """A field that is not simply a type and a default.
+    """A field that needs more than a type and a default.
 
     Args:
-        name: as it stands in the text; None for the field's own in camel case.
-        default: its value where the text has none, as the Java class initialises it; the classes ``dict`` and
-            subclasses of `Bean` stand for a new one.
-        since: the first version that has it; it is not written for an older one.
-        inline: a list that is written on one line (an array or ``Set`` in Java).
+        name: name in the text; None for the field's name in camel case.
+        default: value if it is missing in the text, as initialized in the Java class; the classes ``dict`` and
+            subclasses of `Bean` stand for a new instance.
+        since: the first version that has it; it is not written for older ones.
+        inline: a list written on one line (an array or ``Set`` in Java).
     """
     about = {"name": name, "since": since, "inline": inline}
     if isinstance(default, type):
@@ -67,7 +67,7 @@ def member(name: str | None = None, default: Any = MISSING, *, since: Version = 
 
 
 class Unfit(Exception):
-    """A value that its member cannot take. Containers put their key in front of ``path`` on the way out."""
+    """A value that its member cannot accept. Containers prepend their key to ``path`` as it propagates."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -79,7 +79,7 @@ class Unfit(Exception):
         return self
 
     def at(self, top: str) -> str:
-        """The path, from what it begins with, and the reason."""
+        """The path, starting with ``top``, and the reason."""
         steps = (f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{_step(key)}]" for key in self.path)
         return f"{top}{''.join(steps)}: {self.reason}"
 
@@ -92,16 +92,16 @@ def _step(key: Key) -> str:
 
 
 class Kind(ABC):
-    """How the values of a member are read and written."""
+    """Reads and writes the values of a member."""
 
     @abstractmethod
     def read(self, raw: Any, dialect: Dialect) -> Any:
-        """The value in memory. Raises `Unfit`, also for None; members that are null are left out before."""
+        """The value in memory. Raises `Unfit`, even for None; null members are skipped before."""
 
     def write(self, value: Any, dialect: Dialect, version: Version) -> Any:
-        """The JSON value, a new one: what two objects share must not become a reference in the file.
+        """The JSON value; always a new one, so that shared objects do not become references in the file.
 
-        fastjson 1.2.83 writes one for a shared ``attributes`` map, but reads it back as an attribute named ``$ref``.
+        fastjson 1.2.83 writes a reference for a shared ``attributes`` map, but reads it as an attribute named ``$ref``.
         """
         return value
 
@@ -139,10 +139,10 @@ class Flag(Kind):
 
 
 class Text(Kind):
-    """``String``, or the name of an enum constant, which is kept as it is even if no broker knows it."""
+    """``String``, or the name of an enum constant, which is kept even if no broker knows it."""
 
     def __init__(self, names: tuple[str, ...] = ()) -> None:
-        self.names = names  # by number, as clients in C++ write it, and fastjson reads it
+        self.names = names  # names by number; C++ clients write numbers, and fastjson reads them
 
     def read(self, raw: Any, dialect: Dialect) -> str:
         if isinstance(raw, str):
@@ -155,7 +155,7 @@ class Text(Kind):
 
 
 class Fraction(Kind):
-    """``double``; one that is too large is infinite."""
+    """``double``; too large values become infinite."""
 
     def read(self, raw: Any, dialect: Dialect) -> float:
         if isinstance(raw, bool) or not isinstance(raw, int | float):
@@ -188,10 +188,10 @@ class Items(Kind):
 
 
 class Table(Kind):
-    """A Java ``Map``; a dict here, in the order of the text. Keys that are integers are read bare or quoted.
+    """A Java ``Map``; a dict in the order of the text. Integer keys are read quoted or unquoted.
 
-    It is the very dict of the JSON value where nothing in it has another form: with hundreds of thousands of groups two
-    would not fit into memory.
+    It is the dict of the JSON value itself if nothing in it needs converting: with hundreds of thousands of groups,
+    two copies would not fit into memory.
     """
 
     def __init__(self, key: Kind, item: Kind) -> None:
@@ -215,10 +215,10 @@ class Table(Kind):
         return raw if same else table
 
     def read_key(self, key: Key, dialect: Dialect) -> Any:
-        """A key as it is in memory.
+        """Convert a key.
 
         Raises:
-            Unfit: it is of another type.
+            Unfit: it has another type.
         """
         if isinstance(self.key, Text):
             if isinstance(key, str):
@@ -293,7 +293,7 @@ def _bare(declared: Any) -> Any:
 
 
 def describe(raw: Any) -> str:
-    """What a value is, for a message."""
+    """Describe a value for an error message."""
     if raw is None:
         return "null"
     if isinstance(raw, bool):
@@ -310,7 +310,7 @@ def describe(raw: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What one field of a declaration stands for.
+    """Description of one field of a declaration.
 
     Attributes:
         attribute: the field's name.

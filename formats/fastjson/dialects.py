@@ -1,38 +1,38 @@
-"""What is accepted and how it is written, as sets of options: one for files, one for bodies."""
+"""Sets of options for reading and writing: for files, and for bodies."""
 
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-# Possessive throughout: a match never steps back, so reading stays linear whatever the bytes are.
+# Possessive throughout: no backtracking, so reading is linear for any input.
 _COMMENT = r"/\*(?s:.*?)\*/|//[^\n]*+"
 _BLANK = re.compile(r"[ \t\r\n]*+")
 _ESCAPES = dict(zip("btnvfFr\"'/\\0", "\b\t\n\v\f\f\r\"'/\\\0", strict=True))
 
 
 class Dialect(NamedTuple):
-    """What is accepted, and how it is written.
+    """Accepted syntax, and style of output.
 
     Attributes:
-        depth: objects and lists inside one another.
-        references: ``{"$ref":…}`` becomes the object that it names, and is written for an object that occurs again (the
-            same ``dict``, not an equal one).
-        object_keys: objects may be keys.
-        bytes: bytes that are not UTF-8 are kept, and a byte-order mark is skipped.
-        blank: what may stand between two tokens.
-        tail: what may stand behind the value.
+        depth: maximum nesting of objects and lists.
+        references: whether ``{"$ref":…}`` is resolved, and written for an object that occurs again (the same ``dict``,
+            not an equal one).
+        object_keys: whether objects may be keys.
+        bytes: whether bytes that are not UTF-8 are kept, and a byte-order mark is skipped.
+        blank: allowed between two tokens.
+        tail: allowed after the value.
         name: a key without quotes.
-        escapes: characters by the one that stands behind a backslash.
-        unpaired: first and last of the surrogates that read as U+FFFD where an escape names one without its other half.
-        escaped: characters that are written as escapes.
-        tabs: written on many lines, with a TAB for each level.
-        quote_keys: integer keys are written in quotes.
-        quote_large: so are integers that a browser does not keep.
-        nulls: None is written. Members that are None are left out otherwise, as fastjson does.
-        converts: a value is taken for that of another type where it stays the same.
-        integer: the texts that are taken for an integer.
-        keeps: members that are not declared are kept and written again.
-        strict: they are refused.
+        escapes: characters by the character after the backslash.
+        unpaired: first and last of the surrogates that are read as U+FFFD if escaped without their other half.
+        escaped: characters written as escapes.
+        tabs: whether output has many lines, indented by tabs.
+        quote_keys: whether integer keys are written in quotes.
+        quote_large: whether integers beyond a browser's precision are written in quotes.
+        nulls: whether None is written. Otherwise members that are None are left out, as by fastjson.
+        converts: whether values are converted between types if nothing is lost.
+        integer: the texts accepted for an integer.
+        keeps: whether undeclared members are kept and written again.
+        strict: whether undeclared members are rejected.
     """
 
     depth: int
@@ -64,8 +64,8 @@ FILE = Dialect(
     tail=re.compile(rf"(?:[\x00-\x20\x7f]++|{_COMMENT})*+"),  # fastjson skips any control character there
     name=re.compile(r"(?:[A-Za-z_$]|[^\x00-\x7f])(?:[A-Za-z0-9_$]|[^\x00-\x7f])*+"),
     escapes=_ESCAPES | dict(zip("1234567", "\1\2\3\4\5\6\7", strict=True)),
-    unpaired=("\udc80", "\udcff"),  # they stand for bytes that are not UTF-8; Java could not write them either
-    # U+DC80-U+DCFF leave as the bytes that they stand for; other halves of pairs have no UTF-8 form
+    unpaired=("\udc80", "\udcff"),  # they represent bytes that are not UTF-8; Java could not write them either
+    # U+DC80-U+DCFF are written as the bytes that they represent; other surrogates have no UTF-8 form
     escaped=re.compile('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udc7f\udd00-\udfff]'),
     tabs=True,
     quote_keys=False,
@@ -81,7 +81,7 @@ Python's ``surrogateescape``, so that writing gives the same bytes again."""
 BROWSER = FILE._replace(
     escaped=re.compile('["\\\\/\x00-\x1f]|[^\x00-\x7e\udc80-\udcff]'), tabs=False, quote_keys=True, quote_large=True
 )
-"""The "browser compatible" form of metrics, values in RocksDB and POP messages: all but ASCII is escaped."""
+"""The "browser compatible" form of metrics, values in RocksDB and POP messages: non-ASCII is escaped."""
 
 BODY = Dialect(
     depth=64,  # the deepest body of any broker has seven
@@ -105,4 +105,4 @@ BODY = Dialect(
 """Headers and bodies of requests and responses."""
 
 STANDARD = BODY._replace(quote_keys=True)
-"""Standard JSON, as name servers send routes to newer clients."""
+"""Standard JSON, in which name servers send routes to newer clients."""

@@ -1,6 +1,6 @@
-"""Reading fastjson's JSON: tolerantly, in time that grows with the text, and with the byte at which it stops.
+"""Reader for fastjson's JSON: tolerant, linear in the length of the text, reporting the byte offset of an error.
 
-`formats.fastjson.dialects` says what is accepted in files and in bodies.
+`formats.fastjson.dialects` defines what is accepted in files and in bodies.
 """
 
 import json
@@ -13,7 +13,7 @@ from formats.fastjson.dialects import BODY, FILE, Dialect
 from formats.fastjson.values import MAX_NUMBER, Inline, Key, ObjectKey, Real, Value
 
 _BOM = b"\xef\xbb\xbf"
-# Possessive throughout: a match never steps back, so reading stays linear whatever the bytes are.
+# Possessive quantifiers throughout: a match never backtracks, so reading is linear in the input whatever it holds.
 _STRING = {quote: re.compile(rf"{quote}((?:[^{quote}\\]++|\\.)*+){quote}", re.DOTALL) for quote in "\"'"}
 _ESCAPE = re.compile(
     r"\\(?:u([dD][89abAB][0-9A-Fa-f]{2})\\u([dD][c-fC-F][0-9A-Fa-f]{2})"
@@ -33,29 +33,29 @@ _STEP = re.compile(r"\.((?:\\.|[^.\[\]\\])*+)|\[(-?[0-9]{1,20})\]", re.DOTALL)
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 
 _Container = list[Value] | dict[Key, Value]
-_MOST_REPEATED = 1 << 20  # characters and values that references may stand for in a file, however short it is
+_MOST_REPEATED = 1 << 20  # values and characters that references may expand to, however short the file
 
-# (id of a container, key or index) → character where that value begins; and the container, so that its id stays its own
+# (id of a container, key or index) → character offset of that value, and the container, kept alive so its id is unique
 _Marks = dict[tuple[int, Key], tuple[int, _Container]]
 
 
 def loads(data: bytes, dialect: Dialect = FILE, *, cycles: bool = True) -> Value:
-    """Read a whole text.
+    """Parse a complete text.
 
-    A bare integer key becomes an ``int``, an object that is a key an `ObjectKey`, any other key a ``str``; of equal
-    keys the last counts. A reference becomes the very object that it names, which must be an object that began before
-    it, as in every file that fastjson wrote; ``@``, ``..`` and ``$`` name objects that contain the reference, so the
-    value then contains itself.
+    Unquoted integer keys become ``int``, an object used as a key becomes an `ObjectKey`, and any other key ``str``. Of
+    duplicate keys the last wins. A reference (``$ref``) becomes the object it names, which must begin before the
+    reference, as in every file written by fastjson. ``@``, ``..`` and ``$`` name objects that contain the reference,
+    so the value is then cyclic.
 
     Args:
-        data: the file, or the body.
+        data: the file or body.
         dialect: `FILE` or `BODY`.
-        cycles: False to refuse a value that contains itself, as no configuration class does, or whose references stand
-            for far more than the file is long: carrying them out would need all of that in memory.
+        cycles: if False, reject cyclic values, which no configuration class produces, and references that would expand
+            to far more than the length of the file, since expanding them would need that much memory.
 
     Raises:
-        BadText: anything else. ``at`` is the byte that cannot be read on: for an unclosed string its quote, for bytes
-            behind the value the first of them, for a text that ends too early its length.
+        BadText: the text is invalid. ``at`` is the byte at which parsing failed: for an unclosed string its opening
+            quote, for trailing bytes the first of them, for a truncated text its length.
     """
     reader = _Reader.of(data, dialect, cycles=cycles)
     value, end = reader.read()
@@ -66,7 +66,7 @@ def loads(data: bytes, dialect: Dialect = FILE, *, cycles: bool = True) -> Value
 
 
 def loads_plain(data: bytes) -> Value:
-    """Read a body or header, at the speed of the standard library where it is standard JSON without fractions.
+    """Parse a body or header, using the standard library's parser when the text is standard JSON without fractions.
 
     Raises:
         BadText: as `loads`.
@@ -89,13 +89,13 @@ _PLAIN = json.JSONDecoder(parse_float=Real, parse_constant=_refuse)
 
 
 def loads_prefix(data: bytes, *, cycles: bool = True) -> tuple[Value, int]:
-    """Read the value that a file begins with, and say at which byte it ends; what follows is not looked at.
+    """Parse the value at the start of a file and return it with the offset of its end; trailing bytes are ignored.
 
-    For files whose end is stale: a broker that rewrites in place can leave the end of the longer file that was there
-    before (apache/rocketmq#9328).
+    For files with a stale end: a broker that rewrites a file in place can leave the tail of the longer previous
+    version behind (apache/rocketmq#9328).
 
     Raises:
-        BadText: as `loads`, except for what follows the value.
+        BadText: as `loads`, except for trailing bytes.
     """
     reader = _Reader.of(data, cycles=cycles)
     value, end = reader.read()
@@ -103,18 +103,18 @@ def loads_prefix(data: bytes, *, cycles: bool = True) -> tuple[Value, int]:
 
 
 class Torn(NamedTuple):
-    """What a damaged file holds in front of the damage."""
+    """The part of a damaged file before the damage."""
 
-    value: Value  # None where not even its first byte can be read
-    open: list[Key]  # path to the innermost object or list that has not ended; it begins inside the top value
-    at: int  # byte at which reading ended
+    value: Value  # None if not even its first byte is valid
+    open: list[Key]  # path from the top value to the innermost object or list that was still open
+    at: int  # byte offset at which parsing stopped
     reason: str
 
 
 def loads_torn(data: bytes) -> Torn | None:
-    """Read a file that `loads` refuses as far as it goes; None for one that is whole.
+    """Parse as much as possible of a file that `loads` rejects; return None if the file is valid.
 
-    A number that nothing ends is left out: digits may be missing.
+    A number at the very end is dropped, because its last digits may be missing.
     """
     reader = _Reader.of(data, cycles=False)
     try:
@@ -139,12 +139,12 @@ def loads_torn(data: bytes) -> Torn | None:
 
 
 def locate(data: bytes, path: Sequence[Key]) -> int:
-    """The byte at which the value under a path of keys and list indices begins; 0 if there is none.
+    """Return the byte offset of the value at a path of keys and list indices, or 0 if there is none.
 
-    It reads the file once more, so it is for error messages.
+    Parses the file again, so use it only for error messages.
 
     Raises:
-        BadText: as `loads`, except for what follows the value.
+        BadText: as `loads`, except for trailing bytes.
     """
     marks: _Marks = {}
     reader = _Reader.of(data, marks=marks)
@@ -167,15 +167,17 @@ class _Reader:
         self.cycles = cycles
         self.marks = marks
         self.base = base  # bytes in front of the text
-        self.most = dialect.depth - outside  # how deep it may go
-        self.top: list[Value] = []  # the top value is its only item
-        self.outer: list[tuple[_Container, Key]] = []  # what is open around the innermost, and under which key
-        self._repeated = 0  # values and characters that references stand for so far
-        self._weights: dict[int, int] = {}  # id of a container that references name, or lies in one → its weight
+        self.most = dialect.depth - outside  # maximum nesting depth
+        self.top: list[Value] = []  # its only item is the top value
+        self.outer: list[
+            tuple[_Container, Key]
+        ] = []  # open containers around the innermost one, each with its current key
+        self._repeated = 0  # values and characters that references have expanded to so far
+        self._weights: dict[int, int] = {}  # id of a referenced container, or of one inside it → its weight
 
     @classmethod
     def of(cls, data: bytes, dialect: Dialect = FILE, *, cycles: bool = True, marks: _Marks | None = None) -> "_Reader":
-        """For a whole text."""
+        """Create a reader for a complete text."""
         base = len(_BOM) if dialect.bytes and data.startswith(_BOM) else 0
         try:
             text = str(memoryview(data)[base:], "utf-8", "surrogateescape" if dialect.bytes else "strict")
@@ -191,11 +193,11 @@ class _Reader:
 
     def skip(self, blanks: re.Pattern[str], at: int) -> int:
         match = blanks.match(self.text, at)
-        assert match  # it matches nothing as well
+        assert match  # the pattern also matches the empty string
         return match.end()
 
     def read(self, at: int = 0) -> tuple[Value, int]:
-        """The value at a character and the character behind it. A loop with a stack, so depth is ours to bound."""
+        """Return the value at a character offset and its end. Iterative, so that the depth can be limited."""
         text, blank = self.text, self.dialect.blank
         inside: _Container = self.top
         key: Key = 0
@@ -224,14 +226,14 @@ class _Reader:
                 item, at = self._scalar(at, first)
                 self._put(inside, key, item)
                 more = False
-            while not more:  # a value ended: close what ends with it, until another one must come
+            while not more:  # a value ended: close containers until one expects another item
                 if inside is self.top:
                     return self.top[0], at
                 at = self.skip(blank, at)
                 closing = _closing(inside)
                 if text.startswith(",", at):
                     at = self.skip(blank, at + 1)
-                    more = not text.startswith(closing, at)  # a comma may stand before the closing bracket
+                    more = not text.startswith(closing, at)  # a trailing comma is allowed
                 elif not text.startswith(closing, at):
                     raise self._error_at(at, f"',' or '{closing}'")
                 if not more:
@@ -250,17 +252,19 @@ class _Reader:
 
     def _put(self, inside: _Container, key: Key, item: Value) -> None:
         if isinstance(inside, dict):
-            if self.dialect.references:  # the last of equal keys at its own place: it may refer to what came between
+            if (
+                self.dialect.references
+            ):  # a duplicate key takes its new position, since it may refer to values in between
                 inside.pop(key, None)
             inside[key] = item
         else:
             inside.append(item)
 
     def _entries(self, inside: dict[Key, Value], at: int) -> int:
-        """Read entries whose value is an integer or an object of integers, and return where the first other one begins.
+        """Read entries whose value is an integer or an object of integers; return the offset of the first other entry.
 
-        Offset tables have hundreds of thousands of them, so each takes one match. The last entry of a table has no
-        comma and is left to the caller.
+        Offset tables hold hundreds of thousands of such entries, so each is read with one match. The last entry of a
+        table has no trailing comma and is left to the caller.
         """
         text, match = self.text, _ENTRY.match
         while (token := match(text, at)) is not None:
@@ -272,7 +276,7 @@ class _Reader:
                 each = map(int, numbers)
                 table: dict[Key, Value] = dict(zip(each, each, strict=True))
                 if 2 * len(table) < len(numbers):
-                    break  # a key twice
+                    break  # duplicate keys
                 self._put(inside, key, table)
             at = token.end()
         return at
@@ -298,7 +302,7 @@ class _Reader:
     def _object_key(self, at: int) -> tuple[ObjectKey, int]:
         outside = self.dialect.depth - self.most + len(self.outer)
         value, end = _Reader(self.text, self.dialect, self.cycles, base=self.base, outside=outside).read(at)
-        assert isinstance(value, dict)  # a bracket opens it
+        assert isinstance(value, dict)  # it begins with a brace
         if not all(isinstance(name, str) and not isinstance(item, list | dict) for name, item in value.items()):
             raise self.error(at, "the object that is a key holds more than plain values")
         return ObjectKey((str(name), item) for name, item in value.items()), end
@@ -313,17 +317,17 @@ class _Reader:
             raise self._error_at(at, "a value")
         return _WORDS[name.group()], name.end()
 
-    def _number(self, found: re.Match[str]) -> int:
-        self._check_number(found)
-        return int(found.group())
+    def _number(self, match: re.Match[str]) -> int:
+        self._check_number(match)
+        return int(match.group())
 
-    def _real(self, found: re.Match[str]) -> Real:
-        self._check_number(found)
-        return Real(found.group())
+    def _real(self, match: re.Match[str]) -> Real:
+        self._check_number(match)
+        return Real(match.group())
 
-    def _check_number(self, found: re.Match[str]) -> None:
-        if (length := found.end() - found.start()) > MAX_NUMBER:
-            raise self.error(found.start(), f"a number of {length} characters")
+    def _check_number(self, match: re.Match[str]) -> None:
+        if (length := match.end() - match.start()) > MAX_NUMBER:
+            raise self.error(match.start(), f"a number of {length} characters")
 
     def _string(self, at: int, quote: str) -> tuple[str, int]:
         match = _STRING[quote].match(self.text, at)
@@ -350,7 +354,7 @@ class _Reader:
     def _resolve(
         self, closed: _Container, inside: _Container, key: Key, outer: list[tuple[_Container, Key]], at: int
     ) -> None:
-        """Put the object that a reference names in the place of the reference that just ended."""
+        """Replace the reference that has just ended by the object it names."""
         if not isinstance(closed, dict) or len(closed) != 1 or not isinstance(path := closed.get("$ref"), str):
             return
         target: Value
@@ -361,38 +365,38 @@ class _Reader:
         elif _PATH.fullmatch(path):
             target = _follow(self.top[0], path)
         else:
-            return  # to fastjson as well an object like any other
+            return  # an ordinary object, for fastjson too
         if not isinstance(target, dict) or target is closed:
             raise self.error(at - 1, "a reference to something that is no object before it")
         if not self.cycles and (target is inside or any(target is container for container, _ in outer)):
             raise self.error(at - 1, "a reference to an object that contains it")
         self._repeated += 0 if self.cycles else self._weight(target)
-        # a few nested references can stand for more than any memory holds; brokers' own files double in length at most
+        # a few nested references can expand beyond any memory; in brokers' own files they at most double the length
         if self._repeated > _MOST_REPEATED + 4 * len(self.text):
             raise self.error(at - 1, f"references that stand for more than {self._repeated} values and characters")
-        inside[key] = target  # type: ignore[index]  # its key, or the index of its last item
+        inside[key] = target  # type: ignore[index]  # the key, or the index of the last item
 
     def _weight(self, target: _Container) -> int:
-        """Values and characters that an object holds, all references in it carried out.
+        """Return the number of values and characters in an object with all references expanded.
 
-        What has been closed never changes, so each container is counted once.
+        A closed container never changes, so each is counted once.
         """
-        known, waiting = self._weights, [target]
-        while waiting:
-            container = waiting[-1]
-            if id(container) in known:
-                waiting.pop()
+        weights, pending = self._weights, [target]
+        while pending:
+            container = pending[-1]
+            if id(container) in weights:
+                pending.pop()
                 continue
             items = list(container.values()) if isinstance(container, dict) else container
             inner = [item for item in items if isinstance(item, dict | list)]
-            missing = [item for item in inner if id(item) not in known]
+            missing = [item for item in inner if id(item) not in weights]
             if missing:
-                waiting += missing
+                pending += missing
                 continue
             plain = sum(1 + len(item) if isinstance(item, str) else 1 for item in items)
             keys = sum(len(name) for name in container if isinstance(name, str)) if isinstance(container, dict) else 0
-            known[id(container)] = plain + keys + sum(known[id(item)] for item in inner)
-        return known[id(target)]
+            weights[id(container)] = plain + keys + sum(weights[id(item)] for item in inner)
+        return weights[id(target)]
 
     def _error_at(self, at: int, wanted: str) -> BadText:
         if at >= len(self.text):
@@ -408,7 +412,7 @@ def _follow(value: Value, path: str) -> Value:
     for step, index in _STEP.findall(path):
         key: Key = int(index) if index else re.sub(r"\\(.)", r"\1", step, flags=re.DOTALL)
         if isinstance(value, dict):
-            # A bare key is named by number, a quoted one by text, whichever way this file has it.
+            # An integer step matches an unquoted key as a number and a quoted one as text.
             value = value.get(key, value.get(str(key)) if index else None)
         elif isinstance(value, list) and isinstance(key, int) and 0 <= key < len(value):
             value = value[key]

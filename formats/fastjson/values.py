@@ -1,31 +1,31 @@
-"""What JSON text is in memory: Python's own types, and four for what they do not tell apart."""
+"""Python types for JSON values: the built-in ones, and classes for distinctions that those do not make."""
 
 from typing import TypeAlias, Union
 
 MAX_NUMBER = 600
-"""Characters of a number. Python may be set to refuse integers of more than 640 digits; a long has 20."""
+"""Maximum characters of a number. Python can be set to reject integers of more than 640 digits; a long has 20."""
 
 Key: TypeAlias = "str | int | ObjectKey"
-"""Key of an object: ``int`` when it stands bare in the text, ``str`` when it is quoted or an identifier."""
+"""Key of an object: ``int`` if unquoted in the text, ``str`` if quoted or an identifier."""
 
 Value: TypeAlias = Union[bool, int, float, str, "list[Value]", "dict[Key, Value]", None]
-"""What a text can hold. Lists that were written on one line are `Inline`, numbers with a point or exponent `Real`."""
+"""Any JSON value. Lists written on one line are `Inline`; numbers with a decimal point or exponent are `Real`."""
 
 
 class Inline(list[Value]):
-    """A list that is written on one line: a Java array of primitives, an array of strings, or a set."""
+    """A list written on one line: a Java array of primitives, an array of strings, or a set."""
 
 
 class ObjectKey(tuple[tuple[str, Value], ...]):
-    """The members of an object that is a key, in their order."""
+    """An object used as a key, as its members in order."""
 
     __slots__ = ()
 
 
 class Real(float):
-    """A number with a point or an exponent, together with the characters it was written with.
+    """A number with a decimal point or exponent, together with its original text.
 
-    It compares and computes as the nearest double; writing it gives the same characters again.
+    It behaves as the nearest double; it is written with its original characters.
     """
 
     __slots__ = ("text",)

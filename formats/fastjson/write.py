@@ -1,8 +1,8 @@
-"""Writing JSON exactly as fastjson does.
+"""Writer for JSON, byte-identical to fastjson's output.
 
 Source: com.alibaba.fastjson.serializer.MapSerializer, ListSerializer, CollectionCodec, SerialContext (1.2.69, 1.2.83).
-No blank after ``:``, no newline at the end. In files there is a TAB for each level; entries with an integer key stay on
-the line, entries with a text key get their own.
+There is no blank after ``:`` and no newline at the end. Files are indented with one TAB per level; entries with an
+integer key continue on the same line, entries with a text key begin a new one.
 """
 
 import math
@@ -12,23 +12,23 @@ from decimal import Decimal
 from formats.fastjson.dialects import BODY, BROWSER, FILE, Dialect
 from formats.fastjson.values import MAX_NUMBER, Inline, Key, ObjectKey, Real, Value
 
-_BROWSER_SAFE = 2**53 - 1  # larger integers lose digits in a browser, so that form quotes them
+_BROWSER_SAFE = 2**53 - 1  # JavaScript loses digits of larger integers, so BROWSER quotes them
 _BROWSER_TEXT = BROWSER.escaped
 _NAMED = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\", "/": "\\/"}
-_REFERENCE = re.compile('["\\\\\ud800-\udc7f\udd00-\udfff]')  # in a path fastjson leaves everything else as it is
+_REFERENCE = re.compile('["\\\\\ud800-\udc7f\udd00-\udfff]')  # all that fastjson escapes in a path
 _SPECIAL = re.compile(r"[\x00-/:-@\[-`{-\x80]")
 
 
 def dumps(value: Value, dialect: Dialect = FILE) -> bytes:
-    """The bytes that a broker's fastjson would write for a value.
+    """Return the bytes that a broker's fastjson would write for a value.
 
     Args:
         value: None, bool, int, float, str, list (see `Inline`) or dict with keys of ``str``, ``int`` or `ObjectKey`.
         dialect: `FILE`, `BROWSER`, `BODY` or `STANDARD`.
 
     Raises:
-        ValueError: a file that is nested too deeply, a number longer than `MAX_NUMBER`, infinite or not a number.
-        TypeError: a value or key of another type.
+        ValueError: a file is nested too deeply, or a number is longer than `MAX_NUMBER`, infinite or NaN.
+        TypeError: a value or key has another type.
     """
     writer = _Writer(dialect)
     writer.write(value, 0, None)
@@ -36,15 +36,15 @@ def dumps(value: Value, dialect: Dialect = FILE) -> bytes:
 
 
 def quote(text: str, escaped: re.Pattern[str] = BODY.escaped) -> str:
-    """A text as it is written, in a body without ``escaped``."""
-    # most texts are printable, and only the form for browsers escapes more than quotes and backslashes in those
+    """Return a string literal, escaping the characters that match ``escaped``; by default as in a body."""
+    # most texts are printable, and of the printable characters only BROWSER escapes more than quotes and backslashes
     if text.isprintable() and '"' not in text and "\\" not in text and escaped is not _BROWSER_TEXT:
         return f'"{text}"'
     return f'"{escaped.sub(_escape, text)}"'
 
 
 class _Place:
-    """Where a value sits: in which container, under which key; the chain ends at the top value, which has none."""
+    """Position of a value: its container and key, linked to the position of the container; None for the top value."""
 
     __slots__ = ("container", "depth", "key", "outer")
 
@@ -61,9 +61,9 @@ class _Writer:
         self.references, self.nulls, self.escaped, self.tabs = (
             dialect.references, dialect.nulls, dialect.escaped, dialect.tabs,
         )  # fmt: skip
-        self.plain = not dialect.quote_large  # integers are written as they are
+        self.plain = not dialect.quote_large  # integers are written without quotes
         self.out: list[str] = []
-        self.written: dict[int, _Place | None] = {}  # id of an object → where it was written in full
+        self.written: dict[int, _Place | None] = {}  # id of an object → where it was first written
 
     def write(self, value: Value, tabs: int, place: _Place | None) -> None:
         if isinstance(value, list | dict):
@@ -113,7 +113,7 @@ class _Writer:
         out.append("{}" if before == "{" else end)
 
     def _key(self, key: Key) -> str:
-        """A key that is no text."""
+        """Return the text of a key that is not a string."""
         if isinstance(key, int) and not isinstance(key, bool):
             return f'"{_digits(key)}"' if self.dialect.quote_keys else _digits(key)
         if not isinstance(key, ObjectKey) or not self.dialect.object_keys:
@@ -125,7 +125,8 @@ class _Writer:
         if not value:
             self.out.append("[]")
             return
-        inline = isinstance(value, Inline)  # its items do not indent either: an object in a set closes under its member
+        # the items of an inline list are not indented either: an object in a set closes at the set's own level
+        inline = isinstance(value, Inline)
         line, references = "" if inline else self._line(tabs + 1), self.references
         before = "["
         for index, item in enumerate(value):
@@ -153,7 +154,7 @@ class _Writer:
 
 
 def _digits(value: int) -> str:
-    if value.bit_length() > 3 * MAX_NUMBER:  # a digit has more than three bits
+    if value.bit_length() > 3 * MAX_NUMBER:  # a digit carries more than three bits
         raise ValueError(f"an integer of {value.bit_length()} bits")
     return str(value)
 
@@ -171,10 +172,10 @@ def _escape(special: re.Match[str]) -> str:
 
 
 def real_text(value: float) -> str:
-    """As ``Double.toString``: a point always, an exponent from 10**7 up and below 10**-3.
+    """Format a double as ``Double.toString``: always with a point, with an exponent from 10**7 up and below 10**-3.
 
     Raises:
-        ValueError: it is infinite, or no number.
+        ValueError: the value is infinite or NaN.
     """
     if isinstance(value, Real):
         return value.text

@@ -1,5 +1,5 @@
-"""The construct declarations of every binary file, said once.
+"""The construct declaration of every binary file format.
 
-Everything else about a layout (sizes, fast structs, NumPy dtypes, Arrow types, explained hex dumps) derives from these;
-``python -m formats.layouts.derive`` writes the part that must be had without importing construct.
+Everything else about a layout (sizes, compiled structs, NumPy dtypes, Arrow types, annotated hex dumps) is derived from
+these; ``python -m formats.layouts.derive`` generates the part that must be importable without construct.
 """

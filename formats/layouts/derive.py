@@ -1,7 +1,7 @@
-"""Derive from the construct declarations what must not cost an import of construct.
+"""Generator for the layouts that must be usable without importing construct.
 
-``python -m formats.layouts.derive`` writes the module ``formats/layouts/derived.py`` to stdout; a test holds that the
-committed one equals it.
+``python -m formats.layouts.derive`` writes the module ``formats/layouts/derived.py`` to stdout; a test checks that the
+committed module is up to date.
 """
 
 import sys
@@ -64,7 +64,7 @@ from formats.layouts.flat import Flat
 
 
 def flat_fields(layout: Struct) -> tuple[tuple[str, str], ...]:
-    """(name, struct code) of each field of a flat, fixed-size, big-endian construct layout.
+    """Return (name, struct code) of each field of a flat, fixed-size, big-endian construct layout.
 
     Raises:
         TypeError: a field has no fixed-width counterpart.
@@ -73,7 +73,7 @@ def flat_fields(layout: Struct) -> tuple[tuple[str, str], ...]:
     for named in layout.subcons:
         leaf = leaf_of(named)
         if named.name and isinstance(leaf, FormatField) and leaf.fmtstr in (">b", ">h", ">l", ">q"):
-            # by width, not by letter: construct's ">l" has 4 bytes
+            # by width, not by letter: construct's ">l" is 4 bytes
             fields.append((named.name, {8: "q", 4: "i", 2: "h", 1: "b"}[leaf.length]))
         elif named.name and isinstance(leaf, Bytes) and isinstance(leaf.length, int):
             fields.append((named.name, f"{leaf.length}s"))
@@ -83,11 +83,11 @@ def flat_fields(layout: Struct) -> tuple[tuple[str, str], ...]:
 
 
 def source() -> str:
-    """The text of ``formats/layouts/derived.py``."""
+    """Return the source of ``formats/layouts/derived.py``."""
     parts = [_HEADER]
     for variable, (name, layout) in LAYOUTS.items():
         fields = [f'("{field}", "{code}"),' for field, code in flat_fields(layout)]
-        # as the formatter leaves it: a single field stays on one line
+        # formatted as ruff does: a single field stays on one line
         body = "(" + fields[0] + ")" if len(fields) == 1 else "(\n        " + "\n        ".join(fields) + "\n    )"
         parts.append(f'\n{variable} = Flat(\n    "{name}",\n    {body},\n)')
     return "".join(parts) + "\n"

@@ -2,8 +2,8 @@
 
 Source: org.apache.rocketmq.store.CommitLog, MessageExtEncoder (5.x), common.message.MessageDecoder;
 store-formats 2.1, 2.5.
-A record's layout depends on two bits of its own ``sys_flag`` (IPv6 hosts) and on its magic (width of the topic length),
-so there are four fixed heads and one tail for each version.
+A record's layout depends on two bits of its own ``sys_flag`` (IPv6 hosts) and on its magic (width of the topic
+length), so there are four fixed heads, and one tail per version.
 """
 
 from construct import Bytes, Computed, Int8sb, Int16sb, Int32sb, Int64sb, Struct, this
@@ -12,9 +12,9 @@ from formats.layouts.codes import BORN_V6, MAGIC_V2, STORE_V6
 
 
 def head(*, born_v6: bool, store_v6: bool) -> Struct:
-    """The fixed part of a record, up to and with ``body_length`` (88, 100 or 112 bytes)."""
+    """Return the fixed part of a record, up to and including ``body_length`` (88, 100 or 112 bytes)."""
     return Struct(
-        "total_size" / Int32sb * "bytes of the whole record, these included",
+        "total_size" / Int32sb * "bytes of the whole record, this field included",
         "magic" / Int32sb * "0xDAA320A7 (version 1) or 0xDAA320AB (version 2)",
         "body_crc" / Int32sb * "CRC-32 of the stored body, top bit cleared",
         "queue_id" / Int32sb * "queue of the topic",
@@ -43,9 +43,9 @@ HEADS = {
 
 
 def record(flags: int, magic: int) -> Struct:
-    """A whole record: the head for these sys_flag bits, then body, topic and properties.
+    """Return the layout of a whole record: the head for these sys_flag bits, then body, topic and properties.
 
-    Negative body and properties lengths count as 0, as they do in the broker's own check; a topic's must not be
+    Negative body and properties lengths count as 0, as in the broker's own check; the topic length must not be
     negative.
     """
     topic_length = Int16sb if magic == MAGIC_V2 else Int8sb

@@ -13,4 +13,4 @@ BINARY_HEAD = Struct(
     "opaque" / Int32sb * "number of the request, which its response repeats",
     "flag" / Int32sb * "1 response, 2 one-way",
 )
-"""The text of the remark and the fields follow, each behind its length."""
+"""The remark and the fields follow as texts, each preceded by its length."""

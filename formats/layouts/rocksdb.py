@@ -1,5 +1,5 @@
-"""Keys and values of consume queues, of what POP consumers hold, of the newer configuration, and of the database for
-index, timers and half messages, in RocksDB.
+"""Keys and values in RocksDB: consume queues, POP records, the v2 configuration, and the database for index, timers and
+half messages.
 
 Source: org.apache.rocketmq.store.queue.RocksDBConsumeQueueTable and RocksDBConsumeQueueOffsetTable,
 broker.pop.PopConsumerRecord, broker.config.v2.ConfigHelper; store-formats 4.6, 7.12. Since 5.4:

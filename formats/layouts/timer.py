@@ -20,7 +20,7 @@ LOG_UNIT = Struct(
     "topic_hash" / Int32sb * "Java's hash of the real topic",
     "reserved" / Int64sb * "0",
 )
-# The magic is at offset 12, where units have theirs, unlike that of the commit log's blank.
+# The magic is at offset 12, like that of a unit and unlike that of a commit-log blank.
 LOG_BLANK = Struct(
     "total_size" / Int32sb * "bytes left to the end of the file, counted from here",
     "zero" / Int64sb * "0",

@@ -1,1 +1,1 @@
-"""Commit-log records: read, written, their properties, bodies and ids."""
+"""Commit-log records: reading, writing, properties, bodies and ids."""

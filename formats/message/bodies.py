@@ -1,4 +1,4 @@
-"""Stored bodies: decompress by system flag, and the items of an inner batch.
+"""Stored bodies: decompression according to the system flag, and the messages of an inner batch.
 
 Sources: common.compression.CompressorFactory, common.message.MessageDecoder.decodeMessages; store-formats 2.4, 2.10.
 """
@@ -10,25 +10,27 @@ from formats.errors import BadLength, FormatError, Truncated
 from formats.layouts import derived
 from formats.primitives import COMPRESSED, COMPRESSION_MASK
 
-MAX_BODY = 256 * 1024 * 1024  # a body inflates to at most this; the broker's own limit is 4 MiB before compression
+MAX_BODY = 256 * 1024 * 1024  # maximum size after decompression; the broker's own limit is 4 MiB before compression
 
-_ZSTD_STEP = 1 << 10  # stored bytes at a time; four can make 128 KiB, so a step overshoots by 32 MiB at most
+_ZSTD_STEP = (
+    1 << 10
+)  # stored bytes per step; four of them can expand to 128 KiB, so a step overshoots by at most 32 MiB
 
 _TYPES = {0x000: "zlib", 0x100: "lz4", 0x200: "zstd", 0x300: "zlib"}
 
 
 def compression(sys_flag: int) -> str | None:
-    """``zlib``, ``lz4``, ``zstd``, ``unknown``, or None for a plain body."""
+    """Return ``zlib``, ``lz4``, ``zstd``, ``unknown``, or None for an uncompressed body."""
     if not sys_flag & COMPRESSED:
         return None
     return _TYPES.get(sys_flag & COMPRESSION_MASK, "unknown")
 
 
 def decompress(body: bytes, sys_flag: int, *, limit: int = MAX_BODY) -> bytes:
-    """The body as the application sent it.
+    """Return the body as the application sent it.
 
     Raises:
-        FormatError: unknown type, broken or cut stream, or more than ``limit`` bytes.
+        FormatError: the compression type is unknown, the stream is damaged or truncated, or exceeds ``limit`` bytes.
     """
     kind = compression(sys_flag)
     if kind is None or not body:
@@ -89,7 +91,7 @@ def _zstd(body: bytes, limit: int) -> bytes:
 
 
 class BatchItem(NamedTuple):
-    """One message of a batch on the wire."""
+    """One message of a batch in wire format."""
 
     flag: int
     body: bytes
@@ -97,7 +99,7 @@ class BatchItem(NamedTuple):
 
 
 class BatchSpan(NamedTuple):
-    """Where one message of a batch lies in a buffer."""
+    """Position of one message of a batch in a buffer."""
 
     flag: int
     body_at: int
@@ -107,10 +109,10 @@ class BatchSpan(NamedTuple):
 
 
 def batch_spans(buf: bytes | memoryview, at: int, stop: int) -> Iterator[BatchSpan]:
-    """Where the messages of a batch lie, whose wire form is bytes [at, stop) of a buffer.
+    """Yield the positions of the messages of a batch stored in bytes [at, stop) of a buffer.
 
     Raises:
-        FormatError: an item does not fit, or its lengths disagree.
+        FormatError: an item does not fit, or its lengths are inconsistent.
     """
     head = derived.BATCH_ITEM_HEAD
     while at < stop:
@@ -133,27 +135,27 @@ def batch_spans(buf: bytes | memoryview, at: int, stop: int) -> Iterator[BatchSp
 
 
 def batch_items(body: bytes) -> Iterator[BatchItem]:
-    """The messages inside an inner-batch body (5.x) or a batch on the wire.
+    """Yield the messages of an inner-batch body (5.x) or of a batch in wire format.
 
     Raises:
-        FormatError: an item does not fit, or its lengths disagree.
+        FormatError: an item does not fit, or its lengths are inconsistent.
     """
     for flag, body_at, body_length, properties_at, length in batch_spans(body, 0, len(body)):
         yield BatchItem(flag, body[body_at : body_at + body_length], body[properties_at : properties_at + length])
 
 
 def build_batch(items: Iterable[tuple[int, bytes, bytes]]) -> bytes:
-    """The wire form of a batch.
+    """Return the wire format of a batch.
 
     Args:
-        items: flag, body and properties of each message, as a :class:`BatchItem` or not.
+        items: flag, body and properties of each message, as :class:`BatchItem` or plain tuples.
 
     Raises:
-        BadLength: properties of more than the 32,767 bytes that their length field can say.
+        BadLength: properties exceed 32,767 bytes, the maximum of their length field.
     """
     parts: list[bytes] = []
-    pack, least = derived.BATCH_ITEM_HEAD.pack, derived.BATCH_ITEM_HEAD.size + 2
-    heads: dict[tuple[int, int, int], tuple[bytes, bytes]] = {}  # messages that go together are often of one size
+    pack, min_size = derived.BATCH_ITEM_HEAD.pack, derived.BATCH_ITEM_HEAD.size + 2
+    heads: dict[tuple[int, int, int], tuple[bytes, bytes]] = {}  # the messages of a batch often have the same size
     for flag, body, properties in items:
         key = flag, len(body), len(properties)
         head = heads.get(key)
@@ -161,6 +163,9 @@ def build_batch(items: Iterable[tuple[int, bytes, bytes]]) -> bytes:
             _, body_length, length = key
             if length > 0x7FFF:
                 raise BadLength(0, f"properties of {length} bytes, at most 32767 fit")
-            head = heads[key] = pack(least + body_length + length, 0, 0, flag, body_length), length.to_bytes(2, "big")
+            head = heads[key] = (
+                pack(min_size + body_length + length, 0, 0, flag, body_length),
+                length.to_bytes(2, "big"),
+            )
         parts += (head[0], body, head[1], properties)
     return b"".join(parts)

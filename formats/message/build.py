@@ -1,4 +1,4 @@
-"""Write commit-log records, the blank that ends a file, and the checksum over a whole record.
+"""Writing commit-log records, end-of-file blanks, and the whole-record checksum.
 
 Source: org.apache.rocketmq.store.CommitLog (4.9.8), MessageExtEncoder (5.3.3); store-formats 2.1, 2.5, 2.6, 2.8.
 """
@@ -14,9 +14,9 @@ from formats.primitives import crc31
 
 MAX_MESSAGE_SIZE = 4 * 1024 * 1024  # the broker's default for a stored body
 BLANK_SIZE = derived.BLANK.size
-MAX_TOPIC = {1: 127, 2: 255}  # bytes; version 2 could say more, brokers accept no more
+MAX_TOPIC = {1: 127, 2: 255}  # bytes; the length field of version 2 allows more, brokers do not
 MAX_PROPERTIES = 2**15 - 1
-TOPIC_LENGTH_SIZE = {1: 1, 2: 2}  # bytes that tell how long a topic is
+TOPIC_LENGTH_SIZE = {1: 1, 2: 2}  # width of the topic length field, bytes
 PROPERTIES_LENGTH_SIZE = 2
 _BYTE, _SHORT = struct.Struct(">b"), struct.Struct(">h")
 
@@ -42,16 +42,16 @@ def compose(
     version: int = 1,
     max_message_size: int = MAX_MESSAGE_SIZE,
 ) -> Record:
-    """A record with its lengths, body CRC and host flags worked out.
+    """Build a record, computing its lengths, body CRC and host flags.
 
     Args:
-        topic, body, properties: stored bytes; the body as compressed as ``sys_flag`` says.
-        sys_flag: its two host bits are set by the lengths of the addresses, whatever they were.
+        topic, body, properties: stored bytes; the body is compressed already if ``sys_flag`` says so.
+        sys_flag: its two host bits are replaced according to the lengths of the addresses.
         born_address, store_address: 4 or 16 bytes, network order.
         version: 1, or 2 for a two-byte topic length (5.1 and later).
 
     Raises:
-        BadLength: a length that the layout cannot say or the broker would refuse.
+        BadLength: a length does not fit the layout or exceeds the broker's limit.
     """
     if version not in MAX_TOPIC:
         raise BadLength(0, f"record version {version} is not known")
@@ -65,7 +65,7 @@ def compose(
     sys_flag |= BORN_V6 if len(born_address) == 16 else 0
     sys_flag |= STORE_V6 if len(store_address) == 16 else 0
     fixed = HEADS[sys_flag & (BORN_V6 | STORE_V6)].size + TOPIC_LENGTH_SIZE[version] + PROPERTIES_LENGTH_SIZE
-    # the broker also refuses records 64 KiB longer than the largest body: with the limits above there are none
+    # the broker also rejects records 64 KiB longer than the largest body, which the limits above rule out
     return Record(
         total_size=fixed + len(body) + len(topic) + len(properties),
         magic=MAGIC_V1 if version == 1 else MAGIC_V2,
@@ -91,13 +91,13 @@ def compose(
 
 
 def pack(record: Record) -> bytes:
-    """Stored form of a record, exactly as its fields say: sizes and CRC are not worked out again.
+    """Return the stored form of a record exactly as its fields say; sizes and CRC are not recomputed.
 
-    What :func:`formats.message.read` gave becomes the same bytes, except where a properties length below 0 was stored:
-    that reads as none and becomes 0.
+    A record from :func:`formats.message.read` is reproduced byte for byte, except that a negative properties length is
+    written as 0.
 
     Raises:
-        BadLength: a field has no place in the layout that magic and sys_flag choose.
+        BadLength: a field does not fit the layout selected by magic and sys_flag.
     """
     layout = HEADS[record.sys_flag & (BORN_V6 | STORE_V6)]
     sizes = (16 if record.sys_flag & BORN_V6 else 4, 16 if record.sys_flag & STORE_V6 else 4)
@@ -116,15 +116,15 @@ def pack(record: Record) -> bytes:
 
 
 def fits(record_size: int, room: int) -> bool:
-    """Whether the broker puts a record where ``room`` bytes of a file are left, or ends the file there."""
+    """Return whether the broker would append a record to a file with ``room`` bytes left; if not, it ends the file."""
     return record_size + BLANK_SIZE <= room
 
 
 def build_blank(room: int) -> bytes:
-    """The 8 bytes that end a file where ``room`` bytes are left; what follows them means nothing.
+    """Return the 8 bytes that end a file with ``room`` bytes left; the bytes after them are ignored.
 
     Raises:
-        BadLength: no room for them.
+        BadLength: fewer than 8 bytes, or too many for the size field.
     """
     if not BLANK_SIZE <= room < 2**31:
         raise BadLength(0, f"no blank says {room} bytes")
@@ -132,12 +132,12 @@ def build_blank(room: int) -> bytes:
 
 
 def append_crc(packed: bytes) -> bytes:
-    """A record with the property ``__CRC32#`` at its end, as 5.2 and later write it where that is switched on.
+    """Return a record with the property ``__CRC32#`` appended, as 5.2 and later write it if enabled.
 
     Raises:
-        FormatError: not one whole record. BadLength: the properties become too long.
+        FormatError: the input is not exactly one record. BadLength: the properties become too long.
     """
-    record = _whole(packed)
+    record = _read_single(packed)
     crc_size = properties.CRC32_SIZE
     items = record.properties
     if items and not items.endswith(b"\x02"):
@@ -153,14 +153,14 @@ def append_crc(packed: bytes) -> bytes:
 
 
 def verify_crc(packed: bytes) -> bool | None:
-    """Whether the property ``__CRC32#`` agrees with the record; None without one.
+    """Return whether the property ``__CRC32#`` matches the record, or None if it has none.
 
-    It is looked for by position first: in a batch it may be glued to the value before it, where its name is lost.
+    It is looked for by position first: in a batch it may follow the previous value without a separator.
 
     Raises:
-        FormatError: not one whole record.
+        FormatError: the input is not exactly one record.
     """
-    record = _whole(packed)
+    record = _read_single(packed)
     covered = packed[: len(packed) - properties.CRC32_SIZE]
     tail = record.properties[-properties.CRC32_SIZE :]
     if len(tail) == properties.CRC32_SIZE and tail.startswith(properties.CRC32_NAME + b"\x01") and tail[-1] == 2:
@@ -173,7 +173,7 @@ def verify_crc(packed: bytes) -> bool | None:
     return len(digits) <= 20 and digits.isdigit() and int(digits[::-1]) == crc31(covered)
 
 
-def _whole(packed: bytes) -> Record:
+def _read_single(packed: bytes) -> Record:
     record = read(packed, 0, len(packed), crc=False)
     if isinstance(record, End):
         raise FormatError(record.at, record.reason)
@@ -183,10 +183,10 @@ def _whole(packed: bytes) -> Record:
 
 
 def rebuild(record: Record, *, topic: bytes | None = None, properties: bytes | None = None) -> bytes:
-    """The bytes of a stored message with another topic or other properties.
+    """Return the bytes of a stored message with a different topic or different properties.
 
     Raises:
-        BadLength: a length that the layout cannot say.
+        BadLength: a length does not fit the layout.
     """
     return pack(
         compose(

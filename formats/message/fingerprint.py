@@ -1,4 +1,4 @@
-"""What stands for a message when a position in its queue is kept: the same of it and of its copies."""
+"""Fingerprint of a message, used to recognize a saved queue position; equal for a message and its copies."""
 
 import zlib
 
@@ -7,6 +7,6 @@ from formats.message.read import Record
 
 
 def fingerprint(record: Record) -> int:
-    """CRC-32 of a record's body, time of birth, flag and unique id."""
+    """Return the CRC-32 of a record's body, born timestamp, flag and unique id."""
     unique = parse(record.properties).get(UNIQ_KEY, "")
     return zlib.crc32(f"{record.born_timestamp}:{record.flag}:{unique}".encode(), zlib.crc32(record.body))

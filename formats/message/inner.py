@@ -1,8 +1,8 @@
-"""The messages of an inner batch: one record of 5.x that holds many, for topics with batch consume queues.
+"""The messages of an inner batch: one 5.x record that holds many messages, for topics with batch consume queues.
 
-Source: common.message.MessageDecoder.decodeMessage, client.impl.consumer.PullAPIWrapper, which divide what they
-pulled; store-formats 2.10. Clients never compress a batch as a whole, so a record that says it is compressed is left
-undivided, and so is one whose body is no batch.
+Source: common.message.MessageDecoder.decodeMessage, client.impl.consumer.PullAPIWrapper, which split the messages they
+pulled; store-formats 2.10. Clients never compress a whole batch, so a record that is flagged as compressed is not
+split, nor is one whose body is not a valid batch.
 """
 
 from collections.abc import Iterator
@@ -13,34 +13,34 @@ from formats.message.properties import BATCH_NUMBERS, INNER_BASE, parse_raw
 from formats.message.read import Record, is_java_int
 from formats.primitives import COMPRESSED, INNER_BATCH, NEED_UNWRAP, crc31
 
-BATCH_BITS = INNER_BATCH | NEED_UNWRAP  # of sys_flag; a message of a batch is no batch itself
+BATCH_BITS = INNER_BATCH | NEED_UNWRAP  # of sys_flag; cleared in the messages of a batch
 _BATCH_MARK = INNER_BASE.encode() + b"\x01"
 
 
 def batch_numbers(properties: bytes) -> tuple[int, int] | None:
-    """(first queue offset, messages) as properties say them, whatever the flags; None unless they say both as numbers.
+    """Return (first queue offset, message count) from the properties, or None unless both are numbers.
 
-    Dispatch of 5.x goes by them (CommitLog.setBatchSizeIfNeeded); without them a record is one message, at its own
-    queue offset. Numbers that cannot be read are damage to it.
+    Dispatch in 5.x uses these properties whatever the flags are (CommitLog.setBatchSizeIfNeeded). Without them a record
+    is one message at its own queue offset. Unparsable numbers are treated as damage.
     """
     if _BATCH_MARK not in properties:
         return None
-    properties_map = parse_raw(properties)
-    if not all(name in properties_map and is_java_int(properties_map[name], bits) for name, bits in BATCH_NUMBERS):
+    by_name = parse_raw(properties)
+    if not all(name in by_name and is_java_int(by_name[name], bits) for name, bits in BATCH_NUMBERS):
         return None
-    base, count = (int(properties_map[name]) for name, _bits in BATCH_NUMBERS)
+    base, count = (int(by_name[name]) for name, _bits in BATCH_NUMBERS)
     return base, count
 
 
 def is_inner_batch(sys_flag: int) -> bool:
-    """Whether a record's body should be a batch."""
+    """Return whether a record's body should be a batch."""
     return sys_flag & (INNER_BATCH | COMPRESSED) == INNER_BATCH
 
 
 def spans_of(buf: bytes | memoryview, at: int, stop: int) -> Iterator[BatchSpan] | None:
-    """Where the messages of a record's body, bytes [at, stop) of a buffer, lie; None when it is no batch.
+    """Yield the positions of the messages in a record's body, bytes [at, stop) of a buffer; None if it is not a batch.
 
-    The body is gone through once before, so that a batch is either divided as a whole or not at all.
+    The body is validated in a first pass, so that a batch is split either completely or not at all.
     """
     try:
         count = sum(1 for _span in batch_spans(buf, at, stop))
@@ -50,10 +50,10 @@ def spans_of(buf: bytes | memoryview, at: int, stop: int) -> Iterator[BatchSpan]
 
 
 def messages_in(record: Record) -> Iterator[Record]:
-    """The messages of a record: those of an inner batch in their order, else the record itself.
+    """Yield the messages of a record: those of an inner batch in order, otherwise the record itself.
 
-    A message of a batch has its own flag, body, properties and queue offset, and the checksum of its own body; all else
-    is the record's, ``total_size`` and ``physical_offset`` too.
+    A message of a batch has its own flag, body, properties, queue offset and body checksum; all other fields are those
+    of the record, including ``total_size`` and ``physical_offset``.
     """
     body = record.body
     spans = spans_of(body, 0, len(body)) if is_inner_batch(record.sys_flag) else None

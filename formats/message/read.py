@@ -1,7 +1,7 @@
-"""Read one commit-log record, with every length bounded before use.
+"""Reading one commit-log record, with every length checked before use.
 
-The rules are those of ``CommitLog.checkMessageAndReturnSize`` (4.9.8 and 5.3.3; store-formats 9.1), distinguished by
-name.
+Implements ``CommitLog.checkMessageAndReturnSize`` (4.9.8 and 5.3.3; store-formats 9.1), with a separate name for each
+outcome.
 """
 
 import zlib
@@ -21,14 +21,14 @@ HEADS = {
     BORN_V6 | STORE_V6: derived.HEAD_V6_V6,
 }
 _LENGTH_AND_MAGIC = derived.BLANK.unpack_from
-HOSTS_V6 = BORN_V6 | STORE_V6  # bits of sys_flag that tell the heads apart
-_SYS_FLAG = derived.HEAD_V4_V4.field("sys_flag")  # at the same place in all of them, as are these
+HOSTS_V6 = BORN_V6 | STORE_V6  # bits of sys_flag that select the head
+_SYS_FLAG = derived.HEAD_V4_V4.field("sys_flag")  # at the same offset in all heads, as are the next two
 _BODY_CRC, _BODY_LENGTH = map(derived.HEAD_V4_V4.names.index, ("body_crc", "body_length"))
 _ADDRESS_V4, _PORT, _ADDRESS_V6 = 4, 4, 16  # bytes
 
 
 class Record(NamedTuple):
-    """One stored record. ``body``, ``topic`` and ``properties`` are the stored bytes."""
+    """One stored record. ``body``, ``topic`` and ``properties`` are the raw stored bytes."""
 
     total_size: int
     magic: int
@@ -58,13 +58,13 @@ class Record(NamedTuple):
 
 
 class End(NamedTuple):
-    """No record here: what there is instead.
+    """There is no record at this position.
 
     Attributes:
-        at: byte in the buffer.
-        size: what the broker's check answers: 0 for a filler, > 0 where lengths disagree by this claim, else -1.
-        consumed: bytes that this check has read when it answers a size > 0.
-        expected, actual: checksum that the record says and that its body has, in words; None where this is not why.
+        at: byte offset in the buffer.
+        size: result of the broker's check: 0 for a filler, > 0 if the lengths are inconsistent with this size, else -1.
+        consumed: bytes read by that check if it returns a size > 0.
+        expected, actual: stored and computed body checksum in hex; None unless they are the reason.
     """
 
     ending: Ending
@@ -77,10 +77,10 @@ class End(NamedTuple):
 
 
 def read(buf: bytes | memoryview, at: int, limit: int, *, crc: bool = True) -> Record | End:
-    """The record at ``at`` of a buffer whose readable part ends at ``limit``.
+    """Read the record at ``at`` of a buffer whose readable part ends at ``limit``.
 
     Args:
-        crc: compare the body checksum too; dispatch does not.
+        crc: verify the body checksum too; the broker's dispatch does not.
     """
     room = limit - at
     if room < 8:
@@ -98,7 +98,7 @@ def read(buf: bytes | memoryview, at: int, limit: int, *, crc: bool = True) -> R
             return End(Ending.UNWRITTEN, at, "not written")
         return End(Ending.DAMAGED, at, f"magic 0x{magic & 0xFFFFFFFF:08X} is not that of a record")
     if size > room:
-        # 4.9.8 goes on reading and most often finds lengths that disagree; the name of the ending is what differs here
+        # 4.9.8 keeps reading and usually finds inconsistent lengths; only the name of the ending differs here
         return End(Ending.CUT, at, f"record of {size} bytes, {room} left", *_claim(buf, at, limit, size))
     if size < MIN_SIZE:
         return End(Ending.DAMAGED, at, f"record size {size} is below {MIN_SIZE}", *_claim(buf, at, limit, size))
@@ -145,9 +145,9 @@ def read(buf: bytes | memoryview, at: int, limit: int, *, crc: bool = True) -> R
 
 
 def _claim(buf: bytes | memoryview, at: int, limit: int, size: int) -> tuple[int, int]:
-    """What dispatch of 4.9.8 makes of a record whose size field is out of bounds: (size, bytes read) or (-1, 0).
+    """Return how dispatch of 4.9.8 sees a record whose size is out of bounds: (size, bytes read) or (-1, 0).
 
-    It reads fields one by one, into an array as long as the record claims to be, and compares the sum at the end.
+    It reads field by field into an array of the claimed size, and compares the sum at the end.
     """
     if at + 40 > limit or size <= 0:
         return -1, 0
@@ -175,7 +175,7 @@ def _claim(buf: bytes | memoryview, at: int, limit: int, size: int) -> tuple[int
 
 
 def delay_property(properties: bytes) -> bytes | None:
-    """The value of DELAY, by the rule of :mod:`formats.message.properties` (the last of equal names wins)."""
+    """Return the value of DELAY, parsed as in :mod:`formats.message.properties` (the last of duplicate names wins)."""
     if b"DELAY\x01" not in properties:
         return None
     from formats.message.properties import parse_raw
@@ -184,11 +184,11 @@ def delay_property(properties: bytes) -> bytes | None:
 
 
 def is_java_int(text: bytes, bits: int = 32) -> bool:
-    """Whether ``Integer.parseInt`` takes it, or the like for another width (ASCII digits; others never occur)."""
+    """Return whether ``Integer.parseInt``, or its like for another width, accepts the text (ASCII digits only)."""
     digits = text[1:] if text[:1] in (b"-", b"+") else text
     return digits.isdigit() and -(1 << bits - 1) <= int(text) < 1 << bits - 1 if len(text) < 64 else False
 
 
 def java_int(text: str, bits: int = 32) -> int | None:
-    """The number that ``Integer.parseInt`` makes of a text, or the like for another width; None where it refuses it."""
+    """Parse a text like ``Integer.parseInt``, or its equivalent for another width; return None if it is rejected."""
     return int(text) if text.isascii() and is_java_int(text.encode(), bits) else None

@@ -1,19 +1,19 @@
-"""Records of message traces, as messages of the topic ``RMQ_SYS_TRACE_TOPIC`` hold them.
+"""Message trace records, the content of messages of the topic ``RMQ_SYS_TRACE_TOPIC``.
 
-Fields are separated by U+0001, records end with U+0002; what a client does not know it writes as ``null``.
+Fields are separated by U+0001 and records end with U+0002; clients write ``null`` for an unknown value.
 Source: client.trace.TraceDataEncoder (4.9.8, 5.3.3).
 """
 
 from dataclasses import dataclass
 
 NORMAL, HALF, COMMIT, DELAYED = 0, 1, 2, 3  # types of messages (MessageType)
-OUTCOMES = ("SUCCESS", "TIME_OUT", "EXCEPTION", "RETURNNULL", "FAILED")  # of a listener (ConsumeReturnType)
+OUTCOMES = ("SUCCESS", "TIME_OUT", "EXCEPTION", "RETURNNULL", "FAILED")  # results of a listener (ConsumeReturnType)
 _FIELD, _END = "\x01", "\x02"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pub:
-    """A message was sent. Times are ms since the epoch, ``took`` is ms."""
+    """A message was sent. ``time`` is in ms since the epoch, ``took`` in ms."""
 
     time: int
     region: str
@@ -30,7 +30,7 @@ class Pub:
     success: bool
 
     def text(self) -> str:
-        """As it is stored."""
+        """Return the stored form."""
         return _record(
             "Pub", self.time, self.region, self.group, self.topic, self.message_id, self.tags, self.keys,
             self.store_host, self.body_length, self.took, self.kind, self.offset_message_id, self.success,
@@ -39,7 +39,7 @@ class Pub:
 
 @dataclass(frozen=True, kw_only=True)
 class SubBefore:
-    """A consumer is about to get a message; ``request_id`` is that of the record of its end."""
+    """A consumer is about to receive a message; the matching :class:`SubAfter` has the same ``request_id``."""
 
     time: int
     region: str | None
@@ -50,7 +50,7 @@ class SubBefore:
     keys: str | None
 
     def text(self) -> str:
-        """As it is stored."""
+        """Return the stored form."""
         return _record(
             "SubBefore", self.time, self.region, self.group, self.request_id, self.message_id, self.retry_times,
             self.keys,
@@ -59,7 +59,7 @@ class SubBefore:
 
 @dataclass(frozen=True, kw_only=True)
 class SubAfter:
-    """A consumer has done with a message; ``outcome`` counts in :data:`OUTCOMES`."""
+    """A consumer has processed a message; ``outcome`` is an index into :data:`OUTCOMES`."""
 
     request_id: str
     message_id: str
@@ -71,7 +71,7 @@ class SubAfter:
     group: str
 
     def text(self) -> str:
-        """As it is stored."""
+        """Return the stored form."""
         return _record(
             "SubAfter", self.request_id, self.message_id, self.took, self.success, self.keys, self.outcome, self.time,
             self.group,
@@ -80,7 +80,7 @@ class SubAfter:
 
 @dataclass(frozen=True, kw_only=True)
 class EndTransaction:
-    """A producer has said how a transaction ended."""
+    """A producer has reported the outcome of a transaction."""
 
     time: int
     region: str
@@ -96,7 +96,7 @@ class EndTransaction:
     from_check: bool
 
     def text(self) -> str:
-        """As it is stored."""
+        """Return the stored form."""
         return _record(
             "EndTransaction", self.time, self.region, self.group, self.topic, self.message_id, self.tags, self.keys,
             self.store_host, self.kind, self.transaction_id, self.state, self.from_check,

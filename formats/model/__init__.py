@@ -1,1 +1,1 @@
-"""Java classes that both files and bodies hold, each declared once."""
+"""Java classes that occur both in files and in message bodies."""

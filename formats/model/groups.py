@@ -1,4 +1,4 @@
-"""Consumer groups."""
+"""Configuration of consumer groups."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ _RETRY_AFTER = (1_000, 5_000, 10_000, 30_000, *(n * _MINUTE for n in (1, 2, 3, 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustomizedRetry(Bean):
-    """``CustomizedRetryPolicy``; milliseconds until each next attempt."""
+    """``CustomizedRetryPolicy``: the delay before each attempt, ms."""
 
     next: tuple[Long, ...] = member(default=_RETRY_AFTER, inline=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRetryPolicy(Bean):
-    """``GroupRetryPolicy``: which of the two counts."""
+    """``GroupRetryPolicy``: ``type`` selects one of the two policies."""
 
     type: str = "CUSTOMIZED"  # or EXPONENTIAL
     exponential: ExponentialRetry | None = member("exponentialRetryPolicy", None)
@@ -38,7 +38,7 @@ class GroupRetryPolicy(Bean):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimpleSubscription(Bean):
-    """``SimpleSubscriptionData``: what a group subscribes to, when the broker knows it."""
+    """``SimpleSubscriptionData``: what a group subscribes to, if the broker knows it."""
 
     topic: str | None = None
     expression_type: str | None = None

@@ -1,4 +1,4 @@
-"""Topics, and the version of a table."""
+"""Topics, and the version of a configuration table."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from formats.versions import V5_3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataVersion(Bean):
-    """Version of a table (``DataVersion``): the broker compares all of it. Our own default is 0 where Java's is now."""
+    """Version of a table (``DataVersion``); brokers compare all fields. Our default timestamp is 0; Java's is now."""
 
-    counter: Long = 0  # changes so far
+    counter: Long = 0  # number of changes
     timestamp: Long = 0  # of the last change, ms since the epoch
-    # epoch of the master; 0 without controller, None in the body of a sender that does not have it
+    # epoch of the master; 0 without a controller, None in a body from a sender that does not know the field
     state_version: Long | None = member(default=0, since=V5_3)
 
 

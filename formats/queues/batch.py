@@ -1,7 +1,7 @@
 """Batch consume queue of 5.x: a plain array of 46-byte entries, one per inner batch.
 
 Source: org.apache.rocketmq.store.queue.BatchConsumeQueue and SparseConsumeQueue (the compaction queue, whose files may
-end early with an end unit); store-formats 4.3. The position of an entry says nothing of queue offsets: find by
+end early with an end unit); store-formats 4.3. The position of an entry does not imply its queue offset: search by
 ``base_queue_offset``, which increases.
 """
 
@@ -21,7 +21,7 @@ _CHUNK = 1 << 16
 
 
 class BatchEntry(NamedTuple):
-    """One entry, as stored."""
+    """One entry as stored."""
 
     physical_offset: int  # of the inner-batch record
     size: int  # of that record, bytes
@@ -42,12 +42,12 @@ END_UNIT = BatchEntry(-1, 0, 0, 0, 0, 0, -1, 0)
 
 
 def is_valid(entry: BatchEntry) -> bool:
-    """Whether the broker takes an entry for one."""
+    """Return whether the broker accepts an entry as valid."""
     return entry.physical_offset >= 0 and entry.size > 0 and entry.base_queue_offset >= 0 and entry.batch_size > 0
 
 
 def read(buf: bytes | memoryview, at: int, limit: int) -> BatchEntry | UnitEnd:
-    """The entry at ``at`` of a buffer whose readable part ends at ``limit``; an end unit ends a sparse file."""
+    """Read the entry at ``at`` of a buffer whose readable part ends at ``limit``; an end unit ends a sparse file."""
     if limit - at < SIZE:
         return short_tail(buf, at, limit, "batch-consume-queue entry")
     entry = BatchEntry._make(BATCH_CQ_ENTRY.unpack_from(buf, at))
@@ -61,7 +61,7 @@ def read(buf: bytes | memoryview, at: int, limit: int) -> BatchEntry | UnitEnd:
 
 
 def entries(buf: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, BatchEntry | UnitEnd]]:
-    """(byte, entry) in order from ``at``; the last item is the :class:`UnitEnd`."""
+    """Yield (byte offset, entry) in order from ``at``; the last item is the :class:`UnitEnd`."""
     limit = len(buf)
     while True:
         entry = read(buf, at, limit)
@@ -72,14 +72,14 @@ def entries(buf: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, BatchEn
 
 
 def as_array(buf: bytes | memoryview) -> "Entries":
-    """Whole entries as a record array of shape (n,), without copying; a partial one at the end is left out."""
+    """Return the complete entries as a record array of shape (n,), without copying; a partial last entry is omitted."""
     import numpy as np
 
     return np.frombuffer(buf, BATCH_CQ_ENTRY.dtype, count=len(buf) // SIZE)
 
 
 def valid_prefix(array: "Entries") -> int:
-    """Number of entries before the first invalid one."""
+    """Return the number of entries before the first invalid one."""
     import numpy as np
 
     for start in range(0, len(array), _CHUNK):
@@ -93,5 +93,5 @@ def valid_prefix(array: "Entries") -> int:
 
 
 def build(rows: Iterable[tuple[int, int, int, int, int, int, int, int]]) -> bytes:
-    """Stored form of entries, one after the other."""
+    """Return the stored form of consecutive entries."""
     return b"".join(BATCH_CQ_ENTRY.pack(*row) for row in rows)

@@ -1,7 +1,7 @@
 """Consume queue: a plain array of 20-byte entries, one per message.
 
 Source: org.apache.rocketmq.store.ConsumeQueue, and ConsumeQueueExt for the addresses; store-formats 3, 4.1, 4.4. Entry
-``q`` of the queue lies at byte ``20 * q`` of the queue's own offset space; files are named by byte offset.
+``q`` of the queue is at byte ``20 * q`` of the queue's own offset space; files are named by byte offset.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,31 +17,31 @@ if TYPE_CHECKING:
 
 SIZE = CQ_ENTRY.size
 FILLER_SIZE = 2**31 - 1
-EXT_BOUND = -(2**31) - 1  # a tags code at or below it is an address; no hash and no time of a message reaches it
+EXT_BOUND = -(2**31) - 1  # tags codes up to this value are addresses; tag hashes and message times are larger
 _CHUNK = 1 << 16
 
 
 class ConsumeEntry(NamedTuple):
-    """One entry, as stored."""
+    """One entry as stored."""
 
     physical_offset: int  # of the record's first byte in the commit log
     size: int  # of the record, bytes
     tags_code: int  # tag hash, or deliver time (ms) in the delay topic, or an extension address
 
 
-FILLER = ConsumeEntry(0, FILLER_SIZE, 0)  # stands before the first entry of a queue that begins inside a file
+FILLER = ConsumeEntry(0, FILLER_SIZE, 0)  # fills the file before the first entry if a queue begins inside a file
 
 
 def is_valid(physical_offset: int, size: int) -> bool:
-    """Whether the broker takes an entry for one; a filler is taken for one too."""
+    """Return whether the broker accepts an entry as valid; it accepts a filler too."""
     return physical_offset >= 0 and size > 0
 
 
 def read(buf: bytes | memoryview, at: int = 0) -> ConsumeEntry:
-    """The entry at byte ``at``.
+    """Read the entry at byte offset ``at``.
 
     Raises:
-        Truncated: the buffer ends inside it.
+        Truncated: the buffer ends inside the entry.
     """
     if not 0 <= at <= len(buf) - SIZE:
         raise Truncated(at, "consume-queue entry ends outside its file")
@@ -49,15 +49,15 @@ def read(buf: bytes | memoryview, at: int = 0) -> ConsumeEntry:
 
 
 def entries(buf: bytes | memoryview) -> Iterator[ConsumeEntry]:
-    """Whole entries in order, valid or not; a partial one at the end is left out."""
+    """Iterate over the complete entries, valid or not; a partial last entry is omitted."""
     whole = memoryview(buf)[: len(buf) // SIZE * SIZE]
     return map(ConsumeEntry._make, CQ_ENTRY.iter_unpack(whole))
 
 
 def as_array(buf: bytes | memoryview) -> "Entries":
-    """Whole entries as a record array of shape (n,), without copying; a partial one at the end is left out.
+    """Return the complete entries as a record array of shape (n,), without copying; a partial last entry is omitted.
 
-    Fields are those of :class:`ConsumeEntry`, big-endian as stored. The array is read-only where the buffer is.
+    Fields are those of :class:`ConsumeEntry`, big-endian as stored. The array is read-only if the buffer is.
     """
     import numpy as np
 
@@ -65,10 +65,10 @@ def as_array(buf: bytes | memoryview) -> "Entries":
 
 
 def valid_prefix(array: "Entries") -> int:
-    """Number of entries before the first invalid one."""
+    """Return the number of entries before the first invalid one."""
     import numpy as np
 
-    # a part at a time: most files are either full or end early
+    # in chunks: most files are either full or end early
     for start in range(0, len(array), _CHUNK):
         part = array[start : start + _CHUNK]
         bad = np.flatnonzero((part["physical_offset"] < 0) | (part["size"] <= 0))
@@ -78,15 +78,15 @@ def valid_prefix(array: "Entries") -> int:
 
 
 def is_ext_address(tags_code: int) -> bool:
-    """Whether the tags code of an entry is the address of an extension unit."""
+    """Return whether the tags code of an entry is the address of an extension unit."""
     return tags_code <= EXT_BOUND
 
 
 def ext_address(offset: int) -> int:
-    """The tags code that points to byte ``offset`` of the queue's extension.
+    """Return the tags code that points to byte ``offset`` of the queue's extension.
 
     Raises:
-        BadLength: no address can say this offset.
+        BadLength: the offset is outside the address range.
     """
     if not 0 <= offset <= EXT_BOUND + 2**63:
         raise BadLength(0, f"extension offset {offset} has no address")
@@ -94,7 +94,7 @@ def ext_address(offset: int) -> int:
 
 
 def real_offset(address: int) -> int:
-    """Byte offset in the queue's extension that an address points to.
+    """Return the byte offset in the queue's extension that an address points to.
 
     Raises:
         BadLength: the value is not an address.
@@ -105,5 +105,5 @@ def real_offset(address: int) -> int:
 
 
 def build(rows: Iterable[tuple[int, int, int]]) -> bytes:
-    """Stored form of (physical offset, size, tags code) rows, one after the other."""
+    """Return the stored form of consecutive (physical offset, size, tags code) rows."""
     return b"".join(CQ_ENTRY.pack(*row) for row in rows)

@@ -1,4 +1,4 @@
-"""Consume-queue extension: variable units with the real tags code, the store time and a filter's bit map.
+"""Consume-queue extension: variable-size units with the real tags code, the store timestamp and a filter bit map.
 
 Source: org.apache.rocketmq.store.ConsumeQueueExt; store-formats 4.4. Queue entries point here by
 :func:`formats.queues.consume.ext_address`.
@@ -13,25 +13,26 @@ from formats.layouts.derived import CQ_EXT_HEAD
 
 HEAD_SIZE = CQ_EXT_HEAD.size
 MAX_SIZE = 2**15 - 1
-RESERVE = 4  # bytes that stay free behind every unit, so that the end mark always fits
-END_MARK = b"\xff\xff"  # -1 where the next unit's size would be: the rest of the file is not used
+RESERVE = 4  # bytes kept free after every unit, so that the end mark always fits
+END_MARK = b"\xff\xff"  # -1 in place of a unit size: the rest of the file is unused
 
 
 class ExtensionUnit(NamedTuple):
-    """One unit, as stored."""
+    """One unit as stored."""
 
     unit_size: int
     tags_code: int
     store_timestamp: int  # ms
-    bit_map_size: int  # bytes; below 1 there is no map
+    bit_map_size: int  # bytes; below 1 means no bit map
     bit_map: bytes
 
 
 def read(buf: bytes | memoryview, at: int, limit: int) -> ExtensionUnit | UnitEnd:
-    """The unit at ``at`` of a buffer whose readable part ends at ``limit``.
+    """Read the unit at ``at`` of a buffer whose readable part ends at ``limit``.
 
-    The broker ends a file at any size below 1. Here a size of -1 is the writer's mark, 0 unwritten, the others damage;
-    and a size that disagrees with the bit map's is damage, for the broker's own two readers would part ways there.
+    The broker ends a file at any size below 1. Here -1 is the writer's end mark, 0 is unwritten, and other values are
+    damage. A size that disagrees with the bit map's is damage too, because the broker's two readers would diverge
+    there.
     """
     room = limit - at
     if room < 2:
@@ -53,7 +54,7 @@ def read(buf: bytes | memoryview, at: int, limit: int) -> ExtensionUnit | UnitEn
 
 
 def units(buf: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, ExtensionUnit | UnitEnd]]:
-    """(byte, unit) in order from ``at``; the last item is the :class:`UnitEnd`."""
+    """Yield (byte offset, unit) in order from ``at``; the last item is the :class:`UnitEnd`."""
     limit = len(buf)
     while True:
         unit = read(buf, at, limit)
@@ -64,10 +65,10 @@ def units(buf: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, Extension
 
 
 def build_unit(tags_code: int, store_timestamp: int, bit_map: bytes = b"") -> bytes:
-    """Stored form of one unit.
+    """Return the stored form of one unit.
 
     Raises:
-        BadLength: the bit map does not fit the two-byte size.
+        BadLength: the bit map does not fit the two-byte size field.
     """
     size = HEAD_SIZE + len(bit_map)
     if size > MAX_SIZE:
@@ -76,5 +77,5 @@ def build_unit(tags_code: int, store_timestamp: int, bit_map: bytes = b"") -> by
 
 
 def fits(position: int, unit_size: int, file_size: int) -> bool:
-    """Whether the broker places a unit at ``position`` of a file, or ends the file there."""
+    """Return whether the broker would place a unit at ``position`` of a file; if not, it ends the file there."""
     return unit_size <= file_size - position - RESERVE

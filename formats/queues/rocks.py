@@ -1,8 +1,8 @@
-"""Consume queues in RocksDB: a key and a value for each message, and for each end of a queue.
+"""Consume queues in RocksDB: one entry per message, and one per end of a queue.
 
 Source: org.apache.rocketmq.store.queue.RocksDBConsumeQueueTable (column family ``default``: units) and
-RocksDBConsumeQueueOffsetTable (column family ``offset``: where queues begin and end); store-formats 4.6. Keys sort by
-the length of the topic, then topic, queue id and queue offset.
+RocksDBConsumeQueueOffsetTable (column family ``offset``: first and last offset of each queue); store-formats 4.6. Keys
+sort by the length of the topic, then topic, queue id and queue offset.
 """
 
 from typing import NamedTuple
@@ -21,11 +21,11 @@ UNITS, OFFSETS = "default", "offset"  # column families
 MAX, MIN = b"max", b"min"
 CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
 _MARK = 1
-_BEHIND = 2  # what follows every unit of a queue has this in place of the last separator
+_BEHIND = 2  # replaces the last separator in a key that sorts after every unit of a queue
 
 
 class RocksUnit(NamedTuple):
-    """One unit, as stored."""
+    """One unit as stored."""
 
     physical_offset: int  # of the record's first byte in the commit log
     size: int  # of the record, bytes
@@ -34,7 +34,7 @@ class RocksUnit(NamedTuple):
 
 
 class UnitKey(NamedTuple):
-    """Which message a unit belongs to."""
+    """The message that a unit belongs to."""
 
     topic: str
     queue_id: int
@@ -42,7 +42,7 @@ class UnitKey(NamedTuple):
 
 
 class OffsetKey(NamedTuple):
-    """Which end of which queue an offset is."""
+    """The queue and the end of it that an offset belongs to."""
 
     topic: str
     bound: bytes  # MAX or MIN
@@ -50,7 +50,7 @@ class OffsetKey(NamedTuple):
 
 
 class RocksOffset(NamedTuple):
-    """One end of a queue, as stored. ``max`` is that of the last message, so the next one gets ``queue_offset`` + 1."""
+    """One end of a queue as stored. ``max`` is the last message, so the next one gets ``queue_offset`` + 1."""
 
     physical_offset: int
     queue_offset: int
@@ -62,28 +62,28 @@ def _head(topic: str) -> bytes:
 
 
 def unit_key(topic: str, queue_id: int, queue_offset: int) -> bytes:
-    """The key of one unit."""
+    """Return the key of a unit."""
     return _head(topic) + ROCKS_UNIT_KEY_TAIL.pack(_MARK, queue_id, _MARK, queue_offset)
 
 
 def end_of_units(topic: str, queue_id: int) -> bytes:
-    """What sorts behind every unit of a queue, and before those of the next."""
+    """Return a key that sorts after every unit of a queue and before those of the next queue."""
     return _head(topic) + ROCKS_UNIT_KEY_TAIL.pack(_MARK, queue_id, _BEHIND, 0)
 
 
 def offset_key(topic: str, queue_id: int, bound: bytes) -> bytes:
-    """The key of one end of a queue."""
+    """Return the key of one end of a queue."""
     return _head(topic) + ROCKS_OFFSET_KEY_TAIL.pack(_MARK, bound, _MARK, queue_id)
 
 
-CHECKPOINT_KEY = offset_key(CHECKPOINT_TOPIC, 0, MAX)  # its value says how far the log is in the queues
+CHECKPOINT_KEY = offset_key(CHECKPOINT_TOPIC, 0, MAX)  # its value is the end of the log that the queues were built from
 
 
 def parse_unit_key(key: bytes) -> UnitKey:
-    """What the key of a unit says.
+    """Parse the key of a unit.
 
     Raises:
-        FormatError: not such a key.
+        FormatError: the key has another form.
     """
     topic, at = _topic(key, ROCKS_UNIT_KEY_TAIL.size)
     mark, queue_id, mark_2, queue_offset = ROCKS_UNIT_KEY_TAIL.unpack_from(key, at)
@@ -93,10 +93,10 @@ def parse_unit_key(key: bytes) -> UnitKey:
 
 
 def parse_offset_key(key: bytes) -> OffsetKey:
-    """What the key of a queue's end says.
+    """Parse the key of a queue's end.
 
     Raises:
-        FormatError: not such a key.
+        FormatError: the key has another form.
     """
     topic, at = _topic(key, ROCKS_OFFSET_KEY_TAIL.size)
     mark, bound, mark_2, queue_id = ROCKS_OFFSET_KEY_TAIL.unpack_from(key, at)
@@ -106,7 +106,7 @@ def parse_offset_key(key: bytes) -> OffsetKey:
 
 
 def _topic(key: bytes, tail: int) -> tuple[str, int]:
-    """(topic, where it ends) of a key that goes on with ``tail`` bytes."""
+    """Return (topic, end of the topic) of a key that has ``tail`` bytes after the topic."""
     start = ROCKS_TOPIC_HEAD.size
     if len(key) < start + tail:
         raise BadLength(0, f"a key of {len(key)} bytes is too short")
@@ -119,10 +119,10 @@ def _topic(key: bytes, tail: int) -> tuple[str, int]:
 
 
 def parse_unit(value: bytes) -> RocksUnit:
-    """A unit. What a longer value has behind it, brokers do not look at.
+    """Parse a unit. Like brokers, this ignores trailing bytes.
 
     Raises:
-        BadLength: too short; to a broker there is no such unit.
+        BadLength: the value is too short; brokers treat such a unit as missing.
     """
     if len(value) < ROCKS_UNIT.size:
         raise BadLength(0, f"a unit of {len(value)} bytes, not {ROCKS_UNIT.size}")
@@ -130,10 +130,10 @@ def parse_unit(value: bytes) -> RocksUnit:
 
 
 def parse_offset(value: bytes) -> RocksOffset:
-    """One end of a queue.
+    """Parse one end of a queue.
 
     Raises:
-        BadLength: no 16 bytes.
+        BadLength: the value is not 16 bytes long.
     """
     if len(value) != ROCKS_OFFSET.size:
         raise BadLength(0, f"an offset of {len(value)} bytes, not {ROCKS_OFFSET.size}")
@@ -141,10 +141,10 @@ def parse_offset(value: bytes) -> RocksOffset:
 
 
 def parse_built(value: bytes) -> int:
-    """The value of :data:`CHECKPOINT_KEY`: up to which physical offset the queues were built.
+    """Parse the value of :data:`CHECKPOINT_KEY`: the physical offset up to which the queues were built.
 
     Raises:
-        BadLength: fewer than 8 bytes.
+        BadLength: the value is shorter than 8 bytes.
     """
     if len(value) < ROCKS_BUILT.size:
         raise BadLength(0, f"a physical offset of {len(value)} bytes, not {ROCKS_BUILT.size}")
@@ -153,5 +153,5 @@ def parse_built(value: bytes) -> int:
 
 
 def build_unit(unit: RocksUnit) -> bytes:
-    """Stored form of a unit."""
+    """Return the stored form of a unit."""
     return ROCKS_UNIT.pack(*unit)

@@ -1,4 +1,4 @@
-"""Headers and bodies of what admin tools ask a broker (remoting.protocol.header, body, admin)."""
+"""Headers and bodies of admin requests to a broker (remoting.protocol.header, body, admin)."""
 
 from dataclasses import dataclass, field
 
@@ -10,15 +10,16 @@ from formats.remoting.shapes import MessageQueue, SubscriptionData
 
 @dataclass(kw_only=True)
 class DeleteGroup:
-    """A consumer group to forget (DeleteSubscriptionGroupRequestHeader)."""
+    """Consumer group to delete (DeleteSubscriptionGroupRequestHeader)."""
 
     group_name: str
-    remove_offset: bool = False  # since 4.9; 5.x says cleanOffset in its tool, and sends this
+    remove_offset: bool = False  # 4.9
+    clean_offset: bool = False  # the same in 5.x
 
 
 @dataclass(kw_only=True)
 class CloneOffsets:
-    """Offsets of a group for another (CloneGroupOffsetRequestHeader)."""
+    """Copies the offsets of one group to another (CloneGroupOffsetRequestHeader)."""
 
     src_group: str
     dest_group: str
@@ -28,7 +29,7 @@ class CloneOffsets:
 
 @dataclass(kw_only=True)
 class RunningInfo:
-    """A client that is asked about itself (GetConsumerRunningInfoRequestHeader)."""
+    """Client whose runtime information is requested (GetConsumerRunningInfoRequestHeader)."""
 
     consumer_group: str
     client_id: str
@@ -37,20 +38,20 @@ class RunningInfo:
 
 @dataclass(kw_only=True)
 class ConsumeDirectly:
-    """A message that a client is to consume now (ConsumeMessageDirectlyResultRequestHeader)."""
+    """Message that a client should consume immediately (ConsumeMessageDirectlyResultRequestHeader)."""
 
     consumer_group: str
     client_id: str | None = None
     msg_id: str | None = None
     broker_name: str | None = None
-    topic: str | None = None  # 5.x, as what follows
+    topic: str | None = None  # 5.x, like the fields below
     topic_sys_flag: Int | None = None
     group_sys_flag: Int | None = None
 
 
 @dataclass(kw_only=True)
 class ConsumerStatus:
-    """Where the clients of a group are (GetConsumerStatusRequestHeader)."""
+    """Asks for the offsets of a group's clients (GetConsumerStatusRequestHeader)."""
 
     topic: str
     group: str
@@ -59,14 +60,14 @@ class ConsumerStatus:
 
 @dataclass(kw_only=True)
 class OneGroup:
-    """A group (QueryTopicsByConsumer-, GetSubscriptionGroupConfigRequestHeader, of 5.3)."""
+    """A consumer group (QueryTopicsByConsumer-, GetSubscriptionGroupConfigRequestHeader, of 5.3)."""
 
     group: str
 
 
 @dataclass(kw_only=True)
 class GroupOfTopic:
-    """A group and a topic (QuerySubscriptionByConsumerRequestHeader, of 5.3)."""
+    """A consumer group and a topic (QuerySubscriptionByConsumerRequestHeader, of 5.3)."""
 
     group: str
     topic: str
@@ -74,7 +75,7 @@ class GroupOfTopic:
 
 @dataclass
 class GroupSubscription:
-    """What a group wants of a topic; None from one that is not online (body.QuerySubscriptionResponseBody, of 5.3)."""
+    """Subscription of a group to a topic; None if the group is offline (body.QuerySubscriptionResponseBody, of 5.3)."""
 
     subscription_data: SubscriptionData | None
     group: str
@@ -99,7 +100,7 @@ class TopicConfigs:
 
 @dataclass
 class ProducerInfo:
-    """A producer that is online (body.ProducerInfo)."""
+    """A connected producer (body.ProducerInfo)."""
 
     client_id: str
     language: str
@@ -110,14 +111,14 @@ class ProducerInfo:
 
 @dataclass
 class ProducerTable:
-    """Producers by group (body.ProducerTableInfo)."""
+    """Connected producers by group (body.ProducerTableInfo)."""
 
     data: dict[str, list[ProducerInfo]] = field(default_factory=dict)
 
 
 @dataclass
 class QueueTimeSpan:
-    """How old a queue is, and where a group is in it (body.QueueTimeSpan). Times are ms."""
+    """Timestamps of a queue's oldest and newest message and of a group's position in it, ms (body.QueueTimeSpan)."""
 
     message_queue: MessageQueue
     min_time_stamp: Long
@@ -135,14 +136,14 @@ class QueueTimeSpans:
 
 @dataclass
 class ClientOffsets:
-    """Where one client is (body.GetConsumerStatusBody, of a client)."""
+    """Offsets of one client (body.GetConsumerStatusBody, as sent by a client)."""
 
     message_queue_table: dict[MessageQueue, Long] = field(default_factory=dict)
 
 
 @dataclass
 class GroupStatus:
-    """Where the clients of a group are (body.GetConsumerStatusBody)."""
+    """Offsets of all clients of a group (body.GetConsumerStatusBody)."""
 
     message_queue_table: dict[MessageQueue, Long] = field(default_factory=dict)
     consumer_table: dict[str, dict[MessageQueue, Long]] = field(default_factory=dict)
@@ -150,14 +151,14 @@ class GroupStatus:
 
 @dataclass(kw_only=True)
 class QueueState:
-    """How a client stands in a queue (body.ProcessQueueInfo). Times are in ms."""
+    """State of a queue in a client (body.ProcessQueueInfo). Times are in ms."""
 
     commit_offset: Long
     cached_msg_min_offset: Long = 0
     cached_msg_max_offset: Long = 0
     cached_msg_count: Int = 0
     cached_msg_size_in_mi_b: Int = 0
-    transaction_msg_min_offset: Long = 0  # of messages that an orderly listener has
+    transaction_msg_min_offset: Long = 0  # messages currently held by an orderly listener
     transaction_msg_max_offset: Long = 0
     transaction_msg_count: Int = 0
     locked: bool = False
@@ -170,7 +171,7 @@ class QueueState:
 
 @dataclass(kw_only=True)
 class ConsumeStatus:
-    """Rates of a topic in the last minute, messages a second and ms (body.ConsumeStatus)."""
+    """Rates of a topic in the last minute, in messages per second and ms (body.ConsumeStatus)."""
 
     pull_rt: float = member("pullRT", 0.0)
     pull_tps: float = member("pullTPS", 0.0)
@@ -182,7 +183,7 @@ class ConsumeStatus:
 
 @dataclass(kw_only=True)
 class PopQueueState:
-    """How a queue stands that a consumer pops (body.PopProcessQueueInfo, 5.x)."""
+    """State of a queue that a consumer pops from (body.PopProcessQueueInfo, 5.x)."""
 
     wait_ack_count: Int
     droped: bool
@@ -191,7 +192,7 @@ class PopQueueState:
 
 @dataclass(kw_only=True)
 class ConsumerRunningInfo:
-    """What a consumer says of itself (body.ConsumerRunningInfo)."""
+    """Runtime information of a consumer (body.ConsumerRunningInfo)."""
 
     properties: dict[str, str] = field(default_factory=dict)
     subscription_set: list[SubscriptionData] = field(default_factory=list)
@@ -204,7 +205,7 @@ class ConsumerRunningInfo:
 
 @dataclass(kw_only=True)
 class ConsumedDirectly:
-    """How a listener ended with one message that it was given by an admin (body.ConsumeMessageDirectlyResult)."""
+    """Result of consuming one message at an admin's request (body.ConsumeMessageDirectlyResult)."""
 
     order: bool
     auto_commit: bool
@@ -215,21 +216,21 @@ class ConsumedDirectly:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsToSet(Bean):
-    """Topics to make or change (body.CreateTopicListRequestBody, of 5.3)."""
+    """Topics to create or change (body.CreateTopicListRequestBody, of 5.3)."""
 
     topics: tuple[TopicConfig, ...] = member("topicConfigList", ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupsToSet(Bean):
-    """Groups to make or change (subscription.SubscriptionGroupList, of 5.3)."""
+    """Groups to create or change (subscription.SubscriptionGroupList, of 5.3)."""
 
     groups: tuple[SubscriptionGroup, ...] = member("groupConfigList", ())
 
 
 @dataclass(kw_only=True)
 class AccessAccount:
-    """An account to make or change; lists have commas (CreateAccessConfigRequestHeader, 4.9)."""
+    """Account to create or change; lists are comma-separated (CreateAccessConfigRequestHeader, 4.9)."""
 
     access_key: str
     secret_key: str | None = None
@@ -243,14 +244,14 @@ class AccessAccount:
 
 @dataclass(kw_only=True)
 class AccessKey:
-    """An account to forget (DeleteAccessConfigRequestHeader, 4.9)."""
+    """Account to delete (DeleteAccessConfigRequestHeader, 4.9)."""
 
     access_key: str
 
 
 @dataclass(kw_only=True)
 class WhiteAddresses:
-    """Addresses that need no account, with commas between (UpdateGlobalWhiteAddrsConfigRequestHeader, 4.9)."""
+    """Addresses that need no account, comma-separated (UpdateGlobalWhiteAddrsConfigRequestHeader, 4.9)."""
 
     global_white_addrs: str
     acl_file_full_path: str | None = None
@@ -258,7 +259,7 @@ class WhiteAddresses:
 
 @dataclass(kw_only=True)
 class AccessVersion:
-    """When the accounts of a broker were last changed, as JSON (GetBrokerAclConfigResponseHeader, 4.9)."""
+    """Version of a broker's accounts, a DataVersion in JSON (GetBrokerAclConfigResponseHeader, 4.9)."""
 
     version: str
     all_acl_file_version: str | None = None
@@ -269,9 +270,9 @@ class AccessVersion:
 
 @dataclass(kw_only=True)
 class HaClientInfo:
-    """How a slave copies its master's log, all 0 on a master (body.HARuntimeInfo.HAClientRuntimeInfo, 5.x)."""
+    """Replication state of a slave; all 0 on a master (body.HARuntimeInfo.HAClientRuntimeInfo, 5.x)."""
 
-    last_read_timestamp: Long = 0  # ms, as the next
+    last_read_timestamp: Long = 0  # ms, like the next field
     last_write_timestamp: Long = 0
     master_flush_offset: Long = 0
     max_offset: Long = 0
@@ -280,10 +281,10 @@ class HaClientInfo:
 
 @dataclass(kw_only=True)
 class HaStatus:
-    """A broker and its slaves (body.HARuntimeInfo, 5.x)."""
+    """Replication state of a broker and its slaves (body.HARuntimeInfo, 5.x)."""
 
     ha_client_runtime_info: HaClientInfo = field(default_factory=HaClientInfo)
-    ha_connection_info: list[str] = field(default_factory=list)  # of a broker alone: empty
+    ha_connection_info: list[str] = field(default_factory=list)  # empty without slaves
     in_sync_slave_nums: Int = 0
     master: bool = True
     master_commit_log_max_offset: Long = 0
@@ -291,18 +292,43 @@ class HaStatus:
 
 @dataclass(kw_only=True)
 class RocksCheck:
-    """What came of comparing queues in RocksDB with those in files (common.CheckRocksdbCqWriteResult, 5.3)."""
+    """Result of comparing queues in RocksDB with those in files (common.CheckRocksdbCqWriteResult, 5.3)."""
 
-    check_status: Int  # 0 equal, 1 not, 2 not done yet, 3 it failed
+    check_status: Int  # 0 equal, 1 different, 2 unfinished, 3 failed
     check_result: str | None = None
 
 
 @dataclass(kw_only=True)
 class ColdData:
-    """Bytes of cold data that groups may read (broker.coldctr.ColdDataCgCtrService, 5.x)."""
+    """Limits on the cold data that groups may read, in bytes (broker.coldctr.ColdDataCgCtrService, 5.x)."""
 
     runtime_table: dict[str, Long] = field(default_factory=dict)
     config_table: dict[str, Long] = field(default_factory=dict)  # by group
     cg_cold_read_threshold: Long
     global_cold_read_threshold: Long
     global_acc: Long = 0
+
+
+@dataclass(kw_only=True)
+class User:
+    """A user of access control 2.0 (CreateUser-, UpdateUser-, DeleteUser-, GetUserRequestHeader, 5.x)."""
+
+    username: str
+
+
+@dataclass(kw_only=True)
+class Subject:
+    """Who has rights (CreateAcl-, UpdateAcl-, DeleteAcl-, GetAclRequestHeader, 5.x)."""
+
+    subject: str
+    policy_type: str | None = None  # 3008 alone, as the next
+    resource: str | None = None
+
+
+@dataclass(kw_only=True)
+class Filter:
+    """Part of the names of users or subjects to list (ListUsers-, ListAclsRequestHeader, 5.x)."""
+
+    filter: str | None = None
+    subject_filter: str | None = None
+    resource_filter: str | None = None

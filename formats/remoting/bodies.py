@@ -1,4 +1,4 @@
-"""Bodies that are JSON objects (remoting.protocol.body, admin, route, heartbeat)."""
+"""JSON bodies (remoting.protocol.body, admin, route, heartbeat)."""
 
 from dataclasses import dataclass, field
 
@@ -28,14 +28,14 @@ class TopicTable:
 
     topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
     data_version: DataVersion = _UNKNOWN_VERSION
-    mapping_data_version: DataVersion | None = None  # 5.x, as what follows
+    mapping_data_version: DataVersion | None = None  # 5.x, like the fields below
     topic_queue_mapping_info_map: dict[str, MappingInfo] | None = None
     topic_queue_mapping_detail_map: dict[str, MappingInfo] | None = None
 
 
 @dataclass
 class RegisterBrokerBody:
-    """What a broker tells a name server (body.RegisterBrokerBody)."""
+    """Registration of a broker with a name server (body.RegisterBrokerBody)."""
 
     topic_config_serialize_wrapper: TopicTable = field(default_factory=TopicTable)
     filter_server_list: list[str] = field(default_factory=list)
@@ -43,14 +43,14 @@ class RegisterBrokerBody:
 
 @dataclass
 class KVTable:
-    """Texts under keys (body.KVTable)."""
+    """Key-value pairs of text (body.KVTable)."""
 
     table: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
 class TopicList:
-    """Names of topics (body.TopicList)."""
+    """Topic names (body.TopicList)."""
 
     topic_list: list[str] = field(default_factory=list)
     broker_addr: str | None = None
@@ -58,14 +58,14 @@ class TopicList:
 
 @dataclass
 class GroupList:
-    """Names of groups (body.GroupList)."""
+    """Group names (body.GroupList)."""
 
     group_list: list[str] = field(default_factory=list)
 
 
 @dataclass
 class TopicRouteData:
-    """Where a topic's queues are (route.TopicRouteData)."""
+    """Brokers and queues of a topic (route.TopicRouteData)."""
 
     broker_datas: list[BrokerData] = field(default_factory=list)
     queue_datas: list[QueueData] = field(default_factory=list)
@@ -76,7 +76,7 @@ class TopicRouteData:
 
 @dataclass
 class ClusterInfo:
-    """All brokers and the clusters that they are in (body.ClusterInfo)."""
+    """All brokers, and the brokers of each cluster (body.ClusterInfo)."""
 
     broker_addr_table: dict[str, BrokerData] = field(default_factory=dict)
     cluster_addr_table: dict[str, list[str]] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class MemberGroup:
 
 @dataclass
 class MemberGroupResponse:
-    """Those (body.GetBrokerMemberGroupResponseBody, 5.x)."""
+    """Response with a member group (body.GetBrokerMemberGroupResponseBody, 5.x)."""
 
     broker_member_group: MemberGroup
 
@@ -107,12 +107,12 @@ class ConfigKeys:
 
 @dataclass
 class HeartbeatData:
-    """Groups that a client is in (heartbeat.HeartbeatData)."""
+    """Groups that a client belongs to (heartbeat.HeartbeatData)."""
 
     client_id: str = member("clientID")
     producer_data_set: list[ProducerData] = field(default_factory=list)
     consumer_data_set: list[ConsumerData] = field(default_factory=list)
-    heartbeat_fingerprint: Int | None = None  # 5.x, as what follows
+    heartbeat_fingerprint: Int | None = None  # 5.x, like the field below
     without_sub: bool | None = None
 
 
@@ -125,7 +125,7 @@ class ConsumerIds:
 
 @dataclass
 class LockRequest:
-    """Queues that a client asks for alone, or gives back (body.LockBatchRequestBody, UnlockBatchRequestBody)."""
+    """Queues that a client wants to lock or unlock (body.LockBatchRequestBody, UnlockBatchRequestBody)."""
 
     consumer_group: str
     client_id: str
@@ -135,7 +135,7 @@ class LockRequest:
 
 @dataclass
 class LockResponse:
-    """Queues that it got (body.LockBatchResponseBody)."""
+    """Queues that were locked (body.LockBatchResponseBody)."""
 
     lock_ok_mq_set: list[MessageQueue] = member("lockOKMQSet")
 
@@ -150,7 +150,7 @@ class TopicStats:
 
 @dataclass
 class ConsumeStats:
-    """How far a group has come (admin.ConsumeStats)."""
+    """Progress of a group (admin.ConsumeStats)."""
 
     offset_table: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
     consume_tps: float = 0.0
@@ -158,7 +158,7 @@ class ConsumeStats:
 
 @dataclass
 class ConsumerConnection:
-    """Clients of a consumer group and what it wants (body.ConsumerConnection)."""
+    """Clients and subscriptions of a consumer group (body.ConsumerConnection)."""
 
     connection_set: list[Connection] = field(default_factory=list)
     subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
@@ -176,14 +176,14 @@ class ProducerConnection:
 
 @dataclass
 class ResetOffsets:
-    """Offsets that a group was set to (body.ResetOffsetBody)."""
+    """Offsets to which a group was reset (body.ResetOffsetBody)."""
 
     offset_table: dict[MessageQueue, Long] = field(default_factory=dict)
 
 
 @dataclass
 class BrokerStats:
-    """Counts of the last minute, hour and day (body.BrokerStatsData)."""
+    """Statistics of the last minute, hour and day (body.BrokerStatsData)."""
 
     stats_minute: StatsItem
     stats_hour: StatsItem
@@ -192,7 +192,7 @@ class BrokerStats:
 
 @dataclass
 class AssignmentRequest:
-    """Asks which queues of a topic a client is to read (body.QueryAssignmentRequestBody, 5.x)."""
+    """Asks which queues of a topic a client should read (body.QueryAssignmentRequestBody, 5.x)."""
 
     topic: str
     consumer_group: str
@@ -203,14 +203,14 @@ class AssignmentRequest:
 
 @dataclass
 class AssignmentResponse:
-    """The queues; None from a broker that cannot say (body.QueryAssignmentResponseBody, 5.x)."""
+    """Queues assigned to a client; None if the broker cannot assign them (body.QueryAssignmentResponseBody, 5.x)."""
 
     message_queue_assignments: list[QueueAssignment] | None = None
 
 
 @dataclass
 class RequestMode:
-    """Whether a group pulls or pops a topic (body.SetMessageRequestModeRequestBody, 5.x)."""
+    """Whether a group pulls or pops from a topic (body.SetMessageRequestModeRequestBody, 5.x)."""
 
     topic: str
     consumer_group: str
@@ -220,7 +220,7 @@ class RequestMode:
 
 @dataclass
 class CheckClient:
-    """A filter that a client is going to use (body.CheckClientRequestBody)."""
+    """Filter that a client is about to use (body.CheckClientRequestBody)."""
 
     client_id: str
     group: str
@@ -250,7 +250,7 @@ class QueueEntries:
 
 @dataclass
 class OffsetMoved:
-    """A consumer has asked for an offset that is not there (topic.OffsetMovedEvent); a message that brokers store."""
+    """Event message that brokers store when a consumer asks for an invalid offset (topic.OffsetMovedEvent)."""
 
     consumer_group: str
     message_queue: MessageQueue

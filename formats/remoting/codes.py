@@ -1,22 +1,22 @@
-"""Numbers of the remoting protocol (protocol.RequestCode, ResponseCode, LanguageCode, common.MQVersion)."""
+"""Constants of the remoting protocol (protocol.RequestCode, ResponseCode, LanguageCode, common.MQVersion)."""
 
 from enum import IntEnum, IntFlag, StrEnum
 
 MAX_FRAME = 16 * 1024 * 1024
-"""Bytes that the length of a frame may name (com.rocketmq.remoting.frameMaxLength)."""
+"""Maximum length of a frame in bytes (com.rocketmq.remoting.frameMaxLength)."""
 
 MASTER_ID = 0  # broker id of a master; its slaves have higher ones
 
-VERSION_3_0_11 = 37  # brokers register with filter servers from here on
-VERSION_4_9_4 = 401  # name servers send standard JSON routes from here on
+VERSION_3_0_11 = 37  # brokers register with filter servers from this version on
+VERSION_4_9_4 = 401  # name servers send routes as standard JSON from this version on
 VERSION_4_9_8 = 409
-VERSION_5_0_0 = 413  # compressed registrations have mappings of static topics from here on
+VERSION_5_0_0 = 413  # compressed registrations contain static topic mappings from this version on
 VERSION_5_3_3 = 479
 VERSION_5_5_0 = 513
 
 
 class Serializer(IntEnum):
-    """Form of a header."""
+    """Encoding of a header."""
 
     JSON = 0
     ROCKETMQ = 1
@@ -30,7 +30,7 @@ class Flag(IntFlag):
 
 
 class Language(IntEnum):
-    """What the sender is written in."""
+    """Language of the sender's implementation."""
 
     JAVA = 0
     CPP = 1
@@ -66,7 +66,7 @@ class RequestMode(StrEnum):
 
 
 class RequestCode(IntEnum):
-    """What a request asks for."""
+    """Operation that a request asks for."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -98,7 +98,7 @@ class RequestCode(IntEnum):
     GET_ALL_DELAY_OFFSET = 45
     CHECK_CLIENT_CONFIG = 46
     GET_CLIENT_CONFIG = 47
-    UPDATE_AND_CREATE_ACL_CONFIG = 50  # of 4.9, as the three that follow
+    UPDATE_AND_CREATE_ACL_CONFIG = 50  # 4.9 only, like the next three
     DELETE_ACL_CONFIG = 51
     GET_BROKER_CLUSTER_ACL_INFO = 52
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG = 53
@@ -175,7 +175,7 @@ class RequestCode(IntEnum):
     UPDATE_COLD_DATA_FLOW_CTR_CONFIG = 2001
     REMOVE_COLD_DATA_FLOW_CTR_CONFIG = 2002
     GET_COLD_DATA_FLOW_CTR_INFO = 2003
-    AUTH_CREATE_USER = 3001  # ACL 2.0, as what follows
+    AUTH_CREATE_USER = 3001  # ACL 2.0, like the codes up to AUTH_LIST_ACL
     AUTH_UPDATE_USER = 3002
     AUTH_DELETE_USER = 3003
     AUTH_GET_USER = 3004
@@ -197,7 +197,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """How a request ended. 209 and 210 have other meanings in 4.9 (access control); these are those of 5.x."""
+    """Result of a request. 209 and 210 have other meanings in 4.9 (access control); these are those of 5.x."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1

@@ -1,4 +1,4 @@
-"""Headers as text fields ("extFields"): read into their declarations, and written from them."""
+"""Conversion between header fields ("extFields"), which are text, and the dataclasses that declare them."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -26,11 +26,11 @@ _REAL = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[
 
 
 def from_fields(declared: type[T], texts: Mapping[str, str] | None, strict: bool = False) -> T:
-    """A declaration's object from the text fields of a header.
+    """Create a ``declared`` object from the text fields of a header.
 
     Raises:
-        BadText: a field that must be there is not, or its text is not of its type; with ``strict`` also fields that are
-            not declared.
+        BadText: a required field is missing, or a text does not fit the field's type; with ``strict`` also if there are
+            undeclared fields.
     """
     texts = texts or {}
     members, required = _text_members(declared)
@@ -53,9 +53,9 @@ def from_fields(declared: type[T], texts: Mapping[str, str] | None, strict: bool
 
 @cache
 def _text_members(declared: type) -> tuple[dict[str, tuple[str, Callable[[str], Any] | None]], frozenset[str]]:
-    """({name: (attribute, reader)} of all fields, attributes that must be there); a reader None takes a text as it is.
+    """Return ({name: (attribute, reader)} of all fields, required attributes); a reader of None keeps the text as is.
 
-    Every request has several fields, so that what each is is looked at once, here.
+    Cached per class, because every request needs it.
     """
     members = members_of(declared)
     readers = {name: (member.attribute, _text_reader(member.kind)) for name, member in members.items()}
@@ -69,7 +69,7 @@ def _text_reader(kind: Kind) -> Callable[[str], Any] | None:
         return lambda text: text.lower() == "true"  # Boolean.parseBoolean
     read = kind.read
     if isinstance(kind, Whole):
-        digits = 9 if kind.bits == 32 else 18  # so many fit for sure
+        digits = 9 if kind.bits == 32 else 18  # numbers of so many digits always fit
         return lambda text: (
             int(text) if text.isdecimal() and text.isascii() and len(text) <= digits else read(text, BODY)
         )
@@ -79,7 +79,7 @@ def _text_reader(kind: Kind) -> Callable[[str], Any] | None:
 
 
 def to_fields(item: Declared) -> dict[str, str]:
-    """The text fields of a declaration's object. Their order means nothing; Java's is that of a HashMap."""
+    """Return the text fields of an object. Their order has no meaning; Java's is that of a HashMap."""
     texts = {}
     for name, member in members_of(type(item)).items():
         value = getattr(item, member.attribute)
@@ -97,5 +97,5 @@ def to_fields(item: Declared) -> dict[str, str]:
 
 
 def short_names(declared: type) -> dict[str, str]:
-    """A declaration's names on the wire by what its fields are called in camel case."""
+    """Return a declaration's names on the wire, keyed by the attribute names in camel case."""
     return {to_camel_case(member.attribute): member.name for member in members_of(declared).values()}

@@ -1,4 +1,4 @@
-"""Frames: one command with its body (netty.NettyDecoder, protocol.RemotingCommand, RocketMQSerializable)."""
+"""Frames: one command and its body (netty.NettyDecoder, protocol.RemotingCommand, RocketMQSerializable)."""
 
 import struct
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ _KEY_LENGTH = struct.Struct(">h")
 _INT32 = range(-(1 << 31), 1 << 31)
 _INT16 = range(-(1 << 15), 1 << 15)
 _ALL_TEXT = {str}
-# an enum takes a microsecond for each operation
+# local copies: an enum operation takes about a microsecond
 _RESPONSE, _ONEWAY = int(Flag.RESPONSE), int(Flag.ONEWAY)
 _JSON, _BINARY = int(Serializer.JSON), int(Serializer.ROCKETMQ)
 
@@ -31,10 +31,10 @@ class Command:
 
     Attributes:
         code: request or response code.
-        opaque: number of the request; its response has the same.
-        fields: the values of the declared header ("extFields"); None where the frame has none at all.
-        remark: words on the outcome.
-        serializer: form of the header; a response takes that of its request.
+        opaque: number of the request, repeated in its response.
+        fields: values of the declared header ("extFields"); None if the frame has no such object.
+        remark: explanation of the outcome.
+        serializer: encoding of the header; a response uses that of its request.
     """
 
     code: int
@@ -57,11 +57,11 @@ class Command:
         return bool(self.flag & _ONEWAY)
 
     def response(self, code: int = ResponseCode.SUCCESS, remark: str | None = None, **changes: Any) -> "Command":
-        """A response to this request, with its number and in its form."""
+        """Return a response to this request, with the same number and header encoding."""
         return Command(code, self.opaque, _RESPONSE, remark=remark, serializer=self.serializer, **changes)
 
     def request(self, opaque: int, *, oneway: bool) -> "Command":
-        """This command as a request with a number of its own."""
+        """Return this command as a request with the given number."""
         return Command(
             self.code,
             opaque,
@@ -77,10 +77,10 @@ class Command:
 
 
 def size_of(data: bytes | bytearray | memoryview, limit: int = MAX_FRAME) -> int | None:
-    """Bytes of the whole frame that ``data`` begins with; None where its first four bytes are not all there.
+    """Return the size of the frame at the start of ``data``, or None if its first four bytes are incomplete.
 
     Raises:
-        BadLength: no frame has that length, or it is above ``limit``.
+        BadLength: the length is negative, too small or above ``limit``.
     """
     if len(data) < _LENGTH.size:
         return None
@@ -91,13 +91,13 @@ def size_of(data: bytes | bytearray | memoryview, limit: int = MAX_FRAME) -> int
 
 
 def parse(data: bytes | bytearray | memoryview, limit: int = MAX_FRAME) -> tuple[Command, int] | None:
-    """Read the frame that ``data`` begins with.
+    """Parse the frame at the start of ``data``.
 
     Returns:
-        The command and the frame's size in bytes; None where more bytes are needed.
+        The command and the size of the frame in bytes; None if more bytes are needed.
 
     Raises:
-        FormatError: not a frame, whatever follows. ``at`` counts from the start of the frame.
+        FormatError: not a frame, whatever bytes follow. ``at`` counts from the start of the frame.
     """
     size = size_of(data, limit)
     if size is None:
@@ -122,10 +122,10 @@ def parse(data: bytes | bytearray | memoryview, limit: int = MAX_FRAME) -> tuple
 
 
 def build(command: Command) -> bytes:
-    """The bytes of a frame.
+    """Return the bytes of a frame.
 
     Raises:
-        BadLength: it would be larger than any peer takes, or a field does not fit its length.
+        BadLength: the frame exceeds the maximum length, or a field does not fit its length field.
     """
     header = _build_json(command) if command.serializer == Serializer.JSON else _build_binary(command)
     length = FRAME_HEAD.size - _LENGTH.size + len(header) + len(command.body)
@@ -147,7 +147,7 @@ def _json_header(data: bytes) -> Command:
         _number(header, "flag"),
         _texts(header.get("extFields")),
         remark=_optional_text(header.get("remark")),
-        language=Language.__members__.get(language or ""),  # Java too knows no other than those of its list
+        language=Language.__members__.get(language or ""),  # unknown languages become None, as in Java
         version=_number(header, "version"),
         names_serializer="serializeTypeCurrentRPC" in header,
     )
@@ -171,7 +171,7 @@ def _texts(value: Value) -> Fields | None:
         return None
     if not isinstance(value, dict):
         raise BadText(0, "extFields that are not a JSON object")
-    if {*map(type, value), *map(type, value.values())} <= _ALL_TEXT:  # most headers of most clients
+    if {*map(type, value), *map(type, value.values())} <= _ALL_TEXT:  # the common case
         return cast(Fields, value)
     texts: Fields = {}
     for key, item in value.items():
@@ -182,11 +182,11 @@ def _texts(value: Value) -> Fields | None:
     return texts
 
 
-_quoted_name = lru_cache(1024)(quote)  # declared names are few
+_quoted_name = lru_cache(1024)(quote)  # there are few distinct declared names
 
 
 def _build_json(command: Command) -> bytes:
-    """As `formats.fastjson.write.dumps` does; laid out here because every answer has one."""
+    """Same output as `formats.fastjson.write.dumps`; written out because every response needs it."""
     parts = [f'{{"code":{int(command.code)}']
     if command.fields is not None:
         fields = ",".join([f"{_quoted_name(key)}:{quote(value)}" for key, value in command.fields.items()])
@@ -217,14 +217,14 @@ def _binary_header(data: bytes) -> Command:
         key, at = _take(data, at, end, _KEY_LENGTH)
         value, at = _take(data, at, end, _LENGTH)
         fields[key] = value
-    known = Language(language) if language in set(Language) else None
+    known_language = Language(language) if language in set(Language) else None
     return Command(
         code,
         opaque,
         flag,
         fields if fields else None,
         remark=remark or None,
-        language=known,
+        language=known_language,
         version=version,
         serializer=Serializer.ROCKETMQ,
     )

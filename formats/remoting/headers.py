@@ -1,4 +1,4 @@
-"""Headers of requests and responses: their text fields (remoting.protocol.header, header.namesrv)."""
+"""Request and response headers: the fields of each (remoting.protocol.header, header.namesrv)."""
 
 from dataclasses import dataclass
 
@@ -95,7 +95,7 @@ class GroupQueue:
 
 @dataclass(kw_only=True)
 class Commit:
-    """How far a group has come (UpdateConsumerOffsetRequestHeader)."""
+    """Commits the progress of a group (UpdateConsumerOffsetRequestHeader)."""
 
     consumer_group: str
     topic: str
@@ -119,7 +119,7 @@ class Pull:
     sub_version: Long
     subscription: str | None = None
     expression_type: str | None = None
-    max_msg_bytes: Int | None = None  # 5.x, as what follows
+    max_msg_bytes: Int | None = None  # 5.x, like the fields below
     request_source: Int | None = None
     proxy_froward_client_id: str | None = None
     bname: str | None = None
@@ -127,13 +127,13 @@ class Pull:
 
 @dataclass(kw_only=True)
 class PullResponse:
-    """Where to go on (PullMessageResponseHeader)."""
+    """Offsets for the next pull (PullMessageResponseHeader)."""
 
     suggest_which_broker_id: Long
     next_begin_offset: Long
     min_offset: Long
     max_offset: Long
-    offset_delta: Long | None = None  # 5.x, as what follows
+    offset_delta: Long | None = None  # 5.x, like the fields below
     topic_sys_flag: Int | None = None
     group_sys_flag: Int | None = None
     forbidden_type: Int | None = None
@@ -153,7 +153,7 @@ class Query:
 
 @dataclass(kw_only=True)
 class Queried:
-    """How far the index was (QueryMessageResponseHeader)."""
+    """Progress of the index (QueryMessageResponseHeader)."""
 
     index_last_update_timestamp: Long
     index_last_update_phyoffset: Long
@@ -161,7 +161,7 @@ class Queried:
 
 @dataclass(kw_only=True)
 class CreateTopic:
-    """A topic to create or change (CreateTopicRequestHeader)."""
+    """Topic to create or change (CreateTopicRequestHeader)."""
 
     topic: str
     default_topic: str
@@ -171,7 +171,7 @@ class CreateTopic:
     topic_filter_type: str
     topic_sys_flag: Int | None = None
     order: bool = False
-    attributes: str | None = None  # 5.x, as what follows
+    attributes: str | None = None  # 5.x, like the fields below
     force: bool | None = None
     bname: str | None = None
 
@@ -185,7 +185,7 @@ class ConfigVersion:
 
 @dataclass(kw_only=True)
 class HeartbeatAnswer:
-    """What a broker of 5.x says of heartbeats."""
+    """Heartbeat response of a 5.x broker."""
 
     is_support_heart_beat_v2: bool | None = member("IS_SUPPORT_HEART_BEAT_V2", None)
     is_sub_change: bool | None = member("IS_SUB_CHANGE", None)
@@ -193,7 +193,7 @@ class HeartbeatAnswer:
 
 @dataclass(kw_only=True)
 class Unregister:
-    """A client that leaves its groups (UnregisterClientRequestHeader)."""
+    """Client that leaves its groups (UnregisterClientRequestHeader)."""
 
     client_id: str = member("clientID")
     producer_group: str | None = None
@@ -202,7 +202,7 @@ class Unregister:
 
 @dataclass(kw_only=True)
 class ConsumerSendBack:
-    """A message that could not be consumed (ConsumerSendMsgBackRequestHeader)."""
+    """Message that could not be consumed (ConsumerSendMsgBackRequestHeader)."""
 
     offset: Long  # in the commit log
     group: str
@@ -231,7 +231,7 @@ class EndTransaction:
 
 @dataclass(kw_only=True)
 class CheckTransaction:
-    """Asks a producer for the outcome (CheckTransactionStateRequestHeader)."""
+    """Asks a producer for the outcome of a transaction (CheckTransactionStateRequestHeader)."""
 
     tran_state_table_offset: Long
     commit_log_offset: Long
@@ -244,19 +244,19 @@ class CheckTransaction:
 
 @dataclass(kw_only=True)
 class ResetOffset:
-    """Sets a group back or forth (ResetOffsetRequestHeader)."""
+    """Moves a group backward or forward (ResetOffsetRequestHeader)."""
 
     topic: str
     group: str
     timestamp: Long
     is_force: bool
-    queue_id: Int | None = None  # 5.x, as what follows
+    queue_id: Int | None = None  # 5.x, like the field below
     offset: Long | None = None
 
 
 @dataclass(kw_only=True)
 class Send:
-    """A message (SendMessageRequestHeaderV2)."""
+    """Message to send (SendMessageRequestHeaderV2)."""
 
     producer_group: str = member("a")
     topic: str = member("b")
@@ -276,7 +276,7 @@ class Send:
 
 @dataclass(kw_only=True)
 class Sent:
-    """Where a message went (SendMessageResponseHeader)."""
+    """Position at which a message was stored (SendMessageResponseHeader)."""
 
     msg_id: str
     queue_id: Int
@@ -290,7 +290,7 @@ class Sent:
 
 @dataclass(kw_only=True)
 class Stats:
-    """Names a count (ViewBrokerStatsDataRequestHeader)."""
+    """Selects a statistic (ViewBrokerStatsDataRequestHeader)."""
 
     stats_name: str
     stats_key: str
@@ -298,7 +298,7 @@ class Stats:
 
 @dataclass(kw_only=True)
 class Recall:
-    """A message that is not to be delivered (RecallMessageRequestHeader, 5.x)."""
+    """Delayed message that should not be delivered (RecallMessageRequestHeader, 5.x)."""
 
     topic: str
     recall_handle: str
@@ -308,7 +308,7 @@ class Recall:
 
 @dataclass(kw_only=True)
 class Recalled:
-    """Which one it was (RecallMessageResponseHeader, 5.x)."""
+    """The recalled message (RecallMessageResponseHeader, 5.x)."""
 
     msg_id: str | None = None
     msg_region: str | None = member("MSG_REGION", None)

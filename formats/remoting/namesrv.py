@@ -11,7 +11,7 @@ class KeyValue:
 
     namespace: str
     key: str
-    value: str | None = None  # 100 alone
+    value: str | None = None  # request code 100 only
 
 
 @dataclass(kw_only=True)
@@ -40,7 +40,7 @@ class BrokerAddress:
 
 @dataclass(kw_only=True)
 class Alive:
-    """A broker that is still there (namesrv.BrokerHeartbeatRequestHeader, 5.x)."""
+    """Heartbeat of a broker (namesrv.BrokerHeartbeatRequestHeader, 5.x)."""
 
     cluster_name: str
     broker_name: str
@@ -57,7 +57,7 @@ class BrokerMembers:
 
 @dataclass(kw_only=True)
 class RegisterBroker:
-    """A broker that registers (namesrv.RegisterBrokerRequestHeader)."""
+    """Registration of a broker (namesrv.RegisterBrokerRequestHeader)."""
 
     broker_name: str
     broker_addr: str
@@ -72,7 +72,7 @@ class RegisterBroker:
 
 @dataclass(kw_only=True)
 class Registered:
-    """What a slave learns of its master (namesrv.RegisterBrokerResponseHeader)."""
+    """Addresses of its master, sent to a slave (namesrv.RegisterBrokerResponseHeader)."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
@@ -87,14 +87,14 @@ class BrokerName:
 
 @dataclass(kw_only=True)
 class Wiped:
-    """How many topics lost the permission (namesrv.WipeWritePermOfBrokerResponseHeader)."""
+    """Number of topics that lost the write permission (namesrv.WipeWritePermOfBrokerResponseHeader)."""
 
     wipe_topic_count: Int
 
 
 @dataclass(kw_only=True)
 class Added:
-    """How many topics got it (namesrv.AddWritePermOfBrokerResponseHeader)."""
+    """Number of topics that got the write permission back (namesrv.AddWritePermOfBrokerResponseHeader)."""
 
     add_topic_count: Int
 

@@ -1,4 +1,4 @@
-"""POP: headers and bodies of requests and responses (remoting.protocol.header, body; 5.x)."""
+"""POP consumption: headers and bodies of requests and responses (remoting.protocol.header, body; 5.x)."""
 
 from base64 import b64decode
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from formats.fastjson.declare import Int, Long, member
 
 @dataclass(kw_only=True)
 class Pop:
-    """Asks for messages that others do not get meanwhile (PopMessageRequestHeader, 5.x)."""
+    """Asks for messages, which become invisible to others for a while (PopMessageRequestHeader, 5.x)."""
 
     consumer_group: str
     topic: str
@@ -28,7 +28,7 @@ class Pop:
 
 @dataclass(kw_only=True)
 class PopResponse:
-    """What is needed to acknowledge them (PopMessageResponseHeader, 5.x)."""
+    """Data needed to acknowledge the popped messages (PopMessageResponseHeader, 5.x)."""
 
     pop_time: Long
     invisible_time: Long
@@ -41,7 +41,7 @@ class PopResponse:
 
 @dataclass(kw_only=True)
 class Ack:
-    """A message that was consumed (AckMessageRequestHeader, 5.x)."""
+    """Acknowledges a consumed message (AckMessageRequestHeader, 5.x)."""
 
     consumer_group: str
     topic: str
@@ -53,7 +53,7 @@ class Ack:
 
 @dataclass(kw_only=True)
 class ChangeInvisible:
-    """A message that is to come back at another time (ChangeInvisibleTimeRequestHeader, 5.x)."""
+    """Changes when a popped message becomes visible again (ChangeInvisibleTimeRequestHeader, 5.x)."""
 
     consumer_group: str
     topic: str
@@ -66,7 +66,7 @@ class ChangeInvisible:
 
 @dataclass(kw_only=True)
 class InvisibleChanged:
-    """The new time (ChangeInvisibleTimeResponseHeader, 5.x)."""
+    """The new visibility time (ChangeInvisibleTimeResponseHeader, 5.x)."""
 
     pop_time: Long
     invisible_time: Long
@@ -75,7 +75,7 @@ class InvisibleChanged:
 
 @dataclass(kw_only=True)
 class Peek:
-    """Asks what a pop would find (PeekMessageRequestHeader, 5.x)."""
+    """Asks for messages without making them invisible (PeekMessageRequestHeader, 5.x)."""
 
     consumer_group: str
     topic: str
@@ -86,7 +86,7 @@ class Peek:
 
 @dataclass(kw_only=True)
 class Notification:
-    """Asks for a notice when there are messages to pop (NotificationRequestHeader, 5.x)."""
+    """Asks to be notified when there are messages to pop (NotificationRequestHeader, 5.x)."""
 
     consumer_group: str
     topic: str
@@ -100,7 +100,7 @@ class Notification:
 
 @dataclass(kw_only=True)
 class Notified:
-    """Whether there are (NotificationResponseHeader, 5.x)."""
+    """Whether there are messages to pop (NotificationResponseHeader, 5.x)."""
 
     has_msg: bool
     polling_full: bool | None = None
@@ -108,19 +108,19 @@ class Notified:
 
 @dataclass(kw_only=True)
 class PollingNumber:
-    """How many pops wait (PollingInfoResponseHeader, 5.x)."""
+    """Number of waiting pop requests (PollingInfoResponseHeader, 5.x)."""
 
     polling_num: Int
 
 
 @dataclass
 class BatchAck:
-    """Messages of one checkpoint that were consumed (BatchAck).
+    """Acknowledges messages of one checkpoint (BatchAck).
 
     Attributes:
-        topic: under which they were asked for.
-        retry: where they lie, an :class:`~formats.variants.pop_handle.Origin`.
-        bits: bytes in Base64, the lowest bit first: distances from the start offset.
+        topic: the topic that was asked for.
+        retry: the topic that the messages are in, an :class:`~formats.variants.pop_handle.Origin`.
+        bits: Base64 of a bit map, lowest bit first: distances of the messages from the start offset.
     """
 
     consumer_group: str = member("c")
@@ -135,10 +135,10 @@ class BatchAck:
 
     @property
     def distances(self) -> list[int]:
-        """Of the messages from the start offset.
+        """Distances of the messages from the start offset.
 
         Raises:
-            BadText: the bits are not in Base64.
+            BadText: the bit map is not Base64.
         """
         try:
             data = b64decode(self.bits or "", validate=True)
@@ -149,7 +149,7 @@ class BatchAck:
 
 @dataclass
 class BatchAcks:
-    """Several of those (BatchAckMessageRequestBody)."""
+    """Several batch acknowledgements (BatchAckMessageRequestBody)."""
 
     broker_name: str | None = None
     acks: list[BatchAck] = field(default_factory=list)

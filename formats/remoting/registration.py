@@ -1,7 +1,7 @@
 """The compressed form of a broker's registration (body.RegisterBrokerBody, common.TopicConfig).
 
-Inflated, it is the data version (JSON), the topics (lines of texts), the filter servers (JSON) and, from 5.0 on, the
-mappings of static topics (JSON), each behind its length, and lists behind their count; numbers are 32 bits, big-endian.
+Inflated, it consists of the data version (JSON), the topics (lines of text), the filter servers (JSON) and, since 5.0,
+the static topic mappings (JSON). Items are preceded by their length, lists by their count, as 32-bit big-endian ints.
 """
 
 import struct
@@ -23,20 +23,20 @@ from formats.remoting.codes import MAX_FRAME
 from formats.remoting.shapes import MappingInfo
 
 MAX_INFLATED = MAX_FRAME
-"""Bytes that a registration may inflate to: as many as one that is not compressed may have."""
+"""Maximum inflated size of a registration: the same as for an uncompressed one."""
 
 _INT = struct.Struct(">i")
 _FIELDS = 5  # of a topic, before its attributes
 
 
 def read(body: bytes, *, mappings: bool) -> RegisterBrokerBody:
-    """A registration from its compressed form.
+    """Decode a compressed registration.
 
     Args:
-        mappings: the sender is of 5.0 or later.
+        mappings: whether the sender is 5.0 or later.
 
     Raises:
-        FormatError: not that form, or more than `MAX_INFLATED` bytes of it. ``at`` counts inflated bytes.
+        FormatError: the input is malformed or inflates to more than `MAX_INFLATED` bytes. ``at`` counts inflated bytes.
     """
     data = decompress(body, COMPRESSED, limit=MAX_INFLATED)
     reader = _Reader(data)
@@ -54,10 +54,10 @@ def read(body: bytes, *, mappings: bool) -> RegisterBrokerBody:
 
 
 def build(body: RegisterBrokerBody, *, mappings: bool) -> bytes:
-    """The compressed form of a registration; what that form does not have is left out.
+    """Return a registration in compressed form; fields that this form does not have are dropped.
 
     Args:
-        mappings: write it as a broker of 5.0 or later.
+        mappings: whether to write it as a broker of 5.0 or later.
     """
     table = body.topic_config_serialize_wrapper
     out = bytearray(_item(dumps(to_json(table.data_version), BODY)))
@@ -85,7 +85,7 @@ def _line(topic: TopicConfig, *, attributes: bool) -> str:
 
 
 class _Reader:
-    """Takes what is in the inflated form, one after the other."""
+    """Sequential reader of the inflated form."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
@@ -130,7 +130,7 @@ class _Reader:
         except ValueError:
             raise BadText(start, "a topic whose numbers cannot be read") from None
         texts: Mapping[str, str] = {}
-        # blanks inside the attributes are theirs
+        # blanks inside the attributes are part of them
         if attributes := " ".join(parts[_FIELDS:]).strip():
             value: dict[Key, Value] = {"topicName": parts[0], "attributes": loads(attributes.encode(), BODY)}
             texts = from_json(TopicConfig, value).attributes
@@ -144,8 +144,8 @@ class _Reader:
         )
 
 
-def _number(word: str) -> int:
-    number = int(word) if len(word) <= 11 and word.isascii() and "_" not in word else None
+def _number(text: str) -> int:
+    number = int(text) if len(text) <= 11 and text.isascii() and "_" not in text else None
     if number is None or not -(1 << 31) <= number < 1 << 31:
-        raise ValueError(word)
+        raise ValueError(text)
     return number

@@ -1,4 +1,4 @@
-"""Headers of answers to messages that asked for one (remoting.protocol.header.ReplyMessageRequestHeader)."""
+"""Headers of replies in request-reply messaging (remoting.protocol.header.ReplyMessageRequestHeader)."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from formats.fastjson.declare import Int, Long
 
 @dataclass(kw_only=True)
 class Reply:
-    """A reply that is handed to the client which waits for it."""
+    """Reply that is pushed to the client waiting for it."""
 
     producer_group: str
     topic: str

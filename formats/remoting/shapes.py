@@ -1,4 +1,4 @@
-"""JSON objects that several bodies have in common (remoting.protocol.route, heartbeat, body; common.message)."""
+"""JSON objects shared by several bodies (remoting.protocol.route, heartbeat, body; common.message)."""
 
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -8,7 +8,7 @@ from formats.fastjson.declare import Int, Long
 
 @dataclass(frozen=True, order=True)
 class MessageQueue:
-    """A queue; also the key of maps in bodies (common.message.MessageQueue)."""
+    """A queue; also used as a map key in bodies (common.message.MessageQueue)."""
 
     topic: str
     broker_name: str
@@ -20,7 +20,7 @@ class MessageQueue:
 
 @dataclass
 class SubscriptionData:
-    """What a group wants of a topic (protocol.heartbeat.SubscriptionData)."""
+    """Subscription of a group to a topic (protocol.heartbeat.SubscriptionData)."""
 
     topic: str
     sub_string: str = "*"
@@ -65,7 +65,7 @@ class QueueData:
 
 @dataclass
 class MappingInfo:
-    """Which logic queues of a static topic a broker has (protocol.statictopic.TopicQueueMappingInfo, 5.x)."""
+    """Logical queues of a static topic that a broker holds (protocol.statictopic.TopicQueueMappingInfo, 5.x)."""
 
     topic: str | None = None
     scope: str | None = None
@@ -78,7 +78,7 @@ class MappingInfo:
 
 @dataclass
 class ProducerData:
-    """A producer group of a heartbeat (protocol.heartbeat.ProducerData)."""
+    """A producer group in a heartbeat (protocol.heartbeat.ProducerData)."""
 
     group_name: str
 
@@ -100,7 +100,7 @@ ConsumeFromWhere = Annotated[
 
 @dataclass
 class ConsumerData:
-    """A consumer group of a heartbeat (protocol.heartbeat.ConsumerData)."""
+    """A consumer group in a heartbeat (protocol.heartbeat.ConsumerData)."""
 
     group_name: str
     consume_type: ConsumeType
@@ -121,7 +121,7 @@ class TopicOffset:
 
 @dataclass
 class OffsetWrapper:
-    """How far a group has come in a queue (protocol.admin.OffsetWrapper)."""
+    """Progress of a group in a queue (protocol.admin.OffsetWrapper)."""
 
     broker_offset: Long
     consumer_offset: Long
@@ -131,7 +131,7 @@ class OffsetWrapper:
 
 @dataclass
 class StatsItem:
-    """Counts of one period (protocol.body.BrokerStatsItem)."""
+    """Statistics of one period (protocol.body.BrokerStatsItem)."""
 
     sum: Long
     tps: float
@@ -140,7 +140,7 @@ class StatsItem:
 
 @dataclass
 class QueueAssignment:
-    """A queue that a client was given, and how it asks for messages (common.message.MessageQueueAssignment, 5.x)."""
+    """A queue assigned to a client, and how it should be read (common.message.MessageQueueAssignment, 5.x)."""
 
     message_queue: MessageQueue
     mode: str

@@ -1,1 +1,1 @@
-"""The language of SQL92 subscriptions."""
+"""SQL92 subscription filters."""

@@ -1,8 +1,9 @@
-"""SQL92 filters over the properties of messages, as brokers understand them (filter.parser.SelectorParser and the
-expressions in filter.expression of 4.9.8 and 5.3.3).
+"""SQL92 filters over message properties, as evaluated by brokers (filter.parser.SelectorParser and the expressions in
+filter.expression of 4.9.8 and 5.3.3).
 
-The rules are those of the broker, also where they surprise: NOT binds closer than a comparison; properties are texts,
-and one that is compared with a number must be one, else the whole filter does not match; a bare property never matches.
+All rules are those of the broker, including the surprising ones: NOT binds tighter than a comparison; properties are
+text, and if one is compared with a number but is not numeric, the whole filter does not match; a bare property never
+matches.
 
 >>> compile_filter("amount > 100 AND region IN ('eu', 'us')")({"amount": "150", "region": "eu"})
 True
@@ -19,7 +20,7 @@ Properties: TypeAlias = Mapping[str, str] | Mapping[str, Value]
 Evaluate: TypeAlias = Callable[[Properties], Value]
 Matches: TypeAlias = Callable[[Properties], bool]
 
-MOST_NESTED = 50  # parentheses and signs inside one another; Java's stack ends at some thousand
+MOST_NESTED = 50  # nesting of parentheses and signs; Java's stack overflows at some thousand levels
 _TOKEN = re.compile(
     r"(?P<blank>[ \t\n\r\f]+|--[^\n\r]*(?:\r\n|\r|\n)|/\*.*?\*/)"
     r"|(?P<float>[0-9]+\.[0-9]*(?:E[+-]?[0-9]+)?|\.[0-9]+(?:E[+-]?[0-9]+)?|[0-9]+E[+-]?[0-9]+)"
@@ -34,16 +35,16 @@ _OF_5 = {"CONTAINS", "STARTSWITH", "ENDSWITH"}
 
 
 class BadFilter(ValueError):
-    """No filter that a broker understands."""
+    """The broker would reject this filter."""
 
 
 class _Node(NamedTuple):
-    """A part of an expression.
+    """A subexpression.
 
     Attributes:
-        kind: "constant", "property", "boolean" (its value is true, false or unknown) or "value".
-        constant: its value, if it is one.
-        logical: whether Java counts it as boolean: TRUE, FALSE and NULL are, and constants too.
+        kind: "constant", "property", "boolean" (evaluates to true, false or unknown) or "value".
+        constant: its value if it is a constant.
+        logical: whether Java treats it as boolean, as it does TRUE, FALSE and NULL.
     """
 
     evaluate: Evaluate
@@ -54,14 +55,16 @@ class _Node(NamedTuple):
 
 @lru_cache(maxsize=256)
 def compile_filter(text: str, *, wide: bool = True) -> Matches:
-    """Whether the properties of a message match. Properties are texts; other values are compared as what they are.
+    """Compile a filter into a predicate over a message's properties.
+
+    Properties are text; values of other types are compared as they are.
 
     Args:
-        text: the expression of a subscription.
-        wide: with CONTAINS, STARTSWITH and ENDSWITH, which came with 5.0.
+        text: the subscription expression.
+        wide: accept CONTAINS, STARTSWITH and ENDSWITH, which were added in 5.0.
 
     Raises:
-        BadFilter: a broker refuses it.
+        BadFilter: a broker rejects it.
     """
     evaluate = _Parser(_tokens(text, wide)).whole()
 
@@ -75,7 +78,7 @@ def compile_filter(text: str, *, wide: bool = True) -> Matches:
 
 
 class _Token(NamedTuple):
-    kind: str  # float, int, text, name, end, bad, or the word or sign itself
+    kind: str  # float, int, text, name, end, bad, or the keyword or operator itself
     text: str
     at: int
 
@@ -100,13 +103,13 @@ def _tokens(text: str, wide: bool) -> list[_Token]:
 
 
 class _Parser:
-    """By recursive descent: OR, AND, equality, comparison, sign or NOT, operand."""
+    """Recursive descent: OR, AND, equality, comparison, sign or NOT, operand."""
 
     def __init__(self, tokens: list[_Token]) -> None:
         self._tokens, self._at, self._deep = tokens, 0, 0
 
     def whole(self) -> Evaluate:
-        """What comes behind a whole expression is not looked at, as in Java."""
+        """Parse a complete expression; trailing input is ignored, as in Java."""
         node = self._logical(self._or())
         return node.evaluate
 
@@ -117,7 +120,7 @@ class _Parser:
         return token.kind
 
     def _take(self, *kinds: str) -> bool:
-        """Pass over tokens of these kinds, where they come next."""
+        """Consume the next tokens if they are of these kinds."""
         if not all(self._next(ahead) == kind for ahead, kind in enumerate(kinds)):
             return False
         self._at += len(kinds)
@@ -135,7 +138,7 @@ class _Parser:
         return BadFilter(f"character {self._tokens[max(self._at - 1, 0)].at + 1}: {words}")
 
     def _logical(self, node: _Node) -> _Node:
-        """A node whose value is true, false or unknown."""
+        """Return the node as one that evaluates to true, false or unknown."""
         if node.logical:
             return node
         if node.kind == "property":
@@ -258,7 +261,7 @@ class _Parser:
         return _boolean(evaluate)
 
     def _parse_search(self, left: _Node) -> _Node | None:
-        """CONTAINS, STARTSWITH, ENDSWITH, with or without NOT."""
+        """Parse CONTAINS, STARTSWITH or ENDSWITH, with or without NOT."""
         for word, fits in _SEARCHES.items():
             if self._take(word):
                 return _search(left, self._text(), fits, wanted=True)
@@ -329,16 +332,16 @@ def _negate(node: _Node) -> _Node:
 
 
 def _join(parts: list[_Node], *, ends: bool) -> _Node:
-    """Parts joined by OR, which the first true one ends, or by AND, which the first false one ends."""
+    """Join parts by OR, which stops at the first true part, or by AND, which stops at the first false one."""
 
     def evaluate(properties: Properties) -> Value:
-        known = True
+        all_known = True
         for part in parts:
             value = part.evaluate(properties)
             if value is ends:
                 return ends
-            known = known and value is not None
-        return not ends if known else None
+            all_known = all_known and value is not None
+        return not ends if all_known else None
 
     return _boolean(evaluate)
 

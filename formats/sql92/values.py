@@ -1,4 +1,4 @@
-"""Values in SQL92 filters, and how Java compares them (filter.expression.ComparisonExpression.__compare)."""
+"""Values in SQL92 filters and their comparison in Java (filter.expression.ComparisonExpression.__compare)."""
 
 import re
 from typing import TypeAlias
@@ -15,18 +15,20 @@ _HEX = re.compile(
 
 
 class NotComparable(Exception):
-    """Java throws here while it evaluates: the message does not match."""
+    """Java throws an exception during evaluation: the message does not match."""
 
 
 class Long(int):
-    """An integer that Java keeps in 64 bits; others have 32."""
+    """An integer that Java keeps in 64 bits; plain ``int`` stands for 32 bits."""
 
 
 def compare(left: Value, right: Value) -> int:
-    """Below, at or above 0, as ``ComparisonExpression.__compare``; a text is taken for what it is compared with.
+    """Compare like ``ComparisonExpression.__compare``; text is converted to the type of the other side.
+
+    Returns a number below, equal to or above 0.
 
     Raises:
-        NotComparable: Java throws.
+        NotComparable: Java throws an exception.
     """
     if isinstance(left, bool) or isinstance(right, bool):
         if isinstance(left, bool) and isinstance(right, bool):
@@ -34,7 +36,7 @@ def compare(left: Value, right: Value) -> int:
         if isinstance(left, str):
             return (left.lower() == "true") - bool(right)
         if isinstance(right, str):
-            raise NotComparable  # Java casts the wrong side
+            raise NotComparable  # Java casts the wrong operand
         return -1
     if isinstance(left, str):
         if isinstance(right, str):
@@ -50,7 +52,7 @@ def compare(left: Value, right: Value) -> int:
 
 
 def _number(text: str, like: Value) -> int | float:
-    """A text as a number of the other side's kind."""
+    """Convert a text to a number of the other side's type."""
     if isinstance(like, float):
         return double(text)
     limit = LONG if isinstance(like, Long) else INT
@@ -60,10 +62,10 @@ def _number(text: str, like: Value) -> int | float:
 
 
 def double(text: str) -> float:
-    """A text as ``Double.valueOf`` reads it.
+    """Parse a text like ``Double.valueOf``.
 
     Raises:
-        NotComparable: it is no number.
+        NotComparable: the text is not a number.
     """
     if (match := _HEX.fullmatch(text)) is not None:
         try:
@@ -76,7 +78,7 @@ def double(text: str) -> float:
 
 
 def _order(left: float, right: float) -> int:
-    """As ``Double.compareTo``: NaN is above all, -0.0 below 0.0."""
+    """Compare like ``Double.compareTo``: NaN is above everything, -0.0 below 0.0."""
     if left != left or right != right:
         return (left != left) - (right != right)
     if left == right == 0:

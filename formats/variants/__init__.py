@@ -1,1 +1,1 @@
-"""Files of other forms of store: DLedger, controller epochs, timer wheel, compaction, RocksDB."""
+"""Files of other store variants: DLedger, controller epochs, timer wheel, compaction, RocksDB."""

@@ -1,7 +1,7 @@
-"""DLedger store: entries that wrap commit-log records, index units, and two small property files.
+"""DLedger store: entries that wrap commit-log records, index units, and two small properties files.
 
 Source: io.openmessaging.storage.dledger (0.3.x), org.apache.rocketmq.store.dledger.DLedgerCommitLog; store-formats 8.8.
-The record inside an entry says ``position + 48`` as its physical offset, and so do queue and index entries.
+The record inside an entry has ``position + 48`` as its physical offset, as do queue and index entries.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ MAGIC_END = -1
 
 
 class DLedgerEntry(NamedTuple):
-    """The header of an entry, as stored; the body follows it."""
+    """Header of an entry as stored; the body follows it."""
 
     magic: int
     size: int  # header and body, bytes
@@ -31,10 +31,10 @@ class DLedgerEntry(NamedTuple):
 
 
 def kind_at(buf: bytes | memoryview, at: int, limit: int) -> str:
-    """``record``, ``record-blank``, ``entry``, ``blank``, ``unwritten`` or ``unknown``: what begins at ``at``.
+    """Return what begins at ``at``: ``record``, ``record-blank``, ``entry``, ``blank``, ``unwritten`` or ``unknown``.
 
-    A store that was converted to DLedger keeps its older plain files, so readers must tell them apart. A record's
-    magic counts first: 1 at byte 0 could as well be a record's size.
+    A store converted to DLedger keeps its older plain files, so readers must tell them apart. The magic of a record is
+    tested first, because a 1 at byte 0 could also be the size of a record.
     """
     if limit - at < BLANK.size:
         return "unknown" if bytes(buf[max(at, 0) : max(limit, 0)]).strip(b"\0") else "unwritten"
@@ -51,7 +51,7 @@ def kind_at(buf: bytes | memoryview, at: int, limit: int) -> str:
 
 
 def read_entry(buf: bytes | memoryview, at: int, limit: int) -> DLedgerEntry | UnitEnd:
-    """The entry at ``at`` of a data file whose readable part ends at ``limit``; its body is whole too."""
+    """Read the entry at ``at`` of a data file whose readable part ends at ``limit``; the body must be complete too."""
     room = limit - at
     if room < BLANK.size:
         return short_tail(buf, at, limit, "DLedger entry")
@@ -73,9 +73,9 @@ def read_entry(buf: bytes | memoryview, at: int, limit: int) -> DLedgerEntry | U
 
 
 def record_start(buf: bytes | memoryview, at: int, limit: int) -> int:
-    """Where the record of the entry at ``at`` begins; ``at`` itself where no entry begins.
+    """Return the start of the record in the entry at ``at``, or ``at`` itself if no entry begins there.
 
-    Entries without a body, which a new leader may write, are passed over.
+    Entries without a body, which a new leader may write, are skipped.
     """
     while limit - at >= HEAD_SIZE:
         entry = DLedgerEntry._make(DLEDGER_ENTRY_HEAD.unpack_from(buf, at))
@@ -88,7 +88,7 @@ def record_start(buf: bytes | memoryview, at: int, limit: int) -> int:
 
 
 def blank_size(buf: bytes | memoryview, at: int, limit: int) -> int | None:
-    """Bytes to the end of the file that the blank at ``at`` says; None where none begins."""
+    """Return the size of the blank at ``at``, up to the end of the file; None if there is no blank."""
     if limit - at < BLANK.size:
         return None
     magic, size = DLEDGER_BLANK.unpack_from(buf, at)
@@ -96,10 +96,10 @@ def blank_size(buf: bytes | memoryview, at: int, limit: int) -> int | None:
 
 
 def build_blank(room: int) -> bytes:
-    """The 8 bytes that end a data file where ``room`` bytes are left; zeros follow.
+    """Return the 8 bytes that end a data file with ``room`` bytes left; zeros follow.
 
     Raises:
-        BadLength: no room for them.
+        BadLength: fewer than 8 bytes are left.
     """
     if room < DLEDGER_BLANK.size:
         raise BadLength(0, f"no room for a blank in {room} bytes")
@@ -107,7 +107,7 @@ def build_blank(room: int) -> bytes:
 
 
 def parse_properties(data: bytes) -> dict[str, str]:
-    """Names and values of ``checkpoint`` or ``currterm``, written without escapes by the library.
+    """Parse ``checkpoint`` or ``currterm``, properties files that the library writes without escapes.
 
     Raises:
         BadText: not UTF-8.
@@ -125,20 +125,20 @@ def parse_properties(data: bytes) -> dict[str, str]:
 
 
 def parse_checkpoint(data: bytes) -> tuple[int, int]:
-    """(end index, committed index) of ``checkpoint``; -1 where the file does not say.
+    """Return (end index, committed index) of ``checkpoint``; -1 for a missing value.
 
     Raises:
-        BadText: not UTF-8, or a value is no number.
+        BadText: not UTF-8, or a value is not a number.
     """
     values = parse_properties(data)
     return _number(values.get("endIndex", "-1")), _number(values.get("committedIndex", "-1"))
 
 
 def parse_current_term(data: bytes) -> tuple[int, str]:
-    """(term, leader voted for) of ``currterm``; -1 and an empty text where the file does not say.
+    """Return (term, leader voted for) of ``currterm``; -1 and an empty string for missing values.
 
     Raises:
-        BadText: not UTF-8, or the term is no number.
+        BadText: not UTF-8, or the term is not a number.
     """
     values = parse_properties(data)
     return _number(values.get("currTerm", "-1")), values.get("voteLeader", "")

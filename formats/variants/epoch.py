@@ -1,4 +1,4 @@
-"""``epochFileCheckpoint``: where each master epoch of a replicated store begins; ``brokerIdentity``: whose it is.
+"""``epochFileCheckpoint``: start of each master epoch of a replicated store; ``brokerIdentity``: owner of the store.
 
 Source: org.apache.rocketmq.store.ha.autoswitch.EpochFileCache, BrokerMetadata, common.utils.CheckpointFile;
 store-formats 8.5, 8.6.
@@ -13,21 +13,21 @@ from formats.primitives import crc31
 
 
 class Epoch(NamedTuple):
-    """One line."""
+    """One line of the file."""
 
     epoch: int
     start_offset: int  # physical offset of the epoch's first message
 
 
 def parse(data: bytes) -> list[Epoch]:
-    """The epochs of a file, in its order.
+    """Return the epochs of a file in file order.
 
-    Both line ends are accepted, for the CRC is over those of the writer's platform; a stored CRC of 0 is not checked.
-    Like the broker, lines that are not two parts around one ``-`` are passed over but counted in the CRC.
+    Both line endings are accepted, because the CRC covers those of the writer's platform; a stored CRC of 0 is not
+    checked. As in the broker, lines that are not two parts around one ``-`` are skipped but included in the CRC.
 
     Raises:
-        BadText: not this kind of file, or a number is not one. BadLength: another number of lines than the first line
-            says. BadChecksum: the CRC differs. Bytes count line ends as one.
+        BadText: the file has another form, or a number is invalid. BadLength: the number of lines differs from the
+            first line. BadChecksum: the CRC differs. Byte offsets count a line ending as one byte.
     """
     try:
         lines = data.decode("ascii").replace("\r\n", "\n").replace("\r", "\n").split("\n")
@@ -54,13 +54,13 @@ def parse(data: bytes) -> list[Epoch]:
 
 
 def build(epochs: Sequence[Epoch], line_end: str = "\n") -> bytes:
-    """Stored form. The broker writes nothing for an empty list."""
+    """Return the stored form. The broker does not write an empty list."""
     body = "".join(f"{epoch}-{start}{line_end}" for epoch, start in epochs)
     return f"{len(epochs)}{line_end}{crc31(body.encode())}{line_end}{body}".encode()
 
 
 class Identity(NamedTuple):
-    """Whose store it is, as the controller knows it."""
+    """Owner of a store as known to the controller."""
 
     cluster: str
     broker: str
@@ -68,23 +68,23 @@ class Identity(NamedTuple):
 
 
 def parse_identity(data: bytes) -> Identity:
-    """``brokerIdentity``; what may follow the three parts is not looked at.
+    """Parse ``brokerIdentity``; anything after the three parts is ignored.
 
     Raises:
-        BadText: not this kind of file, or the id is no number.
+        BadText: the file has another form, or the id is not a number.
     """
     try:
         text = data.decode()
     except UnicodeDecodeError as err:
         raise BadText(err.start, "broker identity is not UTF-8") from None
-    parts = text.split("#" if "#" in text else ";")  # versions differ
+    parts = text.split("#" if "#" in text else ";")  # depends on the version
     if len(parts) < 3 or not all(parts[:2]):
         raise BadText(0, "broker identity is not a cluster, a broker and an id")
     return Identity(parts[0], parts[1], _number(parts[2], 0, 64))
 
 
 def is_increasing(epochs: Sequence[Epoch]) -> bool:
-    """Whether both columns increase, as the broker keeps them."""
+    """Return whether both columns increase, as in a file written by a broker."""
     return all(a.epoch < b.epoch and a.start_offset < b.start_offset for a, b in pairwise(epochs))
 
 

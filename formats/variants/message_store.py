@@ -1,7 +1,7 @@
-"""Keys and values of ``rocksdbstore`` (since 5.4): the index, the timeline of timer messages, and open half messages.
+"""Keys and values of ``rocksdbstore`` (since 5.4): index, timeline of timer messages, and open half messages.
 
-A broker makes this database at every start; a family is filled only where its setting is on (``indexRocksDBEnable``,
-``timerRocksDBEnable``, ``transRocksDBEnable`` with ``transWriteOriginTransHalfEnable=false``).
+A broker creates this database at every start; a column family is only filled if its setting is on
+(``indexRocksDBEnable``, ``timerRocksDBEnable``, ``transRocksDBEnable`` with ``transWriteOriginTransHalfEnable=false``).
 
 Source: store.rocksdb.MessageRocksDBStorage, store.index.rocksdb.IndexRocksDBRecord, store.timer.rocksdb.Timeline,
 TimerRocksDBRecord, store.transaction.TransRocksDBRecord (5.5.0); releases-5.4-5.5 5.
@@ -20,14 +20,14 @@ from formats.layouts.derived import (
     TIMELINE_VALUE,
 )
 
-PLACE = "rocksdbstore"  # below the store
+PLACE = "rocksdbstore"  # directory below the store
 INDEX, TIMELINE, HALVES = "default", "timer", "trans"  # column families
-END = b"lastOffsetPy"  # of the index and of half messages: physical offset of the last record that they have
-LAST_STORED = b"lastStoreTimeStamp"  # of the index
-SCANNED = b"sys_topic_scan_offset_checkpoint"  # of the timeline: next queue offset of the timer's queue
-DELIVERED = b"timeline_checkpoint"  # what is due before this time has been delivered
+END = b"lastOffsetPy"  # index and half messages: physical offset of their last record
+LAST_STORED = b"lastStoreTimeStamp"  # index only
+SCANNED = b"sys_topic_scan_offset_checkpoint"  # timeline: next offset of the timer topic's queue
+DELIVERED = b"timeline_checkpoint"  # messages due before this time have been delivered
 HOUR = 3_600_000
-DAYS = 7  # of a query: maxRocksDBIndexQueryDays
+DAYS = 7  # range of a query: maxRocksDBIndexQueryDays
 
 _SEPARATOR = b"@"
 
@@ -42,7 +42,7 @@ class TimelineUnit(NamedTuple):
 
 
 class OpenHalf(NamedTuple):
-    """One half message that no op message has ended yet."""
+    """One half message without an op message so far."""
 
     physical_offset: int
     topic: str
@@ -52,7 +52,7 @@ class OpenHalf(NamedTuple):
 
 
 class IndexUnit(NamedTuple):
-    """One word under which a message is found: a key (K), its tags (T) or its unique key (U)."""
+    """One index entry: a key (K), tags (T) or unique key (U) of a message."""
 
     hour: int  # ms since the epoch
     text: str
@@ -61,10 +61,10 @@ class IndexUnit(NamedTuple):
 
 
 def parse_position(value: bytes) -> int:
-    """A value of one of the keys that say how far the database has come.
+    """Parse the value of a key that stores the progress of the database.
 
     Raises:
-        BadLength: it has another length.
+        BadLength: the value is not 8 bytes long.
     """
     if len(value) != POSITION.size:
         raise BadLength(0, f"{len(value)} bytes, not {POSITION.size}")
@@ -73,7 +73,7 @@ def parse_position(value: bytes) -> int:
 
 
 def parse_timeline(key: bytes, value: bytes) -> TimelineUnit:
-    """One entry of the timeline.
+    """Parse one entry of the timeline.
 
     Raises:
         BadLength: the key or the value is too short, or the value too long.
@@ -86,11 +86,11 @@ def parse_timeline(key: bytes, value: bytes) -> TimelineUnit:
 
 
 def parse_half(key: bytes, value: bytes) -> OpenHalf:
-    """One open half message.
+    """Parse one open half message.
 
     Raises:
         BadLength: the key or the value is too short, or the value too long.
-        BadText: the key names no topic and unique key.
+        BadText: the key contains no topic and unique key.
     """
     if len(key) < HALF_KEY_HEAD.size or len(value) != HALF_VALUE.size:
         raise BadLength(0, f"key {key.hex()}: {len(value)} bytes: not an offset with a topic, checks and a size")
@@ -103,7 +103,7 @@ def parse_half(key: bytes, value: bytes) -> OpenHalf:
 
 
 def parse_index(key: bytes, value: bytes) -> IndexUnit:
-    """One word of the index.
+    """Parse one index entry.
 
     Raises:
         BadLength: the key or the value is too short, or the value too long.
@@ -116,10 +116,10 @@ def parse_index(key: bytes, value: bytes) -> IndexUnit:
 
 
 def index_prefix(hour: int, topic: bytes, kind: str, word: bytes) -> bytes:
-    """How keys of the index begin that are under a word, in one hour.
+    """Return the prefix of all index keys for a word in one hour.
 
     Args:
-        hour: ms since the epoch, a whole hour.
+        hour: ms since the epoch, a multiple of an hour.
         kind: K for keys, T for tags, U for unique keys.
     """
     return KEY_HOUR.pack(hour) + _SEPARATOR + topic + f"@{kind}@".encode() + word + _SEPARATOR

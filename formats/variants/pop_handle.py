@@ -1,4 +1,4 @@
-"""Texts by which clients name what they popped: the handle of a message, and the lists beside an answer's messages.
+"""Texts by which POP clients identify messages: the handle of a message, and the offset lists of a response.
 
 Source: remoting.protocol.header.ExtraInfoUtil, common.KeyBuilder, common.consumer.ReceiptHandle (5.3.3);
 clients-and-live-admin 1.4.
@@ -12,8 +12,8 @@ from typing import NamedTuple
 from formats.errors import BadText
 from formats.topics import RETRY_PREFIX
 
-ORDERED = 999  # revive queue of what was popped in order
-POP_CK = "POP_CK"  # property of a message that carries its handle itself
+ORDERED = 999  # revive queue of messages popped in order
+POP_CK = "POP_CK"  # property in which a message carries its own handle
 FIRST_POP_TIME = "1ST_POP_TIME"
 _FIELDS = 8
 _LONG = range(-(2**63), 2**63)
@@ -21,7 +21,7 @@ _INT = range(-(2**31), 2**31)
 
 
 class Origin(StrEnum):
-    """Where a message was popped from: its own topic, or the group's retry topic with its older or newer name."""
+    """The topic that a message was popped from: its own, or the group's retry topic in its old or new naming."""
 
     NORMAL = "0"
     RETRY_V1 = "1"
@@ -29,19 +29,19 @@ class Origin(StrEnum):
 
 
 def retry_topic(topic: str, group: str, *, newer: bool = False) -> str:
-    """Where the messages of a topic come back for a POP group."""
+    """Return the topic in which messages are redelivered to a POP group."""
     return f"%RETRY%{group}+{topic}" if newer else f"%RETRY%{group}_{topic}"
 
 
 def origin_of(topic: str) -> Origin:
-    """What a topic is to a POP group."""
+    """Return the role of a topic for a POP group."""
     if not topic.startswith(RETRY_PREFIX):
         return Origin.NORMAL
     return Origin.RETRY_V2 if "+" in topic else Origin.RETRY_V1
 
 
 def real_topic(topic: str, group: str, origin: str) -> str:
-    """The topic in which a message lies, from the topic that was asked for."""
+    """Return the topic that a message is stored in, given the topic that was asked for."""
     if origin == Origin.NORMAL or topic.startswith(RETRY_PREFIX):
         return topic
     return retry_topic(topic, group, newer=origin == Origin.RETRY_V2)
@@ -68,7 +68,7 @@ class Handle:
 
     @property
     def text(self) -> str:
-        """As it is sent."""
+        """The handle as sent to clients."""
         return (
             f"{self.start_offset} {self.pop_time} {self.invisible_time} {self.revive_queue} {self.origin} "
             f"{self.broker_name} {self.queue_id} {self.queue_offset}"
@@ -76,7 +76,7 @@ class Handle:
 
     @classmethod
     def parse(cls, text: str) -> "Handle":
-        """Read one; what may follow the eight fields is not looked at.
+        """Parse a handle; anything after the eight fields is ignored.
 
         Raises:
             BadText: fields are missing, or are not numbers.
@@ -98,11 +98,11 @@ class Handle:
 
 
 class Part(NamedTuple):
-    """One queue of an answer.
+    """One queue of a response.
 
     Attributes:
-        start_offset: of its checkpoint.
-        queue_offsets: of its messages, in the order of the answer.
+        start_offset: start offset of its checkpoint.
+        queue_offsets: offsets of its messages, in the order of the response.
     """
 
     origin: str
@@ -112,7 +112,7 @@ class Part(NamedTuple):
 
 
 def build_parts(parts: Sequence[Part]) -> tuple[str, str]:
-    """``startOffsetInfo`` and ``msgOffsetInfo`` of an answer."""
+    """Return ``startOffsetInfo`` and ``msgOffsetInfo`` of a response."""
     starts = ";".join(f"{part.origin} {part.queue_id} {part.start_offset}" for part in parts)
     lists = (",".join(map(str, part.queue_offsets)) for part in parts)
     offsets = ";".join(f"{part.origin} {part.queue_id} {text}" for part, text in zip(parts, lists, strict=True))
@@ -120,10 +120,10 @@ def build_parts(parts: Sequence[Part]) -> tuple[str, str]:
 
 
 def parse_parts(starts: str, offsets: str) -> list[Part]:
-    """The queues of an answer.
+    """Parse the queues of a response.
 
     Raises:
-        BadText: the two lists do not fit each other, or hold something else.
+        BadText: the two lists do not match, or are malformed.
     """
     listed = {(origin, queue): text for origin, queue, text in _triples(offsets)}
     parts = []
@@ -136,11 +136,11 @@ def parse_parts(starts: str, offsets: str) -> list[Part]:
 
 
 def count_info(origin: str, queue_id: int, counts: Iterable[tuple[int, int]], least: int) -> str:
-    """``orderCountInfo`` of one queue that was popped in order.
+    """Return ``orderCountInfo`` of one queue that was popped in order.
 
     Args:
-        counts: queue offset and how often it was popped before, of messages that were.
-        least: the same for all of the queue's messages.
+        counts: queue offset and number of previous pops, for each message that was popped before.
+        least: the minimum over all messages of the queue.
     """
     each = [f"{origin} qo{queue_id}%{offset} {count}" for offset, count in counts]
     return ";".join([*each, f"{origin} {queue_id} {least}"])

@@ -1,7 +1,7 @@
-"""Records of ``kvStore``: what a broker of 5.x may note for each message that it handed out to POP consumers.
+"""Records of ``kvStore``, in which a 5.x broker can record each message handed out to POP consumers.
 
-With ``popConsumerKVServiceEnable`` they stand in place of checkpoints and acks: a key and a JSON value in RocksDB for
-each message; an ack removes them.
+With ``popConsumerKVServiceEnable`` they replace checkpoints and acks: each message has a key and a JSON value in
+RocksDB, which an ack removes.
 
 Source: broker.pop.PopConsumerRecord, PopConsumerRocksdbStore, PopConsumerService (5.3.3); store-formats 7.12.
 """
@@ -22,7 +22,7 @@ _MARK = b"@"
 
 
 class PopStoreKey(NamedTuple):
-    """Which message a record is of, and when it may be handed out again (ms since the epoch)."""
+    """The message a record belongs to, and when it becomes visible again (ms since the epoch)."""
 
     visible_time: int
     group: str
@@ -33,39 +33,39 @@ class PopStoreKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopStoreRecord(Bean):
-    """One message that is in flight (``PopConsumerRecord``)."""
+    """One message in flight (``PopConsumerRecord``)."""
 
     pop_time: Long = 0  # ms since the epoch
     group: str = member("groupId", "")
-    topic: str = member("topicId", "")  # where the message lies: a retry topic for one that was revived before
+    topic: str = member("topicId", "")  # topic that the message is stored in: a retry topic if it was revived before
     queue_id: Int = 0
-    retry_flag: Int = 0  # 1, 2: of a retry topic with the older or the newer name
+    retry_flag: Int = 0  # 1, 2: from a retry topic with the old or the new naming
     invisible_time: Long = 0  # ms
     queue_offset: Long = member("offset", 0)
-    attempts: Int = member("attemptTimes", 0)  # how often reviving it failed
+    attempts: Int = member("attemptTimes", 0)  # number of failed attempts to revive it
     attempt_id: str | None = None
-    suspended: bool | None = member("suspend", None)  # newer versions: the consumer gave it back
+    suspended: bool | None = member("suspend", None)  # newer versions: returned by the consumer
 
     @property
     def visible_time(self) -> int:
-        """When it may be handed out again, ms since the epoch."""
+        """Time at which it becomes visible again, ms since the epoch."""
         return self.pop_time + self.invisible_time
 
     @property
     def key(self) -> PopStoreKey:
-        """What its key says."""
+        """Fields of the record's key."""
         return PopStoreKey(self.visible_time, self.group, self.topic, self.queue_id, self.queue_offset)
 
     def value(self) -> bytes:
-        """As it is stored."""
+        """Return the stored value."""
         return dumps(self.write(V5_3), BROWSER)
 
 
 def parse_key(key: bytes) -> PopStoreKey:
-    """What a key says.
+    """Parse a key.
 
     Raises:
-        BadLength: too short. BadText: no separators where they must be.
+        BadLength: the key is too short. BadText: separators are missing.
     """
     end = len(key) - POP_KEY_TAIL.size
     if end < POP_KEY_HEAD.size:

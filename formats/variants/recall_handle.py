@@ -1,7 +1,7 @@
-"""The text by which a client calls back a message that waits for its time.
+"""The handle with which a client recalls a message that is waiting for its delivery time.
 
-It is Base64 with the alphabet for URLs, of five words: the version, the topic, the broker's name, the time and the
-unique key of the message. No topic, broker name or key holds a blank.
+It is URL-safe Base64 of five words separated by blanks: version, topic, broker name, time and unique key of the
+message. Topics, broker names and keys contain no blanks.
 
 Source: common.producer.RecallMessageHandle (5.3.3).
 """
@@ -14,15 +14,15 @@ from formats.errors import BadText
 from formats.message.read import java_int
 
 _VERSION = "v1"
-_NEVER = -1  # of a handle whose time is no number
+_NEVER = -1  # for a handle whose time is not a number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallHandle:
-    """What a handle says.
+    """Contents of a recall handle.
 
     Attributes:
-        deliver_ms: when the message is delivered, ms since the epoch: one more than its ``TIMER_OUT_MS``.
+        deliver_ms: delivery time, ms since the epoch: one more than the message's ``TIMER_OUT_MS``.
         message_id: the unique key of the message.
     """
 
@@ -33,16 +33,16 @@ class RecallHandle:
 
     @property
     def text(self) -> str:
-        """As a client gets it."""
+        """The handle as sent to clients."""
         parts = _VERSION, self.topic, self.broker_name, str(self.deliver_ms), self.message_id
         return base64.urlsafe_b64encode(" ".join(parts).encode("utf-8", "surrogatepass")).decode()
 
     @classmethod
     def parse(cls, text: str) -> "RecallHandle":
-        """Read a handle; words behind the fifth are left out, as by a broker.
+        """Parse a handle; like the broker, this ignores words after the fifth.
 
         Raises:
-            BadText: it is none.
+            BadText: the text is not a recall handle.
         """
         padded = text + "=" * (-len(text) % 4 if "=" not in text else 0)
         try:

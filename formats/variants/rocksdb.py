@@ -1,6 +1,6 @@
-"""Recognise the RocksDB directories that 5.x may put in a store. Their files are RocksDB's own: its library reads them.
+"""Recognizes the RocksDB directories that 5.x may create in a store. The RocksDB library reads their files.
 
-Source: store-formats 1, 4.6, 5.7, 7.12; RocksDB's own file names.
+Source: store-formats 1, 4.6, 5.7, 7.12; file names of RocksDB.
 """
 
 import re
@@ -16,7 +16,7 @@ _READ = re.compile(r"MANIFEST-\d+|\d+\.(sst|log|blob)")
 
 
 class Form(NamedTuple):
-    """What a RocksDB directory is in a store."""
+    """Role of a RocksDB directory in a store."""
 
     name: str
     since: str  # first RocketMQ version that writes it
@@ -43,36 +43,36 @@ _UNKNOWN = Form("unknown", "", "a RocksDB directory in no known place")
 
 
 def is_rocksdb(file_names: Iterable[str]) -> bool:
-    """Whether a directory with these entries is a RocksDB database: CURRENT, and a MANIFEST for it to name."""
+    """Return whether a directory with these entries is a RocksDB database: it has CURRENT and a MANIFEST."""
     names = set(file_names)
     return "CURRENT" in names and any(re.fullmatch(r"MANIFEST-\d+", name) for name in names)
 
 
 def has_remains(file_names: Iterable[str]) -> bool:
-    """Whether a directory is a RocksDB database, or what is left of one."""
+    """Return whether a directory is a RocksDB database or the remains of one."""
     return any(name == "CURRENT" or _TABLES.fullmatch(name) for name in file_names)
 
 
 def starts_database(name: str) -> bool:
-    """Whether RocksDB, as 5.3.3 has it, opens a directory with this file as a database that is there, or fails to.
+    """Return whether this file makes RocksDB (as in 5.3.3) open the directory as an existing database, or fail to.
 
-    With tables alone it begins a new one.
+    If there are only tables, RocksDB creates a new database.
     """
     return _STARTS.fullmatch(name) is not None
 
 
 def is_table_or_log(name: str) -> bool:
-    """Whether a file of a database holds data, or says which files do. ``CURRENT`` names the manifest among them."""
+    """Return whether a file of a database holds data, or lists the files that do. ``CURRENT`` names such a manifest."""
     return _READ.fullmatch(name) is not None
 
 
 def describe(file_names: Iterable[str], place: str) -> Form | None:
-    """Which of the broker's databases a directory is, or None if it is none.
+    """Return which of the broker's databases a directory is, or None if it is not a database.
 
-    In the places of these databases one that has lost files is still one: what it held is not in files.
+    In a known place, a database that has lost files still counts as one.
 
     Args:
-        place: the directory below the store's root, with ``/`` between the parts.
+        place: path of the directory relative to the store's root, with ``/`` separators.
     """
     names, form = set(file_names), PLACES.get(place.strip("/"))
     if is_rocksdb(names) or (form is not None and has_remains(names)):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
-SLOTS = 604_800 * 2  # seven days, twice, whatever the precision
+SLOTS = 604_800 * 2  # twice the seconds of seven days, whatever the precision
 SLOT_SIZE = TIMER_SLOT.size
 WHEEL_SIZE = SLOTS * SLOT_SIZE
 LOG_FILE_SIZE = 100 * 1024 * 1024
@@ -26,15 +26,15 @@ UNIT_SIZE = TIMER_LOG_UNIT.size
 BLANK_SIZE = TIMER_LOG_BLANK.size
 CHECKPOINT_FILE_SIZE = 4096
 MAGIC_DEFAULT, MAGIC_ROLL, MAGIC_DELETE = 1, 2, 4
-NOWHERE = -1  # as a position: no unit
-TOPIC, QUEUE_ID = TIMER, 0  # where messages wait
+NOWHERE = -1  # position meaning "no unit"
+TOPIC, QUEUE_ID = TIMER, 0  # queue that holds waiting messages
 OUT_MS, DELETE_KEY = "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY"
 DELIVER_MS, DELAY_SEC, DELAY_MS = "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"
-REQUESTS = DELIVER_MS, DELAY_SEC, DELAY_MS  # what a sender may ask for
+REQUESTS = DELIVER_MS, DELAY_SEC, DELAY_MS  # properties that a sender may set
 ENQUEUE_MS, DEQUEUE_MS, ROLL_TIMES = "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES"
 WHEEL = "timerwheel"  # its file
 _SNAPSHOT = re.compile(rf"{WHEEL}\.([0-9]{{1,19}})")
-_CHUNK = 1 << 16  # units looked at together
+_CHUNK = 1 << 16  # units checked at a time
 
 
 def snapshot_flag(name: str) -> int:
@@ -47,7 +47,7 @@ def snapshot_flag(name: str) -> int:
 
 
 class Slot(NamedTuple):
-    """One slot of the wheel, as stored."""
+    """One slot of the wheel as stored."""
 
     time: int  # t // precision, not milliseconds
     first_position: int  # in the timer log, bytes
@@ -57,26 +57,26 @@ class Slot(NamedTuple):
 
 
 class LogUnit(NamedTuple):
-    """One unit of the timer log, as stored."""
+    """One unit of the timer log as stored."""
 
     size: int
     previous_position: int  # of the unit before it in the same slot, -1 for none
     magic: int
     write_time: int  # ms
-    delay: int  # ms after write_time; negative where the message was late
-    physical_offset: int  # of the message that waits in the commit log
+    delay: int  # ms after write_time; negative if the message was late
+    physical_offset: int  # of the waiting message in the commit log
     message_size: int
     topic_hash: int  # of the real topic
     reserved: int = 0
 
     @property
     def deliver_time(self) -> int:
-        """When the unit fires, ms; with the roll bit the message only moves on then."""
+        """Time at which the unit fires, ms; with the roll bit set the message is only moved on then."""
         return self.write_time + self.delay
 
 
 class Checkpoint(NamedTuple):
-    """The fields of ``config/timercheck``, and what follows them."""
+    """Fields of ``config/timercheck``, and the bytes that follow them."""
 
     last_read_time: int = 0  # ms
     last_timer_log_flush_position: int = 0
@@ -89,12 +89,12 @@ class Checkpoint(NamedTuple):
 
 
 def slot_index(time: int, precision: int = 1000) -> int:
-    """Number of the slot for a delivery time in ms."""
+    """Return the number of the slot for a delivery time in ms."""
     return time // precision % SLOTS
 
 
 def read_slot(buf: bytes | memoryview, index: int) -> Slot:
-    """One slot by number.
+    """Read one slot by number.
 
     Raises:
         Truncated: the wheel ends before it.
@@ -106,7 +106,7 @@ def read_slot(buf: bytes | memoryview, index: int) -> Slot:
 
 
 def slots(buf: bytes | memoryview) -> Iterator[tuple[int, Slot]]:
-    """(number, slot) of every slot that was ever used; a partial one at the end is left out."""
+    """Yield (number, slot) for every slot that was ever used; a partial last slot is omitted."""
     whole = memoryview(buf)[: len(buf) // TIMER_SLOT.size * TIMER_SLOT.size]
     for index, fields in enumerate(TIMER_SLOT.iter_unpack(whole)):
         if any(fields):
@@ -114,16 +114,16 @@ def slots(buf: bytes | memoryview) -> Iterator[tuple[int, Slot]]:
 
 
 def slot_array(buf: bytes | memoryview) -> "Array":
-    """Whole slots as a record array of shape (n,) with the fields of :class:`Slot`, without copying."""
+    """Return the complete slots as a record array of shape (n,) with the fields of :class:`Slot`, without copying."""
     import numpy as np
 
     return np.frombuffer(buf, TIMER_SLOT.dtype, count=len(buf) // TIMER_SLOT.size)
 
 
 def unit_array(buf: bytes | memoryview) -> "Array":
-    """What lies at each multiple of 52 bytes, as a record array of shape (n,) with the fields of :class:`LogUnit`.
+    """Return the units at multiples of 52 bytes as a record array of shape (n,) with the fields of :class:`LogUnit`.
 
-    Nothing is copied, and nothing is checked: :func:`valid_prefix` says how many of them are units.
+    Nothing is copied or validated; :func:`valid_prefix` returns how many of the elements are units.
     """
     import numpy as np
 
@@ -131,13 +131,13 @@ def unit_array(buf: bytes | memoryview) -> "Array":
 
 
 def valid_units(array: "Array") -> "Array":
-    """Which elements are units by size and magic: the bool array of shape (n,) of what a recovery goes on behind."""
+    """Return which elements have the size and magic of a unit, as recovery checks them: bool array of shape (n,)."""
     valid: Array = (array["size"] == UNIT_SIZE) & (array["magic"] | 0xF == 0xF)
     return valid
 
 
 def slot_times(array: "Array", precision: int = 1000) -> "Array":
-    """Times of the slots that units lie in, divided by the precision: int64 of shape (n,)."""
+    """Return the slot times of units, i.e. delivery times divided by the precision: int64 array of shape (n,)."""
     import numpy as np
 
     times: Array = array["write_time"].astype(np.int64) + array["delay"]
@@ -146,13 +146,13 @@ def slot_times(array: "Array", precision: int = 1000) -> "Array":
 
 
 def have_slots(array: "Array", precision: int = 1000) -> "Array":
-    """Which units fire in a time that has a slot, and not before 1970: the bool array of shape (n,)."""
+    """Return which units have a slot, i.e. do not fire before 1970: bool array of shape (n,)."""
     valid: Array = slot_times(array, precision) >= 0
     return valid
 
 
 def valid_prefix(array: "Array", precision: int = 1000) -> int:
-    """Number of units before the first element that is none, or at which a recovery fails for want of its slot."""
+    """Return the number of units before the first element that is not a unit or has no slot, where recovery fails."""
     import numpy as np
 
     for start in range(0, len(array), _CHUNK):
@@ -164,12 +164,12 @@ def valid_prefix(array: "Array", precision: int = 1000) -> int:
 
 
 def is_magic(magic: int) -> bool:
-    """Whether a unit's magic is one that the broker accepts: only the low four bits."""
+    """Return whether the broker accepts a unit's magic: only the low four bits may be set."""
     return magic | 0xF == 0xF
 
 
 def read_unit(buf: bytes | memoryview, at: int, limit: int) -> LogUnit | UnitEnd:
-    """The unit at ``at`` of a timer-log file whose readable part ends at ``limit``."""
+    """Read the unit at ``at`` of a timer-log file whose readable part ends at ``limit``."""
     room = limit - at
     if room < BLANK_SIZE:
         return short_tail(buf, at, limit, "timer-log unit")
@@ -186,7 +186,7 @@ def read_unit(buf: bytes | memoryview, at: int, limit: int) -> LogUnit | UnitEnd
 
 
 def units(buf: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, LogUnit | UnitEnd]]:
-    """(byte, unit) in order from ``at``; the last item is the :class:`UnitEnd`."""
+    """Yield (byte offset, unit) in order from ``at``; the last item is the :class:`UnitEnd`."""
     limit = len(buf)
     while True:
         unit = read_unit(buf, at, limit)
@@ -197,20 +197,20 @@ def units(buf: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, LogUnit |
 
 
 def build_slot(slot: Slot) -> bytes:
-    """Stored form of one slot."""
+    """Return the stored form of a slot."""
     return TIMER_SLOT.pack(*slot)
 
 
 def build_unit(unit: LogUnit) -> bytes:
-    """Stored form of one unit."""
+    """Return the stored form of a unit."""
     return TIMER_LOG_UNIT.pack(*unit)
 
 
 def build_blank(room: int) -> bytes:
-    """The 16 bytes that end a file where ``room`` bytes are left: too few for a unit and a blank behind it.
+    """Return the 16 bytes that end a file with ``room`` bytes left: too few for another unit and a blank.
 
     Raises:
-        BadLength: a blank does not fit, or the writer would have put a unit there.
+        BadLength: a blank does not fit, or the writer would have placed a unit.
     """
     if not BLANK_SIZE <= room < UNIT_SIZE + BLANK_SIZE:
         raise BadLength(0, f"no blank ends a timer log {room} bytes before its end")
@@ -218,12 +218,12 @@ def build_blank(room: int) -> bytes:
 
 
 def parse_checkpoint(data: bytes | memoryview) -> Checkpoint:
-    """Read ``timercheck`` of any length: a shorter file reads as if zeros followed, as in :mod:`formats.checkpoint`."""
+    """Parse ``timercheck`` of any length; a short file is padded with zeros, as in :mod:`formats.checkpoint`."""
     padded = bytes(data).ljust(CHECKPOINT_FILE_SIZE, b"\0")
     return Checkpoint._make((*TIMER_CHECKPOINT.unpack_from(padded), padded[TIMER_CHECKPOINT.size :]))
 
 
 def build_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """Stored form of ``timercheck``: 4096 bytes, or more where ``rest`` is longer."""
+    """Return the stored form of ``timercheck``: 4096 bytes, or more if ``rest`` is longer."""
     head = TIMER_CHECKPOINT.pack(*checkpoint[:-1])
     return (head + checkpoint.rest).ljust(CHECKPOINT_FILE_SIZE, b"\0")

@@ -1,4 +1,4 @@
-"""Stores as tables: Arrow, Parquet, and the Spark that spreads the work.
+"""Stores as tables: Arrow, Parquet, and distribution of the work with Spark.
 
-Nothing is imported here: pyarrow and pyspark are slow to load, and most commands need neither.
+Imports nothing, because pyarrow and pyspark load slowly and most commands need neither.
 """

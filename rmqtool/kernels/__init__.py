@@ -1,6 +1,7 @@
-"""Hot loops in C, and beside each the plain way in Python; ``Code`` chooses.
+"""Hot loops in C, each with an equivalent in plain Python; ``Code`` selects which one runs.
 
-The C sources lie in ``c/``, are compiled when the package is built (``build/``), and loaded with ctypes (``load/``).
-Each module here has one subject: a protocol of entry points, their compiled form, and the classes and functions that
-callers use. ``plain/`` has the same entry points in Python; what both read and fill stands in ``tables/``.
+The C sources are in ``c/``; they are compiled when the package is built (``build/``) and loaded with ctypes
+(``load/``). Each module here covers one subject: a protocol of entry points, their compiled implementation, and the
+classes and functions for callers. ``plain/`` implements the same entry points in Python; ``tables/`` defines the shared
+arrays.
 """

@@ -1,7 +1,7 @@
-"""Records written in bulk: what :func:`formats.message.build.compose` and ``pack`` make of one message.
+"""Bulk encoding of records; equivalent to :func:`formats.message.build.compose` and ``pack`` for each message.
 
-Source: store.CommitLog.DefaultAppendMessageCallback (4.9.8); store-formats 2.1, 2.5. Queue offsets are given out here
-too, in the order of the messages.
+Source: store.CommitLog.DefaultAppendMessageCallback (4.9.8); store-formats 2.1, 2.5. This also assigns queue offsets,
+in message order.
 """
 
 import ctypes
@@ -17,11 +17,18 @@ from rmqtool.kernels.plain import append as plain
 from rmqtool.kernels.tables.messages import BatchSize, Cells, Messages
 from rmqtool.kernels.tables.shapes import Column, Table
 
-_MESSAGES = POINTER, INT64, POINTER, POINTER, POINTER, POINTER  # table, its columns, topics, hosts, following, answer
-_OUT = POINTER, INT64, INT64, INT64  # where records go, its size, the file's room, the first one's physical offset
+_MESSAGES = (
+    POINTER,
+    INT64,
+    POINTER,
+    POINTER,
+    POINTER,
+    POINTER,
+)  # table, number of columns, topics, hosts, following, answer
+_OUT = POINTER, INT64, INT64, INT64  # output, its size, room in the file, physical offset of the first record
 _encode = Function("rmq_encode", INT64, *_MESSAGES, INT64, INT64, POINTER, INT64, *_OUT, POINTER, POINTER)
 _read_batch = Function("rmq_read_batch", INT64, POINTER, INT64, INT64, POINTER, INT64, POINTER)
-_Found = ctypes.c_int64 * (len(BatchSize._fields) - 1)
+_Batch = ctypes.c_int64 * (len(BatchSize._fields) - 1)
 
 
 class Append(Protocol):
@@ -30,10 +37,10 @@ class Append(Protocol):
     def encode(
         self, messages: Messages, first: int, stop: int, more: Memory, out: Memory, room: int, physical_offset: int
     ) -> tuple[int, int]:
-        """(next message, bytes written), as :meth:`Encoder.encode`."""
+        """Return (next message, bytes written); see :meth:`Encoder.encode`."""
 
     def read_batch(self, body: Memory, more_length: int, table: Cells) -> BatchSize:
-        """Fill flag, body and properties of as many messages as the table has columns."""
+        """Fill flag, body and properties for as many messages as the table has columns."""
 
 
 class _Compiled:
@@ -57,26 +64,26 @@ class _Compiled:
         return row, written.value
 
     def read_batch(self, body: Memory, more_length: int, table: Cells) -> BatchSize:
-        batch = _Found()
+        batch = _Batch()
         rows = _read_batch(body.address, body.length, more_length, table.address, table.columns, batch)
         return BatchSize(rows, *batch)
 
 
 def choose_code(code: Code | None) -> Append:
-    """The entry points by compiled or by plain code."""
+    """Return the compiled or the plain entry points."""
     return _Compiled() if is_compiled(code) else plain
 
 
 class BatchReader:
-    """Finds the messages of batches as clients send them (:func:`formats.message.bodies.build_batch`).
+    """Locates the messages of batches in wire format (:func:`formats.message.bodies.build_batch`).
 
     Args:
-        table: as :class:`rmqtool.kernels.tables.messages.MessageColumns` has it; flag, body and properties are filled.
-            Addresses in it are valid as long as the batch is there.
-        code: which code reads.
+        table: a :class:`rmqtool.kernels.tables.messages.MessageColumns` array; flag, body and properties are filled in.
+            Addresses in it are valid as long as the batch exists.
+        code: implementation to use.
 
     Raises:
-        ValueError: a table of anything but int64 one behind the other.
+        ValueError: the table is not a contiguous int64 array.
     """
 
     def __init__(self, table: Table, *, code: Code | None = None) -> None:
@@ -84,13 +91,13 @@ class BatchReader:
         self._code = choose_code(code)
 
     def read(self, body: bytes, more_length: int = 0) -> BatchSize | None:
-        """What the messages of a batch need; None when the table is too short for them.
+        """Return the size of a batch's messages; None if the table has too few columns.
 
         Args:
-            more_length: of the properties that are put behind those of every message.
+            more_length: length of the properties that will be appended to those of every message.
 
         Raises:
-            BadLength: the batch does not read as messages.
+            BadLength: the batch is malformed.
         """
         memory = Memory(body)
         batch = self._code.read_batch(memory, more_length, self._cells)
@@ -100,7 +107,7 @@ class BatchReader:
 
 
 def text_table(texts: list[bytes], ports: list[int] | None = None) -> tuple[Table, Memory]:
-    """(address, length, port) of each text, shape (texts, 3), and what keeps the addresses valid."""
+    """Return an array of (address, length, port) per text, shape (texts, 3), and the buffer that keeps it valid."""
     memory = Memory(b"".join(texts) or b"\0")
     table = np.zeros((max(len(texts), 1), 3), np.int64)
     at = memory.address
@@ -111,19 +118,19 @@ def text_table(texts: list[bytes], ports: list[int] | None = None) -> tuple[Tabl
 
 
 class Encoder:
-    """Writes messages into a buffer, record after record.
+    """Encodes messages into a buffer as consecutive records.
 
     Args:
-        table: :class:`rmqtool.kernels.tables.messages.MessageColumns` as one array, shape (fields, messages).
-        topics, hosts: as :func:`text_table` gives them.
-        following: next queue offset of each queue; counted up.
-        code: which code writes.
+        table: :class:`rmqtool.kernels.tables.messages.MessageColumns` as one array of shape (fields, messages).
+        topics, hosts: arrays from :func:`text_table`.
+        following: next queue offset of each queue; incremented.
+        code: implementation to use.
 
     Attributes:
         answer: physical offset, size and queue offset of each message, shape (3, messages).
 
     Raises:
-        ValueError: an array of anything but int64 one behind the other.
+        ValueError: an array is not a contiguous int64 array.
     """
 
     def __init__(
@@ -142,14 +149,14 @@ class Encoder:
         more: bytes = b"",
         stop: int | None = None,
     ) -> tuple[int, int]:
-        """(next message, bytes written) from message ``first`` on, as far as they fit.
+        """Encode messages from number ``first`` on while they fit; return (next message, bytes written).
 
         Args:
-            out: where records are written, from its beginning.
-            room: bytes that the commit-log file has left; a record leaves 8 of them for the blank.
-            physical_offset: of the first record.
-            more: properties that are put behind those of every message, as a batch's own are.
-            stop: message before which to end, else all are written.
+            out: output buffer, written from its beginning.
+            room: bytes left in the commit-log file; a record must leave 8 of them for the blank.
+            physical_offset: physical offset of the first record.
+            more: properties appended to those of every message, such as those of a batch.
+            stop: message at which to stop; by default all are encoded.
         """
         stop = self._messages.table.shape[1] if stop is None else stop
         memory = Memory(out, writable=True)

@@ -1,6 +1,6 @@
-"""Parts of many records as Arrow lays out its columns: bytes end to end, with an offset behind each.
+"""Columns in Arrow's layout built from many records: concatenated bytes and an offset at the end of each text.
 
-Texts are given by address and length, so that those of records and those that had to be rewritten lie in one column.
+Texts are given by address and length, so that texts of records and rewritten ones can be in the same column.
 """
 
 from typing import NamedTuple, Protocol
@@ -12,7 +12,7 @@ from rmqtool.kernels.plain import arrow as plain
 from rmqtool.kernels.tables.messages import ID_SPACE, NAMED, PROPERTY, VIEW, Texts, cells_address
 from rmqtool.kernels.tables.shapes import Bytes, Column, Flags, Offsets, Table, Views
 
-_HOSTS = (8, 20)  # bytes of address and port
+_HOSTS = (8, 20)  # size of address and port, bytes
 _NAME_AT, _NAME_LENGTH, _VALUE_AT, _VALUE_LENGTH = range(len(PROPERTY))
 _gather = Function("rmq_gather", INT64, POINTER, POINTER, INT64, POINTER, POINTER, INT64)
 _views = Function("rmq_views", None, POINTER, POINTER, INT64, INT64, INT32, POINTER)
@@ -22,14 +22,14 @@ _offset_ids = Function("rmq_offset_ids", None, POINTER, POINTER, POINTER, INT64,
 
 
 class Lists(NamedTuple):
-    """Texts in rows: those of row i are ``bounds[i]`` to ``bounds[i + 1]``."""
+    """Texts grouped into rows: row i has the texts ``bounds[i]`` to ``bounds[i + 1]``."""
 
     bounds: Column
     texts: Texts
 
 
 class Items(NamedTuple):
-    """Properties in rows, and three of each row by their names."""
+    """Properties of each row, and three of them by name."""
 
     names: Lists
     values: Lists
@@ -39,109 +39,110 @@ class Items(NamedTuple):
 
 
 class Arrow(Protocol):
-    """Entry points. Texts are columns that lie one cell behind the other."""
+    """Entry points. The columns of texts are contiguous."""
 
     def gather(self, texts: Texts, to: Bytes, offsets: Offsets, filled: int) -> int:
-        """As :func:`gather`."""
+        """See :func:`gather`."""
 
     def views(self, texts: Texts, begin: int, number: int, out: Views) -> None:
-        """Fill what :func:`views_of` returns."""
+        """Fill the result of :func:`views_of`."""
 
     def parse(self, texts: Texts, sure: Flags, first: int, items: Table, bounds: Column, named: Table) -> int:
-        """Take rows apart from ``first`` on, up to one that is odd and not ``sure``; that row, or how many there are.
+        """Parse rows from ``first`` on until an odd one that is not ``sure``; return its number or the row count.
 
-        ``items`` has a row for each of ``PROPERTY``, ``named`` one for each of ``NAMED``: the number of an item, or -1.
+        ``items`` has a row per name in ``PROPERTY``. ``named`` has one per name in ``NAMED``, with an item number or
+        -1.
         """
 
     def split(self, texts: Texts, parts: Texts, bounds: Column) -> int:
-        """Fill in the parts of texts between blanks, and where those of each text end; returns how many."""
+        """Fill ``parts`` with the texts' blank-separated parts and ``bounds`` with their ends; return their number."""
 
     def offset_ids(self, hosts: Texts, offsets: Column, out: Bytes) -> None:
-        """Fill what :func:`offset_ids` tells of."""
+        """Fill the ids that :func:`offset_ids` returns."""
 
 
 class _Compiled:
     def gather(self, texts: Texts, to: Bytes, offsets: Offsets, filled: int) -> int:
         outs = cells_address(to, np.uint8), cells_address(offsets, np.int32)
-        return _gather(*_lying(texts), *outs, filled)
+        return _gather(*_addresses(texts), *outs, filled)
 
     def views(self, texts: Texts, begin: int, number: int, out: Views) -> None:
-        _views(*_lying(texts), begin, number, cells_address(out, np.int32))
+        _views(*_addresses(texts), begin, number, cells_address(out, np.int32))
 
     def parse(self, texts: Texts, sure: Flags, first: int, items: Table, bounds: Column, named: Table) -> int:
-        address, length, count = _lying(texts)
+        address, length, count = _addresses(texts)
         places = cells_address(items), items.shape[1], cells_address(bounds), cells_address(named)
         return _parse(address, length, cells_address(sure, np.bool_), count, first, *places)
 
     def split(self, texts: Texts, parts: Texts, bounds: Column) -> int:
-        return _split(*_lying(texts), *map(cells_address, (*parts, bounds)))
+        return _split(*_addresses(texts), *map(cells_address, (*parts, bounds)))
 
     def offset_ids(self, hosts: Texts, offsets: Column, out: Bytes) -> None:
-        address, length, count = _lying(hosts)
+        address, length, count = _addresses(hosts)
         _offset_ids(address, length, cells_address(offsets), count, cells_address(out, np.uint8))
 
 
-def _lying(texts: Texts) -> tuple[int, int, int]:
+def _addresses(texts: Texts) -> tuple[int, int, int]:
     return cells_address(texts.address), cells_address(texts.length), len(texts.length)
 
 
 def choose_code(code: Code | None) -> Arrow:
-    """The entry points by compiled or by plain code."""
+    """Return the compiled or the plain entry points."""
     return _Compiled() if is_compiled(code) else plain
 
 
-def _in_cells(texts: Texts) -> Texts:
-    """The same with columns that lie one cell behind the other."""
+def _contiguous(texts: Texts) -> Texts:
+    """Return the texts with contiguous columns."""
     return Texts(*map(np.ascontiguousarray, texts))
 
 
 def gather(texts: Texts, to: Bytes, offsets: Offsets, filled: int, *, code: Code | None = None) -> int:
-    """Copy texts end to end behind ``filled`` bytes; returns the bytes that are filled then.
+    """Copy texts after the first ``filled`` bytes; return the number of bytes then filled.
 
     Args:
-        offsets: where each text ends; as many as there are texts.
-        code: which code copies.
+        offsets: receives the end of each text; same length as ``texts``.
+        code: implementation to use.
 
     Raises:
-        ValueError: there is no room.
+        ValueError: the buffer or ``offsets`` is too small.
     """
     room = len(to) - filled
     if len(offsets) != len(texts.length) or room < int(np.maximum(texts.length, 0).sum()):
         raise ValueError(f"{len(texts.length)} texts do not fit {len(offsets)} offsets and {room} bytes")
-    return choose_code(code).gather(_in_cells(texts), to, offsets, filled)
+    return choose_code(code).gather(_contiguous(texts), to, offsets, filled)
 
 
 def views_of(texts: Texts, begin: int, number: int, *, code: Code | None = None) -> Views:
-    """Texts as Arrow's views: length, and the text itself or its first bytes, its buffer and where it lies in that.
+    """Return texts as Arrow views: the length, then the text itself or its first bytes, buffer number and offset.
 
     Args:
-        texts: all of them there, in one buffer of less than 2 GiB.
+        texts: texts in one buffer of less than 2 GiB; none may be missing.
         begin: address of that buffer.
-        number: of the buffer.
-        code: which code makes them.
+        number: number of that buffer.
+        code: implementation to use.
 
     Raises:
-        ValueError: a text does not lie so.
+        ValueError: a text is missing or outside the buffer.
     """
     views: Views = np.zeros((len(texts.address), len(VIEW)), np.int32)
     if len(views):
         first, last = int(texts.address.min()), int(texts.address.max())
         if first < begin or last - begin >= 1 << 31 or texts.length.min() < 0:
             raise ValueError(f"texts at {first} to {last} do not lie in a buffer at {begin}")
-    choose_code(code).views(_in_cells(texts), begin, number, views)
+    choose_code(code).views(_contiguous(texts), begin, number, views)
     return views
 
 
 class ItemParser:
-    """Goes through the properties of records; equal to :func:`formats.message.properties.parse`.
+    """Parses the properties of records like :func:`formats.message.properties.parse`.
 
     Args:
-        texts: the stored properties; changed where they are rewritten.
-        code: which code goes through them.
+        texts: the stored properties; replaced where they are rewritten.
+        code: implementation to use.
     """
 
     def __init__(self, texts: Texts, *, code: Code | None = None) -> None:
-        self._texts = _in_cells(texts)
+        self._texts = _contiguous(texts)
         self._code = choose_code(code)
         count = len(texts.address)
         self._sure: Flags = np.zeros(count, np.bool_)
@@ -151,17 +152,17 @@ class ItemParser:
         self._row = 0
 
     def odd(self) -> int | None:
-        """The next row that is malformed, has a name twice or very many: give it to :meth:`rewrite`, ask again."""
+        """Return the next malformed row or one with duplicate or too many names; :meth:`rewrite` it and repeat."""
         self._row = self._code.parse(self._texts, self._sure, self._row, self._items, self._bounds, self._named)
         return self._row if self._row < len(self._sure) else None
 
     def rewrite(self, address: int, length: int) -> None:
-        """Take the odd row's properties from here: well-formed, each name once, and no more items than it had."""
+        """Replace the odd row's properties by well-formed ones with unique names and no more items than before."""
         self._texts.address[self._row], self._texts.length[self._row] = address, length
         self._sure[self._row] = True
 
     def items(self) -> Items:
-        """All of them, after :meth:`odd` found none."""
+        """Return all items, once :meth:`odd` has returned None."""
         items = self._items[:, : self._bounds[-1]]
         names, values = (Texts(items[at], items[at + 1]) for at in (_NAME_AT, _VALUE_AT))
         tags, keys, unique = (self._value(column) for column in self._named)
@@ -175,37 +176,37 @@ class ItemParser:
 
 
 def _most(length: Column, size: int) -> Column:
-    """How many pieces a text can hold at most, each of ``size`` bytes with its separator."""
+    """Return the maximum number of pieces in a text, given the size of a piece with its separator."""
     return (np.maximum(length, 0) + size) // size
 
 
 def split_keys(texts: Texts, *, code: Code | None = None) -> Lists:
-    """As :func:`formats.message.properties.split_keys`, of each text.
+    """Apply :func:`formats.message.properties.split_keys` to each text.
 
     Args:
-        code: which code splits.
+        code: implementation to use.
     """
     most = int(_most(texts.length, 2).sum())
     parts = Texts(np.empty(most, np.int64), np.empty(most, np.int64))
     bounds = np.zeros(len(texts.address) + 1, np.int64)
-    filled = choose_code(code).split(_in_cells(texts), parts, bounds)
+    filled = choose_code(code).split(_contiguous(texts), parts, bounds)
     return Lists(bounds, Texts(parts.address[:filled], parts.length[:filled]))
 
 
 def offset_ids(hosts: Texts, offsets: Column, out: Bytes, *, code: Code | None = None) -> Texts:
-    """As :func:`formats.message.ids.offset_id`, of each record.
+    """Apply :func:`formats.message.ids.offset_id` to each record.
 
     Args:
-        hosts: store hosts, 4 or 16 address bytes and the port's 4, as records have them.
+        hosts: store hosts as in records: 4 or 16 address bytes followed by 4 bytes for the port.
         offsets: physical offsets.
-        out: holds the ids then; of shape (records, :data:`rmqtool.kernels.tables.ID_SPACE`).
-        code: which code writes them.
+        out: receives the ids; shape (records, :data:`rmqtool.kernels.tables.ID_SPACE`).
+        code: implementation to use.
 
     Raises:
-        ValueError: lengths that no host has, or no room.
+        ValueError: the length of a host is invalid, or ``out`` has another shape.
     """
     count = len(hosts.address)
     if out.shape != (count, ID_SPACE) or not out.flags.c_contiguous or np.isin(hosts.length, _HOSTS, invert=True).any():
         raise ValueError("no hosts, or no room for their ids")
-    choose_code(code).offset_ids(_in_cells(hosts), np.ascontiguousarray(offsets), out)
+    choose_code(code).offset_ids(_contiguous(hosts), np.ascontiguousarray(offsets), out)
     return Texts(out.ctypes.data + ID_SPACE * np.arange(count, dtype=np.int64), 2 * hosts.length + 16)

@@ -1,4 +1,4 @@
-"""CRC-32 inside kernels: ISA-L's vector code where its library is at hand, else sixteen tables."""
+"""CRC-32 as used in kernels: ISA-L's vector code if its library is installed, else sixteen lookup tables."""
 
 import ctypes
 import functools
@@ -8,7 +8,7 @@ from rmqtool.kernels.load.library import INT64, POINTER, UINT32, Code, Function,
 from rmqtool.kernels.load.memory import Memory, function_address
 from rmqtool.kernels.plain import crc as plain
 
-_CHECK = (b"123456789", 0xCBF43926)  # what every CRC-32 of this kind must give
+_CHECK = (b"123456789", 0xCBF43926)  # standard check value of this CRC-32
 _crc32 = Function("rmq_crc32", UINT32, POINTER, INT64, POINTER)
 
 
@@ -16,7 +16,7 @@ class Crc(Protocol):
     """Entry points."""
 
     def crc32(self, data: Memory, tables: bool) -> int:
-        """CRC-32 of a buffer; by tables also where there is vector code."""
+        """Return the CRC-32 of a buffer; with ``tables``, do not use vector code."""
 
 
 class _Compiled:
@@ -25,13 +25,13 @@ class _Compiled:
 
 
 def choose_code(code: Code | None) -> Crc:
-    """The entry points by compiled or by plain code."""
+    """Return the compiled or the plain entry points."""
     return _Compiled() if is_compiled(code) else plain
 
 
 @functools.cache
 def fast_function() -> int:
-    """Address of ISA-L's ``crc32_gzip_refl``; 0 where it is missing or does not do what is expected of it."""
+    """Return the address of ISA-L's ``crc32_gzip_refl``; 0 if it is missing or fails a self-test."""
     try:
         from isal import isal_zlib
     except ImportError:
@@ -45,10 +45,10 @@ def fast_function() -> int:
 
 
 def crc32(data: bytes | bytearray | memoryview, *, tables: bool = False, code: Code | None = None) -> int:
-    """CRC-32 of a buffer as kernels compute it.
+    """Return the CRC-32 of a buffer as computed by the kernels.
 
     Args:
-        tables: by tables also where there is vector code.
-        code: which code computes it.
+        tables: use lookup tables even if vector code is available.
+        code: implementation to use.
     """
     return choose_code(code).crc32(Memory(data), tables)

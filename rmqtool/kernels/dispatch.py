@@ -1,8 +1,8 @@
-"""What dispatch needs to know of records: tags code, deliver time, index keys, topics, queue entries.
+"""Data that dispatch needs about records: tags code, deliver time, index keys, topics, queue entries.
 
-Equal to what :mod:`formats.message.properties`, :func:`formats.primitives.java_hash` and
-:func:`formats.index.key_hash` give. Compiled code leaves text that is no well-formed UTF-8 to the caller, and either
-code leaves light queues to it.
+Equivalent to :mod:`formats.message.properties`, :func:`formats.primitives.java_hash` and
+:func:`formats.index.key_hash`. Compiled code leaves text that is not well-formed UTF-8 to the caller, and both
+implementations leave light queues to it.
 """
 
 import ctypes
@@ -28,35 +28,35 @@ _Entries = np.ndarray[Any, np.dtype[Any]]
 
 
 class Grouped(NamedTuple):
-    """Records that get a consume-queue entry, apart by topic and queue id, in order; views of a room."""
+    """Records that get a consume-queue entry, grouped by topic and queue id, in order; views into a :class:`Room`."""
 
-    stop: Column  # where each group ends in the other columns
-    steady: "np.ndarray[Any, np.dtype[np.bool_]]"  # whether its physical offsets grow and its queue offsets count up
-    row: Column  # of each record
-    entries: _Entries  # of each record, of CQ_ENTRY.dtype
+    stop: Column  # end of each group in the other columns
+    steady: "np.ndarray[Any, np.dtype[np.bool_]]"  # whether physical offsets increase and queue offsets are consecutive
+    row: Column  # row of each record
+    entries: _Entries  # entry of each record, dtype CQ_ENTRY.dtype
 
 
 class Dispatch(Protocol):
-    """Entry points. Whoever calls them has checked that positions lie in the buffer."""
+    """Entry points. Callers have checked that positions are inside the buffer."""
 
     def take(self, memory: Memory, rows: Table, first: int, count: int, into: Collector) -> tuple[int, int]:
-        """As :meth:`DispatchColumns.add`; ``rows`` of shape (fields of Rows, capacity), C-contiguous."""
+        """See :meth:`DispatchColumns.add`; ``rows`` has shape (fields of Rows, capacity) and is C-contiguous."""
 
     def survey(
         self, memory: Memory, at: int, limit: int, stop: int, crc: bool, tables: bool, into: Collector
     ) -> tuple[int, int]:
-        """As :meth:`DispatchColumns.survey`; the others are those of :meth:`rmqtool.kernels.scan.Scan.walk`."""
+        """See :meth:`DispatchColumns.survey`; other arguments as in :meth:`rmqtool.kernels.scan.Scan.walk`."""
 
     def group(self, into: Collector, queues: Table, groups: Table, rows: Column, entries: _Entries) -> tuple[int, int]:
-        """Tell records apart by topic and queue id.
+        """Group records by topic and queue id.
 
         Args:
-            queues: room for as many queues as topics times the range of queue ids can be.
-            groups: gets of each queue that has records: where they end, whether they are steady.
-            rows, entries: get the record and the consume-queue entry of those that are queued, in the order of queues.
+            queues: scratch space for the number of topics times the range of queue ids.
+            groups: receives, for each queue with records, the end of its group and whether it is steady.
+            rows, entries: receive record number and consume-queue entry of each queued record, in the order of queues.
 
         Returns:
-            How many queues have records, or -1 where there is no room; how many records are queued.
+            The number of queues with records, or -1 if ``queues`` is too small; the number of queued records.
         """
 
 
@@ -143,24 +143,24 @@ class _Compiled:
 
 
 def choose_code(code: Code | None) -> Dispatch:
-    """The entry points by compiled or by plain code."""
+    """Return the compiled or the plain entry points."""
     if is_compiled(code):
         return _Compiled()
     return plain
 
 
 class Room:
-    """What one batch lies in.
+    """Arrays for one batch.
 
     Args:
-        capacity: records at most.
-        home: where it waits for the next batch from :meth:`release` on.
+        capacity: maximum number of records.
+        home: pool to which :meth:`release` returns it.
 
     Attributes:
         table: int64 of shape (:data:`FIELDS`, capacity).
-        keys: int64 of shape (2, room): row and hash of each index key.
+        keys: int64 of shape (2, keys): row and hash of each index key.
         numbers: int64 of shape (fields of :class:`BatchNumbers`, capacity).
-        rows, entries: of those that get a consume-queue entry, apart by queue: row, and entry (of CQ_ENTRY.dtype).
+        rows, entries: row and entry (CQ_ENTRY.dtype) of the records that get a consume-queue entry, grouped by queue.
     """
 
     def __init__(self, capacity: int, home: "deque[Room] | None" = None) -> None:
@@ -172,24 +172,24 @@ class Room:
         self.entries = np.empty(capacity, CQ_ENTRY.dtype)
 
     def release(self) -> None:
-        """Nobody looks at it any more: new memory costs as much time as what is put there."""
+        """Return the arrays to the pool. Reusing them matters: allocating takes as long as filling them."""
         if self._home is not None:
             self._home.append(self)
 
 
 class DispatchColumns:
-    """What dispatch needs to know of records, collected in columns.
+    """Collects what dispatch needs to know about records, in columns.
 
     Args:
-        capacity: records at most.
-        delays: milliseconds of delay levels 1, 2, ...; empty where deliver times are not to be worked out.
-        light: leave records with further queues to the caller.
-        tags: tags are keys too.
-        spare: has rooms of that capacity that can be used again, or not yet.
-        code: which code collects them.
+        capacity: maximum number of records.
+        delays: delays of levels 1, 2, ... in ms; empty if deliver times are not needed.
+        light: leave records with additional queues to the caller.
+        tags: add tags as keys.
+        spare: pool of rooms to reuse.
+        code: implementation to use.
 
     Attributes:
-        room: what they lie in.
+        room: the arrays of the current batch.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class DispatchColumns:
         )
 
     def _free_room(self) -> Room:
-        """The one that was left last, of which most is in the processor's cache; else a new one."""
+        """Return the room released last, most of which is still in the CPU cache, or a new one."""
         room = None
         if self._spare is not None:
             with suppress(IndexError):
@@ -229,34 +229,34 @@ class DispatchColumns:
 
     @property
     def records(self) -> int:
-        """How many are collected."""
+        """Number of collected records."""
         return self._into.records
 
     @property
     def topics(self) -> list[tuple[int, int]]:
-        """(position, length) in the buffer of each topic, by number."""
+        """(position, length) of each topic in the buffer, by number."""
         return [(int(at), int(length)) for at, length in self._into.topics[:2, : self._into.topic_count].T]
 
     def add(self, buffer: Buffer, rows: Table, first: int, count: int) -> tuple[int, int]:
-        """Take rows ``first`` to ``count`` of a walker's table; returns (next row, why it stopped there).
+        """Add rows ``first`` to ``count`` of a walker's table; return (next row, reason for stopping).
 
-        ``DONE``: all are taken. ``FULL``: clear, and go on with that row. ``ODD``: the row is taken as the last one
-        but has neither its tags code nor keys; complete it, and go on with the row after it.
+        ``DONE``: all rows were added. ``FULL``: call :meth:`clear` and continue with that row. ``ODD``: the row was
+        added without tags code and keys; call :meth:`complete` and continue with the next row.
         """
         return self._code.take(Memory(buffer), rows, first, count, self._into)
 
     def survey(self, walker: Walker, at: int, limit: int, stop: int) -> tuple[int, int]:
-        """Walk from ``at`` on and take what is found; returns (position, why it stopped there).
+        """Walk the records from ``at`` on and add them; return (position, reason for stopping).
 
-        ``DONE``: no record begins there, or it is at ``stop`` or behind it. ``FULL`` and ``ODD``: the record that
-        begins there, as :meth:`add` tells of rows. Other arguments and errors are those of
+        ``DONE``: there is no record at the position, or it is at or after ``stop``. ``FULL`` and ``ODD`` refer to the
+        record at the position, as in :meth:`add`. Other arguments and errors are those of
         :meth:`rmqtool.kernels.scan.Walker.walk`.
         """
         stop = walker.bound(at, limit, stop)
         return self._code.survey(walker.memory, at, limit, stop, walker.crc, walker.tables, self._into)
 
     def complete(self, tags_code: int, key_hashes: list[int]) -> None:
-        """Give the last row what :meth:`add` left out."""
+        """Set tags code and keys of the last row, which :meth:`add` left out."""
         into = self._into
         row, key = into.records - 1, into.key_count
         into.table[FIELDS.index("tags_code"), row] = tags_code
@@ -265,17 +265,17 @@ class DispatchColumns:
         into.key_count += len(key_hashes)
 
     def take(self) -> tuple[Table, Column, Column]:
-        """(table, key rows, key hashes) so far: views of the room."""
+        """Return (table, key rows, key hashes) collected so far, as views into the room."""
         records, keys = self._into.records, self._into.key_count
         return self.room.table[:, :records], self.room.keys[0, :keys], self.room.keys[1, :keys]
 
     @property
     def numbers(self) -> BatchNumbers:
-        """Of those records that are inner batches: views of the room."""
+        """Batch numbers of the records that are inner batches, as views into the room."""
         return BatchNumbers(*self.room.numbers[:, : self._into.number_count])
 
     def group(self) -> Grouped | None:
-        """The records that get a consume-queue entry, apart by queue; None for very many queues."""
+        """Return the records that get a consume-queue entry, grouped by queue; None if there are too many queues."""
         room = self.room
         groups = np.empty((min(self.records, _MOST_QUEUES), 2), np.int64)
         count, total = self._code.group(self._into, self._queues, groups, room.rows, room.entries)
@@ -285,9 +285,9 @@ class DispatchColumns:
         return Grouped(stops, steady, room.rows[:total], room.entries[:total])
 
     def clear(self) -> None:
-        """Start again in another room."""
+        """Start a new batch in another room."""
         into = self._into
-        into.slots[into.topics[TOPIC_FIELDS.index("slot"), : into.topic_count]] = 0  # few, nearly always
+        into.slots[into.topics[TOPIC_FIELDS.index("slot"), : into.topic_count]] = 0  # usually few
         into.records = into.key_count = into.topic_count = into.number_count = 0
         self.room = self._free_room()
         into.table, into.keys, into.numbers = self.room.table, self.room.keys, self.room.numbers

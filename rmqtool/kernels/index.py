@@ -1,4 +1,4 @@
-"""Put many keys into an index file at once, as ``IndexFile.putKey`` puts each (store.index; store-formats 5)."""
+"""Adding many keys to an index file at once; equivalent to ``IndexFile.putKey`` (store.index; store-formats 5)."""
 
 import ctypes
 from typing import Protocol
@@ -17,12 +17,12 @@ HEADER_FIELDS = Header._fields
 
 
 class Index(Protocol):
-    """Entry points. Whoever calls them has checked that there is a slot, and that keys' records are there."""
+    """Entry points. Callers have checked that there is a slot and that the records of all keys exist."""
 
     def put_keys(
         self, slots: Memory, entries: Memory, header: Header, keys: Keys, first: int
     ) -> tuple[int, int, Header]:
-        """As :func:`put_keys`."""
+        """See :func:`put_keys`."""
 
 
 class _CKeys(ctypes.Structure):
@@ -60,7 +60,7 @@ class _Compiled:
 
 
 def choose_code(code: Code | None) -> Index:
-    """The entry points by compiled or by plain code."""
+    """Return the compiled or the plain entry points."""
     if is_compiled(code):
         return _Compiled()
     return plain
@@ -78,22 +78,21 @@ def put_keys(
     *,
     code: Code | None = None,
 ) -> tuple[int, int, Header]:
-    """Put keys from number ``first`` on; returns (next key, entries added, header afterwards).
+    """Add keys from number ``first`` on; return (next key, entries added, new header).
 
-    A record that begins before the end of what the file holds has its keys in it already: they are passed over. It
-    stops before a key that does not fit; then the same file goes on with more room, or a new one with a header that
-    says where this one ends.
+    Keys of records before the file's end offset are already present and are skipped. It stops at a key that does not
+    fit; continue with a larger ``entries``, or with a new file whose header starts where this one ends.
 
     Args:
-        slots: the file's hash slots, writable.
-        entries: room for entries from the one with the header's count on, writable.
-        header: with the number that the next entry will have, at least 1.
-        rows: of each key, its record: position in ``offsets`` and ``times``; ascending. All arrays are of int64.
-        hashes: of each key, its hash; none is negative.
-        code: which code puts them.
+        slots: hash slots of the file, writable.
+        entries: space for entries from the header's count on, writable.
+        header: header with the number of the next entry, at least 1.
+        rows: for each key, its record as an index into ``offsets`` and ``times``; ascending. All arrays are int64.
+        hashes: hash of each key, not negative.
+        code: implementation to use.
 
     Raises:
-        ValueError: there is no slot, the header is no file's, or a key's record is not there.
+        ValueError: there is no slot, the header is invalid, or a key refers to a missing record.
     """
     slot_memory, entry_memory = Memory(slots, writable=True), Memory(entries, writable=True)
     slot_count = slot_memory.length // INDEX_SLOT.size

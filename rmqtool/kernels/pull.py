@@ -1,4 +1,4 @@
-"""The records of one pull: chosen by the entries of a queue, looked at, and copied one behind the other."""
+"""The records of one pull: selected by queue entries, verified, and copied into one buffer."""
 
 import ctypes
 from typing import Protocol
@@ -22,23 +22,23 @@ class Puller(Protocol):
     def pull(
         self, entries: bytes, log: Memory, base: int, in_memory_from: int, near: Limit, far: Limit
     ) -> tuple[int, bytes] | None:
-        """(messages, their records one behind the other) of consecutive entries, as many as one answer has.
+        """Return (number of messages, their concatenated records) for consecutive entries, as many as fit one response.
 
-        None where one of them has no record in this file, or the answer is larger than was thought.
+        Returns None if the record of an entry is not in this file, or if the response exceeds ``room``.
 
         Args:
-            entries: of a consume queue, whole ones.
-            log: one file of the log.
+            entries: whole entries of a consume queue.
+            log: one file of the commit log.
             base: physical offset of its first byte.
-            in_memory_from: physical offset from which ``near`` holds, and ``far`` before.
+            in_memory_from: physical offset from which ``near`` applies; ``far`` applies before it.
         """
 
 
 class _Compiled:
-    """Not for two threads at a time.
+    """Not thread-safe.
 
     Args:
-        room: bytes of one answer.
+        room: maximum size of a response in bytes.
     """
 
     def __init__(self, room: int) -> None:
@@ -47,14 +47,14 @@ class _Compiled:
         self._limits_at = array_address(self._limits)
         self._written = ctypes.c_int64()
         self._written_at = ctypes.addressof(self._written)
-        self._known: tuple[Limit, Limit] | None = None
+        self._last_limits: tuple[Limit, Limit] | None = None
 
     def pull(
         self, entries: bytes, log: Memory, base: int, in_memory_from: int, near: Limit, far: Limit
     ) -> tuple[int, bytes] | None:
-        if (near, far) != self._known:
+        if (near, far) != self._last_limits:
             self._limits[:] = near, far
-            self._known = near, far
+            self._last_limits = near, far
         count = _pull(
             entries, len(entries) // CQ_ENTRY.size, log.address, base, log.length, in_memory_from, self._limits_at,
             self._out.address, self._room, self._written_at,
@@ -63,7 +63,7 @@ class _Compiled:
 
 
 class _Plain:
-    """Args: as for the compiled one."""
+    """Args: as for the compiled implementation."""
 
     def __init__(self, room: int) -> None:
         self._room = room
@@ -75,9 +75,9 @@ class _Plain:
 
 
 def puller(room: int, *, code: Code | None = None) -> Puller:
-    """The entry points by compiled or by plain code, for one thread.
+    """Return the compiled or the plain entry points, for use by one thread.
 
     Args:
-        room: bytes of the largest answer that is wanted.
+        room: maximum size of a response in bytes.
     """
     return _Compiled(room) if is_compiled(code) else _Plain(room)

@@ -1,7 +1,7 @@
-"""Commit-log records in bulk: the checks of :func:`formats.message.read.read`, and a column for each field.
+"""Reading commit-log records in bulk, with the checks of :func:`formats.message.read.read`, into one column per field.
 
-What this accepts, ``read`` accepts, and the other way round (tests/kernels/test_scan.py). Where it stops it gives no
-reason: ``read`` does, asked at that place.
+Accepts exactly the records that ``read`` accepts (tests/kernels/test_scan.py). To learn why it stopped, call ``read``
+at that position.
 """
 
 import ctypes
@@ -17,11 +17,11 @@ from rmqtool.kernels.plain import scan as plain
 from rmqtool.kernels.tables.shapes import Column, Table
 
 _HEAD_SIZE = HEAD_V4_V4.size
-_PER_LINE = 8  # numbers of eight bytes in a cache line
+_PER_LINE = 8  # 8-byte numbers per cache line
 
 
 class Rows(NamedTuple):
-    """Consecutive records, a column of int64 for each field. ``_at`` columns are byte positions in the buffer."""
+    """Consecutive records, one int64 column per field. ``_at`` columns are byte positions in the buffer."""
 
     at: Column
     total_size: Column
@@ -37,7 +37,7 @@ class Rows(NamedTuple):
     reconsume_times: Column
     prepared_transaction_offset: Column
     body_at: Column
-    body_length: Column  # of the body that is there: a negative length counts as 0, as for properties
+    body_length: Column  # negative lengths are replaced by 0, as for properties
     topic_at: Column
     topic_length: Column
     properties_at: Column
@@ -45,26 +45,26 @@ class Rows(NamedTuple):
 
     @property
     def records(self) -> int:
-        """How many there are."""
+        """Number of records."""
         return len(self.at)
 
 
 class Scan(Protocol):
-    """Entry points. Whoever calls them has checked that positions lie in the buffer."""
+    """Entry points. Callers have checked that positions are inside the buffer."""
 
     def walk(
         self, memory: Memory, at: int, limit: int, stop: int, crc: bool, tables: bool, table: Table
     ) -> tuple[int, int]:
-        """(records found, where the next one would begin).
+        """Return (number of records, start of the next one).
 
         Args:
-            crc: compare body checksums.
-            tables: compute them by tables even where there is vector code.
-            table: gets a column for each record; of shape (fields of :class:`Rows`, capacity), C-contiguous.
+            crc: verify body checksums.
+            tables: compute them with lookup tables even if vector code is available.
+            table: receives a column per record; shape (fields of :class:`Rows`, capacity), C-contiguous.
         """
 
     def seek(self, memory: Memory, at: int, stop: int, physical_offset: int) -> int:
-        """As :meth:`Walker.seek`; ``stop`` is so far from the buffer's end that a record's fixed fields fit."""
+        """See :meth:`Walker.seek`; the fixed fields of a record must fit in the buffer after ``stop``."""
 
 
 _walk = Function("rmq_walk", INT64, POINTER, INT64, INT64, INT64, INT32, POINTER, POINTER, INT64, POINTER)
@@ -86,35 +86,35 @@ class _Compiled:
 
 
 def choose_code(code: Code | None) -> Scan:
-    """The entry points by compiled or by plain code."""
+    """Return the compiled or the plain entry points."""
     if is_compiled(code):
         return _Compiled()
     return plain
 
 
 def space_rows(rows: int) -> int:
-    """So many rows of a table, or up to 15 fewer, but 8 at least, so that its columns keep out of each other's way.
+    """Return ``rows`` or up to 15 fewer, but at least 8, such that the columns of a table do not share cache sets.
 
-    Columns that lie a power of two apart share few places in the processor's cache. A row of 19 columns does not fit
-    into those; a walk takes up to twice as long.
+    Columns whose distance is a power of two map to few cache sets, too few for a row of 19 columns; a walk then takes
+    up to twice as long.
     """
     lines = rows // _PER_LINE
     return _PER_LINE * max(lines - 1 + lines % 2, 1)
 
 
 class Walker:
-    """Goes through the records of one buffer.
+    """Walks the records of one buffer.
 
     Args:
-        buffer: bytes, or a mapping's view.
-        capacity: records of one :meth:`walk` at most.
-        crc: compare body checksums.
-        tables: compute them by tables even where there is vector code.
-        code: which code does it.
+        buffer: bytes, or a view of a mapping.
+        capacity: maximum number of records per :meth:`walk`.
+        crc: verify body checksums.
+        tables: compute them with lookup tables even if vector code is available.
+        code: implementation to use.
 
     Attributes:
         memory: the buffer.
-        table: what :meth:`walk` writes to, int64 of shape (fields of :class:`Rows`, capacity).
+        table: output of :meth:`walk`, int64 of shape (fields of :class:`Rows`, capacity).
     """
 
     def __init__(
@@ -126,31 +126,31 @@ class Walker:
         self._code = choose_code(code)
 
     def walk(self, at: int, limit: int, stop: int | None = None) -> tuple[Rows, int]:
-        """(records from ``at`` on, where the next one would begin); the records are views of :attr:`table`.
+        """Return (records from ``at`` on, start of the next one); the records are views into :attr:`table`.
 
-        It ends when the table is full, at the first record that begins at ``stop`` or later, and at the first place
+        Stops when the table is full, at the first record that begins at or after ``stop``, and at the first position
         where :func:`formats.message.read` finds no record.
 
         Args:
-            limit: where the readable part of the buffer ends, as for ``read``.
+            limit: end of the readable part of the buffer, as for ``read``.
 
         Raises:
-            ValueError: a position outside the buffer.
+            ValueError: a position is outside the buffer.
         """
         stop = self.bound(at, limit, stop)
         count, at = self._code.walk(self.memory, at, limit, stop, self.crc, self.tables, self.table)
         return Rows(*self.table[:, :count]), at
 
     def seek(self, at: int, stop: int, physical_offset: int) -> int:
-        """Where in [at, stop) bytes have a record's magic and say their own position; ``stop`` if nowhere.
+        """Return the first position in [at, stop) with a record's magic and a matching physical offset, else ``stop``.
 
-        It looks no further behind many zeros: nearly always they are what is not written yet.
+        Does not search beyond a long run of zeros, which is almost always the unwritten part of the file.
 
         Args:
-            physical_offset: of the buffer's first byte.
+            physical_offset: physical offset of the first byte of the buffer.
 
         Raises:
-            ValueError: a position outside the buffer.
+            ValueError: a position is outside the buffer.
         """
         if at < 0 or stop > self.memory.length:
             raise ValueError(f"bytes {at} to {stop} of a buffer of {self.memory.length}")
@@ -159,10 +159,10 @@ class Walker:
         return position if position < last else stop
 
     def bound(self, at: int, limit: int, stop: int | None = None) -> int:
-        """Where the last record that is wanted begins at the latest.
+        """Return the limit for the start of the last record to read.
 
         Raises:
-            ValueError: the range does not lie in the buffer.
+            ValueError: the range is outside the buffer.
         """
         if at < 0 or limit > self.memory.length:
             raise ValueError(f"bytes {at} to {limit} of a buffer of {self.memory.length}")

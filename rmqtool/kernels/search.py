@@ -1,4 +1,4 @@
-"""Look for what is rare in many bytes, at the speed of memory: a short text, or properties that are not plain."""
+"""Searching large buffers for rare items: a short text, or unusual properties."""
 
 from typing import Protocol
 
@@ -10,7 +10,7 @@ from rmqtool.kernels.plain import search as plain
 from rmqtool.kernels.tables.messages import cells_address
 from rmqtool.kernels.tables.shapes import Column
 
-SHORTEST = 4  # bytes of a text that is looked for
+SHORTEST = 4  # minimum length of a search text, bytes
 _find = Function("rmq_find", INT64, POINTER, INT64, INT64, POINTER, INT64)
 _odd_properties = Function("rmq_odd_properties", INT64, POINTER, POINTER, POINTER, INT64, POINTER)
 
@@ -19,16 +19,16 @@ class Search(Protocol):
     """Entry points."""
 
     def find(self, data: Memory, start: int, stop: int, text: bytes) -> int:
-        """Where in [start, stop) a text begins first; -1 where none does. One that begins before ``stop`` fits."""
+        """Return the first position in [start, stop) where a text begins, or -1. Every such text fits in the buffer."""
 
     def odd_properties(self, data: Memory, at: Column, length: Column, out: Column) -> int:
-        """Write the rows whose properties are odd; returns how many."""
+        """Write the rows with odd properties to ``out``; return their number."""
 
 
 class _Compiled:
     def find(self, data: Memory, start: int, stop: int, text: bytes) -> int:
-        wanted = Memory(text)
-        return _find(data.address, start, stop, wanted.address, wanted.length)
+        pattern = Memory(text)
+        return _find(data.address, start, stop, pattern.address, pattern.length)
 
     def odd_properties(self, data: Memory, at: Column, length: Column, out: Column) -> int:
         places = cells_address(at), cells_address(length), len(at)
@@ -36,18 +36,18 @@ class _Compiled:
 
 
 def choose_code(code: Code | None) -> Search:
-    """The entry points by compiled or by plain code."""
+    """Return the compiled or the plain entry points."""
     return _Compiled() if is_compiled(code) else plain
 
 
 def find(buffer: Buffer, text: bytes, start: int, stop: int, *, code: Code | None = None) -> int:
-    """Where in [start, stop) a text begins first; -1 where none does. It may end behind ``stop``.
+    """Return the first position in [start, stop) where a text begins, or -1. The text may end after ``stop``.
 
     Args:
-        code: which code looks.
+        code: implementation to use.
 
     Raises:
-        ValueError: a position outside the buffer, or a text of fewer than 4 bytes.
+        ValueError: a position is outside the buffer, or the text is shorter than 4 bytes.
     """
     data = Memory(buffer)
     if start < 0 or stop > data.length or len(text) < SHORTEST:
@@ -57,14 +57,14 @@ def find(buffer: Buffer, text: bytes, start: int, stop: int, *, code: Code | Non
 
 
 def odd_properties(buffer: Buffer, at: Column, length: Column, *, code: Code | None = None) -> Column:
-    """Rows whose properties are anything but ASCII items with a name and a separator; ascending.
+    """Return the rows, ascending, whose properties are not just ASCII items with a name and a separator.
 
     Args:
-        at, length: where each record's properties lie in the buffer, int64.
-        code: which code looks.
+        at, length: position and length of each record's properties in the buffer, int64.
+        code: implementation to use.
 
     Raises:
-        ValueError: a position outside the buffer.
+        ValueError: a position is outside the buffer.
     """
     data = Memory(buffer)
     if len(at) and (int(at.min()) < 0 or int(length.min()) < 0 or int((at + length).max()) > data.length):

@@ -1,6 +1,6 @@
-"""The offsets that a broadcasting client keeps for itself: ``<base>/<clientId>/<group>/offsets.json``.
+"""The offset file of a broadcasting client: ``<base>/<clientId>/<group>/offsets.json``.
 
-fastjson writes a map whose keys are objects, which no JSON parser reads::
+fastjson writes a map whose keys are objects, which standard JSON parsers reject::
 
     {"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:12}}
 
@@ -16,13 +16,13 @@ from formats.fastjson.read import loads
 from formats.fastjson.values import Value
 from formats.fastjson.write import dumps
 
-# possessive: a match never steps back, so that reading stays linear whatever the bytes are
+# possessive quantifiers: a match never backtracks, so reading is linear in the input
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}:]', re.DOTALL)
 _TABLE = "offsetTable"
 
 
 class QueueName(NamedTuple):
-    """A queue as a client names it (``MessageQueue``); sorted as Java sorts it."""
+    """A queue as named by a client (``MessageQueue``); sorts as in Java."""
 
     topic: str
     broker_name: str
@@ -30,10 +30,10 @@ class QueueName(NamedTuple):
 
 
 def parse(data: bytes) -> dict[QueueName, int]:
-    """Queue to the next offset to consume, in the order of the file.
+    """Return the next offset to consume for each queue, in file order.
 
     Raises:
-        BadText: not such a file.
+        BadText: the file has another form.
     """
     value = loads(_as_lists(data), cycles=False)
     table = value.get(_TABLE, []) if isinstance(value, dict) else None
@@ -59,7 +59,7 @@ def _entry(key: Value, offset: Value) -> tuple[QueueName, int]:
 
 
 def _as_lists(data: bytes) -> bytes:
-    """The same bytes with the table as a list of keys and values: every place in the file stays where it is."""
+    """Rewrite the table as a list of alternating keys and values, without changing any byte offset."""
     out = bytearray(data)
     depth, table_at, after_key = 0, -1, False
     name = b""
@@ -84,7 +84,7 @@ def _as_lists(data: bytes) -> bytes:
 
 
 def build(offsets: Mapping[QueueName, int]) -> bytes:
-    """The file as a 4.9 client writes it, apart from the order of queues, which is ours."""
+    """Return the file as a 4.9 client writes it, except that queues are in the given order."""
     if not offsets:
         return b'{\n\t"offsetTable":{}\n}'
     entries = b",".join(_build_key(queue) + b":" + str(offset).encode() for queue, offset in offsets.items())
@@ -92,11 +92,11 @@ def build(offsets: Mapping[QueueName, int]) -> bytes:
 
 
 def _build_key(queue: QueueName) -> bytes:
-    """A key: an object two levels down, on lines of its own."""
+    """Return a key: an object on lines of its own, indented by two levels."""
     lines = dumps({"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}).split(b"\n")
     return b"\n\t\t".join(lines)
 
 
 def brokers(offsets: Mapping[QueueName, int]) -> Iterator[str]:
-    """The brokers that a client has offsets of, sorted."""
+    """Return the names of all brokers that the client has offsets for, sorted."""
     return iter(sorted({queue.broker_name for queue in offsets}))

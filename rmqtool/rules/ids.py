@@ -1,4 +1,4 @@
-"""Unique ids as a producer makes them, and what they say.
+"""Generating unique message ids like a producer.
 
 Source: common.message.MessageClientIDSetter (4.9.8); message-services 3. :func:`formats.message.ids.parse_unique_id`
 reads the parts of an id.
@@ -14,14 +14,14 @@ _AT_A_TIME = 1024
 
 
 class UniqueIds:
-    """A producer's source of ids: no two are the same while the counter does not wrap within one millisecond.
+    """A producer's source of ids. Ids are unique unless the counter wraps within one millisecond.
 
     Args:
         address: 4 or 16 bytes of the producer's IP.
         process_id: its low 16 bits are used.
-        loader: 4 bytes that stand for the process beside its id (a class loader's hash in Java).
+        loader: 4 bytes that distinguish processes with the same id (the hash of a class loader in Java).
         clock: ms since the epoch.
-        zone: of the month that the time is counted from; None is the local one, as in Java.
+        zone: time zone of the months from which the time is counted; None for the local zone, as in Java.
     """
 
     def __init__(
@@ -36,34 +36,34 @@ class UniqueIds:
         self._start, self._next = month_of(clock(), zone)
 
     def __call__(self) -> str:
-        """The next id: 32 hexadecimal digits, or 56 with an IPv6 address."""
+        """Return the next id: 32 hexadecimal digits, or 56 with an IPv6 address."""
         return self.take(1)[0]
 
     def take(self, count: int) -> list[str]:
-        """Several ids, for less than one by one."""
+        """Return several ids; cheaper than calling the object repeatedly."""
         taken: list[str] = []
         while (left := count - len(taken)) > 0:
-            some = min(left, _AT_A_TIME)  # far fewer than the counter has, for their time is the same
+            batch = min(left, _AT_A_TIME)  # far less than the counter's range, since they share a timestamp
             with self._lock:
                 elapsed = self._millis_of_month()
-                counter, self._counter = self._counter, (self._counter + some) & 0xFFFF
+                counter, self._counter = self._counter, (self._counter + batch) & 0xFFFF
             same = (self._fixed + _MILLIS.pack((elapsed + 2**31) % 2**32 - 2**31)).hex().upper()
-            digits = struct.pack(f">{some}H", *(n & 0xFFFF for n in range(counter, counter + some))).hex().upper()
-            taken += [same + digits[at : at + 4] for at in range(0, 4 * some, 4)]
+            digits = struct.pack(f">{batch}H", *(n & 0xFFFF for n in range(counter, counter + batch))).hex().upper()
+            taken += [same + digits[at : at + 4] for at in range(0, 4 * batch, 4)]
         return taken
 
     def _millis_of_month(self) -> int:
-        """Milliseconds since the beginning of the month."""
+        """Return the milliseconds since the start of the month."""
         now = self._clock()
         if now >= self._next:
             self._start, self._next = month_of(now, self._zone)
         elapsed = now - self._start
-        # the clock may have been set back a little over the beginning of the month
+        # the clock may have been set back to shortly before the start of the month
         return 0 if -1_000_000 < elapsed < 0 else elapsed
 
 
 def month_of(millis: int, zone: tzinfo | None) -> tuple[int, int]:
-    """Beginning of the month that a time is in, and of the next one; ms since the epoch."""
+    """Return the start of the month that a time is in, and of the next month; ms since the epoch."""
     day = datetime.fromtimestamp(millis / 1000, zone).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     following = (day.replace(tzinfo=None) + timedelta(days=32)).replace(day=1, tzinfo=day.tzinfo)
     return round(day.timestamp() * 1000), round(following.timestamp() * 1000)

@@ -1,7 +1,7 @@
-"""Which queue a producer sends to, with and without latency fault tolerance.
+"""Selection of the queue that a producer sends to, with and without latency fault tolerance.
 
 Sources: client.impl.producer.TopicPublishInfo, client.latency.MQFaultStrategy, LatencyFaultToleranceImpl,
-client.producer.selector (4.9.8; the table of 5.3.3 beside it); message-services 8.
+client.producer.selector (4.9.8; and the latency table of 5.3.3); message-services 8.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,40 +14,40 @@ _MASK = 0x7FFFFFFF
 
 
 class QueueIndex:
-    """The running number of one sending thread (``ThreadLocalIndex``).
+    """The running counter of a sending thread (``ThreadLocalIndex``).
 
     Args:
-        start: random in Java.
+        start: initial value; random in Java.
     """
 
     def __init__(self, start: int) -> None:
         self._value = start
 
     def next(self) -> int:
-        """The next number, never negative."""
+        """Return the next value, never negative."""
         self._value += 1
         return self._value & _MASK
 
 
 def unavailable(response_time: int, release: Release) -> int:
-    """How long a broker is left out after an answer that took so long; ms."""
+    """Return for how many ms a broker is avoided after the given response time in ms."""
     return next((ms for least, ms in reversed(release.unavailable) if response_time >= least), 0)
 
 
 @dataclass(slots=True)
 class Fault:
-    """What is remembered of one broker."""
+    """Latency record of one broker."""
 
-    latency: int  # as measured, ms
-    start: int  # from when on it may be used again, ms since the epoch
+    latency: int  # measured response time, ms
+    start: int  # time from which it may be used again, ms since the epoch
 
 
 class Faults:
-    """Response times of brokers, and who is left out because of them.
+    """Response times of brokers, and which brokers are avoided because of them.
 
     Args:
         clock: ms since the epoch.
-        index: random start, of its own.
+        index: a counter of its own, with a random start.
     """
 
     def __init__(self, clock: Callable[[], int], index: QueueIndex, release: Release) -> None:
@@ -55,34 +55,34 @@ class Faults:
         self._items: dict[str, Fault] = {}
 
     def update(self, broker_name: str, response_time: int, *, isolation: bool) -> None:
-        """Take note of an answer, or of a failure (``isolation``)."""
+        """Record the response time of a broker, or a failure (``isolation``)."""
         duration = unavailable(self._release.isolation if isolation else response_time, self._release)
         self.put(broker_name, response_time, duration)
 
     def put(self, broker_name: str, latency: int, duration: int) -> None:
-        """Leave a broker out for so many ms. What comes later does not make that shorter in 5.3; in 4.9 it counts."""
-        start, known = self._clock() + duration, self._items.get(broker_name)
-        if self._release.keeps_isolation and known is not None:
-            start = max(start, known.start)
+        """Avoid a broker for ``duration`` ms. Later calls cannot shorten this in 5.3; in 4.9 the last one wins."""
+        start, fault = self._clock() + duration, self._items.get(broker_name)
+        if self._release.keeps_isolation and fault is not None:
+            start = max(start, fault.start)
         self._items[broker_name] = Fault(latency, start)
 
     def left_out(self, broker_name: str) -> int:
-        """For how many ms more a broker may not be used."""
+        """Return for how many more ms a broker must not be used."""
         item = self._items.get(broker_name)
         return 0 if item is None else max(item.start - self._clock(), 0)
 
     def available(self, broker_name: str) -> bool:
-        """Whether a broker may be used."""
+        """Return whether a broker may be used."""
         item = self._items.get(broker_name)
         return item is None or self._clock() >= item.start
 
     def remove(self, broker_name: str | None) -> None:
-        """Forget a broker."""
+        """Remove the record of a broker."""
         if broker_name is not None:
             self._items.pop(broker_name, None)
 
     def pick(self) -> str | None:
-        """One of the better half of the brokers that there is anything to say of."""
+        """Return one of the better half of the recorded brokers, or None if there are none."""
         now = self._clock()
         items = sorted(self._items.items(), key=lambda item: (now < item[1].start, item[1].latency, item[1].start))
         if not items:
@@ -92,13 +92,13 @@ class Faults:
 
 
 class Selector:
-    """Choice among the queues of one topic that can be written to.
+    """Selects among the writable queues of one topic.
 
     Args:
-        queues: in the order of the publish list.
-        index: the sending thread's.
-        faults: response times, where fault tolerance is on (``sendLatencyFaultEnable``).
-        write_queues: queues that the route gives each broker that may be written to.
+        queues: queues in the order of the publish list.
+        index: counter of the sending thread.
+        faults: response times, if fault tolerance is enabled (``sendLatencyFaultEnable``).
+        write_queues: number of write queues on each writable broker, from the route.
     """
 
     def __init__(
@@ -112,10 +112,10 @@ class Selector:
         self.write_queues = write_queues or {}
 
     def select(self, last_broker: str | None = None) -> QueueName:
-        """The queue for the next attempt.
+        """Return the queue for the next attempt.
 
         Args:
-            last_broker: of the attempt of the same message that failed before; fault tolerance does not heed it.
+            last_broker: broker of the message's previous, failed attempt; ignored with fault tolerance.
         """
         if self.faults is not None:
             return self._tolerant(self.faults)
@@ -131,7 +131,7 @@ class Selector:
     def _tolerant(self, faults: Faults) -> QueueName:
         first = self.index.next()
         for number in range(len(self.queues)):
-            # Java's int wraps, and its abs of the smallest one is negative: the first queue then
+            # Java's int wraps, and abs(Integer.MIN_VALUE) is negative, in which case the first queue is used
             place = abs((first + number + 2**31) % 2**32 - 2**31)
             queue = self.queues[place % len(self.queues) if place <= _MASK else 0]
             if faults.available(queue.broker_name):

@@ -1,7 +1,7 @@
-"""Which consumer gets which queue: the strategies of the Java client, in its own arithmetic.
+"""Assignment of queues to consumers: the strategies of the Java client, with the same arithmetic.
 
-Source: client.consumer.rebalance (4.9.8), common.consistenthash; message-services 14.1. A test holds each against the
-classes of the real client.
+Source: client.consumer.rebalance (4.9.8), common.consistenthash; message-services 14.1. Tests compare each strategy
+with the real client's class.
 """
 
 from bisect import bisect_left
@@ -17,11 +17,11 @@ VIRTUAL_NODES = 10
 
 
 class BadAllocation(ValueError):
-    """What the client throws for, and then leaves the topic as it is."""
+    """The client throws an exception in this case and leaves the assignment of the topic unchanged."""
 
 
 def sort(queues: Collection[QueueName], consumers: Collection[str]) -> tuple[list[QueueName], list[str]]:
-    """Queues and consumer ids in the order in which every client sees them (``RebalanceImpl``; UTF-16 like Java's)."""
+    """Return queues and consumer ids in the order in which every client sees them (``RebalanceImpl``; UTF-16 order)."""
     return sorted(queues, key=lambda q: (_utf16(q.topic), _utf16(q.broker_name), q.queue_id)), sorted(
         consumers, key=_utf16
     )
@@ -32,10 +32,10 @@ def _utf16(text: str) -> bytes:
 
 
 def _takes_part(consumer: str, queues: Sequence[QueueName], consumers: Sequence[str]) -> bool:
-    """Whether there is anything to do (``AbstractAllocateMessageQueueStrategy.check``).
+    """Return whether the consumer takes part (``AbstractAllocateMessageQueueStrategy.check``).
 
     Raises:
-        BadAllocation: no id, no queues or no consumers.
+        BadAllocation: the consumer id is empty, or there are no queues or no consumers.
     """
     if not consumer:
         raise BadAllocation("currentCID is empty")
@@ -47,7 +47,7 @@ def _takes_part(consumer: str, queues: Sequence[QueueName], consumers: Sequence[
 
 
 def averagely(consumer: str, queues: Sequence[QueueName], consumers: Sequence[str]) -> list[QueueName]:
-    """``AVG``: neighbouring queues, the first consumers one more where they do not divide evenly."""
+    """``AVG``: adjacent queues; if they do not divide evenly, the first consumers get one more."""
     if not _takes_part(consumer, queues, consumers):
         return []
     index, (share, rest) = consumers.index(consumer), divmod(len(queues), len(consumers))
@@ -57,14 +57,14 @@ def averagely(consumer: str, queues: Sequence[QueueName], consumers: Sequence[st
 
 
 def averagely_by_circle(consumer: str, queues: Sequence[QueueName], consumers: Sequence[str]) -> list[QueueName]:
-    """``AVG_BY_CIRCLE``: dealt out like cards."""
+    """``AVG_BY_CIRCLE``: round robin."""
     if not _takes_part(consumer, queues, consumers):
         return []
     return list(queues[consumers.index(consumer) :: len(consumers)])
 
 
 def by_config(configured: Sequence[QueueName]) -> Strategy:
-    """``CONFIG``: the configured queues, whatever there is."""
+    """``CONFIG``: the configured queues, whatever queues exist."""
     return lambda _consumer, _queues, _consumers: list(configured)
 
 
@@ -83,7 +83,7 @@ def by_machine_room(rooms: Collection[str]) -> Strategy:
 
 
 def _room_of(broker_name: str) -> str | None:
-    """The room of ``room@name``. Java's split drops what is empty at the end, so ``room@`` is none."""
+    """Return the room of ``room@name``. Java's split drops trailing empty parts, so ``room@`` has none."""
     parts = broker_name.split("@")
     while parts and not parts[-1]:
         parts.pop()
@@ -93,11 +93,11 @@ def _room_of(broker_name: str) -> str | None:
 def near_machine_room(
     inner: Strategy, broker_room: Callable[[str], str], consumer_room: Callable[[str], str]
 ) -> Strategy:
-    """``MACHINE_ROOM_NEARBY``: own room's queues among own room's consumers, those of empty rooms among all.
+    """``MACHINE_ROOM_NEARBY``: a room's queues go to its own consumers; those of rooms without consumers to all.
 
     Args:
-        inner: how the queues of a room are divided.
-        broker_room, consumer_room: room of a broker name, of a consumer id.
+        inner: strategy for the queues of one room.
+        broker_room, consumer_room: return the room of a broker name or consumer id.
     """
 
     def allocate(consumer: str, queues: Sequence[QueueName], consumers: Sequence[str]) -> list[QueueName]:
@@ -107,8 +107,8 @@ def near_machine_room(
         for queue in queues:
             queues_in.setdefault(_need_room(broker_room(queue.broker_name)), []).append(queue)
         consumers_in: dict[str, list[str]] = {}
-        for each in consumers:
-            consumers_in.setdefault(_need_room(consumer_room(each)), []).append(each)
+        for other in consumers:
+            consumers_in.setdefault(_need_room(consumer_room(other)), []).append(other)
         own = consumer_room(consumer)
         share = []
         if own_queues := queues_in.pop(own, None):
@@ -128,10 +128,10 @@ def _need_room(room: str) -> str:
 
 
 def consistent_hash(virtual_nodes: int = VIRTUAL_NODES) -> Strategy:
-    """``CONSISTENT_HASH``: a ring of points for each consumer; few queues move when consumers come or go.
+    """``CONSISTENT_HASH``: a ring with several points per consumer; few queues move when consumers come or go.
 
     Raises:
-        BadAllocation: a negative number of points.
+        BadAllocation: the number of points is negative.
     """
     if virtual_nodes < 0:
         raise BadAllocation(f"illegal virtualNodeCnt :{virtual_nodes}")
@@ -149,14 +149,14 @@ def consistent_hash(virtual_nodes: int = VIRTUAL_NODES) -> Strategy:
 
 
 def _ring(consumers: Sequence[str], virtual_nodes: int) -> dict[int, str]:
-    """Point on the ring to its owner; of equal points the last added wins.
+    """Return the owner of each point on the ring; of equal points the last added wins.
 
-    A consumer that is added again adds new points behind those that it has.
+    A consumer that occurs more than once gets further points.
     """
     ring: dict[int, str] = {}
     for index, consumer in enumerate(consumers):
-        there = sum(owner == consumer for owner in ring.values()) if consumer in consumers[:index] else 0
-        ring |= {_hash(f"{consumer}-{number + there}"): consumer for number in range(virtual_nodes)}
+        existing = sum(owner == consumer for owner in ring.values()) if consumer in consumers[:index] else 0
+        ring |= {_hash(f"{consumer}-{number + existing}"): consumer for number in range(virtual_nodes)}
     return ring
 
 
@@ -165,28 +165,28 @@ def _point(queue: QueueName) -> int:
 
 
 def _hash(text: str) -> int:
-    """The first four bytes of the MD5, unsigned."""
+    """Return the first four bytes of the MD5 as an unsigned number."""
     return int.from_bytes(md5(text.encode("utf-8", "replace"), usedforsecurity=False).digest()[:4], "big")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignedQueue:
-    """One queue and who gets it; None where no consumer does."""
+    """One queue and its consumer; None if no consumer gets the queue."""
 
     topic: str
     brokerName: str
     queueId: int
     consumer: str | None
-    before: str | None = None  # who has it now, in a plan from one set of consumers to another
+    before: str | None = None  # the current consumer, in a plan from one set of consumers to another
     moves: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """Return the fields as in machine-readable output."""
         return asdict(self)
 
 
 def owners(strategy: Strategy, queues: Collection[QueueName], consumers: Collection[str]) -> dict[QueueName, list[str]]:
-    """Queue to the consumers that take it, each asked for itself as each client does."""
+    """Return the consumers that take each queue, computed separately for each consumer as each client does."""
     ordered, ids = sort(queues, consumers)
     taken: dict[QueueName, list[str]] = {queue: [] for queue in ordered}
     for consumer in dict.fromkeys(ids):
@@ -198,20 +198,20 @@ def owners(strategy: Strategy, queues: Collection[QueueName], consumers: Collect
 def plan(
     strategy: Strategy, queues: Collection[QueueName], consumers: Collection[str], before: Collection[str] = ()
 ) -> list[AssignedQueue]:
-    """Who gets which queue, one row for each queue and taker.
+    """Return the assignment, with one row per queue and consumer.
 
     Args:
-        before: the consumers that there are now; then each row says who had the queue.
+        before: the current consumers; if given, each row also has the queue's current consumer.
 
     Raises:
-        BadAllocation: no queues or no consumers.
+        BadAllocation: there are no queues or no consumers.
     """
     if not consumers:
         raise BadAllocation("cidAll is null or cidAll empty")
     earlier = owners(strategy, queues, before) if before else {}
     rows = []
     for queue, takers in owners(strategy, queues, consumers).items():
-        had = earlier.get(queue, [])
+        previous = earlier.get(queue, [])
         wanted: list[str | None] = [*takers] or [None]
         rows += [
             AssignedQueue(
@@ -219,8 +219,8 @@ def plan(
                 brokerName=queue.broker_name,
                 queueId=queue.queue_id,
                 consumer=taker,
-                before=" ".join(had) or None,
-                moves=bool(before) and taker not in had,
+                before=" ".join(previous) or None,
+                moves=bool(before) and taker not in previous,
             )
             for taker in wanted
         ]

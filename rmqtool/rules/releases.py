@@ -1,7 +1,7 @@
-"""What releases of RocketMQ do differently: one object for each release whose rules are known.
+"""Differences between RocketMQ releases: one object per release whose rules are implemented.
 
-A question about a release is a field here, asked by what it means (``release.trailing_separator``), so that a further
-release is one more object. Behaviour that came with 5.x as a whole (POP, answers of the administration) asks `is_5`.
+Each difference is a field with a descriptive name (``release.trailing_separator``), so supporting another release means
+adding one object. Behaviour that all of 5.x shares (POP, administration responses) is selected with `is_5`.
 """
 
 from collections.abc import Mapping
@@ -13,33 +13,33 @@ from formats.versions import Version
 
 
 class Release(NamedTuple):
-    """One release; the rules are those of its last version.
+    """One release line; the rules are those of its last version.
 
     Attributes:
-        version: the line, as the forms of config files know it.
-        full_name: of the version that was compared with, as ``MQVersion`` spells it.
+        version: the release line as used for config file formats.
+        full_name: name of the version used as reference, as in ``MQVersion``.
         mq_version: its number in headers and heartbeats (``MQVersion.CURRENT_VERSION``).
-        record_version: newest version of commit-log records that it writes and reads.
+        record_version: newest version of commit-log records that it reads and writes.
         trailing_separator: stored properties end with a separator (``MessageDecoder.messageProperties2String``).
-        has_attributes: topics have attributes, and with them batch queues and compaction.
-        indexes_tags: tags are keys of the index, too (``IndexService``).
-        has_timer: messages can be delivered at any time (``TimerMessageStore``).
-        recalls_by_topic: what recalls a timer message names its topic before its unique key; without it, only where
-            ``appendTopicForTimerDeleteKey`` says so (``TimerMessageStore.buildDeleteKey``).
-        knows_wide_filters: SQL92 filters have CONTAINS, STARTSWITH and ENDSWITH.
-        searches_lowest_offset: the first entry of a queue whose message is there is searched for in its first file;
-            without it that file is read from its beginning (``ConsumeQueue.correctMinOffset``).
-        finds_time_bounds: a lookup by time answers with the first entry at or after it; without it with the nearest.
-        operation_separator: behind each queue offset in an operation message of transactions.
+        has_attributes: topics have attributes, and so there are batch queues and compaction.
+        indexes_tags: tags are added to the index as keys (``IndexService``).
+        has_timer: messages can be delivered at an arbitrary time (``TimerMessageStore``).
+        recalls_by_topic: the key that recalls a timer message is the topic followed by the unique key; if False, only
+            with ``appendTopicForTimerDeleteKey`` (``TimerMessageStore.buildDeleteKey``).
+        knows_wide_filters: SQL92 filters support CONTAINS, STARTSWITH and ENDSWITH.
+        searches_lowest_offset: the first entry of a queue with an existing message is found by binary search in the
+            first file; if False, by reading that file from its beginning (``ConsumeQueue.correctMinOffset``).
+        finds_time_bounds: a lookup by time returns the first entry at or after it; if False, the nearest one.
+        operation_separator: text after each queue offset in an operation message of transactions.
         transaction_check_interval: default of ``transactionCheckInterval``, ms.
-        checks_immunity: a producer may end a transaction only within the time that the message names.
-        invalid_code: answer to a request whose values cannot be right.
-        no_topic_code: answer to a reset of offsets of a topic that is missing.
-        extra_retries: a group that consumes in order gives a message up when it has come so often beyond its limit.
-        retry_codes: answers after which a producer tries another queue.
-        unavailable: response time of a broker, ms, to how long producers leave it out, ms.
-        isolation: response time that a failure counts as, ms.
-        keeps_isolation: an answer does not shorten the time for which a broker is left out.
+        checks_immunity: a producer can end a transaction only within the time given by the message.
+        invalid_code: response code for requests with invalid values.
+        no_topic_code: response code for an offset reset of a missing topic.
+        extra_retries: how many retries beyond its limit an orderly consumer group makes before giving up a message.
+        retry_codes: response codes after which a producer tries another queue.
+        unavailable: pairs of (response time of a broker, period for which producers avoid the broker), ms.
+        isolation: response time assumed for a failure, ms.
+        keeps_isolation: a response does not shorten the period for which a broker is avoided.
     """
 
     version: Version
@@ -67,12 +67,12 @@ class Release(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name by which users choose it, such as ``5.3``."""
+        """The name by which users select the release, such as ``5.3``."""
         return str(self.version)
 
     @property
     def is_5(self) -> bool:
-        """Whether it is of the 5.x line."""
+        """Whether this is a 5.x release."""
         return self.version.major >= 5
 
     def __str__(self) -> str:
@@ -147,19 +147,19 @@ V5_5 = V5_3._replace(
 )
 
 RELEASES: Mapping[str, Release] = {release.name: release for release in (V4_9, V5_3, V5_5)}
-"""By name, in the order of their age. 5.4 goes by the rules of 5.5."""
+"""Releases by name, oldest first. 5.4 follows the rules of 5.5."""
 
 NEWEST = V5_3
-"""Whose rules a new store, a broker and a client go by where nobody says: those of 5.5 are known for stores alone."""
+"""Default release for new stores, the broker and clients. For 5.5 only the store rules are implemented."""
 
 
 def release_named(text: str) -> Release:
-    """The release that a user names: by its line (``5.3``), its major version (``5``) or a version (``5.3.3``).
+    """Return the release for a line (``5.3``), a major version (``5``) or a full version (``5.3.3``).
 
-    ``5`` is 5.3, as it was before later releases had rules of their own; 5.4 goes by those of 5.5.
+    ``5`` means 5.3, as it did before later releases had rules of their own; 5.4 follows the rules of 5.5.
 
     Raises:
-        ValueError: no release with rules of its own has that name.
+        ValueError: no release has that name.
     """
     for release in (NEWEST, *RELEASES.values()):
         if text in (release.name, str(release.version.major), release.full_name.removeprefix("V").replace("_", ".")):

@@ -1,4 +1,4 @@
-"""Stored messages that are sent once more: which of them may be, and what they keep. Pure rules."""
+"""Rules for sending stored messages again: which messages are eligible, and which properties they keep."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ from formats.topics import (
     TIMER,
 )
 
-# what brokers have written into a message, and what would have it handled again as it was when it was new
+# properties written by brokers, and properties that would trigger broker processing again
 _OF_BROKERS = {
     "CLUSTER", "MSG_REGION", "TRACE_ON", "REAL_TOPIC", "REAL_QID", "DELAY", "TRAN_MSG", "__CRC32#", "INNER_NUM",
     "INNER_BASE", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "RECONSUME_TIME", "MAX_RECONSUME_TIMES",
@@ -27,19 +27,20 @@ _HALVES = {*HALVES, *OPS, GIVEN_UP}
 
 
 def own_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Those that the application gave a stored message, and its ids: not delayed nor half of a transaction again."""
+    """Return the application's properties and ids, without those for delays and transactions."""
     return {
         name: value for name, value in properties.items() if name not in _OF_BROKERS and not name.startswith(_TIMER)
     }
 
 
 def why_not(topic: str, sys_flag: int, *, to: str | None = None) -> str | None:
-    """Why a stored message is not sent again; None where it may be.
+    """Return why a stored message must not be sent again, or None if it may be.
 
-    Retries and dead letters are copies of messages of another topic, and only go to a topic that was named for them.
+    Retries and dead letters are copies of messages in another topic, so they are only sent to an explicitly given
+    topic.
 
     Args:
-        to: the topic that all messages go to, where there is one.
+        to: the topic to which all messages are sent, if given.
     """
     if topic in _HALVES:
         return "half of a transaction: what was committed is in its own topic"

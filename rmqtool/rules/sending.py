@@ -1,4 +1,4 @@
-"""What may be sent, and in which form: the checks of client and broker, batches, automatic topics, compression.
+"""Rules for sending: checks by client and broker, batches, automatic topic creation, compression.
 
 Sources: client.Validators, DefaultMQProducerImpl.tryToCompressMessage, common.topic.TopicValidator,
 broker.processor.AbstractSendMessageProcessor.msgCheck, broker.topic.TopicConfigManager, store.DefaultMessageStore
@@ -19,22 +19,22 @@ from formats.topics import AUTO_CREATE, NOT_SENT_TO, RETRY_PREFIX, Perm
 from rmqtool.rules.releases import V4_9, Release
 
 MAX_TOPIC, MAX_GROUP = 127, 255  # characters
-COMPRESS_FROM = 4096  # bytes of body
+COMPRESS_FROM = 4096  # minimum body size for compression, bytes
 COMPRESS_LEVEL = 5
 COMPRESSIONS = {"lz4": 0x100, "zstd": 0x200, "zlib": 0x300}
 CLIENT_ERROR, SYSTEM_ERROR, MESSAGE_ILLEGAL, NO_PERMISSION, TOPIC_NOT_EXIST = -1, 1, 13, 16, 17
 INVALID_PARAMETER = 29  # of 5.x
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 _PATTERN = "^[%|a-zA-Z0-9_-]+$"
-# what StringUtils.isBlank takes for blank (Character.isWhitespace): no no-break spaces, but the separators U+001C-1F
+# what StringUtils.isBlank treats as blank (Character.isWhitespace): no-break spaces excluded, U+001C-1F included
 _BLANK = re.compile("[\t-\r\x1c-\x20\u1680\u2000-\u2006\u2008-\u200a\u2028\u2029\u205f\u3000]*")
 
 
 class Rejected(ValueError):
-    """A message, topic or group that is not taken.
+    """A message, topic or group was rejected.
 
     Attributes:
-        code: of the client's exception or the broker's response.
+        code: code of the client's exception or of the broker's response.
     """
 
     def __init__(self, code: int, reason: str) -> None:
@@ -43,20 +43,20 @@ class Rejected(ValueError):
 
 
 def is_blank(text: str) -> bool:
-    """Empty, or nothing but what Java calls white space."""
+    """Return whether a text is empty or consists of what Java considers white space."""
     return _BLANK.fullmatch(text) is not None
 
 
 def utf16_length(text: str) -> int:
-    """Characters as Java counts them."""
+    """Return the number of UTF-16 units, which is the length in Java."""
     return len(text) if text.isascii() else len(text) + sum(character > "\uffff" for character in text)
 
 
 def check_group(group: str) -> None:
-    """The client's rule for group names.
+    """Check a group name like the client.
 
     Raises:
-        Rejected: blank, too long, or other characters than letters, digits and ``%|-_``.
+        Rejected: blank, too long, or with characters other than letters, digits and ``%|-_``.
     """
     if is_blank(group):
         raise Rejected(CLIENT_ERROR, "the specified group is blank")
@@ -68,15 +68,15 @@ def check_group(group: str) -> None:
         )
 
 
-@lru_cache(maxsize=1024)  # each message is for one, and they are few
+@lru_cache(maxsize=1024)  # called for every message, with few distinct topics
 def check_topic(topic: str, *, sending: bool = True) -> None:
-    """The client's rule for topics.
+    """Check a topic name like the client.
 
     Args:
-        sending: refuse topics that only the broker itself writes to.
+        sending: also reject topics that only the broker itself writes to.
 
     Raises:
-        Rejected: blank, too long, other characters, or not to be sent to.
+        Rejected: blank, too long, with invalid characters, or not allowed as a destination.
     """
     if is_blank(topic):
         raise Rejected(CLIENT_ERROR, "The specified topic is blank")
@@ -91,10 +91,10 @@ def check_topic(topic: str, *, sending: bool = True) -> None:
 
 
 def check_message(topic: str, body: bytes | None, max_message_size: int = MAX_MESSAGE_SIZE) -> None:
-    """The client's rules for a message.
+    """Check a message like the client.
 
     Raises:
-        Rejected: its topic or its body is not taken.
+        Rejected: the topic or the body is invalid.
     """
     check_topic(topic)
     if body is None:
@@ -106,13 +106,13 @@ def check_message(topic: str, body: bytes | None, max_message_size: int = MAX_ME
 
 
 def check_batch(messages: Sequence[tuple[str, Mapping[str, str]]]) -> None:
-    """The client's rules for messages that go in one batch.
+    """Check the messages of a batch like the client.
 
     Args:
-        messages: topic and properties of each.
+        messages: topic and properties of each message.
 
     Raises:
-        Rejected: empty, delayed, to a retry topic, or not all for one topic or of one WAIT.
+        Rejected: the batch is empty, a message is delayed or for a retry topic, or topics or WAIT values differ.
     """
     if not messages:
         raise Rejected(CLIENT_ERROR, "a batch needs messages")
@@ -136,20 +136,20 @@ def _delay_level(text: str) -> int:
 
 
 def waits_for_store(properties: Mapping[str, str]) -> bool:
-    """Whether a producer waits until the broker has flushed and copied a message."""
+    """Return whether a producer waits until the broker has flushed and replicated the message."""
     text = properties.get(WAIT, "true")
     return text == "true" or text.lower() == "true"
 
 
 def batch_properties(first: Mapping[str, str], unique_id: str | None = None) -> dict[str, str]:
-    """The properties of a request with a batch.
+    """Return the properties of a batch request.
 
     Args:
-        first: properties of its first message.
-        unique_id: that a 5.x client gives to the batch. A broker stores it with each message, behind the message's own.
+        first: properties of the first message.
+        unique_id: id that a 5.x client assigns to the batch. Brokers store it with each message, after its own.
     """
-    named = {WAIT: "true" if waits_for_store(first) else "false"}
-    return named if unique_id is None else {**named, UNIQ_KEY: unique_id}
+    batch_map = {WAIT: "true" if waits_for_store(first) else "false"}
+    return batch_map if unique_id is None else {**batch_map, UNIQ_KEY: unique_id}
 
 
 def check_at_broker(
@@ -160,20 +160,20 @@ def check_at_broker(
     broker_perm: int = Perm.READ | Perm.WRITE,
     release: Release = V4_9,
 ) -> None:
-    """The broker's rules for a request to send.
+    """Check a send request like the broker.
 
     Args:
-        queue_id: -1 leaves the choice to the broker.
-        config: of the topic, with automatic creation tried already; None where there is none.
-        release: whose code a bad name or queue id gets.
+        queue_id: -1 lets the broker choose.
+        config: configuration of the topic, after any automatic creation; None if the topic does not exist.
+        release: determines the code for an invalid name or queue id.
 
     Raises:
-        Rejected: with the response code.
+        Rejected: the broker would refuse the request with this code.
     """
     invalid = release.invalid_code
     if config is not None and config.order and not broker_perm & Perm.WRITE:
         raise Rejected(NO_PERMISSION, "the broker sending message is forbidden")
-    if len(topic) > MAX_TOPIC or not _is_topic(topic):  # what is too long is not kept
+    if len(topic) > MAX_TOPIC or not _is_topic(topic):  # do not cache overlong names
         raise Rejected(invalid, f"the topic {topic!r} is not valid")
     if topic in NOT_SENT_TO:
         raise Rejected(NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
@@ -191,13 +191,13 @@ def _is_topic(topic: str) -> bool:
 def auto_create(
     topic: str, template: str, config: TopicConfig | None, queue_nums: int, *, enabled: bool = True
 ) -> TopicConfig | None:
-    """The topic that a broker makes when a message comes for one that it does not have; None where it makes none.
+    """Return the topic that a broker creates when a message for an unknown topic arrives; None if it creates none.
 
     Args:
-        template: the topic that the client names as example, by default ``TBW102``.
-        config: of that one.
-        queue_nums: as many as the client wants.
-        enabled: ``autoCreateTopicEnable``; without it ``TBW102`` is no example any more.
+        template: the topic named by the client as a template, ``TBW102`` by default.
+        config: configuration of the template.
+        queue_nums: number of queues requested by the client.
+        enabled: ``autoCreateTopicEnable``; if off, ``TBW102`` cannot be used as a template.
     """
     if config is not None and config.perm & Perm.INHERIT and (enabled or template != AUTO_CREATE):
         queues = max(0, min(queue_nums, config.write_queue_nums))
@@ -216,7 +216,9 @@ def auto_create(
 def compress(
     body: bytes, sys_flag: int = 0, *, kind: str = "zlib", level: int = COMPRESS_LEVEL, over: int = COMPRESS_FROM
 ) -> tuple[bytes, int]:
-    """(body, system flag) as a producer sends them: compressed from ``over`` bytes on. Batches never are.
+    """Return (body, system flag) as a producer sends them. Bodies of ``over`` bytes or more are compressed.
+
+    Producers do not compress batches.
 
     Args:
         kind: ``zlib``, ``lz4`` or ``zstd``.

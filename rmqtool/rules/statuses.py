@@ -1,10 +1,10 @@
-"""What a broker finds when it is asked for messages of a queue."""
+"""Statuses of a read from a queue."""
 
 from enum import StrEnum
 
 
 class GetStatus(StrEnum):
-    """The outcome of one read (``store.GetMessageStatus``); brokers also answer with its name as the remark."""
+    """Outcome of one read (``store.GetMessageStatus``); brokers also return its name as the remark."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -18,4 +18,4 @@ class GetStatus(StrEnum):
 
 
 MOVED = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL})
-"""The queue has no entry at the offset, and the answer says where to go on."""
+"""The queue has no entry at the offset, and the response contains the offset to continue from."""

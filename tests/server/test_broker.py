@@ -1,4 +1,4 @@
-"""A served store, by our own connections: what is answered, what is kept, what is never written."""
+"""A served store over our own connections: answers, persisted state, and what is never written."""
 
 import asyncio
 import hashlib
@@ -226,7 +226,7 @@ def test_offsets_are_kept(tmp_path: Path) -> None:
 
 
 def test_topics_are_written_before_they_get_messages(tmp_path: Path) -> None:
-    """Whoever is killed then finds them again; what a member makes again is written with the offsets."""
+    """They survive a kill; groups, which members create again, are written with the offsets."""
     config = tmp_path / "store" / "config"
 
     async def test(client: Connection) -> None:
@@ -419,7 +419,7 @@ def test_a_batch_without_messages_has_no_ids(tmp_path: Path) -> None:
 
 
 def test_a_topic_with_batch_queues_is_made_and_sent_to(tmp_path: Path) -> None:
-    """At once and after the next start; what the topic's queues are, nobody changes."""
+    """At once and after the next start; the kind of queues cannot be changed."""
     store = tmp_path / "store"
     body = build_batch([BatchItem(n, b"in %d" % n, b"KEYS\x01k%d\x02" % n) for n in range(5)])
     made = h.CreateTopic(
@@ -461,7 +461,7 @@ def test_a_topic_with_batch_queues_is_made_and_sent_to(tmp_path: Path) -> None:
 
 
 def test_a_batch_to_an_ordinary_topic_has_an_id_for_each_message(tmp_path: Path) -> None:
-    """A client of 5.x gives every batch an id; told it again, it would know one id and not ten."""
+    """A client of 5.x gives every batch an id; if it got that back, it would know one id instead of ten."""
     body = build_batch([BatchItem(n, b"in %d" % n, b"UNIQ_KEY\x01%032d\x02" % n) for n in range(10)])
 
     async def test(client: Connection) -> None:
@@ -490,7 +490,7 @@ def test_a_popped_message_that_is_sent_on_loses_its_handle(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("engine", ["4.9", "5.3"])
 def test_tags_with_an_extension_of_the_queue(engine: str, tmp_path: Path) -> None:
-    """With ``enableConsumeQueueExt`` entries lead to the code of the tag; pulls that wait go by it too."""
+    """With ``enableConsumeQueueExt``, entries point to the tags code; held pulls use it too."""
 
     async def test(client: Connection) -> None:
         for n, tag in enumerate(("a", "b", "a", None)):
@@ -519,7 +519,7 @@ def test_tags_with_an_extension_of_the_queue(engine: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("engine", ["4.9", "5.3"])
 def test_a_query_by_key_is_answered_with_64_messages(engine: str, tmp_path: Path) -> None:
-    """``maxMsgsNumBatch``, whatever is asked for."""
+    """``maxMsgsNumBatch``, whatever is requested."""
 
     async def test(client: Connection) -> None:
         for n in range(99):
@@ -533,7 +533,7 @@ def test_a_query_by_key_is_answered_with_64_messages(engine: str, tmp_path: Path
 
 
 def test_what_a_group_has_in_hand_is_told(tmp_path: Path) -> None:
-    """5.x tells how far a group has pulled; what it has not committed of that is in flight."""
+    """5.x reports how far a group has pulled; uncommitted messages before that are in flight."""
 
     async def test(client: Connection) -> None:
         for n in range(80):
@@ -550,12 +550,12 @@ def test_what_a_group_has_in_hand_is_told(tmp_path: Path) -> None:
     ("code", "deleted", "offset"),
     [
         (C.DELETE_TOPIC_IN_BROKER, h.Topic(topic="Orders"), 2),  # whose queues stay, and with them the offsets
-        (C.DELETE_SUBSCRIPTIONGROUP, a.DeleteGroup(group_name="g", remove_offset=True), 0),
+        (C.DELETE_SUBSCRIPTIONGROUP, a.DeleteGroup(group_name="g", clean_offset=True), 0),
     ],
     ids=["topic", "group"],
 )
 def test_what_was_deleted_has_nothing_in_hand(code: C, deleted: Any, offset: int, tmp_path: Path) -> None:
-    """As ``ConsumerOffsetManager.cleanOffsetByTopic`` and ``removeOffset`` forget it."""
+    """As in ``ConsumerOffsetManager.cleanOffsetByTopic``, ``removeOffset`` (4.9) and ``cleanOffset`` (5.x)."""
 
     async def test(client: Connection) -> None:
         for n in range(8):
@@ -573,7 +573,7 @@ def test_what_was_deleted_has_nothing_in_hand(code: C, deleted: Any, offset: int
 
 @pytest.mark.parametrize("engine", ["4.9", "5.3", "5.5"])
 def test_the_timer_cannot_be_switched(engine: str, tmp_path: Path) -> None:
-    """What a real broker of each release answers; 5.5.0 is the first that knows the request."""
+    """As answered by a real broker of each release; 5.5.0 is the first to know the request."""
 
     async def test(client: Connection) -> None:
         answers = [
@@ -588,7 +588,7 @@ def test_the_timer_cannot_be_switched(engine: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("engine", "code"), [("4.9", 13), ("5.3", 1), ("5.5", 1)])
 def test_a_batch_that_is_too_large(engine: str, code: int, tmp_path: Path) -> None:
-    """Real brokers: 4.9.8 checks the whole body, in 5.x the encoder throws; each message alone would be taken."""
+    """In real brokers 4.9.8 checks the whole body, in 5.x the encoder throws; single messages would be accepted."""
 
     async def test(client: Connection) -> None:
         for size, expected in ((1000, 0), (40_000, code)):
@@ -602,7 +602,9 @@ def test_a_batch_that_is_too_large(engine: str, code: int, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("engine", ["4.9", "5.3"])
 def test_a_kill_after_a_topic_was_made_again_hides_nothing(engine: str, tmp_path: Path) -> None:
-    """Queue numbers go on: were they used twice, the next start would put the old messages in and leave the new out."""
+    """Queue offsets continue: if they were reused, the next start would dispatch the old messages instead of the
+    new.
+    """
     store = tmp_path / "store"
 
     async def test(client: Connection) -> None:
@@ -631,7 +633,7 @@ async def commit_offset(client: Connection, offset: int) -> None:
 
 
 async def positions(client: Connection) -> tuple[int, int, int | None]:
-    """(end of the first queue, where the group is, up to where it was handed messages)."""
+    """(end of the first queue, the group's offset, offset up to which messages were delivered)."""
     asked = h.ConsumerGroup(consumer_group="g", topic="Orders")
     answer = await client.call(Command(C.GET_CONSUME_STATS, fields=to_fields(asked)))
     table = read_body(b.ConsumeStats, answer.body).offset_table
@@ -643,7 +645,7 @@ async def positions(client: Connection) -> tuple[int, int, int | None]:
 def test_a_store_without_topics_json_is_served_as_its_queues_show_it(
     read_only: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As ``append``, ``import`` and ``salvage`` make it: its messages can be had, and it is said how."""
+    """A store created by ``append``, ``import`` or ``salvage``: its messages are served, with a hint."""
     store = tmp_path / "store"
     with Store.create(store, broker_conf=_CONF) as made:
         made.append_many([Message(topic="Orders", queue_id=n % 3, body=b"x") for n in range(6)])
@@ -660,7 +662,7 @@ def test_a_store_without_topics_json_is_served_as_its_queues_show_it(
 
     with caplog.at_level("WARNING"):
         serving(store, test, read_only=read_only)
-    (said,) = [one.getMessage() for one in caplog.records if "topics.json" in one.getMessage()]
+    (said,) = [record.getMessage() for record in caplog.records if "topics.json" in record.getMessage()]
     assert said.endswith(f"has no topics.json: 1 topic is served as the queues show; rmqtool rebuild {store} "
                          f"config writes one")  # fmt: skip
 
@@ -668,7 +670,7 @@ def test_a_store_without_topics_json_is_served_as_its_queues_show_it(
 @pytest.mark.parametrize("engine", RELEASES)
 @pytest.mark.parametrize("most", [20_000, 6 << 20])
 def test_a_body_is_as_long_as_the_configuration_allows(engine: str, most: int, tmp_path: Path) -> None:
-    """``maxMessageSize``, below its default and above; tests/interop/test_sending.py asks a real broker."""
+    """``maxMessageSize``, below and above its default; tests/interop/test_sending.py asks a real broker."""
 
     async def test(client: Connection) -> None:
         for code, size in ((ResponseCode.SUCCESS, most), (ResponseCode.MESSAGE_ILLEGAL, most + 1)):

@@ -1,4 +1,4 @@
-"""Queues and index built from the log alone equal those that the real engine wrote."""
+"""Queues and index built only from the log equal those written by the real engine."""
 
 import shutil
 from pathlib import Path
@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from rmqtool.errors import CorruptFile, Refused
+from rmqtool.rules.releases import RELEASES
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
-from rmqtool.store.recovery.command import plan
+from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.repair.rebuild import rebuild
 from tests.amounts import by_turns
 from tests.conftest import Unpacked
@@ -82,7 +83,7 @@ def test_a_dry_run_and_an_undo(golden_copy: Unpacked) -> None:
 
 
 def test_a_log_that_lacks_a_message_of_a_queue_moves_no_entries(golden_copy: Unpacked) -> None:
-    """Dispatch would put all later entries of that queue one too low."""
+    """Dispatch would place all later entries of that queue one too low."""
     store = golden_copy("clean")
     layout = StoreLayout(str(store))
     victim = [i for i in CommitLog(layout).walk() if isinstance(i, LocatedRecord)][250]
@@ -110,7 +111,7 @@ def test_a_record_that_says_another_position_is_not_dispatched(golden_copy: Unpa
 
 
 def test_the_index_is_built_past_damage_and_wrong_bodies(golden_copy: Unpacked) -> None:
-    """It numbers nothing, so that damage moves nothing in it; queues are built past wrong bodies only."""
+    """It numbers nothing, so damage shifts nothing; queues are built only past wrong bodies."""
     store = golden_copy("clean")
     for path in (store / "index").iterdir():
         path.unlink()
@@ -140,6 +141,20 @@ def test_queues_are_not_emptied_where_the_log_is_not_there(golden_copy: Unpacked
         with pytest.raises(Refused, match="is its disk mounted"):
             rebuild(StoreLayout(str(store)), parts)
     assert tree(store) == before
+
+
+def test_queues_of_expired_messages_do_not_ask_for_a_log(golden_copy: Unpacked) -> None:
+    """All of the log's messages are lost, and its first ones had expired before."""
+    store = golden_copy("compaction-5.3.3")
+    layout = StoreLayout(str(store), conf_of("compaction-5.3.3"))
+    first = CommitLog(layout).segments.files[0]
+    assert first.base > 0
+    write(Path(first.path), 4, bytes(4))
+    recover(layout, release=RELEASES["5.3"], exactly=True)
+    left = StoreLayout(str(store), conf_of("compaction-5.3.3"))
+    assert any(finding.code == "index-ghost" for finding in check_store(left))
+    rebuild(left, ("index",))
+    assert not [finding for finding in check_store(left) if finding.code.startswith("index")]
 
 
 def test_a_damaged_or_unclean_store_is_refused(golden_copy: Unpacked) -> None:

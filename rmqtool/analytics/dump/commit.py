@@ -1,8 +1,8 @@
-"""The journal of a publication inside OUT: which files are moved up, and which go.
+"""The journal of a publication in OUT: files to be moved up, and files to be removed.
 
-A journal that is found is not obeyed for being there. It counts when it is that of the run whose staging lies beside
-it, names nothing but plain Parquet files below OUT, and each of them is there with the size that it tells: then all
-that it does is bring that run to its end. Anything else in it changes nothing.
+The presence of a journal is not enough to execute it. It must belong to the run whose staging directory is next to it
+and name only plain Parquet files below OUT, each present with the recorded size; then executing it completes that run.
+Any other journal changes nothing.
 """
 
 from dataclasses import dataclass
@@ -25,13 +25,13 @@ from rmqtool.store.disk.remote import show_uri
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """What is to be done to publish a run.
+    """The steps that publish a run.
 
     Attributes:
-        run: what the staging says of the run.
-        files: that are moved up from the staging, by name, with their bytes.
-        remove: files of an older output that go, by name, with their bytes.
-        manifest: what the output says of itself then.
+        run: the run's description, as stored in the staging directory.
+        files: files to be moved up from the staging directory: sizes in bytes by name.
+        remove: files of an older output to be removed: sizes in bytes by name.
+        manifest: the manifest of the published output.
     """
 
     run: Any
@@ -40,16 +40,16 @@ class Journal:
     manifest: dict[str, Any]
 
     def write(self, folder: Folder) -> None:
-        """Keep it in OUT, by way of the staging, so that it outlasts a power cut."""
+        """Write the journal to OUT, via the staging directory, so that it survives a power failure."""
         journal = {"run": self.run, "files": self.files, "remove": self.remove, "manifest": self.manifest}
         folder.write(JOURNAL, text(journal), STAGING, lasting=True)
 
     @classmethod
     def read(cls, folder: Folder) -> "Journal | None":
-        """The journal that lies in OUT, proved; None without one.
+        """Return the validated journal in OUT, or None without one.
 
         Raises:
-            Refused: what lies there is not the journal of the run whose staging is there.
+            Refused: the file is not the journal of the run in the staging directory.
         """
         if folder.size(JOURNAL) is None:
             return None
@@ -63,9 +63,9 @@ class Journal:
         return cls(journal["run"], journal["files"], journal["remove"], journal["manifest"])
 
     def finish(self, folder: Folder) -> None:
-        """Do what is left of it; as often as it takes."""
+        """Execute the remaining steps. Idempotent."""
         if folder.read_json(f"{STAGING}/{RUN}") is None:
-            self._forget(folder)  # all is in place
+            self._forget(folder)  # everything is in place
             return
         folder.delete(SUCCESS)
         folder.sync("")
@@ -95,7 +95,7 @@ class Journal:
 
 
 def _wrong(folder: Folder, journal: Any) -> str | None:
-    """What is wrong with a journal; None when it may be carried out."""
+    """Return what is wrong with a journal; None if it may be executed."""
     if not isinstance(journal, dict) or not isinstance(journal.get("manifest"), dict):
         return "is no journal"
     files, remove = _sizes(journal.get("files")), _sizes(journal.get("remove"))
@@ -111,7 +111,7 @@ def _wrong(folder: Folder, journal: Any) -> str | None:
     staged = folder.read_json(f"{STAGING}/{RUN}")
     moved = {name: folder.size(name) for name in files}
     if staged is None:
-        # the staging goes when all is in place: then nothing is left but to say so
+        # the staging directory is removed once everything is in place; then only the journal is left to remove
         if folder.size(SUCCESS) is None or folder.read_json(MANIFEST) != journal["manifest"]:
             return "belongs to a run of which nothing is here"
     elif staged != journal.get("run"):
@@ -127,7 +127,7 @@ def _wrong(folder: Folder, journal: Any) -> str | None:
 
 
 def _sizes(value: Any) -> dict[str, int] | None:
-    """Bytes by name; None when it is something else."""
+    """Return sizes by name, or None if the value has another form."""
     if not isinstance(value, dict) or any(type(size) is not int or size < 0 for size in value.values()):
         return None
     return value

@@ -1,7 +1,7 @@
-"""The process from which Spark forks its Python workers on this machine, with all loaded that tasks need.
+"""The process from which local Spark forks its Python workers, with the modules that tasks need already loaded.
 
-Spark runs it where the setting ``spark.python.daemon.module`` names it. Without it each worker loads Arrow and compiled
-code for itself.
+Spark runs it if the setting ``spark.python.daemon.module`` names it. Without it, each worker loads Arrow and the
+compiled kernels itself.
 """
 
 if __name__ == "__main__":
@@ -14,7 +14,7 @@ if __name__ == "__main__":
 
     assert tasks
     load()
-    # a worker collects garbage after each task, and would look through all that is loaded if it were not frozen
+    # workers collect garbage after each task; freezing keeps them from scanning the loaded modules every time
     gc.collect()
     gc.freeze()
     manager()

@@ -1,6 +1,6 @@
-"""``dump-to-parquet``: every message of a store's commit log as Parquet files, decoded by one task per split.
+"""``dump-to-parquet``: writes all messages of a store's commit log to Parquet files, with one task per split.
 
-Messages come from the log itself and not through the queues, so those that no queue points at are there too.
+Messages are read from the log itself, not through the queues, so messages missing from the queues are included.
 """
 
 import json
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
     from rmqtool.analytics.spark.where import Where
 
-_AGAIN = 3  # times that a split is read again because a broker writes to it
-# what all files of an output have in common when it grows
+_AGAIN = 3  # how often a split is read again because a broker is writing to it
+# options that must be the same for all files of a growing output
 _KEPT = ("partition_by", "topics", "where")
 _SAME = (
     *_KEPT,
@@ -69,24 +69,24 @@ def dump_to_parquet(
 ) -> DumpReport:
     """Write the messages of a store to a directory of Parquet files.
 
-    The directory appears when all of it is written; a failure leaves nothing, or what was there before. A run that is
-    killed or interrupted leaves what it has read, hidden, and the same call goes on with it.
+    The directory appears once it is complete; on failure, it is absent or as before. A run that is killed or
+    interrupted leaves what it has read in a hidden directory, and the same call resumes it.
 
     Args:
-        store: its directory, or a URI such as ``s3://bucket/path``.
+        store: the store's directory, or a URI such as ``s3://bucket/path``.
         out: a directory that is absent or empty, or an older output with ``options.overwrite`` or
             ``options.since_last``; or a URI of a file system that pyarrow knows, such as ``s3://bucket/path``.
-        progress: called now and then.
-        tell: gets a line of messages that are elsewhere, which are warned of without it, and when a cluster does not
-            begin with it.
+        progress: called from time to time.
+        tell: receives one line about messages stored elsewhere (without it, a warning is issued), and one if a cluster
+            does not start the job.
 
     Raises:
-        BadValue: an option has a value that it cannot have.
-        CorruptFile: the messages are in a DLedger log, which is not read.
+        BadValue: an option has an invalid value.
+        CorruptFile: the messages are in a DLedger log, which is not supported.
         Refused: the output exists or cannot be written.
         MissingRuntime: Spark cannot be started.
         UnreadableStore: a file of the log cannot be read.
-        RmqError: writing failed, or Spark did.
+        RmqError: writing or Spark failed.
     """
     layout = store if isinstance(store, StoreLayout) else StoreLayout(resolve_store(os.fspath(store)))
     options = options or DumpOptions()
@@ -105,7 +105,7 @@ def dump_to_parquet(
         with ExitStack() as beside:
             beside.callback(output.leave)
             try:
-                output.hold()  # from here on nobody else changes what is found there
+                output.hold()  # from here on no other run changes the output
                 return _Dump(layout, out, options, output, progress, tell).run(beside)
             except RmqError:
                 output.discard()
@@ -117,7 +117,7 @@ def dump_to_parquet(
 
 
 class _Dump:
-    """One run into an output that is held."""
+    """One run writing to an output that it holds."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class _Dump:
             self._expired = self._position.check(self._log, output.name, (self._before or {}).get("store"))
             start = max(self._position.next, self._log.min_offset, 0)
             stop = frontier(self._log, start, Budget())
-            # of the log as it is now: what is read must be the same log to its end
+            # the state of the log now; at the end of the run it must still be the same log
             self._reached = Position.at(self._log, stop)
         self._splits, self._unusable = plan(self._log, start, stop, options.split_bytes)
         if options.since_last:
@@ -150,7 +150,7 @@ class _Dump:
         self._choice = MessageChoice(options.topics, options.since, options.until, start, stop)
 
     def run(self, beside: ExitStack) -> DumpReport:
-        """Read, write and publish. What need not be waited for ends with ``beside``."""
+        """Read, write and publish. Cleanup that need not be waited for is pushed to ``beside``."""
         options, output, splits = self._options, self._output, self._splits
         same = output.begin(_run_of(self._layout, options, self._position))
         job = Job(
@@ -198,10 +198,10 @@ class _Dump:
         return report
 
     def _after(self) -> Position | None:
-        """The position when all of this run is in the output too; None where none is kept.
+        """Return the position after this run; None without ``since_last``.
 
         Raises:
-            Refused: the log was cut while it was read.
+            Refused: the log was truncated while it was read.
         """
         if not self._options.since_last:
             return None
@@ -210,7 +210,7 @@ class _Dump:
                 f"{self._layout.root}: was changed while it was read, so nothing was kept: its log was read "
                 f"up to {self._reached.next}, and {changed}"
             )
-        # without a record behind the last one that was proved, that one still is the proof
+        # if the last verified record is still the last one, it remains the proof
         return replace(self._position, next=self._reached.next) if self._reached.last < 0 else self._reached
 
 
@@ -223,17 +223,16 @@ def _elsewhere(layout: StoreLayout, out: str, options: DumpOptions) -> Iterator[
 
 
 def _reads_tier(options: DumpOptions, *, begun: bool) -> bool:
-    """Whether what tiered storage alone has is dumped, too: it has no place in the log, of which a range asks.
+    """Return whether messages only in tiered storage are dumped too; they are outside of any range of offsets.
 
     Args:
-        begun: an earlier run has written into the output, and so has it; what has gone from the log since then was
-            read there.
+        begun: an earlier run has written to the output, and has them there.
     """
     return not begun and options.start_offset is None and options.stop_offset is None
 
 
 def _still_true(splits: list[Split], done: dict[int, Done]) -> dict[int, Done]:
-    """Of what an earlier run has done, that which the log still is: it may have been cut, or replaced, since."""
+    """Return the completed splits of an earlier run that still match the log, which may have changed since."""
     by_number = {split.number: split for split in splits}
     return {
         number: each
@@ -245,13 +244,13 @@ def _still_true(splits: list[Split], done: dict[int, Done]) -> dict[int, Done]:
 
 
 def _run_of(layout: StoreLayout, options: DumpOptions, position: Position) -> dict[str, Any]:
-    """What must be equal for a run to go on with what another has left."""
+    """Return the properties that must match for a run to resume another one."""
     same = {name: getattr(options, name) for name in _SAME}
     return _jsonable({"rmqtool": __version__, "store": layout.root, "options": same, "position": position.to_dict()})
 
 
 def _jsonable(value: dict[str, Any]) -> dict[str, Any]:
-    """A value as it comes back from JSON."""
+    """Return the value after a round trip through JSON."""
     copy: dict[str, Any] = json.loads(json.dumps(value))
     return copy
 
@@ -260,7 +259,7 @@ def _jsonable(value: dict[str, Any]) -> dict[str, Any]:
 def _spark(
     options: DumpOptions, splits: list[Split], beside: ExitStack, tell: Tell | None
 ) -> Iterator["SparkContext | None"]:
-    """A context for as long as there is something to read. What need not be waited for ends with ``beside``."""
+    """Yield a Spark context if there is anything to read. Its shutdown is pushed to ``beside``."""
     if options.runner == "local" or not splits:
         yield None
         return
@@ -273,25 +272,25 @@ def _spark(
             spark_context(options.master, worker_daemon=daemon.__name__ if bulk else None, tell=tell)
         )
         yield context
-        if is_local(context):  # a cluster may still run a task that it has given up; here none is left
+        if is_local(context):  # on a cluster, an abandoned task may still be running
             ending = Thread(target=running.pop_all().close)
             ending.start()
             beside.callback(ending.join)
 
 
-def _first(found: list[Done], startup: float, began: float) -> float:
-    """Seconds until the first split was read: Spark's workers must start, too."""
-    begun = [done.began for done in found if done.began]
+def _first(results: list[Done], startup: float, began: float) -> float:
+    """Return the seconds until the first split was read, including the start of Spark's workers."""
+    starts = [done.began for done in results if done.began]
     waited = time.monotonic() - began
     since = time.time() - waited
-    return min(max(min(begun, default=0.0) - since, startup), waited)  # clocks of other machines may be wrong
+    return min(max(min(starts, default=0.0) - since, startup), waited)  # clocks of other machines may differ
 
 
 class _Reading:
-    """Splits that are being read.
+    """Reads the splits of a run.
 
     Args:
-        splits, done: changed along the way.
+        splits, done: updated as splits are read.
     """
 
     def __init__(
@@ -305,10 +304,10 @@ class _Reading:
     ) -> None:
         self._tell = tell
         self._job, self._splits, self._done, self._context = job, splits, done, context
-        self._where = self._understood(where) if where is not None and context is not None else None
+        self._where = self._parse_condition(where) if where is not None and context is not None else None
         self._rounds = 0
 
-    def _understood(self, where: str) -> "Where":
+    def _parse_condition(self, where: str) -> "Where":
         from rmqtool.analytics.spark.session import session_of
         from rmqtool.analytics.spark.where import Where
 
@@ -318,7 +317,7 @@ class _Reading:
         return condition
 
     def all(self, log: CommitLog, progress: Progress | None) -> None:
-        """Every split that is not done, and again where its neighbour shows that it began at the wrong place."""
+        """Read every open split; read one again if its neighbour shows that it began at the wrong place."""
         splits, done = self._splits, self._done
         self._run([split for split in splits if split.number not in done], progress)
         for _time in range(_AGAIN):
@@ -349,16 +348,16 @@ class _Reading:
 
 
 def _merges(job: Job, splits: list[Split], done: dict[int, Done]) -> list[Merge]:
-    """What is left to do when all splits are read: rows that were put aside, of each partition into one file."""
-    waiting = [split for split in splits if done[split.number].spills]
-    spills = [spill for split in waiting for spill in done[split.number].spills]
+    """Return the merge tasks: they write the rows that splits put aside, one file per partition."""
+    with_spills = [split for split in splits if done[split.number].spills]
+    spills = [spill for split in with_spills for spill in done[split.number].spills]
     if not spills:
         return []
-    return merges(spills, waiting[0].base + waiting[0].start, job.row_group_bytes // 2)
+    return merges(spills, with_spills[0].base + with_spills[0].start, job.row_group_bytes // 2)
 
 
 def _empty(job: Job, output: Output) -> list[Part]:
-    """Without any row, one file that has the schema: a directory without files is an error to most readers."""
+    """Write one file without rows: most readers cannot open a directory without files."""
     writer = job.writer(output.staging, None)
     writer.empty_file()
     return writer.close()

@@ -1,9 +1,9 @@
-"""One run at a time writes to an output: the holder of the lock may look at what is there and act on it.
+"""Mutual exclusion for outputs: only the run that holds the lock may inspect an output and act on it.
 
-On this machine the lock is on directories, and goes with the process that holds it. Object stores and HDFS have no lock
-that does: there each run leaves a claim, a small file with a name of its own, and then looks for those of others. Who
-sees another's claim steps back, so of two that begin together at most one goes on. A claim is renewed while its run
-lives; one that is not renewed any more, or whose process on this machine has gone, is that of a run that was killed.
+Locally the lock is a file lock on directories, which ends with its process. Object stores and HDFS have no such lock;
+there, each run writes a claim, a small file with a unique name, and then lists the claims of others. A run that sees
+another claim backs off, so of two concurrent runs at most one continues. A claim is renewed while its run is alive; a
+claim that is no longer renewed, or whose local process has ended, belongs to a run that was killed.
 """
 
 import fcntl
@@ -21,8 +21,8 @@ from pyarrow import fs
 from rmqtool.analytics.dump.names import CLAIM
 from rmqtool.analytics.remote.files import Folder
 
-RENEWED = 15.0  # seconds between two renewals of a claim
-EXPIRED = 90.0  # seconds without one after which its run counts as killed
+RENEWED = 15.0  # seconds between renewals of a claim
+EXPIRED = 90.0  # seconds without a renewal after which a run is considered killed
 
 
 class Busy(Exception):
@@ -30,11 +30,11 @@ class Busy(Exception):
 
 
 class LocalLock:
-    """Locks on directories that exist.
+    """Locks on existing directories.
 
     Raises:
-        Busy: another process holds one of them.
-        OSError: one cannot be opened, or is a link.
+        Busy: another process holds a lock on one of them.
+        OSError: a directory cannot be opened or is a symbolic link.
     """
 
     def __init__(self, *paths: str) -> None:
@@ -47,14 +47,14 @@ class LocalLock:
             raise
 
     def is_on(self, path: str) -> bool:
-        """Whether the directory that now has this name is one of those that are locked."""
+        """Return whether the directory that currently has this name is locked."""
         return any(_same(fd, path) for fd in self._held)
 
     def check(self) -> None:
-        """Nothing: such a lock is not lost."""
+        """Do nothing: file locks cannot be lost."""
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the locks."""
         while self._held:
             os.close(self._held.pop())
 
@@ -72,24 +72,24 @@ def _open_locked(path: str) -> int:
             raise
         if _same(fd, path):
             return fd
-        os.close(fd)  # its last holder has renamed or removed it meanwhile: the lock is on another directory
+        os.close(fd)  # the previous holder renamed or removed it, so the lock is on another directory
 
 
 def _same(fd: int, path: str) -> bool:
     try:
-        there = os.lstat(path)
+        named = os.lstat(path)
     except FileNotFoundError:
         return False
     ours = os.fstat(fd)
-    return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+    return (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino)
 
 
 class Claim:
-    """A claim on a directory elsewhere.
+    """A claim on a remote directory.
 
     Raises:
-        Busy: another run has one, and lives.
-        OSError: it cannot be written.
+        Busy: another living run has a claim.
+        OSError: the claim cannot be written.
     """
 
     def __init__(self, folder: Folder) -> None:
@@ -107,20 +107,20 @@ class Claim:
         self._renewing.start()
 
     def is_on(self, path: str) -> bool:
-        """Whether it is for this directory; always."""
+        """Return whether the claim is for this directory; always true."""
         return True
 
     def check(self) -> None:
-        """See that nobody took this run for one that was killed.
+        """Verify that no other run has considered this one killed.
 
         Raises:
-            Busy: another run did.
+            Busy: another run has.
         """
         if self._folder.size(self._name) is None or self._others():
             raise Busy
 
     def release(self) -> None:
-        """Let others have it."""
+        """Remove the claim."""
         self._over.set()
         if self._renewing is not None:
             self._renewing.join()
@@ -136,11 +136,11 @@ class Claim:
             self._renewals += 1
             with suppress(OSError):
                 if self._folder.size(self._name) is None:
-                    return  # taken away by who thought this run dead: it must stay so
+                    return  # removed by a run that considered this one killed; do not write it again
                 self._write()
 
     def _others(self) -> dict[str, Any]:
-        """The claims of others, as they are now."""
+        """Return the current claims of other runs."""
         selector = fs.FileSelector(self._folder.path, allow_not_found=True)
         others = {}
         for info in self._folder.fs.get_file_info(selector):
@@ -162,7 +162,7 @@ class Claim:
                 break
             time.sleep(1.0)
         if self._others():
-            raise Busy  # another run has come meanwhile
+            raise Busy  # another run has started in the meantime
 
 
 def _me() -> dict[str, Any]:
@@ -170,7 +170,7 @@ def _me() -> dict[str, Any]:
 
 
 def _lives(claim: Any) -> bool | None:
-    """Whether the process of a claim lives; None where that is not known here."""
+    """Return whether the process of a claim is alive; None if that cannot be determined here."""
     machine = _machine()
     if not isinstance(claim, dict) or not machine or claim.get("machine") != machine:
         return None
@@ -182,7 +182,7 @@ def _lives(claim: Any) -> bool | None:
 
 
 def _machine() -> str:
-    """What tells this boot of this machine, and this set of process ids, from all others; empty where unknown."""
+    """Return an id of this boot of this machine and its PID namespace; empty if unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
@@ -191,7 +191,7 @@ def _machine() -> str:
 
 
 def _start_of(pid: int) -> str | None:
-    """When a process began, in ticks since the boot; None without one."""
+    """Return the start time of a process in ticks since boot; None if it does not exist."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()[19]

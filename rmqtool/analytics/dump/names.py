@@ -1,4 +1,4 @@
-"""Which names and directories are a dump's own. Whatever else lies in a directory belongs to others."""
+"""Names of files and directories that belong to a dump. Everything else in a directory is foreign."""
 
 import os
 import re
@@ -11,18 +11,18 @@ SUCCESS = "_SUCCESS"
 STAGING = "_rmqtool-new"
 JOURNAL = "_rmqtool-commit.json"
 CLAIM = "_rmqtool-claim-"
-# in the staging: what is being done, a directory of what is, and one of rows that wait for others of their partition
+# in the staging directory: description of the run, directory of completed splits, directory of spilled rows
 RUN, DONE, SPILL = "_run.json", "_done", "_spill"
 _MARKS = (SUCCESS, MANIFEST, JOURNAL)
-_LEVELS = 4  # of directories at most; partitions have three
+_LEVELS = 4  # maximum number of directory levels; partitions have three
 _PLAIN = re.compile(r"[^/\\\x00-\x1f\x7f]{1,255}")
 _LEFT = re.compile(r"_done|_spill|_where-[0-9]{1,9}")
 
 
 def is_plain(name: Any) -> bool:
-    """Whether a name is one that a run gives a Parquet file of its own, relative to OUT.
+    """Return whether a name relative to OUT is a valid name for a Parquet file of a run.
 
-    Such a name leads neither out of OUT nor to a file that is hidden or says something of the output itself.
+    Such a name cannot escape OUT and cannot be that of a hidden file or of a metadata file.
     """
     if not isinstance(name, str):
         return False
@@ -37,25 +37,25 @@ def is_plain(name: Any) -> bool:
 
 
 def is_replaceable(name: Any) -> bool:
-    """Whether a name, relative to OUT, may be that of a file in an older output, whatever has written it."""
+    """Return whether a name relative to OUT can be a file of an older output, whatever wrote it."""
     if not isinstance(name, str) or not all(map(_PLAIN.fullmatch, name.split("/"))):
         return False
     return not {".", ".."} & set(name.split("/")) and not name.startswith("_") and belongs_below(name)
 
 
 def belongs(name: str) -> bool:
-    """Whether a file with this name may lie in an output."""
+    """Return whether a file with this name may be in an output."""
     return name.endswith(".parquet") or name.startswith("_") or (name.startswith(".") and name.endswith(".crc"))
 
 
 def belongs_below(name: str) -> bool:
-    """As :func:`belongs`, for a name with directories."""
+    """As :func:`belongs`, for a path with directories."""
     *levels, last = name.split("/")
     return belongs(last) and all("=" in level or level.startswith("_") for level in levels)
 
 
 def is_output(path: str) -> bool:
-    """Whether a directory holds a Parquet output and nothing else; a link anywhere in it counts as something else."""
+    """Return whether a directory contains a Parquet output and nothing else; symbolic links are not allowed."""
     marked = any(os.path.isfile(os.path.join(path, mark)) for mark in _MARKS)
     pending = [path]
     while pending:
@@ -76,9 +76,9 @@ def is_output(path: str) -> bool:
 
 
 def is_leftover(path: str) -> bool:
-    """Whether a directory of this machine is what a run that was killed leaves behind, and holds nothing else.
+    """Return whether a local directory contains only what a killed run leaves behind.
 
-    Such a directory is emptied; what others have put under its name is not. One that is missing is none.
+    Such a directory may be emptied; anything else is left alone. A missing directory counts as a leftover.
     """
     if os.path.islink(path) or not os.path.isdir(path):
         return not os.path.lexists(path)
@@ -100,7 +100,7 @@ def _is_left(name: str, deeper: bool) -> bool:
 
 
 def has_links(folder: Folder) -> bool:
-    """Whether a link lies anywhere in a directory of this machine; elsewhere there are none."""
+    """Return whether there is a symbolic link anywhere in a local directory; False for other file systems."""
     path = local_path(folder.location)
     if path is None:
         return False

@@ -1,8 +1,7 @@
-"""The output directory: nothing shows in it before all of it is there, and what was there outlives a failure.
+"""The output directory: nothing appears in it until it is complete, and previous content survives a failure.
 
-A run writes to a directory aside, its staging, that readers pass over. Which splits are done is noted there too, so
-that a run that was killed can be gone on with. All that a run decides by what it finds, it looks at once it has the
-lock.
+A run writes to a separate directory, its staging directory, which readers ignore. Completed splits are recorded there,
+so that a killed run can be resumed. A run inspects the existing content only after it has acquired the lock.
 """
 
 import errno
@@ -38,12 +37,12 @@ __all__ = ["DONE", "MANIFEST", "SUCCESS", "MoveOutput", "Output", "SwapOutput", 
 
 
 class Output(ABC):
-    """What both kinds of output have in common.
+    """Base class of both kinds of output.
 
     Attributes:
-        location: OUT.
-        name: OUT, as messages have it.
-        staging: where tasks write.
+        location: path or URI of OUT.
+        name: OUT as shown in messages.
+        staging: the directory that tasks write to.
     """
 
     def __init__(self, location: str, staging: Folder, *, overwrite: bool, grow: bool) -> None:
@@ -53,10 +52,10 @@ class Output(ABC):
         self._begun = False
 
     def hold(self) -> None:
-        """Have the output for this run alone, as it is from now on; a publication that was interrupted is finished.
+        """Acquire the output for this run, and finish a publication that was interrupted.
 
         Raises:
-            Refused: another run has it, it cannot be written, or something has come there meanwhile.
+            Refused: another run holds it, it cannot be written, or its content has changed and is not acceptable.
         """
         if self._lock is not None:
             return
@@ -74,24 +73,24 @@ class Output(ABC):
 
     @abstractmethod
     def _lock_it(self) -> None:
-        """Lock, look again, and bring to an end what was interrupted."""
+        """Acquire the lock, check again, and finish an interrupted publication."""
 
     def _busy(self) -> Refused:
         return Refused(f"{self.name}: another dump is being written there")
 
     @abstractmethod
     def check(self) -> None:
-        """Look at what is there, without touching it.
+        """Check the existing content without changing it.
 
         Raises:
-            Refused: it must not be written to.
+            Refused: the output must not be written.
         """
 
     def begin(self, run: dict[str, Any]) -> bool:
-        """Have a staging for a run; returns whether it is one that an equal run has left.
+        """Create or reuse the staging directory; return whether it was left by an identical run.
 
         Raises:
-            Refused: another process writes there, or it cannot be made.
+            Refused: another process is writing there, or it cannot be created.
         """
         self.hold()
         self._begun = True
@@ -116,37 +115,37 @@ class Output(ABC):
     def _empty(self) -> None:
         for name in self.staging.files():
             self.staging.delete(name)
-        self.staging.sync_names()  # what another run has left must not come back as this one's
+        self.staging.sync_names()  # leftovers of another run must not reappear as part of this one
 
     @abstractmethod
     def publish(self, manifest: dict[str, Any]) -> None:
-        """Make what was written, and what is said of it, the output or a part of it.
+        """Publish the written files and the manifest.
 
         Raises:
-            Refused: it cannot.
+            Refused: publication is not possible.
         """
 
     def keep_only(self, paths: Iterable[str]) -> None:
-        """Remove files that no finished task has reported: leftovers of one that failed and was repeated."""
+        """Remove files that no completed task has reported: leftovers of tasks that failed and were repeated."""
         keep = set(paths)
         for name in self.staging.files():
             if name not in keep and name != RUN and not name.startswith(f"{DONE}/"):
                 self.staging.delete(name)
 
     def leave(self) -> None:
-        """Let others write there; what is in the staging stays."""
+        """Release the lock; the staging directory is kept."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
     def discard(self) -> None:
-        """Remove what was written and not published; nothing after a publication, or without the lock."""
+        """Remove unpublished files; does nothing after a publication or without the lock."""
         if self._lock is None:
             return
         if self._begun:
             self._remove_staging()
         elif (path := local_path(self.staging.location)) is not None:
-            with suppress(OSError):  # what another run has left in it stays
+            with suppress(OSError):  # fails if another run has left files, which are kept
                 os.rmdir(path)
         self.leave()
 
@@ -157,11 +156,11 @@ class Output(ABC):
                 break
             if not self.staging.files():
                 break
-            time.sleep(0.05)  # a worker whose JVM was ended may take a moment to notice, and write meanwhile
+            time.sleep(0.05)  # a worker may take a moment to notice that its JVM has ended, and keep writing
 
 
 class SwapOutput(Output):
-    """A directory beside OUT that takes OUT's place by a rename."""
+    """A directory next to OUT that replaces OUT by a rename."""
 
     def __init__(self, path: str, *, overwrite: bool) -> None:
         parent, name = os.path.split(path)
@@ -179,7 +178,7 @@ class SwapOutput(Output):
     def _lock_it(self) -> None:
         self._make()
         self._lock = LocalLock(self.staging.path)
-        if os.path.lexists(self._old):  # killed between two renames, or while removing
+        if os.path.lexists(self._old):  # an earlier run was killed between the two renames or during removal
             self.check()
             if os.path.lexists(self._path):
                 self._drop_old()
@@ -191,7 +190,7 @@ class SwapOutput(Output):
         self.check()
 
     def publish(self, manifest: dict[str, Any]) -> None:
-        """As :meth:`Output.publish`; when refused, OUT is as it was."""
+        """As :meth:`Output.publish`; if it fails, OUT is unchanged."""
         try:
             self.staging.sync_names()
             self.staging.write(MANIFEST, text(manifest), lasting=True)
@@ -206,7 +205,7 @@ class SwapOutput(Output):
 
     def _swap(self) -> None:
         try:
-            os.rename(self.staging.path, self._path)  # takes the place of an empty directory too
+            os.rename(self.staging.path, self._path)  # this also replaces an empty directory
             sync(os.path.dirname(self._path))
             return
         except OSError as err:
@@ -214,25 +213,25 @@ class SwapOutput(Output):
                 raise
         assert isinstance(self._lock, LocalLock)
         if not self._overwrite or not self._lock.is_on(self._path) or not is_output(self._path):
-            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))  # it has come there meanwhile
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))  # it was created in the meantime
         os.rename(self._path, self._old)
         try:
             os.rename(self.staging.path, self._path)
         except OSError:
             os.rename(self._old, self._path)
             raise
-        self._drop_old()  # it was looked at before it was moved
+        self._drop_old()  # it was checked before it was moved
 
     def _drop_old(self) -> None:
-        sync(os.path.dirname(self._path))  # or a power cut could bring back the name of what is half gone
+        sync(os.path.dirname(self._path))  # otherwise a power failure could bring back a half-deleted output
         shutil.rmtree(self._old, ignore_errors=True)
 
 
 class MoveOutput(Output):
-    """A directory inside OUT whose files are moved up: where OUT grows, is no local directory, or cannot be renamed.
+    """A directory inside OUT whose files are moved up: for an OUT that grows, is remote, or cannot be renamed.
 
-    A journal is written when all files are there. From then on the new files belong to the output: who opens it
-    next to add to it, or to replace it, finishes the moves. ``_SUCCESS`` is absent while they are under way.
+    The journal is written once all files are complete. From then on the new files belong to the output: the next run
+    that opens it finishes the moves. ``_SUCCESS`` is absent while they are in progress.
     """
 
     def __init__(self, location: str, *, overwrite: bool, grow: bool) -> None:
@@ -267,7 +266,7 @@ class MoveOutput(Output):
         if journal is not None:
             journal.finish(self._folder)
         if path is not None:
-            self._make()  # a directory that is not empty is not replaced by who knows nothing of this run
+            self._make()  # other tools do not replace a directory that is not empty
         self._still_held()
 
     def _still_held(self) -> None:
@@ -276,14 +275,14 @@ class MoveOutput(Output):
         self._lock.check()
 
     def discard(self) -> None:
-        """As :meth:`Output.discard`; OUT goes too where it was made for this run."""
+        """As :meth:`Output.discard`; also removes OUT if it was created for this run."""
         super().discard()
         if self._made:
             with suppress(OSError):  # not empty
                 os.rmdir(self._folder.path)
 
     def publish(self, manifest: dict[str, Any]) -> None:
-        """As :meth:`Output.publish`; when refused, the same command finishes it."""
+        """As :meth:`Output.publish`; if it fails, running the same command again finishes it."""
         names = {file["path"] for file in manifest["files"]}
         try:
             files = {name: self.staging.size(name) or 0 for name in self.staging.files() if name in names}
@@ -303,22 +302,22 @@ class MoveOutput(Output):
         self.leave()
 
     def _others(self) -> list[str]:
-        """All files but those of the staging, and claims."""
+        """Return all files except claims and those in the staging directory."""
         return [name for name in self._folder.files() if not name.startswith((f"{STAGING}/", CLAIM))]
 
 
 def open_output(location: str, keep_out: Iterable[str], *, overwrite: bool = False, grow: bool = False) -> Output:
-    """Where a dump goes. It is looked at; nothing in it changes before :meth:`Output.hold`.
+    """Return the output of a dump after checking it. Nothing in it changes before :meth:`Output.hold`.
 
     Args:
         location: a path or a URI.
-        keep_out: directories that are read; OUT must be neither in them nor around them.
-        overwrite: whether an older output may be replaced.
-        grow: whether files are added to an older output.
+        keep_out: input directories; OUT must be neither inside nor above them.
+        overwrite: allow replacing an older output.
+        grow: add files to an older output.
 
     Raises:
-        BadValue: a URI that is of no known file system.
-        Refused: OUT has content that is not to be replaced, is no directory, or lies in a directory that is read.
+        BadValue: a URI of an unknown file system.
+        Refused: OUT has content that must not be replaced, is not a directory, or is inside an input directory.
     """
     path = local_path(location)
     output: Output
@@ -366,11 +365,11 @@ def _check(name: str, there: bool, fit: bool, interrupted: bool, *, overwrite: b
 
 
 def manifest_of(location: str) -> dict[str, Any] | None:
-    """What an output says of itself; None without one."""
+    """Return the manifest of an output; None without one."""
     manifest = Folder(local_path(location) or location).read_json(MANIFEST)
     return manifest if isinstance(manifest, dict) else None
 
 
 def describe_error(err: OSError) -> str:
-    """What an error of the file system says, in one line."""
+    """Return the message of a file system error in one line."""
     return os.strerror(err.errno) if err.errno else remove_secrets(str(err)).splitlines()[0]

@@ -1,4 +1,4 @@
-"""Parquet files of one task: row groups of a useful size, one file for each partition, few files open at a time."""
+"""Parquet files of one task: large row groups, one file per partition, a limited number of open files."""
 
 import base64
 import uuid
@@ -17,13 +17,13 @@ from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.analytics.table.views import has_views, join_batches, memory_of, plain
 
 CODECS = {"zstd": 3, "snappy": None, "gzip": 6, "none": None}
-ROW_GROUP_BYTES = 128 << 20  # of Arrow memory, all partitions of a task together
+ROW_GROUP_BYTES = 128 << 20  # of Arrow memory, over all partitions of a task
 ROW_GROUP_ROWS = 1_000_000
 MAX_OPEN = 64
-_FEW = 256  # such partitions of a task, whose files cost less than to bring their rows together
-_TOGETHER = 16384  # files that are synced at once
-_PAGE = 4096  # bytes: a file takes at least one such on a disk, so fewer bytes are not compressed
-_BATCH_BYTES = 1 << 14  # that a batch takes beside its values
+_FEW = 256  # up to this many small partitions, writing files is cheaper than merging rows across tasks
+_TOGETHER = 16384  # number of files synced together
+_PAGE = 4096  # bytes; a file occupies at least one page on disk, so smaller files are not compressed
+_BATCH_BYTES = 1 << 14  # overhead of a batch beyond its values
 
 _DICTIONARY = ["topic", "queueId", "sysFlag", "flag", "bornHost", "storeHost", "reconsumeTimes", "tags"]
 _DICTIONARY += ["bodyEncoding", "sourceFile"]
@@ -36,15 +36,15 @@ WRITER_OPTIONS: dict[str, Any] = {
     "write_page_index": True,
     "write_page_checksum": True,
 }
-# of files with some rows: to prepare the writing of a column takes longer than to write them, so they have neither
-# dictionaries nor a page index; the statistics that say whether a file is to be read at all
+# for files of a few rows, where preparing a column takes longer than writing it: no dictionaries and no page index, and
+# only the statistics by which readers skip files
 _SMALL_OPTIONS: dict[str, Any] = {
     "use_dictionary": False,
     "column_encoding": WRITER_OPTIONS["column_encoding"],
     "write_statistics": ["topic", "queueId", "queueOffset", "physicalOffset", "bornTimestamp", "storeTimestamp"],
     "write_page_checksum": True,
 }
-_SENT = ("properties", "body")  # columns that hold what was sent, which alone are compressed then
+_SENT = ("properties", "body")  # the only columns compressed in small files
 _COLUMNS = [f"{name}.list.element" if name == "keys" else name for name in MESSAGE_SCHEMA.names if name != "properties"]
 _COLUMNS += ["properties.key_value.key", "properties.key_value.value"]
 
@@ -58,7 +58,7 @@ class Part:
     bytes: int
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the fields for JSON."""
         return {"path": self.path, "rows": self.rows, "bytes": self.bytes}
 
 
@@ -74,21 +74,21 @@ class _Open:
 class PartWriter:
     """Writes the files of one task below a directory.
 
-    Files have names that readers pass over until they are complete. Names are the same each time the task runs, so a
-    task that runs twice leaves one result.
+    Files have names that readers ignore until they are complete. Final names are the same each time a task runs, so a
+    task that runs twice produces one result.
 
     Args:
-        folder: a directory, which exists.
-        name: beginning of every file's name.
+        folder: an existing directory.
+        name: prefix of every file's name.
         suffix: end of every file's name, before ``.parquet``.
-        partition_by: of :data:`PARTITIONS`.
-        codec: of :data:`CODECS`.
-        row_group_bytes: of Arrow memory that may wait, over all partitions.
-        file_bytes: after which a file is finished and another begun; unlimited when None.
-        spill: whether the rows of many small partitions are put aside, to be merged with those of other tasks.
+        partition_by: names from :data:`PARTITIONS`.
+        codec: a name from :data:`CODECS`.
+        row_group_bytes: Arrow memory that may be buffered, over all partitions.
+        file_bytes: size at which a file is finished and another one begun; None for no limit.
+        spill: put the rows of many small partitions aside, to be merged with those of other tasks.
 
     Attributes:
-        spills: what was put aside, after :meth:`close`.
+        spills: the spill files written, after :meth:`close`.
     """
 
     def __init__(
@@ -106,18 +106,18 @@ class PartWriter:
         self._folder, self._name, self._suffix = folder, name, suffix
         self._partition_by, self._codec = partition_by, codec
         self._limit, self._file_bytes, self._max_open = row_group_bytes, file_bytes, max_open
-        self._overhead = min(_BATCH_BYTES, row_group_bytes >> 6)  # where little may wait, not all that counts
+        self._overhead = min(_BATCH_BYTES, row_group_bytes >> 6)  # limited if the buffer is small
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
         self._open: OrderedDict[Key, _Open] = OrderedDict()
-        self._closed: list[tuple[str, Part]] = []  # and not named yet
+        self._closed: list[tuple[str, Part]] = []  # complete, but not renamed yet
         self._begun, self._own = 0, uuid.uuid4().hex
         self._parts: list[Part] = []
         self._spill, self.spills = spill, list[Spill]()
         self._barrier = folder.barrier()
 
     def write(self, batch: pa.RecordBatch) -> bool:
-        """Add rows of :data:`MESSAGE_SCHEMA` or, all of them, :data:`VIEW_SCHEMA`; whether some were written."""
+        """Add rows in :data:`MESSAGE_SCHEMA` or, always, :data:`VIEW_SCHEMA`; return whether any were written out."""
         if not batch.num_rows:
             return False
         self._waiting.append(batch)
@@ -129,7 +129,7 @@ class PartWriter:
         return True
 
     def close(self) -> list[Part]:
-        """Write what waits and finish all files."""
+        """Write buffered rows and finish all files."""
         self._flush(0)
         for key in list(self._open):
             self._finish(key)
@@ -138,7 +138,7 @@ class PartWriter:
         return self._parts
 
     def discard(self) -> None:
-        """Drop unfinished files after a failure."""
+        """Delete unfinished files after a failure."""
         for opened in self._open.values():
             with suppress(Exception):
                 opened.writer.close()
@@ -156,12 +156,12 @@ class PartWriter:
         self._waiting.clear()
 
     def empty_file(self) -> None:
-        """One file without rows at the top, so that a reader learns the schema."""
+        """Write one file without rows in the top directory, so that readers learn the schema."""
         self._finish(self._begin((None,) * len(self._partition_by), at_top=True))
         self._settle()
 
     def _flush(self, leave: int) -> None:
-        """Write what waits, until no more than some bytes are left: of the largest partitions, one after the other."""
+        """Write buffered rows, largest partitions first, until at most ``leave`` bytes are buffered."""
         batches, self._waiting = self._waiting, []
         self._waiting_rows = self._waiting_bytes = 0
         if not batches:
@@ -185,7 +185,7 @@ class PartWriter:
                     self._write_small(key, rows, size)
             rest = partitioned.rest()
         if rest is not None:
-            # many small partitions may wait until their rows are worth a row group
+            # rows of many small partitions may be buffered until they fill a row group
             self._waiting, self._waiting_rows = [rest], rest.num_rows
             self._waiting_bytes = memory_of(rest) + self._overhead
 
@@ -195,7 +195,7 @@ class PartWriter:
         self._open.move_to_end(key)
         opened = self._open[key]
         if rows.schema != opened.writer.schema:
-            rows = rows.cast(opened.writer.schema)  # small partitions are copied, others are views
+            rows = rows.cast(opened.writer.schema)  # small partitions are copies, others are views
         opened.writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
         opened.rows += rows.num_rows
         if self._file_bytes is not None and opened.stream.tell() >= self._file_bytes:
@@ -214,15 +214,15 @@ class PartWriter:
         return "".join(f"{segment(*each)}/" for each in zip(names, key, strict=True))
 
     def _make_names(self, level: str) -> tuple[str, str]:
-        """A directory is made; the name of a new file in it until it is complete, and then."""
+        """Create the directory of a new file; return its temporary and its final name."""
         self._folder.make(level.rstrip("/"))
-        # counted over all partitions: two topics may have one directory, as where names differ by case only
+        # counted over all partitions: two topics can share a directory if their names differ only in case
         piece = f"-{self._begun:04d}" if self._begun else ""
         self._begun += 1
         return f"{level}_{self._own}-{self._begun}.parquet", f"{level}{self._name}{piece}-{self._suffix}.parquet"
 
     def _write_small(self, key: Key, rows: pa.RecordBatch, size: float) -> None:
-        """A whole file of some rows."""
+        """Write a complete file of a few rows."""
         data = _small_file(plain(rows), self._codec if size > _PAGE else "none")
         temporary, path = self._make_names(self._level(key))
         self._closed.append((temporary, Part(path, rows.num_rows, data.size)))
@@ -241,7 +241,7 @@ class PartWriter:
             self._settle()
 
     def _settle(self) -> None:
-        """Give files their names. What has its name is whole, after a power cut too."""
+        """Rename complete files. A file with its final name is complete, even after a power failure."""
         self._folder.sync_all([temporary for temporary, _part in self._closed], self._barrier)
         while self._closed:
             temporary, part = self._closed[-1]
@@ -255,7 +255,7 @@ class PartWriter:
 
 
 def _small_file(rows: pa.RecordBatch, codec: str) -> pa.Buffer:
-    """The content of a Parquet file."""
+    """Return the content of a Parquet file."""
     compression: str | dict[str, str] = "none"
     level: dict[str, int | None] | None = None
     if codec != "none":
@@ -274,6 +274,6 @@ def _writer(stream: Any, schema: pa.Schema, codec: str) -> Any:
     writer = pq.ParquetWriter(
         stream, schema, compression=codec, compression_level=CODECS[codec], store_schema=not views, **WRITER_OPTIONS
     )
-    if views:  # the schema says what readers get, and not what it was written from
+    if views:  # the stored schema is the one for readers, not that of the input
         writer.add_key_value_metadata({"ARROW:schema": base64.b64encode(MESSAGE_SCHEMA.serialize()).decode()})
     return writer

@@ -1,4 +1,4 @@
-"""Up to where a store's log is in an output, so that the next dump begins there."""
+"""The position up to which a store's log has been dumped, from which the next dump continues."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -12,21 +12,21 @@ from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import CommitLog, next_record
 
 _MOST = 1 << 63
-_WINDOW = 16 << 10  # bytes before an offset in which the record before it is looked for first
+_WINDOW = 16 << 10  # bytes before an offset that are searched first for the preceding record
 
 
 class Inside(UnreadableStore):
-    """A physical offset is no boundary between records."""
+    """A physical offset is not a boundary between records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in a log. The record before it proves, the next time, that the log is still the same.
+    """A position in a log. The record before it proves, next time, that the log is still the same.
 
     Attributes:
         next: physical offset of the first byte that is not in the output.
-        last: physical offset of the last record that was read; -1 without one.
-        last_end: physical offset behind it.
+        last: physical offset of the last record that was read; -1 if none.
+        last_end: physical offset of its end.
         last_crc: CRC-32 of its bytes.
     """
 
@@ -36,15 +36,15 @@ class Position:
     last_crc: int = 0
 
     def to_dict(self) -> dict[str, int]:
-        """For JSON."""
+        """Return the fields for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, value: Any) -> "Position":
-        """What :meth:`to_dict` gave.
+        """Create a position from the result of :meth:`to_dict`.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: the value has another form.
         """
         if not isinstance(value, dict) or set(value) != set(cls.__slots__):
             raise ValueError("no position")
@@ -60,15 +60,15 @@ class Position:
 
     @classmethod
     def of(cls, output: str, manifest: dict[str, Any] | None, kept: dict[str, Any]) -> "Position":
-        """Where an output ends.
+        """Return the position at which an output ends.
 
         Args:
-            output: its name.
-            manifest: what it says of itself; None for a new one.
-            kept: options that all of an output has in common.
+            output: name of the output.
+            manifest: manifest of the output; None for a new one.
+            kept: options that must be the same for the whole output.
 
         Raises:
-            Refused: it has no position, or was made with other options.
+            Refused: the output has no position or was written with other options.
         """
         if manifest is None:
             return cls()
@@ -86,10 +86,10 @@ class Position:
 
     @classmethod
     def at(cls, log: CommitLog, physical_offset: int) -> "Position":
-        """The position at a physical offset of a log, proved by the last whole record before it.
+        """Return the position at a physical offset, proved by the last complete record before it.
 
         Raises:
-            Inside: the offset lies inside a record.
+            Inside: the offset is inside a record.
             UnreadableStore: the log cannot be read.
         """
         before = _record_before(log, physical_offset)
@@ -101,13 +101,13 @@ class Position:
         return cls(physical_offset, file.base + first, file.base + end, crc)
 
     def check(self, log: CommitLog, output: str, store: str | None = None) -> int:
-        """Bytes of log that were deleted before they were dumped.
+        """Check that the log continues here; return the bytes of log that were deleted before they were dumped.
 
         Args:
-            store: that the output says it is of; None where that does not matter.
+            store: the store recorded in the output; None to skip this check.
 
         Raises:
-            Refused: the log is not the one that was dumped.
+            Refused: this is not the log that was dumped.
         """
         changed = self.differs(log)
         if changed is None and store is not None and store != log.layout.root and 0 <= self.last < log.min_offset:
@@ -120,15 +120,15 @@ class Position:
         return max(log.min_offset - self.next, 0) if self.last >= 0 else 0
 
     def differs(self, log: CommitLog) -> str | None:
-        """What shows that a log is not the one that was read up to here; None when it is, as far as it still goes."""
+        """Return how the log differs from the one read up to here; None if it is the same as far as it still exists."""
         files = log.segments.files
         end = files[-1].end if files else 0
         if end < self.next:
             return f"its files end at {end}: it is another store's, or was cut"
         if self.last < 0:
-            # nothing was there to be read before; the files behind which it begins are expired, or hold nothing still
-            there = _record_before(log, self.next) if files and log.min_offset < self.next else None
-            return None if there is None else "there was no message before it, and now there is one"
+            # nothing had been read before it: earlier files have expired or still hold no records
+            preceding = _record_before(log, self.next) if files and log.min_offset < self.next else None
+            return None if preceding is None else "there was no message before it, and now there is one"
         if log.min_offset <= self.last and not self._is_there(log):
             return (
                 f"the message at {self.last}, read last, is not there any more: it is another store's, or was cut and "
@@ -140,20 +140,20 @@ class Position:
         file = log.segments.find(self.last)
         if file is None:
             return False
-        there = crc_of(file, self.last - file.base, self.last_end - file.base) == self.last_crc
+        matches = crc_of(file, self.last - file.base, self.last_end - file.base) == self.last_crc
         file.release()
-        return there
+        return matches
 
     def exact(self, splits: list[Split]) -> list[Split]:
-        """Splits, of which the one at the position begins just there, whatever the record there says of itself."""
+        """Mark the split at the position as exact: it begins there, whatever the record there says."""
         return [replace(split, exact=split.exact or split.base + split.start == self.next) for split in splits]
 
 
 def _record_before(log: CommitLog, physical_offset: int) -> tuple[Segment, int, int] | None:
-    """(file, first byte, end) of the last whole record that ends at or before an offset; None without one.
+    """Return (file, start, end) of the last complete record that ends at or before an offset, or None.
 
     Raises:
-        Inside: a record lies around the offset.
+        Inside: a record spans the offset.
     """
     for file in reversed([file for file in log.segments.files if file.base < physical_offset]):
         stop = min(physical_offset - file.base, file.size)
@@ -169,7 +169,7 @@ def _record_before(log: CommitLog, physical_offset: int) -> tuple[Segment, int, 
 
 
 def _last_in(file: Segment, start: int, stop: int) -> tuple[int, int] | None:
-    """(first byte, end) of the last whole record that begins in [start, stop) of a file."""
+    """Return (start, end) of the last complete record that begins in [start, stop) of a file."""
     view, at, last = file.map(), start, None
     if start:
         at = next_record(view, file.base, start, stop)
@@ -184,7 +184,7 @@ def _last_in(file: Segment, start: int, stop: int) -> tuple[int, int] | None:
 
 
 def is_as_read(split: Split, tally: SplitTally) -> bool:
-    """Whether the last record that was read of a split is there, or still none; true where the file has expired."""
+    """Return whether the last record read of a split is unchanged, or still missing; true if the file expired."""
     try:
         if tally.last < 0:
             view = split.segment().map()
@@ -195,7 +195,7 @@ def is_as_read(split: Split, tally: SplitTally) -> bool:
 
 
 def has_changed(log: CommitLog, split: Split, tally: SplitTally) -> bool:
-    """Whether a broker has written where a split was read: a record was half there, or seemed to be missing."""
+    """Return whether a broker has written where a split was read: a record was incomplete or seemed to be missing."""
     if split.uri is None and tally.last >= 0 and not is_as_read(split, tally):
         return True
     if not split.last:

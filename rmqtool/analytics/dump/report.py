@@ -1,4 +1,4 @@
-"""What a dump is asked to do, and what it tells when it is done."""
+"""Options and report of a dump."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -7,31 +7,31 @@ from rmqtool.errors import BadValue
 from rmqtool.store.log.commit_log import Damage
 
 RUNNERS = ("spark", "local")
-MAX_ROW_GROUP = 1 << 30  # bytes; a column of one must stay below the 2 GiB that 32-bit offsets reach
+MAX_ROW_GROUP = 1 << 30  # bytes; a column must stay below 2 GiB, the range of 32-bit offsets
 
 
 @dataclass(frozen=True, slots=True)
 class DumpOptions:
-    """What to dump, and how.
+    """What to dump and how.
 
     Attributes:
-        partition_by: directories by ``topic``, ``bucket`` (of topics), ``day`` and ``hour`` (of the store time, UTC),
-            in this order.
-        topics: exact names, or patterns with ``*``, ``?`` and ``[...]``; empty for all.
-        since: store time in ms from which on; None for all.
-        until: store time in ms, exclusive.
-        start_offset: physical offset from which on, in whole messages.
+        partition_by: partition directories by ``topic``, ``bucket`` (of topics), ``day`` and ``hour`` (of the store
+            time, UTC), nested in this order.
+        topics: exact names, or patterns with ``*``, ``?`` and ``[...]``; empty for all topics.
+        since: earliest store time in ms; None for no limit.
+        until: latest store time in ms, exclusive.
+        start_offset: physical offset to start from; only whole messages are read.
         stop_offset: physical offset, exclusive.
         codec: ``zstd``, ``snappy``, ``gzip`` or ``none``.
-        where: a Spark SQL condition over the columns; only rows for which it is true. Needs Spark.
-        row_group_bytes: of Arrow memory in a row group; each task holds as much.
-        file_bytes: about as large a file gets; one for each task and partition when None.
-        split_bytes: bytes of log for each task.
+        where: a Spark SQL condition over the columns; only matching rows are written. Requires Spark.
+        row_group_bytes: Arrow memory per row group, which is also the memory that each task uses.
+        file_bytes: approximate maximum size of a file; None for one file per task and partition.
+        split_bytes: bytes of log per task.
         overwrite: replace an older output.
-        since_last: add what the output does not have yet to it, and remember up to where that is.
-        runner: ``spark``, or ``local`` to read in this process alone, without Java.
-        master: Spark master URL; all cores of this machine when None. A cluster's workers must have rmqtool installed,
-            and see store and output under the paths given here.
+        since_last: add only messages that the output does not have yet, and record how far it got.
+        runner: ``spark``, or ``local`` to work in this process only, without Java.
+        master: Spark master URL; None for all cores of this machine. The workers of a cluster must have rmqtool
+            installed and see store and output under the same paths.
     """
 
     partition_by: tuple[str, ...] = ()
@@ -51,10 +51,10 @@ class DumpOptions:
     master: str | None = None
 
     def check(self) -> None:
-        """Refuse values that an option cannot have.
+        """Check the values of all options.
 
         Raises:
-            BadValue: names the option and what it may be.
+            BadValue: names the option and its valid values.
         """
         from rmqtool.analytics.dump.parquet import CODECS
         from rmqtool.analytics.dump.partitions import PARTITIONS
@@ -82,27 +82,27 @@ class DumpOptions:
 
 @dataclass(frozen=True, slots=True)
 class DumpReport:
-    """What became of a dump. Times in seconds, sizes in bytes.
+    """Result of a dump. Times are in seconds, sizes in bytes.
 
     Attributes:
         out: the output directory.
         rows: messages written.
-        records: messages read, also those that the options exclude.
-        bytes_read: of these messages and the damaged ranges; blanks and unwritten space do not count.
+        records: messages read, including those excluded by the options.
+        bytes_read: size of these messages and of damaged ranges; blanks and unwritten space are not counted.
         files: Parquet files written.
-        partitions: directories with files in them; 1 when not partitioned.
-        splits: byte ranges that were read apart.
+        partitions: directories with files; 1 if not partitioned.
+        splits: byte ranges that were read separately.
         damaged: damaged ranges of the log.
-        damaged_bytes: their length.
-        damage: the first thousand of them.
-        not_decompressed: rows whose body is as stored, with the reason in ``bodyError``.
-        times_out_of_range: timestamps that are null because no reader could show them.
-        resumed: splits that an earlier run, which was ended, had read already.
-        expired_bytes: of log that was deleted before it was dumped.
-        position: physical offset from which on the next dump since the last begins.
-        spark: what Spark ran as; None when it was not needed.
-        startup_seconds: until the first range was read; with a condition, until Spark was there to evaluate it.
-        seconds: until all was ready to be published.
+        damaged_bytes: total length of the damaged ranges.
+        damage: the first thousand damaged ranges.
+        not_decompressed: rows with the body as stored and the reason in ``bodyError``.
+        times_out_of_range: timestamps written as null because no reader could represent them.
+        resumed: splits that an earlier, interrupted run had already read.
+        expired_bytes: bytes of log that were deleted before they were dumped.
+        position: physical offset at which the next incremental dump starts.
+        spark: description of the Spark that was used; None if it was not needed.
+        startup_seconds: time until the first range was read or, with a condition, until Spark was ready to evaluate it.
+        seconds: time until the output was ready to be published.
     """
 
     out: str
@@ -126,7 +126,7 @@ class DumpReport:
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON, in camel case."""
+        """Return the fields for JSON, in camel case."""
         row: dict[str, Any] = {}
         for name in (f.name for f in fields(self) if f.name != "damage"):
             value = getattr(self, name)
@@ -146,6 +146,6 @@ class DumpReport:
 
 
 def camel(name: str) -> str:
-    """``bytes_read`` as ``bytesRead``."""
+    """Convert ``bytes_read`` to ``bytesRead``."""
     head, *rest = name.split("_")
     return head + "".join(word.capitalize() for word in rest)

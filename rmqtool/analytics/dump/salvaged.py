@@ -1,4 +1,4 @@
-"""All that can be read of a damaged log into one Parquet file, in this process alone and in bounded memory."""
+"""Writing everything readable in a damaged log to one Parquet file, in this process and in bounded memory."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.store.log.commit_log import CommitLog, Damage
 from rmqtool.store.tier.only_tiered import LogWithTier
 
-_GROUP_BYTES = 64 << 20  # of Arrow memory in a row group
+_GROUP_BYTES = 64 << 20  # of Arrow memory per row group
 
 
 @dataclass(slots=True)
 class _Telling(SplitTally):
-    """Hands every damaged range on."""
+    """Passes every damaged range to a callback."""
 
     tell: Callable[[Damage], None] = print
 
@@ -27,10 +27,10 @@ class _Telling(SplitTally):
 
 
 def write_parquet(log: CommitLog, path: str, tell: Callable[[Damage], None]) -> int:
-    """Write every message that is intact; returns their number.
+    """Write every intact message; return their number.
 
     Args:
-        tell: gets each damaged range, in order.
+        tell: called with each damaged range, in order.
     """
     rows = 0
     with pq.ParquetWriter(path, MESSAGE_SCHEMA, compression="zstd", **WRITER_OPTIONS) as writer:
@@ -53,14 +53,14 @@ def _all_batches(log: CommitLog, tell: Callable[[Damage], None]) -> Iterator[pa.
 
 
 def _groups(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches put together to row groups of a useful size."""
-    waiting: list[pa.RecordBatch] = []
+    """Combine batches to row groups of a useful size."""
+    pending: list[pa.RecordBatch] = []
     size = 0
     for part in parts:
-        waiting.append(part)
+        pending.append(part)
         size += part.nbytes
         if size >= _GROUP_BYTES:
-            yield pa.Table.from_batches(waiting)
-            waiting, size = [], 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)
+            yield pa.Table.from_batches(pending)
+            pending, size = [], 0
+    if pending:
+        yield pa.Table.from_batches(pending)

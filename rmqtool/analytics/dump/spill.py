@@ -1,9 +1,8 @@
-"""Rows of small partitions, put aside by the tasks that read the log, so that each partition becomes one file.
+"""Rows of small partitions, spilled by the tasks that read the log, so that each partition ends up in one file.
 
-A log of many topics has some rows of each of them in every split. A file for each split and topic would cost far
-more than its rows do. Such rows are written to spill files instead, ordered by a hash of their partition, and once all
-splits are read, each task takes a range of hashes from all spill files: all rows of its partitions, and no more than
-fit memory.
+In a log with many topics, every split has a few rows of each. A file per split and topic would cost far more than its
+rows. Such rows are instead written to spill files, sorted by a hash of their partition. After all splits are read, each
+merge task takes a range of hashes from all spill files: all rows of its partitions, and no more than fit in memory.
 """
 
 import re
@@ -24,7 +23,7 @@ from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.analytics.table.views import plain
 
 HASHES = 1 << 32
-_HASH = "hash"  # a column beside the others
+_HASH = "hash"  # name of the additional column
 _SCHEMA = MESSAGE_SCHEMA.append(pa.field(_HASH, pa.uint32(), nullable=False))
 _NAME = re.compile(re.escape(SPILL) + r"/_[0-9a-f]{32}\.arrow")
 
@@ -34,10 +33,10 @@ class Spill:
     """A spill file.
 
     Attributes:
-        path: relative to the staging.
-        bytes: of the file.
-        first: hash of the first row of each batch in it; they never fall.
-        sizes: bytes of Arrow memory of each batch.
+        path: path relative to the staging directory.
+        bytes: size of the file.
+        first: hash of the first row of each batch; ascending.
+        sizes: size of each batch in Arrow memory, bytes.
     """
 
     path: str
@@ -47,10 +46,10 @@ class Spill:
 
     @classmethod
     def from_dict(cls, value: Any) -> "Spill":
-        """What ``asdict`` gave.
+        """Create a spill from the result of ``asdict``.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: the value has another form.
         """
         spill = cls(value["path"], value["bytes"], tuple(value["first"]), tuple(value["sizes"]))
         numbers = (spill.bytes, *spill.first, *spill.sizes)
@@ -61,18 +60,18 @@ class Spill:
         return spill
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the fields for JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A task: the partitions with hashes in [start, stop), from all spill files.
+    """A task that merges the partitions with hashes in [start, stop) from all spill files.
 
     Attributes:
-        number: of this task.
-        offset: physical offset at which the first split that has spill files begins; files are named by it.
-        spills: in the order of the log.
+        number: number of this task.
+        offset: physical offset of the first split with spill files; used in file names.
+        spills: spill files in log order.
     """
 
     number: int
@@ -83,14 +82,14 @@ class Merge:
 
 
 def hash_of(key: Key) -> int:
-    """A number below :data:`HASHES`, the same in all processes."""
+    """Return a hash below :data:`HASHES` that is the same in all processes."""
     return zlib.crc32("\0".join("" if value is None else value for value in key).encode("utf-8", "surrogatepass"))
 
 
-def write_spill(folder: Folder, found: Partitioned, codec: str = "lz4") -> Spill:
-    """Write the rows that were left in a batch, ordered by hash, those of a partition in the order that they have.
+def write_spill(folder: Folder, partitioned: Partitioned, codec: str = "lz4") -> Spill:
+    """Write the remaining rows of a batch, sorted by hash; rows of a partition keep their order.
 
-    The file outlasts a power cut once it has its name.
+    Once the file has its final name, it survives a power failure.
     """
     name = uuid.uuid4().hex
     path, temporary = f"{SPILL}/_{name}.arrow", f"{SPILL}/_{name}.part"
@@ -101,7 +100,7 @@ def write_spill(folder: Folder, found: Partitioned, codec: str = "lz4") -> Spill
         with folder.fs.open_output_stream(folder.full(temporary)) as stream:
             options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
             with pa.ipc.new_file(stream, _SCHEMA, options=options) as writer:
-                for rows, hashes in found.left_by(hash_of):
+                for rows, hashes in partitioned.left_by(hash_of):
                     batch = pa.RecordBatch.from_arrays(
                         [*plain(rows).columns, pa.array(hashes.astype(np.uint32))], schema=_SCHEMA
                     )
@@ -118,27 +117,27 @@ def write_spill(folder: Folder, found: Partitioned, codec: str = "lz4") -> Spill
 
 
 def merges(spills: Sequence[Spill], offset: int, most_bytes: int) -> list[Merge]:
-    """Tasks that take about as much Arrow memory as they may.
+    """Divide the spilled rows into tasks of about ``most_bytes`` each.
 
     Args:
-        spills: in the order of the log.
+        spills: spill files in log order.
         offset: see :class:`Merge`.
-        most_bytes: of Arrow memory for each.
+        most_bytes: Arrow memory per task.
     """
     batches = sorted((first, size) for spill in spills for first, size in zip(spill.first, spill.sizes, strict=True))
-    bounds, waiting = [0], 0
+    bounds, size_so_far = [0], 0
     for first, size in batches:
-        if waiting + size > most_bytes and first > bounds[-1]:
+        if size_so_far + size > most_bytes and first > bounds[-1]:
             bounds.append(first)
-            waiting = 0
-        waiting += size
+            size_so_far = 0
+        size_so_far += size
     ends = [*bounds[1:], HASHES]
     every = tuple(spills)
     return [Merge(number, *ends_of, offset, every) for number, ends_of in enumerate(zip(bounds, ends, strict=True))]
 
 
 def read_spilled(folder: Folder, merge: Merge) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, in the order of the log."""
+    """Yield the rows of a task in log order."""
     for spill in merge.spills:
         wanted = _batches_of(spill, merge)
         if not wanted:
@@ -147,14 +146,14 @@ def read_spilled(folder: Folder, merge: Merge) -> Iterator[pa.RecordBatch]:
             for number in wanted:
                 batch = reader.get_batch(number)
                 hashes = batch.column(_HASH).to_numpy()
-                # up to 2^32, which is none of the column's own type
+                # as int64, because the bound can be 2^32, which the column's type cannot represent
                 start, stop = np.searchsorted(hashes.astype(np.int64), [merge.start, merge.stop])
                 if start < stop:
                     yield batch.slice(start, stop - start).select(MESSAGE_SCHEMA.names).cast(MESSAGE_SCHEMA)
 
 
 def _batches_of(spill: Spill, merge: Merge) -> Iterable[int]:
-    """Numbers of the batches in which a task's hashes may be."""
+    """Return the numbers of the batches that can contain hashes of a task."""
     begin = int(np.searchsorted(np.array(spill.first, np.int64), merge.start, "left")) - 1
     end = int(np.searchsorted(np.array(spill.first, np.int64), merge.stop, "left"))
     return range(max(begin, 0), end)

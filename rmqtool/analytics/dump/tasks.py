@@ -1,6 +1,6 @@
-"""What runs for each split, in this process or in Spark's workers: read, decode, write Parquet.
+"""The tasks of a dump, run in this process or in Spark's workers: read, decode and write Parquet.
 
-Spark pickles by reference, so everything it is handed lives here and not in a closure.
+Spark pickles functions by reference, so everything passed to it is defined here and not in a closure.
 """
 
 import json
@@ -30,17 +30,17 @@ from rmqtool.store.disk.segments import Segment
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
-_STOP = "_failed"  # in the output directory: a task has failed, the others need not go on
+_STOP = "_failed"  # file in the output directory: a task has failed and the others should stop
 _OTHER = "another task has failed"
-_LOOK = 1.0  # seconds between looks for what others have done
+_LOOK = 1.0  # seconds between polls
 
 Task = Split | Merge
-Progress = Callable[[int, int], None]  # called with bytes of log that are read, and all
+Progress = Callable[[int, int], None]  # called with the bytes of log read so far and the total
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What the tasks of one dump have in common."""
+    """Settings shared by the tasks of one dump."""
 
     folder: str
     run: str
@@ -50,11 +50,11 @@ class Job:
     batch_bytes: int = BATCH_BYTES
     row_group_bytes: int = ROW_GROUP_BYTES
     file_bytes: int | None = None
-    selection: str | None = None  # where the offsets are that a condition holds for; None without one
-    spill: bool = False  # whether rows of small partitions wait for those of other splits
+    selection: str | None = None  # directory with the offsets that match the condition; None without one
+    spill: bool = False  # whether rows of small partitions are merged with those of other splits
 
     def writer(self, folder: Folder, task: "Task | None", *, spill: bool = False) -> PartWriter:
-        """For the files of one task, named by where in the log it begins."""
+        """Return a writer for the files of one task, named by its position in the log."""
         if isinstance(task, Merge):
             name = f"part-{task.offset:020d}-m{task.number:05d}"
         else:
@@ -66,12 +66,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A split that was read, the files with its rows, and when that began: seconds since the epoch, 0 when unknown."""
+    """A completed split: tally, files, and start time in seconds since the epoch (0 if unknown)."""
 
     tally: SplitTally
     parts: list[Part]
     began: float = 0.0
-    spills: list[Spill] = field(default_factory=list)  # rows that are in no file yet
+    spills: list[Spill] = field(default_factory=list)  # rows that are not in a Parquet file yet
 
     @property
     def first(self) -> int:
@@ -85,11 +85,11 @@ class Done:
 
 
 def done_before(folder: Folder, splits: Sequence[Split]) -> dict[int, Done]:
-    """What an earlier run has done of these splits, by their numbers.
+    """Return the results that an earlier run left for these splits, by split number.
 
-    The log's last file is not taken: more may be in it by now.
+    The last file of the log is excluded, because it may have grown since.
     """
-    known: dict[str, Done] = {}
+    earlier: dict[str, Done] = {}
     for name in folder.files(DONE):
         report = folder.read_json(name)
         with suppress(KeyError, TypeError, ValueError):
@@ -97,26 +97,26 @@ def done_before(folder: Folder, splits: Sequence[Split]) -> dict[int, Done]:
             done = Done(SplitTally.from_dict(report["tally"]), parts, spills=spills)
             sizes = {each.path: each.bytes for each in parts} | {each.path: each.bytes for each in spills}
             if all(folder.size(path) == size for path, size in sizes.items()):
-                known[json.dumps(report["split"])] = done
+                earlier[json.dumps(report["split"])] = done
     wanted = {split.number: json.dumps(_definition(split)) for split in splits if not split.last}
-    return {number: known[key] for number, key in wanted.items() if key in known}
+    return {number: earlier[key] for number, key in wanted.items() if key in earlier}
 
 
 def _definition(split: Split) -> dict[str, Any]:
-    # a URI may hold a secret, and another one the next time
+    # a URI can contain credentials, which may differ next time
     return {name: value for name, value in asdict(split).items() if name not in ("number", "uri")}
 
 
 @dataclass(frozen=True, slots=True)
 class SplitFailure:
-    """A split that was not read through, described without the stack traces that Spark wraps around an exception."""
+    """A split that failed, described without the stack traces that Spark would add to an exception."""
 
     reason: str
     unreadable: bool
 
 
 def run_split(job: Job, split: Split) -> Done | SplitFailure:
-    """Read one split and write its rows; what came of it, a failure too."""
+    """Read one split and write its rows; return the result or the failure."""
     began = time.time()
     folder = Folder(job.folder)
     writer = job.writer(folder, split, spill=job.spill)
@@ -126,7 +126,7 @@ def run_split(job: Job, split: Split) -> Done | SplitFailure:
         file = split.segment()
         for batch in _rows(job, split, file, tally):
             if writer.write(batch) and has_views(batch.schema):
-                file.forget(split.start, split.stop)  # bodies have been read from it once more
+                file.forget(split.start, split.stop)  # writing has read the bodies from the mapping again
             if time.monotonic() - looked > _LOOK:
                 looked = time.monotonic()
                 if folder.size(_STOP) is not None:
@@ -142,7 +142,7 @@ def run_split(job: Job, split: Split) -> Done | SplitFailure:
 
 
 def run_merge(job: Job, merge: Merge) -> Done | SplitFailure:
-    """Write the files of the partitions that some hashes belong to, from what the splits have put aside."""
+    """Write the files of the partitions in a range of hashes from the rows spilled by the splits."""
     folder = Folder(job.folder)
     writer = job.writer(folder, merge)
     try:
@@ -180,9 +180,9 @@ def _rows(job: Job, split: Split, file: Segment, tally: SplitTally) -> Iterator[
     for batch in read:
         offsets = batch.column("physicalOffset").to_numpy()
         at = np.searchsorted(wanted, offsets)
-        there = at < len(wanted)
-        there[there] = wanted[at[there]] == offsets[there]
-        kept = take(batch, np.flatnonzero(there))
+        matching = at < len(wanted)
+        matching[matching] = wanted[at[matching]] == offsets[matching]
+        kept = take(batch, np.flatnonzero(matching))
         rows += kept.num_rows
         yield kept
     tally.rows = rows
@@ -200,7 +200,7 @@ def _note(folder: Folder, split: Split, done: Done) -> None:
 
 
 def _reason(err: RmqError | OSError) -> str:
-    # reading raises UnreadableStore, so this is about the output; pyarrow puts its own words around the system's
+    # reading raises UnreadableStore, so this concerns the output; pyarrow rewords the system's message
     if isinstance(err, OSError) and err.errno:
         return f"the output cannot be written: {os.strerror(err.errno)}"
     return str(err)
@@ -213,10 +213,10 @@ def run_splits(
     progress: Progress | None = None,
     tell: Tell | None = None,
 ) -> list[Done]:
-    """Read splits, or merge what they have put aside, one after the other or as a Spark job.
+    """Read splits, or merge what they have spilled, sequentially or as a Spark job.
 
     Args:
-        tell: gets a line when a cluster does not begin.
+        tell: receives a line if a cluster does not start the job.
 
     Raises:
         UnreadableStore: a file cannot be read.
@@ -247,10 +247,10 @@ def run_splits(
 def _run_in_spark(
     job: Job, splits: Sequence[Task], context: "SparkContext", progress: Progress | None, tell: Tell | None
 ) -> dict[int, Done | SplitFailure]:
-    """Results by the numbers of their splits; all of them, if none has failed."""
+    """Return results by split number; complete unless a split has failed."""
     results = _share_out(job, splits, context, progress) if is_local(context) else {}
     failed = any(isinstance(result, SplitFailure) for result in results.values())
-    # what a task had taken that Spark ran again, nobody takes
+    # splits taken by a task that Spark restarted are not taken by any other task
     left = [] if failed else [split for split in splits if split.number not in results]
     return results | _one_by_one(job, left, context, progress, tell)
 
@@ -262,12 +262,12 @@ def _bytes_of(splits: Iterable[Task]) -> int:
 def _share_out(
     job: Job, splits: Sequence[Task], context: "SparkContext", progress: Progress | None
 ) -> dict[int, Done | SplitFailure]:
-    """A task for each core."""
+    """Run one task per core, which takes splits until none are left."""
     count = min(len(splits), context.defaultParallelism)
     length = {split.number: _bytes_of([split]) for split in splits}
     with new_claims() as claims:
         read = lambda: sum(map(length.__getitem__, claims.read_done()))  # noqa: E731
-        with _told_of(read, _bytes_of(splits), progress):
+        with _reporting(read, _bytes_of(splits), progress):
             tasks = context.parallelize(range(count), count).mapPartitions(
                 partial(_run_what_is_left, job, splits, claims)
             )
@@ -282,7 +282,7 @@ def _share_out(
 def _run_what_is_left(
     job: Job, splits: Sequence[Task], claims: Claims, _numbers: Iterable[int]
 ) -> Iterator[tuple[int, Done | SplitFailure]]:
-    """Splits that no other task has taken."""
+    """Read splits that no other task has taken."""
     folder = Folder(job.folder)
     for split in splits:
         if claims.take(split.number):
@@ -296,7 +296,7 @@ def _run_what_is_left(
 def _one_by_one(
     job: Job, splits: Sequence[Task], context: "SparkContext", progress: Progress | None, tell: Tell | None
 ) -> dict[int, Done | SplitFailure]:
-    """A task for each split: wherever it runs, and however often."""
+    """Run one task per split, wherever and however often Spark runs it."""
     if not splits:
         return {}
     total, tracker = _bytes_of(splits), context.statusTracker()
@@ -306,7 +306,7 @@ def _one_by_one(
         shares = [total * stage.numCompletedTasks // stage.numTasks for stage in stages if stage and stage.numTasks]
         return max(shares, default=0)
 
-    with _told_of(read, total, progress):
+    with _reporting(read, total, progress):
         results = _collect(context.parallelize(list(splits), len(splits)).map(partial(_run, job)), tell)
     return {split.number: result for split, result in zip(splits, results, strict=True)}
 
@@ -322,14 +322,14 @@ def _collect(tasks: "RDD[Any]", tell: Tell | None = None) -> list[Any]:
     except (Py4JError, PySparkException, EOFError, ConnectionError) as err:
         reason = failure(err)
         reason = explain_lost(err) or reason
-        if "stopped SparkContext" in reason:  # all that is left when a cluster gave us up
+        if "stopped SparkContext" in reason:  # the only message if the cluster dropped the application
             reason = f"the master {tasks.context.master} does not answer, or has ended the job"
         raise RmqError(f"Spark job failed: {reason}") from err
 
 
 @contextmanager
-def _told_of(read: Callable[[], int], total: int, progress: Progress | None) -> Iterator[None]:
-    """Tell of the job that runs meanwhile."""
+def _reporting(read: Callable[[], int], total: int, progress: Progress | None) -> Iterator[None]:
+    """Report progress while a job is running."""
     if progress is None:
         yield
         return

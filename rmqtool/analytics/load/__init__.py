@@ -1,1 +1,1 @@
-"""Parquet files back into messages."""
+"""Reading Parquet files back into messages."""

@@ -1,8 +1,8 @@
-"""Columns of Parquet files that others may have written, as the columns that an import reads.
+"""Converts the columns of arbitrary Parquet files to the columns that an import reads.
 
-Whoever writes Parquet chooses types: pandas makes floats of numbers with gaps between them, and structs of maps. What
-means the same is taken, whatever its type. A value without a meaning refuses its row, and a column whose type cannot
-have one is reported once, for the whole file.
+Writers of Parquet differ in types: pandas turns integers with missing values into floats, and maps into structs. Any
+type with the same meaning is accepted. A value that cannot be converted causes its row to be refused; a column whose
+type cannot be converted is reported once for the whole file.
 """
 
 import json
@@ -45,7 +45,7 @@ _Refused = dict[int, str]  # row to reason
 
 
 class UnfitColumn(ValueError):
-    """A column of a type that cannot hold what it is for."""
+    """A column's type cannot represent its values."""
 
     def __init__(self, name: str, kind: pa.DataType, wanted: str) -> None:
         super().__init__(f"column {name} is {kind}, not {wanted}")
@@ -53,10 +53,10 @@ class UnfitColumn(ValueError):
 
 
 def fit_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch in :data:`SCHEMA`; columns that it lacks are null, and ``error`` says why a row is refused.
+    """Convert a batch to :data:`SCHEMA`; missing columns are null, and ``error`` contains why a row is refused.
 
     Raises:
-        UnfitColumn: a column with values is of a type that cannot hold what it is for.
+        UnfitColumn: a column with values has an unsuitable type.
     """
     refused: _Refused = {}
     columns: dict[str, pa.Array] = {}
@@ -70,7 +70,7 @@ def fit_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
         if len(unreadable):
             refused.update((row, f"{name}: not UTF-8") for row in unreadable.tolist() if row not in refused)
             column = _without(column, unreadable)
-        columns.update(_MADE[name](name, column, refused))
+        columns.update(_CONVERTERS[name](name, column, refused))
     if refused:
         columns[_ERROR] = pa.array(map(refused.get, range(batch.num_rows)), pa.string())
     arrays = [columns.get(field.name) for field in SCHEMA]
@@ -82,7 +82,7 @@ def fit_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[Row | ValueError]:
-    """The rows of a batch in :data:`SCHEMA` as machine output has them, or why one is refused."""
+    """Yield the rows of a batch in :data:`SCHEMA` as dicts like machine-readable output, or the reason for refusal."""
     for row in batch.select(SCHEMA.names).to_pylist():
         error, text = row.pop(_ERROR), row.pop(_TEXT_BODY)
         if error is not None:
@@ -98,7 +98,7 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[Row | ValueError]:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Values as they are, and not as an encoding or under another name."""
+    """Remove extension types and encodings from a column."""
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if pa.types.is_dictionary(column.type):
@@ -109,7 +109,7 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 def _unreadable(column: pa.Array) -> "np.ndarray[Any, np.dtype[np.int64]]":
-    """Rows with text that is not UTF-8."""
+    """Return the rows with text that is not UTF-8."""
     try:
         column.validate(full=True)
     except pa.ArrowException:
@@ -124,14 +124,14 @@ def _unreadable(column: pa.Array) -> "np.ndarray[Any, np.dtype[np.int64]]":
 
 
 def _without(column: pa.Array, rows: Any) -> pa.Array:
-    """A column with null in some rows."""
+    """Return the column with null in some rows."""
     mask = np.zeros(len(column), np.bool_)
     mask[rows] = True
     return column.take(pa.array(np.arange(len(column)), mask=mask))
 
 
 def _refuse(column: pa.Array, bad: Any, refused: _Refused, reason: Callable[[Any], str]) -> pa.Array:
-    """A column without its bad values (bool, one for each row); each refuses its row."""
+    """Replace bad values (a bool per row) by null and refuse their rows."""
     rows = np.flatnonzero(bad)
     if not len(rows):
         return column
@@ -165,7 +165,7 @@ def _true(mask: pa.Array) -> Any:
 
 
 def _time(name: str, column: pa.Array, refused: _Refused) -> dict[str, pa.Array]:
-    """Milliseconds since the epoch."""
+    """Convert to milliseconds since the epoch."""
     if pa.types.is_date(column.type):
         column = column.cast(pa.date32()).cast(pa.timestamp("s"))
     if not pa.types.is_timestamp(column.type):
@@ -174,9 +174,8 @@ def _time(name: str, column: pa.Array, refused: _Refused) -> dict[str, pa.Array]
         return _number(name, column, refused)
     times, per = _MILLIS[column.type.unit]
     values = column.cast(pa.int64())
-    times_ms = (
-        values.fill_null(0).to_numpy(zero_copy_only=False) * times // per
-    )  # seconds are of days: far from the limit
+    # the product cannot overflow: times in seconds come from dates
+    times_ms = values.fill_null(0).to_numpy(zero_copy_only=False) * times // per
     return {name: pa.array(times_ms, pa.int64(), mask=_true(column.is_null()))}
 
 
@@ -219,7 +218,7 @@ def _keys(name: str, column: pa.Array, refused: _Refused) -> dict[str, pa.Array]
 
 
 def _properties(name: str, column: pa.Array, refused: _Refused) -> dict[str, pa.Array]:
-    """A map; or what stands for one: a list of keys and values, or a struct with a field for each key."""
+    """Convert a map, or an equivalent: a list of keys and values, or a struct with a field per key."""
     kind = column.type
     if pa.types.is_map(kind) and _is_text(kind.key_type) and _is_text(kind.item_type):
         return {name: column.cast(_PROPERTIES)}
@@ -247,7 +246,7 @@ def _properties(name: str, column: pa.Array, refused: _Refused) -> dict[str, pa.
 
 
 def _decode(value: Any) -> Any:
-    """Text that is given as bytes, as Kafka's headers are; anything else, and what is not UTF-8, as it is."""
+    """Decode text given as bytes, like Kafka headers; return other values, and invalid UTF-8, unchanged."""
     try:
         return value.decode() if isinstance(value, bytes) else value
     except UnicodeDecodeError:
@@ -255,7 +254,7 @@ def _decode(value: Any) -> Any:
 
 
 def _body(name: str, column: pa.Array, refused: _Refused) -> dict[str, pa.Array]:
-    """Bytes, or text in the encoding that ``bodyEncoding`` names, or else a value as JSON."""
+    """Convert bytes, text in the encoding given by ``bodyEncoding``, or another value, which becomes JSON."""
     kind = column.type
     if _is_bytes(kind):
         return {name: column.cast(pa.binary())}
@@ -278,7 +277,7 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
-_MADE: dict[str, Callable[[str, pa.Array, _Refused], dict[str, pa.Array]]] = {
+_CONVERTERS: dict[str, Callable[[str, pa.Array, _Refused], dict[str, pa.Array]]] = {
     **dict.fromkeys(NUMBER_COLUMNS, _number),
     **dict.fromkeys(TIME_COLUMNS, _time),
     **dict.fromkeys(_TEXT_COLUMNS, _text),

@@ -1,8 +1,7 @@
-"""Batches of messages in order, whatever order and number of files they come in, in bounded memory.
+"""Sorting batches of messages in bounded memory, whatever their order and the number of files.
 
-What is in order already is merged as it is read. What is not is sorted, as much at a time as memory is allowed for, and
-put aside as sorted runs, which are merged then; and where more files overlap than may be open, some of them are merged
-into a run first.
+Sorted inputs are merged as they are read. Others are sorted in memory-sized pieces and stored as sorted runs, which are
+then merged. If more files overlap than may be open, some of them are merged into a run first.
 """
 
 import os
@@ -13,10 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-RUN_BYTES = 64 << 20  # of Arrow memory that is sorted at once
-BATCH_BYTES = 1 << 20  # of it in what is read at once from each that is open
-OPEN = 16  # inputs at once
-# where a row comes from, beside what it is ordered by: rows that are equal keep their order
+RUN_BYTES = 64 << 20  # Arrow memory sorted at a time
+BATCH_BYTES = 1 << 20  # Arrow memory read at a time from each open input
+OPEN = 16  # maximum number of open inputs
+# position of a row in the input, as the last sort keys: equal rows keep their order
 FILE, ROW = "file", "row"
 _MOST = np.iinfo(np.int64).max
 
@@ -25,11 +24,11 @@ _Keys = np.ndarray[Any, np.dtype[np.int64]]  # of shape (keys, rows)
 
 @dataclass(frozen=True)
 class Input:
-    """What is in order in itself.
+    """A sorted input.
 
     Attributes:
-        low, high: of the first key.
-        batches: begins to read it.
+        low, high: range of the first key.
+        batches: starts reading.
     """
 
     low: int
@@ -38,11 +37,11 @@ class Input:
 
 
 class Order:
-    """An order, and where runs are put aside.
+    """A sort order, and the place for sorted runs.
 
     Args:
-        by: columns of int64, the first deciding first; null comes last.
-        scratch: makes a directory, when it is needed.
+        by: int64 columns, most significant first; null sorts last.
+        scratch: creates a directory; called when needed.
     """
 
     def __init__(
@@ -53,27 +52,27 @@ class Order:
         self._runs = 0
 
     def keys(self, batch: pa.RecordBatch) -> _Keys:
-        """What each row is ordered by."""
+        """Return the sort keys of each row."""
         columns = (batch.column(name) for name in self._by)
         return np.stack([column.fill_null(_MOST).to_numpy(zero_copy_only=False).astype(np.int64) for column in columns])
 
     def runs(self, batches: Iterator[pa.RecordBatch]) -> list[Input]:
-        """Sorted runs of what is in no order."""
+        """Sort unsorted batches into runs."""
         sorted_runs: list[Input] = []
-        waiting: list[pa.RecordBatch] = []
+        pending: list[pa.RecordBatch] = []
         size = 0
         for batch in batches:
-            waiting.append(batch)
+            pending.append(batch)
             size += batch.nbytes
             if size >= self._run_bytes:
-                sorted_runs.append(self._run([self._sort(waiting)]))
-                waiting, size = [], 0
-        if waiting:
-            sorted_runs.append(self._run([self._sort(waiting)]))
+                sorted_runs.append(self._run([self._sort(pending)]))
+                pending, size = [], 0
+        if pending:
+            sorted_runs.append(self._run([self._sort(pending)]))
         return sorted_runs
 
     def merge(self, inputs: Sequence[Input]) -> Iterator[pa.RecordBatch]:
-        """All rows in order."""
+        """Yield all rows in order."""
         while _overlapping(inputs) > self._most_open:
             ordered = sorted(inputs, key=lambda each: each.low)
             inputs = [
@@ -88,7 +87,7 @@ class Order:
         return batch.take(pa.array(np.lexsort(keys[::-1])))
 
     def _run(self, batches: Any) -> Input:
-        """Put aside what is in order."""
+        """Store sorted batches as a run."""
         path = os.path.join(self._scratch(), f"run-{self._runs}.arrow")
         self._runs += 1
         low, high = _MOST, 0
@@ -109,18 +108,18 @@ class Order:
         def read() -> Iterator[pa.RecordBatch]:
             with pa.OSFile(path, "rb") as file, pa.ipc.open_stream(file) as reader:
                 yield from reader
-            os.unlink(path)  # it is read once
+            os.unlink(path)  # runs are read only once
 
         return Input(low, high, read)
 
     def _merge(self, inputs: Sequence[Input]) -> Iterator[pa.RecordBatch]:
-        waiting = sorted(inputs, key=lambda each: each.low)[::-1]
+        pending = sorted(inputs, key=lambda each: each.low)[::-1]
         open_: list[_Open] = []
-        while waiting or open_:
-            while waiting and (not open_ or waiting[-1].low <= min(each.last[0] for each in open_)):
-                begun = _Open(waiting.pop().batches(), self)
-                if begun.more():
-                    open_.append(begun)
+        while pending or open_:
+            while pending and (not open_ or pending[-1].low <= min(each.last[0] for each in open_)):
+                opened = _Open(pending.pop().batches(), self)
+                if opened.more():
+                    open_.append(opened)
             if not open_:
                 return
             bound = min(each.last for each in open_)
@@ -130,7 +129,7 @@ class Order:
 
 
 class _Open:
-    """An input that is being read."""
+    """An input being read."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], order: Order) -> None:
         self._batches, self._order = batches, order
@@ -138,7 +137,7 @@ class _Open:
         self.last: tuple[int, ...] = ()
 
     def more(self) -> bool:
-        """Whether there are rows; some are read where none are."""
+        """Return whether there are more rows, reading a batch if necessary."""
         while self._rest is None or not self._rest.num_rows:
             self._rest = next(self._batches, None)
             if self._rest is None:
@@ -149,7 +148,7 @@ class _Open:
         return True
 
     def until(self, bound: tuple[int, ...]) -> pa.RecordBatch:
-        """The rows that come not after a bound."""
+        """Remove and return the rows up to and including a bound."""
         assert self._rest is not None
         count = self._keys.shape[1]
         if self.last > bound:
@@ -165,7 +164,7 @@ class _Open:
 
 
 def _overlapping(inputs: Sequence[Input]) -> int:
-    """How many are open at once while they are merged."""
+    """Return the maximum number of inputs open at once during a merge."""
     events = sorted([(each.low, 0) for each in inputs] + [(each.high, 1) for each in inputs])
     now = most = 0
     for _at, ends in events:

@@ -1,8 +1,8 @@
-"""Rows of Parquet files as machine output has them, in the order of the log they come from.
+"""Rows of Parquet files, in the form of machine-readable output and in the order of the original log.
 
-A shuffle leaves files in any order, within and between them. Where rows say where they lay, that is their order: by
-physical offset, the others behind them. Rows without physical offsets come as they are read, unless a queue's offsets
-step back in that order; then they come by queue offset.
+A shuffle leaves rows in any order, within and between files. Rows with a physical offset are sorted by it, the others
+come after them. If no row has one, rows keep the order in which they are read, unless the offsets of a queue decrease
+in that order; then rows are sorted by queue offset.
 """
 
 import os
@@ -21,19 +21,19 @@ from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
 from rmqtool.services.sending.fields import Fields
 
 _BATCH_ROWS = 4096
-_MOST_NAMED = 50  # columns that an error lists
-_BUFFER = 1 << 16  # bytes of a column that are read from the disk at once
+_MOST_NAMED = 50  # maximum number of columns listed in an error
+_BUFFER = 1 << 16  # bytes of a column read from disk at a time
 _OFFSET, _QUEUE_OFFSET = "physicalOffset", "queueOffset"
 _QUEUE = ("topic", "queueId", _QUEUE_OFFSET, "sysFlag")
 _TRANSACTION, _UNNUMBERED = 0xC, (0x4, 0xC)  # half messages and rollbacks have no queue offset of their own
 
 
 def parquet_files(path: str) -> list[str]:
-    """The Parquet files of a directory and below, without what an unfinished job left, or the one file.
+    """Return the Parquet file, or those in and below a directory, without leftovers of unfinished jobs.
 
     Raises:
-        UnreadableStore: there is none.
-        BadValue: it is CSV.
+        UnreadableStore: there are none.
+        BadValue: the file is CSV.
     """
     if path.endswith(".csv"):
         raise BadValue(f"{path}: CSV is not taken, which has no types: give Parquet or NDJSON (--output ndjson)")
@@ -51,7 +51,7 @@ def parquet_files(path: str) -> list[str]:
 
 
 def count_of(paths: Sequence[str]) -> int:
-    """Rows of all files.
+    """Return the number of rows in all files.
 
     Raises:
         UnreadableStore: a file cannot be read.
@@ -67,33 +67,33 @@ def rows(
     scratch: str | None = None,
     sorter: Callable[..., Order] = Order,
 ) -> Iterator[Row | ValueError]:
-    """Rows of all files in order, or why one is refused.
+    """Yield the rows of all files in order, or the reason why a row is refused.
 
     Args:
-        fields: what columns are called, where they have other names than dumps give them.
-        scratch: a directory for what does not fit into memory; a temporary one when None.
+        fields: names of the columns, if they differ from those in dumps.
+        scratch: directory for data that does not fit in memory; None for a temporary one.
 
     Raises:
         UnreadableStore: a file cannot be read.
-        CorruptFile: a file is not Parquet, or a column of it is of no use.
-        BadValue: a file has bodies that would not be taken.
+        CorruptFile: a file is not Parquet, or one of its columns is unusable.
+        BadValue: a file has bodies that would be ignored.
     """
     fields = fields or Fields()
     with ExitStack() as beside:
         temporary: list[str] = []
 
-        def somewhere() -> str:
+        def scratch_folder() -> str:
             if not temporary:
                 temporary.append(scratch or beside.enter_context(scratch_dir("sort")))
             return temporary[0]
 
         files = [_File(number, path, fields) for number, path in enumerate(paths)]
         if any(file.has_offsets for file in files):
-            order = sorter((_OFFSET, _QUEUE_OFFSET), somewhere)
+            order = sorter((_OFFSET, _QUEUE_OFFSET), scratch_folder)
             inputs = [file.input() for file in files if file.ascends]
             inputs += order.runs(_chain([file for file in files if not file.ascends]))
         elif _queues_step_back(files):
-            order = sorter((_QUEUE_OFFSET,), somewhere)
+            order = sorter((_QUEUE_OFFSET,), scratch_folder)
             inputs = order.runs(_chain(files))
         else:
             for batch in _chain(files):
@@ -104,11 +104,11 @@ def rows(
 
 
 class _File:
-    """A file, and what its physical offsets show.
+    """A file and the order of its physical offsets.
 
     Attributes:
-        has_offsets: whether there is one.
-        ascends: whether all rows have one, each above the one before.
+        has_offsets: whether any row has a physical offset.
+        ascends: whether all rows have one, in ascending order.
     """
 
     def __init__(self, number: int, path: str, fields: Fields) -> None:
@@ -126,24 +126,24 @@ class _File:
             self.ascends &= not column.null_count
 
     def input(self) -> Input:
-        """As it is: it ascends."""
+        """Return the file as a sorted input; it must ascend."""
         return Input(self.low, self.high, self.batches)
 
     def _names_in_file(self, fields: Fields) -> dict[str, str]:
-        """Name of a column that is read -> its name in the file."""
+        """Map each column that is read to its name in the file."""
         with _open(self.path) as file:
-            there = file.schema_arrow.names
-        names = fields.table(self.path, there)
+            available = file.schema_arrow.names
+        names = fields.table(self.path, available)
         if "topic" not in names:
-            others = ", ".join(there[:_MOST_NAMED])
+            others = ", ".join(available[:_MOST_NAMED])
             raise CorruptFile(self.path, None, f"has no column topic, but {others} (map NAME=topic takes one)")
         for name in names.values():
-            if there.count(name) > 1:
+            if available.count(name) > 1:
                 raise CorruptFile(self.path, None, f"has the column {name} more than once")
         return names
 
     def batches(self, columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
-        """What is in it, and where that is.
+        """Yield the file's rows with their positions.
 
         Raises:
             UnreadableStore, CorruptFile: see :func:`rows`.
@@ -169,7 +169,7 @@ def _open(path: str) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(path, buffer_size=_BUFFER, page_checksum_verification=True)
     except OSError as err:
-        if not err.errno:  # Arrow's own, of a file whose last bytes are none
+        if not err.errno:  # raised by Arrow itself for a file with an invalid footer
             raise CorruptFile(path, None, f"not a Parquet file: {_reason(err)}") from err
         raise UnreadableStore(f"{path}: {os.strerror(err.errno)}") from err
     except pa.ArrowException as err:
@@ -177,7 +177,7 @@ def _open(path: str) -> pq.ParquetFile:
 
 
 def _reason(err: Exception) -> str:
-    """What an error of Arrow's says: its first line with words."""
+    """Return the first non-empty line of an Arrow error message."""
     return next(iter(str(err).strip().splitlines()), type(err).__name__)
 
 
@@ -197,7 +197,7 @@ def _chain(files: Sequence[_File]) -> Iterator[pa.RecordBatch]:
 
 
 def _queues_step_back(files: Sequence[_File]) -> bool:
-    """Whether a queue's offsets do, as rows are read."""
+    """Return whether the offsets of any queue decrease in reading order."""
     last: dict[tuple[str, int], int] = {}
     for file in files:
         for batch in file.batches(_QUEUE):

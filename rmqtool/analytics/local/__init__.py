@@ -1,1 +1,1 @@
-"""What lies on this machine meanwhile: caches, temporary directories, shared work."""
+"""Local state: caches, temporary directories, shared work."""

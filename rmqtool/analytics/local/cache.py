@@ -1,4 +1,4 @@
-"""A directory of this user's own for small generated files (``$XDG_CACHE_HOME/rmqtool``, ``~/.cache/rmqtool``)."""
+"""A private per-user directory for small generated files (``$XDG_CACHE_HOME/rmqtool``, ``~/.cache/rmqtool``)."""
 
 import atexit
 import os
@@ -10,10 +10,10 @@ from functools import cache
 
 
 def cache_dir(*parts: str) -> str:
-    """A directory below the cache, created with mode 0700.
+    """Return a directory below the cache, creating it with mode 0700.
 
-    Files in it get executed, so a place that others may write to is not used; then, and where there is no writable
-    home, it is a temporary directory that goes when the process does.
+    Files in it are executed, so a location writable by others is not used. In that case, or without a writable home
+    directory, a temporary directory is returned that is removed when the process exits.
     """
     for root in _roots():
         try:
@@ -29,7 +29,7 @@ def cache_dir(*parts: str) -> str:
 
 
 def _descend(path: str, parts: tuple[str, ...]) -> str | None:
-    """A directory below ``path``, made where missing; None when a level of it is not ours alone."""
+    """Return a directory below ``path``, creating missing levels; None if a level is not exclusively ours."""
     for part in parts:
         path = os.path.join(path, part)
         with suppress(FileExistsError):
@@ -41,14 +41,14 @@ def _descend(path: str, parts: tuple[str, ...]) -> str | None:
 
 def _roots() -> list[str]:
     xdg = os.environ.get("XDG_CACHE_HOME", "")
-    # the XDG specification: a relative path is to be ignored
+    # the XDG specification says to ignore relative paths
     roots = [xdg] if os.path.isabs(xdg) else []
     home = os.path.expanduser("~")
     return [*roots, os.path.join(home, ".cache")] if os.path.isabs(home) else roots
 
 
 def _is_out_of_reach(path: str) -> bool:
-    """Whether nobody but this user and root can put another directory in the place of this one, or of one above it."""
+    """Return whether only this user and root can replace this directory or one of its parents."""
     path = os.path.realpath(path)
     while True:
         status = os.lstat(path)
@@ -78,7 +78,7 @@ def _temporary() -> str:
 
 
 def write_file(path: str, content: str, mode: int = 0o600) -> None:
-    """Write a small file so that readers see all of it or the one before; nothing when it is so already."""
+    """Write a small file atomically; does nothing if it already has this content and mode."""
     try:
         with open(path, encoding="utf-8") as file:
             if file.read() == content and stat.S_IMODE(os.stat(path).st_mode) == mode:

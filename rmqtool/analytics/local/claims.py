@@ -1,7 +1,7 @@
-"""Work that tasks on one machine share out among themselves: each takes what comes next when it has time.
+"""Work shared between tasks on one machine: each task takes the next piece when it is ready.
 
-A task for every piece would let cores wait for Spark between two of them, a twentieth of the time of a dump; a fixed
-share for every task would let them wait at the end for the slowest.
+With one task per piece, cores would wait for Spark between pieces, a twentieth of the time of a dump; with a fixed
+share per task, they would wait at the end for the slowest.
 """
 
 import os
@@ -16,12 +16,12 @@ _ENDED = ".ended"
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Which pieces were taken: a directory with a file for each."""
+    """Which pieces have been taken: a directory with one file per piece."""
 
     path: str
 
     def take(self, number: int) -> bool:
-        """Whether a piece is ours: nobody has taken it before."""
+        """Try to take a piece; return False if it has been taken before."""
         try:
             os.close(os.open(f"{self.path}/{number}", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         except FileExistsError:
@@ -29,21 +29,21 @@ class Claims:
         return True
 
     def end(self, number: int) -> None:
-        """Say that a piece that was taken is done."""
-        with suppress(OSError):  # only who watches wants to know
+        """Record that a piece has been completed."""
+        with suppress(OSError):  # only needed for progress reports
             os.close(os.open(f"{self.path}/{number}{_ENDED}", os.O_CREAT | os.O_WRONLY))
 
     def any(self) -> bool:
-        """Whether a piece was taken."""
+        """Return whether any piece has been taken."""
         return bool(os.listdir(self.path))
 
     def read_done(self) -> list[int]:
-        """The numbers of the pieces that are done."""
+        """Return the numbers of the completed pieces."""
         return [int(name.removesuffix(_ENDED)) for name in os.listdir(self.path) if name.endswith(_ENDED)]
 
 
 @contextmanager
 def new_claims() -> Iterator[Claims]:
-    """None is taken yet; forgotten behind the ``with`` block."""
+    """Yield an empty set of claims, removed at the end of the ``with`` block."""
     with scratch_dir("claims") as path:
         yield Claims(path)

@@ -1,8 +1,8 @@
-"""Temporary directories of our own that outlive no process for long.
+"""Temporary directories that are cleaned up even if their process is killed.
 
-Each is locked by the process that has made it, for as long as that lives. A process that is killed leaves its own; the
-next one finds it unlocked, and removes it. Going by a lock and not by a process id, it never takes the directory of one
-that lives, in another container either.
+Each is locked by the process that created it. A killed process leaves its directory unlocked, and the next process
+removes it. Because this relies on a lock and not on a process id, it never removes the directory of a living process,
+not even of one in another container.
 """
 
 import fcntl
@@ -18,17 +18,17 @@ _OURS = re.compile(r"\.?rmqtool-(spark|sql|claims|sort|rows)-[0-9]+-\w{8}")
 
 
 def usual_place() -> str | None:
-    """Where the user wants Spark's temporary files; None for the system's usual place."""
+    """Return the directory that the user configured for Spark's temporary files; None for the system default."""
     first = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     return first if first and os.path.isdir(first) else None
 
 
 class Scratch:
-    """A temporary directory, until :meth:`remove`.
+    """A temporary directory that exists until :meth:`remove`.
 
     Args:
-        kind: what for; part of the name.
-        above: where; the usual place when None.
+        kind: purpose; part of the name.
+        above: parent directory; the usual place by default.
         hidden: whether the name begins with a dot.
     """
 
@@ -44,13 +44,13 @@ class Scratch:
                 if os.path.isdir(self.path):
                     return
             except OSError:
-                # another process sweeps just now and took it for one that was left; or there are no locks in this place
+                # another process is sweeping and took it for a leftover, or this file system does not support locks
                 if os.path.isdir(self.path) and not _has_locks(self._lock):
                     return
             os.close(self._lock)
 
     def remove(self) -> None:
-        """Delete it with all in it. Never raises, and may be called twice."""
+        """Delete the directory and its content. Never raises and may be called twice."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock is not None:
             os.close(self._lock)
@@ -69,7 +69,7 @@ def _has_locks(fd: int) -> bool:
 
 @contextmanager
 def scratch_dir(kind: str, above: str | None = None, *, hidden: bool = False) -> Iterator[str]:
-    """A temporary directory for the duration of a ``with`` block."""
+    """Yield a temporary directory that is removed at the end of the ``with`` block."""
     scratch = Scratch(kind, above, hidden=hidden)
     try:
         yield scratch.path
@@ -78,7 +78,7 @@ def scratch_dir(kind: str, above: str | None = None, *, hidden: bool = False) ->
 
 
 def _sweep(above: str) -> None:
-    """Remove what processes of this user have left that are gone."""
+    """Remove directories left by this user's dead processes."""
     try:
         names = [name for name in os.listdir(above) if _OURS.fullmatch(name)]
     except OSError:

@@ -1,1 +1,1 @@
-"""Byte ranges of a commit log: how it is divided, where records begin, how far a growing log can be read."""
+"""Byte ranges of a commit log: dividing it, finding record boundaries, and reading a log that is being written."""

@@ -1,9 +1,9 @@
-"""Where a byte range of the commit log really begins, found by the task that reads it.
+"""Finds the first record of a byte range of the commit log; run by the task that reads the range.
 
-The first record that says its own position is where it begins, nearly always. It is not when a message's body holds
-such a record, or when old records lie behind the blank that ends a file. A queue entry that points at it proves it
-real. Where no queue does, the chain of records does that leads to it without a break, each of which says its own
-position, if it is longer than any message is; else the file is gone through from its beginning, from record to record.
+It is almost always the first record whose physical offset matches its position. Exceptions are records inside message
+bodies, and old records after an end-of-file blank. A queue entry that points to the record proves it. Otherwise, an
+unbroken chain of records with matching offsets leading up to it is proof if it is longer than any message; otherwise
+the file is walked from its beginning.
 """
 
 from collections.abc import Callable
@@ -18,15 +18,15 @@ from rmqtool.store.layout.paths import UNIT, StoreLayout
 from rmqtool.store.log.commit_log import next_record, says_position, walk_file
 from rmqtool.store.queues.reader import open_queue
 
-WINDOW = 8 << 20  # bytes after which pages are given back
-CHAIN = 16 << 20  # bytes; four times the longest message that a broker takes by default
+WINDOW = 8 << 20  # bytes after which pages are released
+CHAIN = 16 << 20  # bytes; four times the default maximum message size
 
 
 def exact(split: Split, layout: Callable[[], StoreLayout]) -> tuple[Split, int]:
-    """(the split with its true start, bytes looked at): it begins where a walk of what lies before it ends.
+    """Return the split with its true start, which is where a walk of the preceding bytes ends, and the bytes read.
 
     Args:
-        layout: opens the store whose queues prove a record; only called where that is needed.
+        layout: opens the store whose queues can prove a record; called only if needed.
     """
     if split.exact:
         return split, 0
@@ -37,8 +37,8 @@ def exact(split: Split, layout: Callable[[], StoreLayout]) -> tuple[Split, int]:
         record = record_at(file.map(), first, file.size, crc=True)
         if isinstance(record, Record) and is_queued(layout(), record, file.base + first):
             looked = record.total_size + UNIT
-        elif (proved := _end_of_chain(file, split)) is not None:
-            first, looked = proved
+        elif (chain_end := _end_of_chain(file, split)) is not None:
+            first, looked = chain_end
         else:
             first, looked = _end_of_walk(file, split)
     file.release()
@@ -46,14 +46,14 @@ def exact(split: Split, layout: Callable[[], StoreLayout]) -> tuple[Split, int]:
 
 
 def is_queued(layout: StoreLayout, record: Record, physical_offset: int) -> bool:
-    """Whether the entry of a record's queue offset points at it."""
+    """Return whether the queue entry at a record's queue offset points to the record."""
     queue = open_queue(layout, record.topic.decode("utf-8", "surrogateescape"), record.queue_id)
     entry = queue.entry(record.queue_offset) if queue is not None and record.queue_offset >= 0 else None
     return entry is not None and (entry.physical_offset, entry.size) == (physical_offset, record.total_size)
 
 
 def _end_of_chain(file: Segment, split: Split) -> tuple[int, int] | None:
-    """(where a long chain up to the split's start ends, bytes of it); None where it breaks, or none begins."""
+    """Return (end, length) of a long chain of records up to the start of the split; None if there is none."""
     view, latest = file.map(), split.start - CHAIN
     first = next_record(view, file.base, latest - WINDOW, latest) if latest > WINDOW else latest
     if first >= latest:
@@ -63,26 +63,26 @@ def _end_of_chain(file: Segment, split: Split) -> tuple[int, int] | None:
 
 
 def _end_of_walk(file: Segment, split: Split) -> tuple[int, int]:
-    """(where the walk of the file up to the split's start ends, bytes gone over)."""
+    """Walk the file up to the start of the split; return (where the walk ends, bytes read)."""
     view, at = file.map(), 0
     while at < file.size and (at < split.start or not says_position(view, file.base, at)):
-        if (behind := _over_records(file, at, split.start)) > at:
-            at = behind
+        if (end_of_records := _over_records(file, at, split.start)) > at:
+            at = end_of_records
             continue
         walk = walk_file(file, at, at + 1, last=split.last)
         try:
             while True:
                 next(walk)
-        except StopIteration as end:
-            at = int(end.value)
+        except StopIteration as finished:
+            at = int(finished.value)
     return at, at
 
 
 def _over_records(file: Segment, at: int, stop: int, *, positioned: bool = False) -> int:
-    """Over whole records, by compiled code where there are many: where it ends, at ``stop`` or what is no record.
+    """Skip whole records using compiled code where it is worthwhile; return the position reached.
 
     Args:
-        positioned: end behind records that do not all say their own positions, too.
+        positioned: stop after a batch that has a record whose physical offset does not match.
     """
     view = file.map()
     if not is_large(view, at, stop):

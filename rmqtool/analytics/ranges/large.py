@@ -1,15 +1,15 @@
-"""Whether a range of a commit log is large enough to be read by compiled code."""
+"""Decides whether a range of a commit log is large enough for compiled code."""
 
 from rmqtool.store.disk.remote import need
 from rmqtool.store.dispatch import batch
 
 
 def is_large(view: memoryview, at: int, stop: int) -> bool:
-    """As :func:`rmqtool.store.dispatch.batch.is_bulk`; of a remote file, the bytes that it looks at are fetched first.
+    """As :func:`rmqtool.store.dispatch.batch.is_bulk`; fetches the bytes it inspects if the file is remote.
 
     Args:
         view: the mapped file.
-        at, stop: bytes of the file; the range is [at, stop).
+        at, stop: range [at, stop) in the file.
     """
     need(view, at, min(at + batch.BULK_BYTES, stop))
     return batch.is_bulk(view, at, stop)

@@ -1,4 +1,4 @@
-"""What :func:`rmqtool.store.log.commit_log.walk_file` finds, many records at once by compiled code."""
+"""Bulk version of :func:`rmqtool.store.log.commit_log.walk_file`, using compiled code."""
 
 from collections.abc import Generator
 
@@ -11,12 +11,11 @@ from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import Damage, says_position, walk_file
 from rmqtool.store.log.scan import ROWS
 
-_WINDOW = 8 << 20  # bytes walked before their pages are given back
+_WINDOW = 8 << 20  # bytes walked before their pages are released
 
 
 def walk_rows(file: Segment, at: int, stop: int, *, last: bool) -> Generator[Rows | Damage, None, int]:
-    """As ``walk_file``; rows are arrays that the next step overwrites, at most
-    :data:`rmqtool.store.log.scan.ROWS` long."""
+    """As ``walk_file``; yields arrays of up to :data:`~rmqtool.store.log.scan.ROWS` rows, valid until the next step."""
     view, size, forgotten = file.map(), file.size, at
     if at >= stop:
         return at
@@ -32,17 +31,17 @@ def walk_rows(file: Segment, at: int, stop: int, *, last: bool) -> Generator[Row
             yield rows
             at = following
         else:
-            # plain code says what is there instead of a record
-            there = walk_file(file, at, at + 1, last=last)
+            # the plain code determines what is there instead of a record
+            walk = walk_file(file, at, at + 1, last=last)
             try:
-                item = next(there)
+                item = next(walk)
             except StopIteration as end:
                 at = end.value
                 continue
             if isinstance(item, Damage):
                 yield item
                 at = item.at + item.length
-            else:  # a record that was being written meanwhile, or one that compiled code does not know
+            else:  # a record completed in the meantime, or one that compiled code does not support
                 walker.table[:, 0] = row_of(item.record, item.at)
                 yield Rows(*walker.table[:, :1])
                 at = item.at + item.record.total_size
@@ -53,7 +52,7 @@ def walk_rows(file: Segment, at: int, stop: int, *, last: bool) -> Generator[Row
 
 
 def _before_position(rows: Rows, base: int, following: int) -> tuple[Rows, int]:
-    """Rows up to the first that says its own position, and where that one begins."""
+    """Return the rows before the first one with a matching physical offset, and the position of that one."""
     indices = np.flatnonzero(rows.physical_offset == rows.at + base)
     if not len(indices):
         return rows, following

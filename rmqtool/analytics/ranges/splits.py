@@ -1,9 +1,9 @@
-"""A commit log cut into byte ranges that can be read apart, and the proof that together they are the whole log.
+"""Splits a commit log into byte ranges that can be read independently, and verifies that together they cover it.
 
-A range begins at the first record that says its own position and owns what follows, as
-:func:`rmqtool.store.log.commit_log.walk_file` tells. That guess can be wrong: a message's body may hold a record, and
-behind an end-of-file blank may lie old ones. Each range therefore tells where it began and where the next one must
-begin; where the two disagree, :func:`repairs` says what to read again.
+A range begins at the first record whose physical offset matches its position and includes what follows, as defined by
+:func:`rmqtool.store.log.commit_log.walk_file`. This can be wrong: a message body can contain a record, and old records
+can follow an end-of-file blank. Each range therefore reports where it began and where the next one must begin; where
+these disagree, :func:`repairs` returns what to read again.
 """
 
 import os
@@ -26,25 +26,25 @@ SPLIT_BYTES = 128 << 20
 class Split:
     """Bytes [start, stop) of one commit-log file."""
 
-    number: int  # of this split in its plan
+    number: int  # number of this split in the plan
     path: str
     base: int  # physical offset of the file's first byte
-    size: int  # of the file
+    size: int  # size of the file
     start: int
     stop: int
     last: bool  # whether the file is the log's last one
-    exact: bool  # whether a record is known to begin at start, or to be missing there
-    uri: str | None = None  # of a store that is elsewhere
-    entries: bool = False  # whether the file is of a DLedger log
-    tier: int | None = None  # number among those of tiered storage, whose positions are the same in every queue
+    exact: bool  # whether start is known to be a record boundary
+    uri: str | None = None  # URI of a remote store
+    entries: bool = False  # whether the file belongs to a DLedger log
+    tier: int | None = None  # number among tiered splits, whose positions repeat in every queue
 
     @property
     def place(self) -> str:
-        """Where it begins, for the name of a file."""
+        """Position of the split, for use in file names."""
         return f"{self.base + self.start:020d}" + (f"-t{self.tier:05d}" if self.tier is not None else "")
 
     def segment(self) -> Segment:
-        """The file, to be read."""
+        """Return the file for reading."""
         if self.uri is not None:
             from rmqtool.analytics.remote.stores import attach_store
 
@@ -53,11 +53,11 @@ class Split:
 
 
 class Walked(Protocol):
-    """What reading a split has shown. Both are bytes in the file."""
+    """Result of reading a split. Both values are byte offsets in the file."""
 
     @property
     def first(self) -> int:
-        """Where reading began; the split's stop when no record begins in it."""
+        """Where reading began; the split's stop if no record begins in the split."""
 
     @property
     def next(self) -> int:
@@ -67,12 +67,12 @@ class Walked(Protocol):
 def plan(
     log: CommitLog, start: int | None = None, stop: int | None = None, split_bytes: int = SPLIT_BYTES
 ) -> tuple[list[Split], list[Damage]]:
-    """Splits in the order of the log, and the files that cannot be read at all.
+    """Return the splits in log order, and the files that cannot be read at all.
 
     Args:
-        start: physical offset to begin at, in whole records.
+        start: physical offset to begin at; only whole records are included.
         stop: physical offset to end at, exclusive.
-        split_bytes: size of a split; files smaller than that are one.
+        split_bytes: size of a split; smaller files form one split.
     """
     splits: list[Split] = []
     unusable = []
@@ -87,7 +87,7 @@ def plan(
         limit = file.size if stop is None else min(file.size, stop - file.base)
         filled = limit if uri is not None else _end_of_data(file.path, first, limit)
         for at in range(first, limit, split_bytes):
-            # what was never written behind the last of a file is no work for a task of its own
+            # unwritten space at the end of a file needs no task of its own
             end = limit if at + split_bytes >= filled else at + split_bytes
             last, exact = file is files[-1], at == 0
             place = len(splits), file.path, file.base, file.size, at, end
@@ -98,11 +98,11 @@ def plan(
 
 
 def plan_tier(layout: StoreLayout, asked: Callable[[str, int], bool] | None = None, number: int = 0) -> list[Split]:
-    """Splits of the messages that tiered storage alone has, where its segments are files of this machine.
+    """Return splits for messages that exist only in tiered storage, if its segments are local files.
 
     Args:
-        asked: whether a queue is wanted (topic, queue id); all by default.
-        number: of the first of them.
+        asked: returns whether a queue (topic, queue id) is wanted; all by default.
+        number: number of the first split.
     """
     if tier_sign(layout) is None or uri_of(layout.root) is not None:
         return []
@@ -125,29 +125,29 @@ def plan_tier(layout: StoreLayout, asked: Callable[[str, int], bool] | None = No
 
 
 def _end_of_data(path: str, start: int, stop: int) -> int:
-    """Where the last bytes of a range end that are not a hole."""
+    """Return the end of the last bytes in a range that are not a hole."""
     return max((end for _start, end in extents_of(path, start, stop)), default=start)
 
 
 def repairs(splits: Sequence[Split], walked: Callable[[Split], Walked]) -> tuple[list[Split], list[Split]]:
-    """Which splits were not read from where the one before them ended.
+    """Return which splits were not read from where the previous one ended.
 
     Args:
-        splits: a whole plan, in order.
-        walked: what reading a split has shown.
+        splits: the whole plan, in order.
+        walked: returns the result of reading a split.
 
     Returns:
-        Splits to read again (at most one of each file: what it shows decides about those behind it), and splits in
-        which nothing begins, whose rows must go.
+        Splits to read again (at most one per file, because its result determines the ones after it), and splits in
+        which no record begins, whose rows must be dropped.
     """
     again: list[Split] = []
     empty: list[Split] = []
-    path, expected, waiting = "", -1, False
+    path, expected, undecided = "", -1, False
     for split in splits:
         walk = walked(split)
         if split.path != path:
-            path, expected, waiting = split.path, walk.next, False
-        elif waiting:
+            path, expected, undecided = split.path, walk.next, False
+        elif undecided:
             continue
         elif expected >= split.stop:
             if walk.first < split.stop:
@@ -156,10 +156,10 @@ def repairs(splits: Sequence[Split], walked: Callable[[Split], Walked]) -> tuple
             expected = walk.next
         else:
             again.append(replace(split, start=expected, exact=True))
-            waiting = True
+            undecided = True
     return again, empty
 
 
 def name_of(path: str) -> str:
-    """The name of a commit-log file, as the column ``sourceFile`` has it."""
+    """Return the name of a commit-log file as in the column ``sourceFile``."""
     return os.path.basename(path)

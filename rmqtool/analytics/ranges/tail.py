@@ -1,7 +1,7 @@
-"""How far a log that is being written can be read: up to the end of the last record that is certainly whole.
+"""Finds how far a log that is being written can be read: up to the end of the last record that is certainly complete.
 
-A broker writes records one behind the other. One that has something behind it is therefore whole; of the last one the
-body's checksum says so for its body, and what follows the body holds no zero byte unless it is not written yet.
+A broker appends records one after the other, so a record followed by something is complete. For the last one, the
+checksum covers the body, and the bytes after the body contain no zeros unless they are not written yet.
 """
 
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from rmqtool.store.disk.remote import blank_room, need, reach, record_at, record
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import CommitLog, next_record
 
-_WORD = 8  # bytes that a record or a blank begins with, never all zero
+_WORD = 8  # first bytes of a record or blank, never all zero
 
 
 class Expired(UnreadableStore):
-    """A position lies before the log: retention has taken away what was to be read next."""
+    """A position is before the start of the log: retention has deleted what should be read next."""
 
 
 @dataclass(slots=True)
 class Budget:
-    """What may still be read at once; None for no limit. The first record is never held back by ``bytes``."""
+    """What may be read at once; None means no limit. ``bytes`` never holds back the first record."""
 
     bytes: int | None = None
     records: int | None = None
@@ -33,11 +33,11 @@ class Budget:
 
     @property
     def unlimited(self) -> bool:
-        """Whether everything may be read."""
+        """Whether there is no limit."""
         return self.bytes is None and self.records is None
 
     def take(self, size: int) -> bool:
-        """Whether a record of this size may be read; if so it counts."""
+        """Return whether a record of this size may be read; if so, count it."""
         if self.records is not None and self.records < 1:
             return False
         if self.bytes is not None and self.taken and size > self.bytes:
@@ -51,17 +51,17 @@ class Budget:
 
 
 def frontier(log: CommitLog, start: int, budget: Budget) -> int:
-    """Physical offset up to which records from ``start`` on can be read, within a budget.
+    """Return the physical offset up to which records from ``start`` on can be read within a budget.
 
-    Damage is passed over where the log goes on in another file, or where a queue points at a record behind it. In the
-    file that is being written anything else may be a record that is not whole yet: there it ends.
+    Damage is skipped if the log continues in another file or if a queue points to a record after it. In the file being
+    written, anything else may be an incomplete record, so reading stops there.
 
     Args:
-        start: where a record begins or will begin.
+        start: a record boundary.
 
     Raises:
-        Expired: it lies before the log.
-        UnreadableStore: it lies behind the log, which has then been cut, or replaced.
+        Expired: ``start`` is before the log.
+        UnreadableStore: ``start`` is after the log, which was therefore truncated or replaced.
     """
     files = log.segments.files
     if not files:
@@ -77,7 +77,7 @@ def frontier(log: CommitLog, start: int, budget: Budget) -> int:
     if number == len(files) - 1 and start > max(files[-1].end, files[-1].base + log.file_size):
         raise UnreadableStore(f"{log.layout.root}: the log ends at {files[-1].end}, and was read up to {start}")
     position = start
-    if budget.unlimited:  # nothing in an earlier file ends it
+    if budget.unlimited:  # cannot end in an earlier file
         number, position = len(files) - 1, max(start, files[-1].base)
     while number < len(files):
         following = files[number + 1] if number + 1 < len(files) else None
@@ -92,7 +92,7 @@ def frontier(log: CommitLog, start: int, budget: Budget) -> int:
 def _in_file(
     log: CommitLog, file: Segment, position: int, following: Segment | None, budget: Budget
 ) -> tuple[int, bool]:
-    """(how far one file can be read, whether to go on in the next)."""
+    """Return (how far one file can be read, whether to continue in the next one)."""
     view, at = file.map(), position - file.base
     while at < file.size:
         at, stopped = _over_records(view, at, file.size, budget)
@@ -113,15 +113,15 @@ def _in_file(
             return (file.base + at + room if following is None and room >= _WORD else file.end), True
         if following is None and record.ending not in (Ending.DAMAGED, Ending.CUT):
             break  # nothing is written there yet
-        behind = next_record(view, file.base, at + 1, file.size)
-        if following is None and not _is_proven(log, file, behind):
+        next_at = next_record(view, file.base, at + 1, file.size)
+        if following is None and not _is_proven(log, file, next_at):
             break
-        at = behind
+        at = next_at
     return file.base + at, following is not None
 
 
 def _over_records(view: memoryview, at: int, size: int, budget: Budget) -> tuple[int, bool]:
-    """(behind whole records with another behind them, whether the budget ended it); compiled, where there are many."""
+    """Skip whole records that are followed by another one; return (position, whether the budget ended it)."""
     if not is_large(view, at, size):
         return at, False
     from rmqtool.kernels.scan import Walker
@@ -144,7 +144,7 @@ def _over_records(view: memoryview, at: int, size: int, budget: Budget) -> tuple
 
 
 def _is_whole(view: memoryview, at: int, size: int) -> bool:
-    """Whether the last record of a log is written to its end."""
+    """Return whether the last record of a log is completely written."""
     record = record_at(view, at, size, crc=True)
     return isinstance(record, Record) and 0 not in record.topic and 0 not in record.properties
 

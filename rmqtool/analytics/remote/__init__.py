@@ -1,1 +1,1 @@
-"""Stores and outputs behind URIs."""
+"""Stores and outputs identified by URIs."""

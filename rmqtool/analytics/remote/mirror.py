@@ -1,7 +1,7 @@
-"""Files that are mapped here and fetched in parts: what was fetched lies in a temporary file without a name.
+"""Remote files that are mapped locally and fetched in parts into an unnamed temporary file.
 
-That file goes with the mapping, whatever ends this process. Nothing that is zero takes room in it, and what a reader
-has behind it is given back.
+The temporary file disappears with the mapping, however the process ends. Zero blocks take no space in it, and space
+that a reader has finished with is released.
 """
 
 import ctypes
@@ -19,35 +19,35 @@ from rmqtool.errors import UnreadableStore
 from rmqtool.store.disk.remote import Partial
 from rmqtool.store.disk.segments import write_all
 
-BLOCK = 4 << 10  # bytes that are there, or not, together
-MOST = 8 << 20  # bytes that are fetched at once
+BLOCK = 4 << 10  # unit of presence, bytes
+MOST = 8 << 20  # maximum size of a fetch, bytes
 THREADS = 8
-_NEAR = 16 << 10  # bytes between two ranges that are fetched with them
+_NEAR = 16 << 10  # ranges with a gap up to this size are fetched together, bytes
 _ABSENT, _THERE, _ZERO = range(3)
 _ZEROS = bytes(BLOCK)
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of fallocate(2)
 
-Fetch = Callable[[int, int], bytes]  # gives bytes [start, stop) of a file
-_Run = tuple[int, int]  # (first block, behind the last)
+Fetch = Callable[[int, int], bytes]  # returns bytes [start, stop) of a file
+_Run = tuple[int, int]  # (first block, end)
 
 
 class Mirror(Partial):
-    """A file elsewhere.
+    """A remote file.
 
     Args:
-        size: of the file; not 0.
-        fetch: called by several threads at a time.
+        size: size of the file; not 0.
+        fetch: may be called concurrently by several threads.
 
     Raises:
-        UnreadableStore: there is no place for a temporary file.
+        UnreadableStore: there is no space for a temporary file.
     """
 
     _fetch: Fetch
     _fd: int
     _state: bytearray  # one of _ABSENT, _THERE, _ZERO for each block
     _lock: Lock
-    _next: int  # block behind the last that was fetched
-    _ahead: int  # bytes that the next one gets who goes on there
+    _next: int  # block after the last one fetched
+    _ahead: int  # read-ahead in bytes for a reader that continues there
     _whole: bool
 
     def __new__(cls, size: int, fetch: Fetch) -> "Mirror":
@@ -64,7 +64,7 @@ class Mirror(Partial):
         return mapped
 
     def need(self, start: int, stop: int) -> None:
-        """As :meth:`Partial.need`. Who goes on where the last fetch ended gets more than is asked for, ever more."""
+        """See :meth:`Partial.need`. Sequential reads get a growing read-ahead."""
         first, last = self._blocks(start, stop)
         if first >= last or self._state.find(_ABSENT, first, last) < 0:
             return
@@ -78,19 +78,19 @@ class Mirror(Partial):
             self._next = last
 
     def need_all(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """As :meth:`Partial.need_all`."""
+        """See :meth:`Partial.need_all`."""
         with self._lock:
             self._have(_join(run for each in ranges for run in self._absent(*self._blocks(*each))))
 
     def need_whole(self) -> None:
-        """As :meth:`Partial.need_whole`."""
+        """See :meth:`Partial.need_whole`."""
         with self._lock:
             if not self._whole:
                 self._have(self._absent(0, len(self._state)))
                 self._whole = True
 
     def forget(self, start: int, stop: int) -> None:
-        """As :meth:`Partial.forget`."""
+        """See :meth:`Partial.forget`."""
         at, last = -(-start // BLOCK), stop // BLOCK
         if self._whole or _punch is None:
             return
@@ -100,7 +100,7 @@ class Mirror(Partial):
                 while end < last and self._state[end] == _THERE:
                     end += 1
                 if _punch(self._fd, _KEEP_SIZE | _PUNCH_HOLE, at * BLOCK, (end - at) * BLOCK):
-                    return  # a file system that has no holes
+                    return  # the file system does not support holes
                 self._state[at:end] = bytes(end - at)
                 at = end
 
@@ -109,7 +109,7 @@ class Mirror(Partial):
         return (start // BLOCK, -(-stop // BLOCK)) if start < stop else (0, 0)
 
     def _absent(self, first: int, last: int) -> Iterator[_Run]:
-        """What is not there, none of it longer than MOST."""
+        """Yield the absent runs of blocks, none longer than MOST."""
         while first < last and (first := self._state.find(_ABSENT, first, last)) >= 0:
             end, most = first + 1, min(last, first + MOST // BLOCK)
             while end < most and self._state[end] == _ABSENT:
@@ -132,18 +132,18 @@ class Mirror(Partial):
         data = memoryview(self._fetch(start, min(last * BLOCK, len(self))))
         blocks = (data[at : at + BLOCK] for at in range(0, len(data), BLOCK))
         for is_zero, same in groupby(block == _ZEROS[: len(block)] for block in blocks):
-            behind = first + len(list(same))
+            end = first + len(list(same))
             if not is_zero:
                 try:
-                    write_all(self._fd, data[first * BLOCK - start : behind * BLOCK - start], first * BLOCK)
+                    write_all(self._fd, data[first * BLOCK - start : end * BLOCK - start], first * BLOCK)
                 except OSError as err:
                     raise _no_room(err) from err
-            self._state[first:behind] = bytes([_ZERO if is_zero else _THERE]) * (behind - first)
-            first = behind
+            self._state[first:end] = bytes([_ZERO if is_zero else _THERE]) * (end - first)
+            first = end
 
 
 def _join(runs: Iterable[_Run]) -> Iterator[_Run]:
-    """Runs in ascending order, near ones as one."""
+    """Merge ascending runs that are close to each other."""
     held: _Run | None = None
     for first, last in runs:
         if held is not None and (first - held[1]) * BLOCK <= _NEAR and (last - held[0]) * BLOCK <= MOST:
@@ -161,7 +161,7 @@ def _no_room(err: OSError) -> UnreadableStore:
 
 
 def _fallocate() -> Callable[[int, int, int, int], int] | None:
-    """fallocate(2), by which Linux makes holes."""
+    """Return fallocate(2), which punches holes on Linux; None elsewhere."""
     if sys.platform != "linux":
         return None
     function: Callable[[int, int, int, int], int] = ctypes.CDLL(None).fallocate

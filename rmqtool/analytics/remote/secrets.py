@@ -1,8 +1,7 @@
-"""URIs may hold keys, passwords and tokens: none of them gets into a message, a plan, a manifest or a log.
+"""Keeps keys, passwords and tokens in URIs out of messages, plans, manifests and logs.
 
-What stands for a URI there is :func:`rmqtool.store.disk.remote.show_uri` of it. Messages of others (pyarrow, Spark, a
-server) may repeat what they were called with: from those each secret of every URI that this process has opened is
-taken out.
+There, a URI is represented by :func:`rmqtool.store.disk.remote.show_uri`. Messages of other libraries (pyarrow, Spark,
+a server) may repeat their arguments, so the secrets of every URI that this process has opened are removed from them.
 """
 
 import re
@@ -14,22 +13,22 @@ from rmqtool.errors import RmqError
 from rmqtool.store.disk.remote import show_uri
 
 _HIDDEN = "***"
-_SHORTEST = 3  # letters; what is shorter is none, and replacing it would garble any text
-_LONG = 6  # letters of a part of one
+_SHORTEST = 3  # characters; shorter strings are not treated as secrets, since replacing them would garble text
+_LONG = 6  # minimum length of a part of a secret, characters
 _BETWEEN = re.compile(r"[/?=&%:+]")
-_OPEN = frozenset(  # options that say where something is and not who asks
+_OPEN = frozenset(  # options that contain no credentials
     ("region", "endpoint_override", "scheme", "allow_bucket_creation", "allow_bucket_deletion", "retry_limit_seconds")
 )
-_known: dict[str, None] = {}  # URIs, in the order in which they were seen
+_known: dict[str, None] = {}  # URIs in the order in which they were seen
 
 
 def remember(uri: str) -> None:
-    """Have the secrets of a URI taken out of messages from now on."""
+    """Remove the secrets of a URI from all messages from now on."""
     _known.setdefault(uri)
 
 
 def remove_secrets(text: str, uris: Iterable[str] = ()) -> str:
-    """A text without the secrets of these URIs, and of all that were opened."""
+    """Return a text without the secrets of these URIs and of all URIs opened so far."""
     for uri in dict.fromkeys((*uris, *_known)):
         if uri in text:
             text = text.replace(uri, show_uri(uri))
@@ -40,7 +39,7 @@ def remove_secrets(text: str, uris: Iterable[str] = ()) -> str:
 
 @contextmanager
 def clean(*uris: str) -> Iterator[None]:
-    """Take the secrets of URIs out of the errors that leave a ``with`` block."""
+    """Remove the secrets of URIs from errors raised in a ``with`` block."""
     for uri in uris:
         if "://" in uri:
             remember(uri)
@@ -54,14 +53,14 @@ def clean(*uris: str) -> Iterator[None]:
 
 
 def secrets_of(uri: str) -> set[str]:
-    """What of a URI must not be seen: who asks, with which password, and all options that may say so."""
+    """Return the parts of a URI that must not be shown: user, password, and all options that may contain secrets."""
     base, _mark, options = uri.partition("?")
     scheme, mark, rest = base.partition("://")
     if not mark:
         return set()
     secrets = []
     if "@" in uri.partition("://")[2]:
-        # a key that was not escaped may have a slash or a question mark in it: all before the last @ is about who asks
+        # an unescaped key may contain a slash or question mark; everything before the last @ is credentials
         authority = rest.partition("/")[0]
         who = authority.rpartition("@")[0] if "@" in authority else uri.partition("://")[2].rpartition("@")[0]
         user, colon, password = who.partition(":")
@@ -74,6 +73,6 @@ def secrets_of(uri: str) -> set[str]:
         if name.lower() not in _OPEN:
             secrets.append(value)
     secrets += [decoded for text in secrets for decoded in (unquote(text), unquote_plus(text))]
-    # who cannot parse a URI may name a part of it
+    # an error about an unparsable URI may quote only part of it
     secrets += [part for text in secrets for part in _BETWEEN.split(text) if len(part) >= _LONG]
     return {text for text in secrets if len(text) >= _SHORTEST}

@@ -1,7 +1,7 @@
-"""Stores in object storage and HDFS: named by a URI, listed and read through pyarrow's file systems.
+"""Stores in object storage and HDFS, identified by a URI and accessed through pyarrow's file systems.
 
-Credentials are looked for where pyarrow looks for them, by every process that reads; options go into the URI. What is
-read comes in parts (:mod:`rmqtool.analytics.remote.mirror`); nothing is ever written there.
+Every process that reads looks for credentials where pyarrow does; options are part of the URI. Files are fetched in
+parts (:mod:`rmqtool.analytics.remote.mirror`); nothing is ever written to the remote store.
 """
 
 import os
@@ -29,25 +29,25 @@ from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, next_record
 
-_PATTERN = re.compile(r"[*\[]")  # a question mark begins a URI's options
+_PATTERN = re.compile(r"[*\[]")  # a question mark starts the options of a URI
 _LINE = re.compile(r"[\r\n].*", re.DOTALL)
 _ERRORS = (OSError, ValueError, ImportError, pa.ArrowException)
 _LOCAL = "file:"
-_PROBE = 16 << 10  # bytes that are looked at to see whether a file is written there
-_LONG_WALK = 64 << 20  # bytes from the place that halving has found to the end of the log
+_PROBE = 16 << 10  # bytes inspected to see whether a file has data at a position
+_LONG_WALK = 64 << 20  # maximum number of bytes from the position found by bisection to the end of the log
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
 class Meter:
-    """Bytes that this process has fetched."""
+    """Counts the bytes fetched by this process."""
 
     def __init__(self) -> None:
         self.bytes = 0
         self._lock = Lock()
 
     def add(self, size: int) -> None:
-        """Count."""
+        """Add to the count."""
         with self._lock:
             self.bytes += size
 
@@ -56,14 +56,14 @@ METER = Meter()
 
 
 class Remote:
-    """A store elsewhere, as it was when it was first listed; see :class:`rmqtool.store.disk.remote.Place`.
+    """A remote store, as of its first listing; see :class:`rmqtool.store.disk.remote.Place`.
 
     Args:
-        uri: of the store.
-        listing: which listing it is to be: another one is made again.
+        uri: URI of the store.
+        listing: id of the listing; another id causes a new listing.
 
     Raises:
-        BadValue: a URI that is of no known file system.
+        BadValue: a URI of an unknown file system.
     """
 
     def __init__(self, uri: str, listing: str = "") -> None:
@@ -73,55 +73,55 @@ class Remote:
 
     @cached_property
     def _directories(self) -> dict[str, dict[str, RemoteStat]]:
-        """Every directory by its path in the store, and what is in it by name."""
+        """Entries by name of every directory, by the directory's path in the store."""
         directories: dict[str, dict[str, RemoteStat]] = {"": {}}
         selector = fs.FileSelector(self._path, allow_not_found=True, recursive=True)
         for info in _call(self.root, lambda: self._fs.get_file_info(selector)):
             parts = info.path[len(self._path) :].strip("/").split("/")
             is_dir = info.type == fs.FileType.Directory
-            # object storage has no directories of its own: they are where files are below them
+            # object storage has no real directories: they are implied by the paths of files
             for level in range(1, len(parts) + is_dir):
                 above, name = "/".join(parts[: level - 1]), parts[level - 1]
                 directories.setdefault("/".join(parts[:level]), {})
                 directories.setdefault(above, {})[name] = RemoteStat(name, is_dir=True, size=0, mtime_ns=0)
             if info.type == fs.FileType.File:
-                known = RemoteStat(parts[-1], is_dir=False, size=info.size, mtime_ns=info.mtime_ns or 0)
-                directories.setdefault("/".join(parts[:-1]), {})[known.name] = known
+                status = RemoteStat(parts[-1], is_dir=False, size=info.size, mtime_ns=info.mtime_ns or 0)
+                directories.setdefault("/".join(parts[:-1]), {})[status.name] = status
         return directories
 
     def entries(self, path: str) -> list[RemoteStat]:
-        """What is in a directory, by name."""
+        """Return the entries of a directory, sorted by name."""
         return sorted(self._directories.get(self._inside(path), {}).values())
 
     def find(self, path: str) -> RemoteStat | None:
-        """A file or directory."""
+        """Return a file or directory, or None."""
         above, _slash, name = self._inside(path).rpartition("/")
         if not name:
             return RemoteStat("", is_dir=True, size=0, mtime_ns=0) if self._directories[""] else None
         return self._directories.get(above, {}).get(name)
 
     def read(self, path: str, limit: int) -> bytes | None:
-        """The first bytes of a file."""
-        known = self.find(path)
-        if known is None or known.is_dir:
+        """Return the first bytes of a file."""
+        status = self.find(path)
+        if status is None or status.is_dir:
             return None
-        return self._fetch(path, 0, min(known.size, limit)) if known.size else b""
+        return self._fetch(path, 0, min(status.size, limit)) if status.size else b""
 
     def map(self, path: str, size: int | None = None) -> Mirror | bytes:
-        """A file's first bytes, to be fetched.
+        """Map the first bytes of a file; they are fetched when needed.
 
         Raises:
-            UnreadableStore: there is no such file.
+            UnreadableStore: the file does not exist.
         """
         if size is None:
-            known = self.find(path)
-            if known is None or known.is_dir:
+            status = self.find(path)
+            if status is None or status.is_dir:
                 raise UnreadableStore(f"{path}: no such file")
-            size = known.size
+            size = status.size
         return Mirror(size, _Source(self, path).fetch) if size else b""
 
     def open(self, path: str) -> pa.NativeFile:
-        """A file, to read parts of it."""
+        """Open a file for reading parts of it."""
         return _call(path, lambda: self._fs.open_input_file(f"{self._path}/{self._inside(path)}"))
 
     def _fetch(self, path: str, start: int, stop: int) -> bytes:
@@ -132,7 +132,7 @@ class Remote:
 
 
 class _Source:
-    """One file of a store, opened when it is first read."""
+    """One file of a store, opened on the first read."""
 
     def __init__(self, remote: Remote, path: str) -> None:
         self._remote, self._path = remote, path
@@ -143,10 +143,10 @@ class _Source:
         return self._remote.open(self._path)
 
     def fetch(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop).
+        """Return bytes [start, stop).
 
         Raises:
-            UnreadableStore: they cannot be had.
+            UnreadableStore: they cannot be read.
         """
         with self._lock:
             file = self._file
@@ -165,7 +165,7 @@ def _open_uri(uri: str) -> tuple[fs.FileSystem, str]:
 
 
 def _call(name: str, call: Callable[[], _R]) -> _R:
-    """The result of a call, or an error that names what it was about."""
+    """Return the result of a call; on an error, raise one that names the file."""
     try:
         return call()
     except _ERRORS as err:
@@ -177,10 +177,10 @@ def _first_line(err: Exception) -> str:
 
 
 def attach_store(uri: str, listing: str = "") -> str:
-    """Have a store looked for at its URI; what it has for a path.
+    """Register a store for its URI; return the path by which it is known.
 
     Args:
-        listing: as for :class:`Remote`; whichever there is when it is empty.
+        listing: as for :class:`Remote`; if empty, any existing listing is used.
     """
     root = show_uri(uri)
     place = place_of(root)
@@ -190,16 +190,16 @@ def attach_store(uri: str, listing: str = "") -> str:
 
 
 def new_listing() -> str:
-    """What to call a listing that is to be made now."""
+    """Return an id for a new listing."""
     return uuid.uuid4().hex
 
 
 def matching(uri: str) -> list[str]:
-    """The URIs of directories that a URI names: levels of its path may have ``*`` and ``[...]`` in them.
+    """Return the URIs of directories matching a URI, whose path may contain ``*`` and ``[...]``.
 
     Raises:
-        BadValue: a URI that is of no known file system.
-        UnreadableStore: there is none, or the server does not answer, or refuses.
+        BadValue: a URI of an unknown file system.
+        UnreadableStore: there is no match, or the server does not answer or denies access.
     """
     base, mark, options = uri.partition("?")
     scheme, rest = base.rstrip("/").split("://", 1)
@@ -213,15 +213,15 @@ def matching(uri: str) -> list[str]:
     uris = [f"{scheme}://{path}{mark}{options}" for path in matches]
     if fixed == len(levels):
         system, path = _open_uri(uri)
-        known = _call(show_uri(uri), lambda: system.get_file_info(path))
-        uris = uris if known.type == fs.FileType.Directory else []
+        info = _call(show_uri(uri), lambda: system.get_file_info(path))
+        uris = uris if info.type == fs.FileType.Directory else []
     if not uris:
         raise UnreadableStore(f"{show_uri(uri)}: no such directory")
     return uris
 
 
 def _names(uri: str, pattern: str) -> list[str]:
-    """Names of directories in a directory."""
+    """Return the names of matching subdirectories."""
     system, path = _open_uri(uri)
     selector = fs.FileSelector(path, allow_not_found=True)
     infos = _call(show_uri(uri), lambda: system.get_file_info(selector))
@@ -229,29 +229,29 @@ def _names(uri: str, pattern: str) -> list[str]:
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path is the URI of something that is not on this machine."""
+    """Return whether a path is the URI of something on another machine."""
     return is_uri(path) and not path.startswith(_LOCAL)
 
 
 def local_of(path: str) -> str:
-    """A path as it is; of a URI of this machine the path that it means."""
+    """Return the local path of a ``file:`` URI; other paths are returned unchanged."""
     return _open_uri(path)[1] if is_uri(path) and path.startswith(_LOCAL) else path
 
 
 def resolve_store(store: str) -> str:
-    """What :class:`rmqtool.store.layout.paths.StoreLayout` takes for a store that a path or a URI names.
+    """Return the argument for :class:`rmqtool.store.layout.paths.StoreLayout` for a path or URI of a store.
 
     Raises:
-        BadValue: a URI that is of no known file system.
+        BadValue: a URI of an unknown file system.
     """
     return attach_store(store, new_listing()) if is_remote(store) else local_of(store)
 
 
 def keep_apart(out: str, root: str) -> None:
-    """Refuse an output in a store at a URI, or around it.
+    """Reject an output inside or above a store at a URI.
 
     Raises:
-        Refused: it is.
+        Refused: the output is inside or above the store.
     """
     if is_remote(out):
         place = show_uri(out)
@@ -262,10 +262,10 @@ def keep_apart(out: str, root: str) -> None:
 
 
 def each(function: Callable[[_T], _R], items: Sequence[_T], path: str) -> list[_R]:
-    """The results of a function; at the same time for a store elsewhere, where most of it is waiting.
+    """Apply a function to each item; concurrently for a remote store, where most of the time is spent waiting.
 
     Args:
-        path: of the store.
+        path: path of the store.
     """
     if place_of(path) is None or len(items) < 2:
         return [function(item) for item in items]
@@ -277,10 +277,10 @@ def each(function: Callable[[_T], _R], items: Sequence[_T], path: str) -> list[_
 
 
 def open_log(layout: StoreLayout) -> CommitLog:
-    """The commit log of a store; elsewhere without the zeros behind its end, where that is known.
+    """Open the commit log of a store; for a remote one, without the zeros after its end if the end is known.
 
-    A file is made at its full length, and the zeros behind the last record need not be fetched to know that they are
-    zeros: a broker that closes its store leaves in the checkpoint when its last message was stored.
+    Files are allocated at full length, and the zeros after the last record need not be fetched: a broker that closes
+    its store writes the time of its last message to the checkpoint.
     """
     log = CommitLog(layout)
     if place_of(layout.root) is None or layout.aborted:
@@ -296,10 +296,10 @@ def open_log(layout: StoreLayout) -> CommitLog:
 
 
 def _closed_end(log: CommitLog, time: int) -> tuple[int, int] | None:
-    """(number of the file, byte in it) where the log ends; None where that is not known.
+    """Return (number of the file, byte offset) of the end of the log; None if it cannot be determined.
 
     Args:
-        time: when the last message was stored, in ms; not after that.
+        time: upper bound for the store time of the last message, ms.
     """
     files = log.segments.files
     for number in range(len(files) - 1 if time > 0 else -1, -1, -1):
@@ -307,9 +307,9 @@ def _closed_end(log: CommitLog, time: int) -> tuple[int, int] | None:
         view = file.map()
         used = _length_in_use(view)
         if not used:
-            continue  # made ahead of its use
+            continue  # allocated in advance
         at = used
-        for back in (_PROBE, MOST):  # nearly every message is small
+        for back in (_PROBE, MOST):  # almost all messages are small
             if at == used:
                 at = next_record(view, file.base, max(used - back, 0), used)
         seen, start = -1, at
@@ -326,7 +326,7 @@ def _closed_end(log: CommitLog, time: int) -> tuple[int, int] | None:
 
 
 def _length_in_use(view: memoryview) -> int:
-    """Bytes up to the first that are zero for long, found by halving; what is behind them is not looked at."""
+    """Return the length up to the first long run of zeros, found by bisection; later bytes are not inspected."""
     low, high = 0, -(-len(view) // _PROBE)
     while low < high:
         middle = (low + high) // 2

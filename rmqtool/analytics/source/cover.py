@@ -1,8 +1,8 @@
-"""Whether queues lack messages of the log: their entries, laid end to end, must be the log.
+"""Checks whether queues lack messages of the log: their entries, laid end to end, must cover it.
 
-Each entry says where a message begins and how long it is. Where the entries of all queues together begin at a file's
-first byte, and each ends where another begins, up to the file's end, no message in it is without an entry. That is
-compared by sums of hashes, so that entries need not be sorted, or held.
+Each entry gives the start and length of a message. If the entries of all queues together begin at a file's first byte,
+and each ends where another begins, up to the end of the file, no message in it lacks an entry. This is checked by
+comparing sums of hashes, so entries need neither sorting nor storing.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ _GOLDEN, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476
 
 
 class Cover:
-    """What entries were seen of each file of a log."""
+    """Accumulates entries per file of a log."""
 
     def __init__(self, log: CommitLog) -> None:
         self._files = log.segments.files
@@ -25,14 +25,14 @@ class Cover:
         self._ends = self._bases.copy()
 
     def add(self, starts: Any, stops: Any) -> None:
-        """Messages that a queue points at, by physical offset, none of them before the log."""
+        """Add the messages in a queue by physical offset; none may be before the start of the log."""
         if len(starts):
             number = np.searchsorted(self._bases, starts, side="right") - 1
             np.add.at(self._sums, number, _mix(starts) - _mix(stops))
             np.maximum.at(self._ends, number, stops)
 
     def gaps(self) -> list[tuple[int, int | None]]:
-        """Stretches of the log in which a message may be that no entry points at; the last one has no end."""
+        """Return the ranges of the log that may contain messages without an entry; the last range has no end."""
         whole = self._sums == _mix(self._bases) - _mix(self._ends)
         used = np.flatnonzero(self._ends > self._bases)
         last = int(used[-1]) if len(used) else 0
@@ -46,7 +46,7 @@ class Cover:
 
 
 def _mix(values: Any) -> Any:
-    """A 64-bit hash of each number (the finalizer of SplitMix64); sums of them wrap around."""
+    """Return a 64-bit hash of each number (the finalizer of SplitMix64); sums wrap around."""
     mixed = np.asarray(values, np.int64).astype(np.uint64) + _GOLDEN
     mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST
     mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND

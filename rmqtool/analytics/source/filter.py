@@ -1,6 +1,6 @@
-"""Conditions on columns as what a reader can use of them: a :class:`MessageChoice`, and ids to look up.
+"""Converts conditions on columns to what a reader can use: a :class:`MessageChoice`, and ids to look up.
 
-Whoever hands conditions in checks the rows again: what is kept here may let more rows through, never fewer.
+The caller checks the rows again, so the result may let more rows through, but never fewer.
 """
 
 import math
@@ -16,7 +16,7 @@ _SETS = {"topic": "topics", "queueId": "queues", "tags": "tags", "key": "keys"}
 
 
 class Condition(NamedTuple):
-    """One comparison of a column; all of a list must hold.
+    """One comparison of a column; in a list, all conditions must hold.
 
     ``op`` is ``=``, ``in``, ``<``, ``<=``, ``>`` or ``>=``, and for the column ``keys`` also ``has`` (an element).
     """
@@ -28,18 +28,18 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a query asks for.
+    """The rows that a query asks for.
 
     Attributes:
-        choice: applied to each message.
-        ids: values of ``msgId``, any of which; only looked up, not applied.
+        choice: filter applied to each message.
+        ids: values of ``msgId`` to look up, any of which may match; not used as a filter.
     """
 
     choice: MessageChoice = field(default_factory=MessageChoice)
     ids: tuple[str, ...] = ()
 
     def narrow(self, conditions: Iterable[Condition]) -> "Wanted":
-        """With more conditions that must hold; those that say nothing here are passed over."""
+        """Add conditions that must hold too; conditions that cannot be used here are ignored."""
         wanted = self
         for condition in conditions:
             wanted = _narrow(wanted, condition)
@@ -52,7 +52,7 @@ def _narrow(wanted: Wanted, condition: Condition) -> Wanted:
     if op == "=" and column == "keys" and isinstance(value, list) and value:
         column, op, value = "keys", "has", value[0]
     if value is None or (op == "in" and None in value):
-        return wanted  # compares as null
+        return wanted  # the comparison is null
     if column == "msgId" and op in ("=", "in"):
         return replace(wanted, ids=_both(wanted.ids, (value,) if op == "=" else tuple(value)))
     if column == "keys":
@@ -68,20 +68,20 @@ def _narrow(wanted: Wanted, condition: Condition) -> Wanted:
         return replace(wanted, choice=_in_range(choice, *_RANGES[column], *_bounds(op, value, value)))
     if column == "storeTimestamp" and op in ("=", "<", "<=", ">", ">=") and isinstance(value, datetime):
         millis = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() * 1000
-        # half a microsecond: what a float of this size may be off
+        # half a microsecond: the precision of a float of this size
         low, high = math.floor(millis + 0.0005), math.ceil(millis - 0.0005)
         return replace(wanted, choice=_in_range(choice, "since", "until", *_bounds(op, low, high)))
     return wanted
 
 
-def _both(known: tuple[Any, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What two sets have in common. Nothing in common means no rows: then either set says enough."""
-    common = tuple(value for value in values if value in known) if known else tuple(dict.fromkeys(values))
-    return common or known
+def _both(previous: tuple[Any, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the intersection of two sets. If it is empty, no rows match, and either set is good enough."""
+    common = tuple(value for value in values if value in previous) if previous else tuple(dict.fromkeys(values))
+    return common or previous
 
 
 def _bounds(op: str, low: int, high: int) -> tuple[int | None, int | None]:
-    """(first, end not included) of a comparison with a number between ``low`` and ``high``."""
+    """Return (first, exclusive end) for a comparison with a number between ``low`` and ``high``."""
     first = {"=": high, ">=": high, ">": low + 1}.get(op)
     end = {"=": low + 1, "<": high, "<=": low + 1}.get(op)
     return first, end

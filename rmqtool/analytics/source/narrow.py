@@ -1,7 +1,7 @@
-"""Ways to a few messages that do not go through the whole log: index, consume queues, store times.
+"""Finding a few messages without reading the whole log: via index, consume queues or store times.
 
-What a way leads past must not be missed. Index and queues are therefore used only in a store that a broker has closed,
-or holds; only where they are sound as far as that shows at little cost; and what they do not reach yet is scanned.
+No message may be missed. Index and queues are therefore used only in a store that was shut down cleanly or is in use by
+a broker, only if they pass inexpensive checks, and what they do not cover is scanned.
 """
 
 from collections.abc import Iterator
@@ -31,23 +31,23 @@ from rmqtool.store.layout.paths import UNIT, StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord, next_record
 from rmqtool.store.queues.reader import ConsumeQueue
 
-NEAR = 4096  # bytes between two messages that are read together with what lies between them
-_SHARE = 3  # a way that leads to more than one in so many bytes of the log is no shorter one
-_CLOCK_SLACK = 60_000  # ms that a broker's clock may have gone back while it ran
-_NEAR_ENOUGH = 4 << 10  # bytes; a search by time ends here
-_MOST_HELD = 1 << 24  # entries of queues that are compared with those of the index
+NEAR = 4096  # messages with a gap up to this size are read together, bytes
+_SHARE = 3  # an access path must read at most this fraction (1/3) of the log
+_CLOCK_SLACK = 60_000  # how far a broker's clock may have gone back while it ran, ms
+_NEAR_ENOUGH = 4 << 10  # bytes; granularity of a search by time
+_MOST_HELD = 1 << 24  # maximum number of queue entries to compare with those of the index
 _UNCLEAR = set("*?[\ufffd")
 
 
 @dataclass(slots=True)
 class Way:
-    """Where messages lie: exact ranges, and stretches of the log that must be scanned besides.
+    """An access path: exact positions of messages, and ranges of the log that must be scanned in addition.
 
     Attributes:
-        starts: physical offsets at which records begin, ascending.
-        stops: where these records end.
-        scan: (start, stop) of stretches; None is the log's end.
-        bytes_read: of index, queues and log, to find out.
+        starts: physical offsets of records, ascending.
+        stops: ends of these records.
+        scan: (start, stop) of ranges to scan; None for the end of the log.
+        bytes_read: bytes of index, queues and log read so far.
     """
 
     starts: Any
@@ -57,12 +57,12 @@ class Way:
 
 
 def is_orderly(layout: StoreLayout) -> bool:
-    """Whether a broker has closed the store, or holds it: then its queues and index are what it works with itself."""
+    """Return whether a broker shut the store down cleanly or is using it, so that queues and index are up to date."""
     return not layout.aborted or holder(layout.root) is not None
 
 
 def shortest(log: CommitLog, wanted: Wanted) -> Way | None:
-    """The shortest way to what is wanted; None when that is the log itself."""
+    """Return the shortest access path; None if that is to scan the log."""
     if not log.segments.files or not is_orderly(log.layout):
         return None
     way = _by_index(log, wanted) if wanted.ids or wanted.choice.keys else None
@@ -80,8 +80,8 @@ def shortest(log: CommitLog, wanted: Wanted) -> Way | None:
 
 
 def _names(choice: MessageChoice) -> tuple[str, ...]:
-    """The topics asked for, by name; none where there are patterns among them."""
-    # a name that is not UTF-8 is shown with another letter, and several may look the same
+    """Return the topics asked for, or () if any of them is a pattern."""
+    # names that are not UTF-8 are shown with replacement characters, so several can look the same
     return () if any(_UNCLEAR & set(topic) for topic in choice.topics) else choice.topics
 
 
@@ -89,10 +89,10 @@ def _names(choice: MessageChoice) -> tuple[str, ...]:
 
 
 def _by_index(log: CommitLog, wanted: Wanted) -> Way | None:
-    """By key or unique id, which the index has both; the broker hashes them with the topic.
+    """Access by key or unique id; both are in the index, hashed together with the topic.
 
-    A broker may have kept no index for a while, and lost index files go unnoticed. So each message that
-    queues point at must have an entry; those that have none are read besides.
+    A broker may have run without an index for a while, and lost index files go unnoticed. Every message in the queues
+    must therefore have an index entry; messages without one are read in addition.
     """
     files = list(open_index(log.layout, whole=False))
     bytes_read = 0
@@ -112,17 +112,17 @@ def _by_index(log: CommitLog, wanted: Wanted) -> Way | None:
     scan, looked, every, sizes = covered
     indexed = [np.empty(0, np.int64)]
     for file in sound:
-        used = file.header.index_count
-        need(file.view, entry_at(file.slots, 1), entry_at(file.slots, used))
-        entries = entries_array(file.view, file.slots)[1:used]
+        count = file.header.index_count
+        need(file.view, entry_at(file.slots, 1), entry_at(file.slots, count))
+        entries = entries_array(file.view, file.slots)[1:count]
         indexed.append(entries["physical_offset"].astype(np.int64))
         bytes_read += entries.nbytes
     bare = ~np.isin(every, np.concatenate(indexed))
     queued = {topic for topic, _queue_id, _path in log.layout.queue_dirs()}
     topics = _names(wanted.choice) or (queued and queued | _configured_queues(log.layout).keys())
     if not topics:
-        return None  # without queues there is no telling which topics there are
-    # what has no unique id has its offset id as msgId
+        return None  # without queues, the topics are unknown
+    # the msgId of a message without unique id is its offset id
     offsets = {parse_offset_id(text).physical_offset for text in wanted.ids if is_id(text)}
     for topic in topics:
         for key in wanted.ids or wanted.choice.keys:
@@ -131,7 +131,7 @@ def _by_index(log: CommitLog, wanted: Wanted) -> Way | None:
                 for entry in _chain(file, hashed):
                     bytes_read += UNIT
                     if entry.key_hash % file.slots != hashed % file.slots:
-                        return None  # a page of the file was lost: the rest of the chain is too
+                        return None  # a page of the file was lost, and with it the rest of the chain
                     if entry.key_hash == hashed:
                         offsets.add(entry.physical_offset)
     messages = [item for offset in sorted(offsets) if isinstance(item := log.look(offset, crc=False), LocatedRecord)]
@@ -144,7 +144,7 @@ def _by_index(log: CommitLog, wanted: Wanted) -> Way | None:
 
 
 def _chain(file: IndexView, hashed: int) -> Iterator[IndexEntry]:
-    """:func:`formats.index.chain`, with all there that it looks at."""
+    """As :func:`formats.index.chain`, after fetching the bytes it reads."""
     number = newest(file.view, file.slots, hashed)
     need(file.view, at := entry_at(file.slots, number), at + ENTRY_SIZE)
     for _number, entry in chain(file.view, file.slots, hashed):
@@ -153,7 +153,7 @@ def _chain(file: IndexView, hashed: int) -> Iterator[IndexEntry]:
 
 
 def _all_slots(file: IndexView) -> bool:
-    """Whether as many slots are in use as the header counts: a page of slots that was lost shows here."""
+    """Return whether as many slots are in use as the header says, which detects a lost page of slots."""
     header = file.header
     used = int(np.count_nonzero(slots_array(file.view, file.slots)))
     whole = used >= header.hash_slot_count and (used > 0) == (header.index_count > 1)
@@ -164,7 +164,7 @@ def _all_slots(file: IndexView) -> bool:
 
 
 def _by_queues(log: CommitLog, choice: MessageChoice) -> Way | None:
-    """By topic, and maybe queue id and queue offset."""
+    """Access by topic, and optionally by queue id and queue offset."""
     covered = _find_covered(log)
     if covered is None:
         return None
@@ -191,7 +191,7 @@ def _by_queues(log: CommitLog, choice: MessageChoice) -> Way | None:
 
 
 def _outside(starts: Any, scan: list[tuple[int, int | None]]) -> Any:
-    """Which messages lie in no stretch that is read anyway."""
+    """Return which messages are not in a range that is scanned anyway."""
     outside = np.ones(len(starts), bool)
     for first, end in scan:
         outside &= (starts < first) | (starts >= (1 << 62 if end is None else end))
@@ -199,9 +199,9 @@ def _outside(starts: Any, scan: list[tuple[int, int | None]]) -> Any:
 
 
 def _find_covered(log: CommitLog, *, hold: bool = False) -> tuple[list[tuple[int, int | None]], int, Any, Any] | None:
-    """(stretches that queues may lack messages of, bytes read, offsets and sizes of all messages in queues if held).
+    """Return (ranges that queues may not cover, bytes read, offsets and sizes of all messages in queues if ``hold``).
 
-    None where a queue's entries are not of its own topic and id, or there are too many to hold.
+    Returns None if the entries of a queue belong to another topic or id, or if there are too many to hold.
     """
     cover, bytes_read, count = Cover(log), 0, 0
     offsets, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -211,10 +211,10 @@ def _find_covered(log: CommitLog, *, hold: bool = False) -> tuple[list[tuple[int
 
     for topic, queue_id, path in log.layout.queue_dirs():
         if topic.startswith(LMQ_PREFIX):
-            continue  # their messages are in other queues too
+            continue  # light queues: their messages are in other queues too
         units = read((topic, queue_id, path))
         if units is None:
-            continue  # a hole: what it lacks shows
+            continue  # the queue has a hole, which the cover detects
         bytes_read += units.nbytes
         units = units[units["physical_offset"] >= log.min_offset]
         if not len(units):
@@ -223,7 +223,7 @@ def _find_covered(log: CommitLog, *, hold: bool = False) -> tuple[list[tuple[int
         lengths = units["size"].astype(np.int64)
         if (starts >= log.segments.files[-1].end).any():
             return None
-        item = log.look(int(starts[-1]), crc=False)  # a directory that was renamed is another topic's
+        item = log.look(int(starts[-1]), crc=False)  # a renamed directory would belong to another topic
         if isinstance(item, LocatedRecord):
             name = item.record.topic.decode("utf-8", "surrogateescape")
             if (name, item.record.queue_id) != (topic, queue_id):
@@ -240,12 +240,12 @@ def _find_covered(log: CommitLog, *, hold: bool = False) -> tuple[list[tuple[int
 
 
 def _data_end(file: Segment) -> int:
-    """Where the hole begins that a file ends with: behind it no entry can be."""
+    """Return the start of the hole at the end of a file; there are no entries after it."""
     return data_end(file.path, 0, file.size)
 
 
 def _entries(queue: ConsumeQueue, choice: MessageChoice) -> Any:
-    """The entries of a queue that are asked for; None when the queue has a hole."""
+    """Return the selected entries of a queue; None if the queue has a hole."""
     files = queue.segments.files
     if any(b.base != a.base + queue.file_size for a, b in pairwise(files)):
         return None
@@ -256,19 +256,19 @@ def _entries(queue: ConsumeQueue, choice: MessageChoice) -> Any:
         low = min(max((choice.queue_start or 0) - base, 0), len(units))
         high = len(units) if choice.queue_stop is None else min(max(choice.queue_stop - base, 0), len(units))
         need(file.map(), low * UNIT, high * UNIT)
-        some = np.array(units[low : min(high, -(-_data_end(file) // UNIT))])
-        valid = some["size"] > 0
+        selected = np.array(units[low : min(high, -(-_data_end(file) // UNIT))])
+        valid = selected["size"] > 0
         count = int(valid.sum())
         if not valid[:count].all() or (number < len(files) - 1 and count < high - low):
             return None
-        some = some[:count]
-        entries.append(some[some["size"] != FILLER_SIZE])
+        selected = selected[:count]
+        entries.append(selected[selected["size"] != FILLER_SIZE])
         file.release()
     return np.concatenate(entries) if entries else np.empty(0, as_array(b"").dtype)
 
 
 def _configured_queues(layout: StoreLayout) -> dict[str, int]:
-    """Topic: number of queues that it is written to, as its config says."""
+    """Return the number of write queues of each topic in the configuration."""
     from formats.config.files import Topics
 
     try:
@@ -279,7 +279,7 @@ def _configured_queues(layout: StoreLayout) -> dict[str, int]:
 
 
 def _join(starts: Any, stops: Any, log: CommitLog) -> tuple[Any, Any]:
-    """Ranges with their near neighbours of the same file joined."""
+    """Join ranges of the same file that are close to each other."""
     if not len(starts):
         return starts, stops
     bases = np.array([file.base for file in log.segments.files], np.int64)
@@ -293,10 +293,10 @@ def _join(starts: Any, stops: Any, log: CommitLog) -> tuple[Any, Any]:
 
 
 def between(log: CommitLog, since: int | None, until: int | None) -> tuple[int | None, int | None, int]:
-    """(start, stop, bytes read): physical offsets between which messages of a time lie; None is the log's end.
+    """Return (start, stop, bytes read): the physical offsets between which messages of a period are; None for the end.
 
-    This goes by the log's order, which the caller must know of: see :mod:`rmqtool.analytics.source.times`. Store times
-    grow along the log; by a minute a broker's clock may go back.
+    The caller must know that store times increase along the log (see :mod:`rmqtool.analytics.source.times`); a broker's
+    clock may go back by up to a minute.
     """
     if since is None and until is None:
         return None, None, 0
@@ -307,14 +307,14 @@ def between(log: CommitLog, since: int | None, until: int | None) -> tuple[int |
 
 
 class _Probes:
-    """Reads single records, and counts their bytes."""
+    """Reads single records and counts their bytes."""
 
     def __init__(self, root: str) -> None:
         self._root = root
         self.bytes = 0
 
     def first_times(self, files: list[Segment]) -> list[tuple[Segment, int]]:
-        """Files with the store times of their first records, where one is."""
+        """Return the files that begin with a record, with its store time."""
         return [
             (file, time)
             for file, time in zip(files, each(self._first_time, files, self._root), strict=True)
@@ -325,10 +325,10 @@ class _Probes:
         try:
             return self.time(file, 0)
         finally:
-            file.release()  # of a long log there are many
+            file.release()  # a long log has many files
 
     def time(self, file: Segment, at: int) -> int | None:
-        """Store time of a record; None where none is."""
+        """Return the store time of a record; None if there is none."""
         record = record_at(file.map(), record_start(file.map(), at), file.size, crc=False)
         if not isinstance(record, Record):
             return None
@@ -337,10 +337,10 @@ class _Probes:
 
 
 def _first_at(files: list[Segment], time: int, probes: _Probes, *, before: bool = True) -> int | None:
-    """Where messages of a time begin: all before it in the log are older. None: at the end, or not known.
+    """Return where messages of a time begin: all earlier ones are older. None if at the end or unknown.
 
     Args:
-        before: whether the answer may lie before that place, or behind it.
+        before: whether to return a lower or an upper bound of that position.
     """
     later = probes.first_times(files)
     low, high = 0, len(later)
@@ -351,7 +351,7 @@ def _first_at(files: list[Segment], time: int, probes: _Probes, *, before: bool 
         return later[0][0].base if later and not before else None
     file = later[low - 1][0]
     following = later[low][0].base if low < len(later) else None
-    start, stop = 0, file.size  # a record older than the time begins at start, and none is known to from stop on
+    start, stop = 0, file.size  # the record at start is older than the time; those from stop on are not known to be
     while stop - start > _NEAR_ENOUGH:
         middle = next_record(file.map(), file.base, (start + stop) // 2, stop)
         if middle >= stop:

@@ -1,4 +1,4 @@
-"""The options of the data source ``rocketmq``, by name."""
+"""The options of the data source ``rocketmq``."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from rmqtool.analytics.source.filter import Condition
 from rmqtool.errors import BadValue
 
-# lower case, as Spark hands them on: as they are documented
+# by lower-case name, as Spark passes them; values are the documented names
 OPTIONS = {
     name.lower(): name
     for name in (
@@ -16,7 +16,7 @@ OPTIONS = {
         "onUnproven", "storeTimes",
     )
 }  # fmt: skip
-# what Spark's catalog says of a table when it is created
+# properties that Spark's catalog adds when a table is created
 OF_A_CATALOG = {"provider", "location", "owner", "comment", "external", "is_managed_location", "collation"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CONDITIONS = {
@@ -32,10 +32,10 @@ _CONDITIONS = {
 
 
 def condition_of(name: str, value: str) -> Condition | None:
-    """The condition that an option sets; None for one that sets none. Lists have commas.
+    """Return the condition that an option sets, or None if it sets none. Lists are comma-separated.
 
     Raises:
-        BadValue: not a number, or not a time.
+        BadValue: the value is not a number or not a time.
     """
     if name.lower() not in _CONDITIONS:
         return None
@@ -52,7 +52,7 @@ def condition_of(name: str, value: str) -> Condition | None:
 
 
 def _whole(text: str) -> int:
-    """A number; 3.0 is one too: so a column of floats writes it."""
+    """Parse an integer; also accepts 3.0, as written from a column of floats."""
     try:
         return int(text)
     except ValueError:
@@ -63,7 +63,7 @@ def _whole(text: str) -> int:
 
 
 def _time(text: str) -> datetime:
-    """Milliseconds since the epoch, or ISO 8601; UTC where no zone is given."""
+    """Parse milliseconds since the epoch, or ISO 8601; UTC if there is no zone."""
     if text.lstrip("-").isdecimal():
         return _EPOCH + timedelta(milliseconds=int(text))
     parsed = datetime.fromisoformat(text)
@@ -71,10 +71,10 @@ def _time(text: str) -> datetime:
 
 
 def number_of(options: Mapping[str, str], name: str, default: int) -> int:
-    """A positive number.
+    """Return the value of an option that is a positive number.
 
     Raises:
-        BadValue: not one.
+        BadValue: the value is not a positive number.
     """
     text = options.get(name)
     if text is None:

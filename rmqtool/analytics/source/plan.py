@@ -1,4 +1,4 @@
-"""What a query asks for as pieces that can be read apart, by a scheduler."""
+"""Plans a query: divides what it asks for into pieces that a scheduler can assign to readers."""
 
 import glob
 import os
@@ -24,21 +24,23 @@ from rmqtool.store.roles.elsewhere import messages_elsewhere, need_readable_log
 
 THROUGH = ("auto", "log")
 TIMES = ("any", "ordered")
-_TEXTS = frozenset({"body", "properties", "keys", "tags", "msgId", "offsetMsgId"})  # decoding these is a task's work
-_LARGE_SPLIT_BYTES = 2 * SPLIT_BYTES  # for what is decoded in no time: a task costs Spark as much whatever it does
+_TEXTS = frozenset({"body", "properties", "keys", "tags", "msgId", "offsetMsgId"})  # expensive to decode
+_LARGE_SPLIT_BYTES = (
+    2 * SPLIT_BYTES
+)  # for columns that are cheap to decode, where the overhead of a Spark task dominates
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for, before any filter of a query.
+    """What is asked for, before any filters of a query.
 
     Attributes:
-        split_bytes: of log for each task; None for the usual size.
-        through: ``auto`` takes index and queues where they lead to few messages; ``log`` never does.
-        store_times: ``ordered`` where they are known to grow along the log, up to a minute; ``any`` otherwise.
-        counters: directory where each reader leaves its counters; None for none.
-        paths: of the stores, as they were given.
-        columns: of the table; None for all.
+        split_bytes: bytes of log per task; None for the default.
+        through: ``auto`` uses index and queues if they lead to few messages; ``log`` never does.
+        store_times: ``ordered`` if they are known to increase along the log, up to a minute; otherwise ``any``.
+        counters: directory in which each reader stores its counters; None for no counters.
+        paths: paths of the stores as given.
+        columns: columns of the table; None for all.
     """
 
     stores: tuple[Store, ...]
@@ -53,7 +55,7 @@ class Request:
     columns: tuple[str, ...] | None = None
 
     def suiting(self, columns: Collection[str]) -> "Request":
-        """As it is, with splits of the size that suits the columns, where none was asked for."""
+        """Return the request with a split size that suits the columns, unless one was given."""
         if self.split_bytes is not None or self.table != "messages" or not _TEXTS.isdisjoint(columns):
             return self
         return replace(self, split_bytes=_LARGE_SPLIT_BYTES)
@@ -61,12 +63,13 @@ class Request:
 
 @dataclass(frozen=True)
 class Piece:
-    """What one task reads: a part of one store's table.
+    """What one task reads: part of one store's table.
 
     Attributes:
-        splits: of the commit log.
-        ranges: for each split, int64 of shape (n, 2): bytes of the file in which records begin and end; None for all.
-        part: of another table, see :func:`rmqtool.analytics.source.tables.pieces_of`.
+        splits: splits of the commit log.
+        ranges: for each split, the bytes of the file in which records begin and end, int64 of shape (n, 2); None for
+            all.
+        part: part of another table, see :func:`rmqtool.analytics.source.tables.pieces_of`.
     """
 
     store: Store
@@ -78,13 +81,13 @@ class Piece:
 
 
 def warn_of_elsewhere(stores: Iterable[Store], *, reads: bool = False) -> None:
-    """Warn, as Python does, of messages of stores that are not read because they are elsewhere.
+    """Warn about messages of stores that are not read because they are stored elsewhere.
 
     Args:
-        reads: those that tiered storage alone has are.
+        reads: whether messages only in tiered storage are read.
 
     Raises:
-        CorruptFile: those of a store are in a DLedger log.
+        CorruptFile: the messages of a store are in a DLedger log.
     """
     for store in stores:
         layout = store.layout()
@@ -94,16 +97,16 @@ def warn_of_elsewhere(stores: Iterable[Store], *, reads: bool = False) -> None:
 
 
 def stores_of(paths: str | list[str], broker_conf: str | None = None) -> tuple[Store, ...]:
-    """The stores that paths and URIs name: commas between them, ``*`` and the like in them.
+    """Return the stores for comma-separated paths and URIs, which may contain wildcards.
 
     Raises:
-        UnreadableStore: a path leads to no directory.
-        BadValue: no path, or a URI that is of no known file system.
+        UnreadableStore: a path does not match any directory.
+        BadValue: there is no path, or a URI of an unknown file system.
     """
     listed = [part.strip() for part in paths.split(",")] if isinstance(paths, str) else paths
     if isinstance(paths, str) and os.path.isdir(paths):
-        listed = [paths]  # a store whose own name has such characters in it is itself
-    uris: dict[str, str | None] = {}  # by what a store has for a path
+        listed = [paths]  # the name of a store may itself contain such characters
+    uris: dict[str, str | None] = {}  # by root of the store
     for path in filter(None, listed):
         if is_remote(path):
             uris.update((show_uri(uri), uri) for uri in matching(path))
@@ -121,7 +124,7 @@ def stores_of(paths: str | list[str], broker_conf: str | None = None) -> tuple[S
 
 
 def _here(path: str) -> list[str]:
-    """The directories of this machine that a path names."""
+    """Return the local directories that match a path."""
     paths = [path] if os.path.isdir(path) else sorted(filter(os.path.isdir, glob.glob(path)))
     if not paths:
         raise UnreadableStore(f"{os.path.abspath(path)}: no such directory")
@@ -129,11 +132,11 @@ def _here(path: str) -> list[str]:
 
 
 def _brokers(roots: list[str]) -> list[str]:
-    """What tells paths apart: that between what all begin and all end with. Of a single one, its name."""
+    """Return a distinguishing name for each path: without the common prefix and suffix. For a single path, its name."""
     parts = [root.strip(os.sep).split(os.sep) for root in roots]
     if len(parts) == 1:
         return [parts[0][-1] or os.sep]
-    shortest_path = min(map(len, parts)) - 1  # something must stay of each
+    shortest_path = min(map(len, parts)) - 1  # every name keeps at least one part
     begin = _common(parts, shortest_path)
     end = _common([path[::-1] for path in parts], shortest_path - begin)
     return ["/".join(path[begin : len(path) - end]) for path in parts]
@@ -145,11 +148,11 @@ def _common(paths: list[list[str]], limit: int) -> int:
 
 
 def request_of(options: Mapping[str, str]) -> Request:
-    """What the options of a data source ask for.
+    """Return the request described by the options of the data source.
 
     Raises:
-        BadValue: an option that is not known, or a value that it cannot have.
-        UnreadableStore: a path leads to no directory.
+        BadValue: an option is unknown or has an invalid value.
+        UnreadableStore: a path does not match any directory.
     """
     import json
 
@@ -185,35 +188,35 @@ def request_of(options: Mapping[str, str]) -> Request:
 
 
 def known_options(options: Mapping[str, str]) -> dict[str, str]:
-    """The options that are ours, by their documented names, without what Spark's catalog says of a table of it.
+    """Return our options by their documented names, without those that Spark's catalog adds to tables.
 
     Raises:
-        BadValue: an option that is not known.
+        BadValue: an option is unknown.
     """
     from rmqtool.analytics.source.options import OF_A_CATALOG, OPTIONS
 
-    known, unknown = {}, []
+    ours, unknown = {}, []
     for name, value in options.items():
         if name.lower() in OPTIONS:
-            known[OPTIONS[name.lower()]] = value
+            ours[OPTIONS[name.lower()]] = value
         elif name.lower() not in OF_A_CATALOG and not name.lower().startswith("option."):
             unknown.append(name)
     if unknown:
         raise BadValue(f"option {', '.join(unknown)} is not known; there are {', '.join(OPTIONS.values())}")
-    return known
+    return ours
 
 
 def _plain(path: str) -> str:
-    """A path without the scheme that Spark's catalog puts before it, once."""
+    """Return a path without the scheme that Spark's catalog adds."""
     return path.removeprefix("file:") if path.startswith("file:/") and not path.startswith("file://") else path
 
 
 def pieces(request: Request, wanted: Wanted) -> tuple[list[Piece], int]:
-    """(pieces that together are what is wanted, bytes read to find out).
+    """Return (pieces that together cover what is wanted, bytes read to find out).
 
     Raises:
-        CorruptFile: the messages of a store are in a DLedger log, which is not read.
-        UnreadableStore: not a store, or a file of it cannot be read.
+        CorruptFile: the messages of a store are in a DLedger log, which is not supported.
+        UnreadableStore: not a store, or one of its files cannot be read.
     """
     planned: list[Piece] = []
     bytes_read = 0
@@ -250,12 +253,12 @@ def pieces(request: Request, wanted: Wanted) -> tuple[list[Piece], int]:
 
 
 def reads_tier(choice: MessageChoice) -> bool:
-    """Whether what tiered storage alone has is read, too: it has no place in the log, of which these ask."""
+    """Return whether messages only in tiered storage are read too; they have no place in the log for these options."""
     return choice.start is None and choice.stop is None
 
 
 def _of_a_time(log: CommitLog, choice: MessageChoice, store_times: str) -> tuple[Way, int]:
-    """(where the messages of a choice's time lie, bytes read to find out)."""
+    """Return (access path to the messages of a choice's period, bytes read to find out)."""
     none = np.empty(0, np.int64)
     if choice.since is None and choice.until is None:
         return Way(none, none, [(0, None)]), 0
@@ -277,7 +280,7 @@ def _within(choice: MessageChoice, start: int, stop: int | None) -> MessageChoic
 
 
 def _exact(store: Store, choice: MessageChoice, log: CommitLog, way: Way, size: int) -> Iterator[Piece]:
-    """Pieces of about the same number of bytes each, over as many files as it takes."""
+    """Yield pieces of roughly equal size in bytes, each over one or more files."""
     splits: list[Split] = []
     ranges: list[Any] = []
     held = 0
@@ -285,11 +288,11 @@ def _exact(store: Store, choice: MessageChoice, log: CommitLog, way: Way, size: 
     for file in files:
         low, high = np.searchsorted(way.starts, (file.base, min(file.end, 1 << 62)))
         for first, last in _runs(way.stops[low:high] - way.starts[low:high], size):
-            some = np.stack((way.starts[low:high][first:last], way.stops[low:high][first:last]), axis=1) - file.base
+            records = np.stack((way.starts[low:high][first:last], way.stops[low:high][first:last]), axis=1) - file.base
             last, uri = file is files[-1], uri_of(file.path)
             splits.append(Split(0, file.path, file.base, file.size, 0, file.size, last, exact=True, uri=uri))
-            ranges.append(some)
-            held += int((some[:, 1] - some[:, 0]).sum())
+            ranges.append(records)
+            held += int((records[:, 1] - records[:, 0]).sum())
             if held >= size:
                 yield Piece(store, "messages", choice, tuple(splits), tuple(ranges))
                 splits, ranges, held = [], [], 0
@@ -298,7 +301,7 @@ def _exact(store: Store, choice: MessageChoice, log: CommitLog, way: Way, size: 
 
 
 def _runs(sizes: Any, limit: int) -> Iterator[tuple[int, int]]:
-    """Indexes of [first, last) that together have about ``limit`` bytes."""
+    """Yield index ranges [first, last) of about ``limit`` bytes each."""
     group = (np.cumsum(sizes) - sizes) // limit
     edges = [0, *(np.flatnonzero(np.diff(group)) + 1).tolist(), len(sizes)]
     yield from ((a, b) for a, b in pairwise(edges) if a < b)

@@ -1,4 +1,4 @@
-"""Read a piece of a plan as Arrow record batches."""
+"""Reads a piece of a plan as Arrow record batches."""
 
 import json
 import os
@@ -23,13 +23,13 @@ _ROWS = 1 << 16
 
 @dataclass(slots=True)
 class Counters:
-    """What reading has cost and shown.
+    """Cost and outcome of reading.
 
     Attributes:
-        rows: handed on.
-        bytesRead: of the commit log, and of index and queues that led there.
-        bytesFetched: of stores that are elsewhere, whatever for.
-        damaged: ranges of the log that hold no record although they should.
+        rows: rows returned.
+        bytesRead: bytes of the commit log, and of index and queues used to find messages.
+        bytesFetched: all bytes fetched from remote stores.
+        damaged: damaged ranges of the log.
     """
 
     rows: int = 0
@@ -40,19 +40,19 @@ class Counters:
     notDecompressed: int = 0
 
     def add(self, tally: SplitTally) -> None:
-        """Count what reading a split has shown."""
+        """Add the tally of a split."""
         self.bytesRead += tally.bytes
         self.damaged += tally.damaged
         self.damagedBytes += tally.damaged_bytes
         self.notDecompressed += tally.not_decompressed
 
     def merge(self, other: "Counters") -> None:
-        """Add what another reader has counted."""
+        """Add the counters of another reader."""
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
     def save(self, folder: str) -> None:
-        """Leave the counters in a directory, for :func:`sum_counters`."""
+        """Save the counters in a directory, for :func:`sum_counters`."""
         path = os.path.join(folder, uuid.uuid4().hex)
         with open(path + ".part", "w", encoding="utf-8") as file:
             json.dump(asdict(self), file)
@@ -60,7 +60,7 @@ class Counters:
 
 
 def sum_counters(folder: str) -> Counters:
-    """The sum of all counters in a directory. A task that ran twice counts twice."""
+    """Return the sum of all counters in a directory. A task that ran twice counts twice."""
     total = Counters()
     for name in os.listdir(folder):
         if name.endswith(".json"):
@@ -70,14 +70,14 @@ def sum_counters(folder: str) -> Counters:
 
 
 def plan_pieces(request: Request, wanted: Wanted) -> tuple[list[Piece], Counters]:
-    """:func:`rmqtool.analytics.source.plan.pieces`, and what it cost to find them."""
+    """Return :func:`rmqtool.analytics.source.plan.pieces` and the cost of planning."""
     fetched = METER.bytes
     planned, bytes_read = pieces(request, wanted)
     return planned, Counters(bytesRead=bytes_read, bytesFetched=METER.bytes - fetched)
 
 
 def read_piece(piece: Piece, columns: Sequence[str], counters: Counters) -> Iterator[pa.RecordBatch]:
-    """Batches with these columns of the piece's table, types as :data:`SCHEMAS` says.
+    """Yield batches of the piece's table with these columns; types are those in :data:`SCHEMAS`.
 
     Raises:
         UnreadableStore: a file cannot be read.
@@ -123,16 +123,16 @@ def _messages(piece: Piece, columns: list[str], counters: Counters) -> Iterator[
 def _gather(
     splits: Iterator[Split], file: Segment, choice: MessageChoice, tally: SplitTally, columns: list[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of many small splits in batches of a decent size."""
-    waiting: list[pa.RecordBatch] = []
+    """Combine the rows of many small splits into batches of reasonable size."""
+    pending: list[pa.RecordBatch] = []
     rows = size = 0
     for split in splits:
         for batch in batches(split, choice, tally, columns=columns, file=file):
-            waiting.append(batch)
+            pending.append(batch)
             rows += batch.num_rows
             size += batch.nbytes
         if size >= BATCH_BYTES or rows >= _ROWS:
-            yield pa.concat_batches(waiting)
-            waiting, rows, size = [], 0, 0
-    if waiting:
-        yield pa.concat_batches(waiting)
+            yield pa.concat_batches(pending)
+            pending, rows, size = [], 0, 0
+    if pending:
+        yield pa.concat_batches(pending)

@@ -1,4 +1,4 @@
-"""The columns of a table that Spark asks for, in the types that it wants."""
+"""Converts the columns that Spark asks for to its types."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def schema_of(table: str, columns: "Sequence[str] | None") -> "StructType":
-    """The columns of a table, or some of them in their order, as Spark has them.
+    """Return the columns of a table, or the given ones in order, as a Spark schema.
 
     Raises:
-        BadValue: a column that the table does not have, or that is named twice.
+        BadValue: a column does not exist or is named twice.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -30,10 +30,10 @@ def schema_of(table: str, columns: "Sequence[str] | None") -> "StructType":
 
 
 class SparkColumns:
-    """The columns that Spark asked for, and batches as it wants them.
+    """The columns that Spark asked for, and conversion of batches to its types.
 
     Raises:
-        BadValue: a column that the table does not have, or has with another type.
+        BadValue: a column does not exist or has another type.
     """
 
     def __init__(self, table: str, schema: "StructType") -> None:
@@ -48,12 +48,12 @@ class SparkColumns:
                 raise BadValue(f"column {field.name} of table {table} is {kinds[0]}, not {kinds[1]}")
         self.names, self._schema = schema.fieldNames(), schema
 
-    def fit(self, found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Batches with the very types that Spark compares with, nullability included."""
+    def fit(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Cast batches to exactly the types that Spark expects, including nullability."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
         wanted = to_arrow_schema(self._schema, timezone="UTC")
-        for batch in found:
+        for batch in batches:
             arrays = [
                 column if column.type.equals(kind) else column.cast(kind)
                 for column, kind in zip(batch.columns, wanted.types, strict=True)

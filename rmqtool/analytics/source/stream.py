@@ -1,9 +1,9 @@
-"""``spark.readStream.format("rocketmq")``: the messages of live stores, each once per checkpoint.
+"""``spark.readStream.format("rocketmq")``: the messages of live stores, each exactly once per checkpoint.
 
-An offset is a :class:`~rmqtool.analytics.dump.position.Position` for each store, by its path: a physical offset where a
-record ends, and the proof of what lies before it. What lies between two offsets is the same whenever it is read, so a
-batch that Spark repeats after a failure has the same rows; a store whose log is not the one that was read, because it
-was cut and rewritten or is another one, stops the stream.
+An offset contains a :class:`~rmqtool.analytics.dump.position.Position` per store path: a physical offset at which a
+record ends, and a proof of the preceding log. The messages between two offsets are the same whenever they are read, so
+a batch that Spark repeats after a failure has the same rows. If the log is not the one that was read before, because it
+was truncated and rewritten or replaced, the stream stops.
 """
 
 import json
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from rmqtool.analytics.source.tables import Store
     from rmqtool.store.log.commit_log import CommitLog
 
-Offsets = dict[str, Any]  # positions by the path of their store, as JSON has them
+Offsets = dict[str, Any]  # JSON form of positions, by store path
 _NO_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True)
 class TailOptions:
-    """Options of the stream alone.
+    """Options specific to streams.
 
     Attributes:
-        begin: ``earliest``, ``latest``, or a physical offset for each store by its path.
-        max_bytes, max_records: of log in one batch; None for no limit.
-        skip_expired: go on behind what retention has taken away, instead of failing.
-        accept_unproven: go on from offsets of earlier versions, which do not prove what lies before them.
+        begin: ``earliest``, ``latest``, or a physical offset per store path.
+        max_bytes, max_records: maximum amount of log per batch; None for no limit.
+        skip_expired: skip what retention has deleted instead of failing.
+        accept_unproven: continue from offsets of earlier versions, which contain no proof.
     """
 
     begin: str | dict[str, int] = "earliest"
@@ -56,10 +56,10 @@ class TailOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "TailOptions":
-        """From the options of a data source.
+        """Create from the options of the data source.
 
         Raises:
-            BadValue: a value that an option cannot have.
+            BadValue: an option has an invalid value.
         """
         begin: str | dict[str, int] = options.get("startingPosition", "earliest")
         if begin not in ("earliest", "latest"):
@@ -110,7 +110,7 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {store.root: self._begin(store).to_dict() for store in self.stores}
 
     def _look_around(self) -> None:
-        """Take in stores that the paths lead to since the stream began; one that is gone stays, and is missed."""
+        """Add stores that have appeared at the paths since the stream began; stores that disappear are kept."""
         from rmqtool.analytics.source.plan import stores_of
 
         paths, known = self.request.paths, {store.root for store in self.stores}
@@ -118,7 +118,7 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         try:
             stores = stores_of(paths if isinstance(paths, str) else list(paths), self.request.broker_conf)
-        except UnreadableStore:  # what was there is gone: its reader says so
+        except UnreadableStore:  # all stores have disappeared; reading them will report it
             return
         self.stores += tuple(store for store in stores if store.root not in known and _is_store(store))
 
@@ -143,16 +143,16 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return position
 
     def _from(self, store: "Store", log: "CommitLog", offsets: Offsets) -> "Position":
-        """The position in a store that an offset tells, proved.
+        """Return the position of a store in an offset, after verifying it.
 
         Raises:
-            Refused: it proves that the log is not the one that was read up to there, or proves nothing.
-            BadValue: it is no offset.
+            Refused: the log is not the one that was read up to there, or the offset contains no proof.
+            BadValue: not an offset.
         """
         from rmqtool.analytics.dump.position import Inside, Position
 
         saved = offsets.get(store.root)
-        if saved is None:  # a store that was not among those that were streamed, of which nothing was read
+        if saved is None:  # a new store, of which nothing has been read
             return Position.at(log, max(log.min_offset, 0))
         if type(saved) is int:
             where = f"{store.root}: the offset {saved} of this checkpoint is of an earlier version"
@@ -201,14 +201,14 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stores = self.stores
         logs = {store.root: _log(store) for store in stores}
         positions = {store.root: self._from(store, logs[store.root], start) for store in stores}
-        # with a limit not every store may have its turn: another one begins each time
+        # a limit may not allow for every store, so a different one comes first each time
         turn = sum(position.next for position in positions.values()) % len(stores)
         latest = dict(start)
         for store in (*stores[turn:], *stores[:turn]):
             log, position = logs[store.root], positions[store.root]
             if store.root not in start:
-                # one that came later: this batch notes where it begins, the next one reads from there, so that a batch
-                # that is repeated reads the same, and what expires meanwhile is missed
+                # a new store: this batch records its start and the next one reads it, so that a repeated batch reads
+                # the same and messages that expire in the meantime are noticed
                 latest[store.root] = position.to_dict()
                 continue
             reached = begin = max(position.next, log.min_offset) if self.options.skip_expired else position.next
@@ -270,13 +270,13 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
             (split,) = piece.splits
             if not self.options.skip_expired or os.path.exists(split.path):
                 raise
-        # what was read is what was planned only if the log was not cut meanwhile; a batch that fails is read again
+        # the result is valid only if the log was not truncated in the meantime; a failed batch is read again
         self._from(piece.store, _log(piece.store), {piece.store.root: end.to_dict()})
 
 
 @dataclass(frozen=True)
 class _Stretch:
-    """What one task reads of a batch, and the batch's end in that store."""
+    """What one task of a batch reads, and the batch's end in that store."""
 
     piece: "Piece"
     end: "Position"
@@ -293,7 +293,7 @@ def _how(store: "Store") -> str:
 
 
 def _begins(log: "CommitLog", physical_offset: int) -> bool:
-    """Whether something that the log is made of begins at an offset: a message, a blank, or a file."""
+    """Return whether a message, a blank or a file begins at an offset."""
     from formats.endings import Ending
     from rmqtool.store.log.commit_log import Damage
 
@@ -302,7 +302,7 @@ def _begins(log: "CommitLog", physical_offset: int) -> bool:
 
 
 def _is_store(store: "Store") -> bool:
-    """Whether a directory that has appeared is a store, and not one that a command of ours is still making."""
+    """Return whether a new directory is a store, and not one that a command of ours is still creating."""
     if store.root.endswith((".importing", ".salvaging", ".rmqtool", ".rmqtool-part")):
         return False
     try:

@@ -1,4 +1,4 @@
-"""The tables of a store: their columns, and the rows of all but the messages."""
+"""The tables of a store: their columns, and the rows of all tables except ``messages``."""
 
 import os
 from collections.abc import Generator, Iterable, Iterator
@@ -27,9 +27,9 @@ from rmqtool.store.queues.compaction import compaction_queues_of, key_of
 from rmqtool.store.queues.reader import ConsumeQueue
 from rmqtool.store.queues.rocks_open import open_rocks_queue, rocks_queues_of
 
-_ROCKSDB = "rocksdb"  # in place of a directory, of queues that are in the store's database
+_ROCKSDB = "rocksdb"  # used instead of a directory for queues in RocksDB
 BROKER = pa.field("broker", pa.string())
-_ROWS = 1 << 16  # of a batch
+_ROWS = 1 << 16  # rows per batch
 _TEXT, _INT, _LONG, _FLAG = pa.string(), pa.int32(), pa.int64(), pa.bool_()
 _TIME = pa.timestamp("us", tz="UTC")
 
@@ -67,13 +67,13 @@ TABLES = tuple(SCHEMAS)
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A store among several.
+    """One of several stores.
 
     Attributes:
-        broker: what tells it from the others; the column ``broker``.
+        broker: name that distinguishes it from the others; the column ``broker``.
         broker_conf: the broker's properties file.
-        uri: of a store that is elsewhere, with all that it takes to get there.
-        listing: which listing of it a plan is made from, see :class:`rmqtool.analytics.remote.stores.Remote`.
+        uri: complete URI of a remote store, including credentials.
+        listing: the listing that a plan is based on, see :class:`rmqtool.analytics.remote.stores.Remote`.
     """
 
     root: str
@@ -83,17 +83,17 @@ class Store:
     listing: str = ""
 
     def layout(self) -> StoreLayout:
-        """The store, opened."""
+        """Open the store."""
         if self.uri is not None:
             attach_store(self.uri, self.listing)
         return StoreLayout(self.root, load(self.broker_conf) if self.broker_conf else None)
 
 
 def rows_of(table: str, store: Store, part: tuple[str, ...] = ()) -> Iterator[pa.RecordBatch]:
-    """Batches of a table other than ``messages``, with the schema of the table but without ``broker``.
+    """Yield batches of a table other than ``messages``, with the table's schema except ``broker``.
 
     Args:
-        part: of :func:`pieces_of`; what of the table is asked for.
+        part: one of the results of :func:`pieces_of`.
     """
     layout = store.layout()
     if table == "queues":
@@ -105,10 +105,10 @@ def rows_of(table: str, store: Store, part: tuple[str, ...] = ()) -> Iterator[pa
 
 
 def pieces_of(table: str, store: Store, limit: int) -> list[tuple[str, ...]]:
-    """How the rows of a table other than ``messages`` are divided.
+    """Divide the rows of a table other than ``messages`` into parts.
 
     Args:
-        limit: bytes of file that make a part large enough.
+        limit: size of a part in bytes of file.
     """
     layout = store.layout()
     if table == "index":
@@ -134,7 +134,7 @@ def pieces_of(table: str, store: Store, limit: int) -> list[tuple[str, ...]]:
 
 
 def _queues(layout: StoreLayout, part: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """Every entry up to the queue's end, also those whose messages have expired."""
+    """Yield all entries up to the end of each queue, including those with expired messages."""
     for name in part:
         kind, _slash, name = name.partition("/")
         topic, _slash, queue_id = name.rpartition("/")
@@ -142,18 +142,18 @@ def _queues(layout: StoreLayout, part: tuple[str, ...]) -> Iterator[pa.RecordBat
         queue = _queue(layout, kind, topic, int(queue_id))
         for first, units in queue.runs():
             for at in range(0, len(units), _ROWS):
-                some = units[at : at + _ROWS]
-                count = len(some)
+                chunk = units[at : at + _ROWS]
+                count = len(chunk)
                 ordinals = pa.array(np.arange(first + at, first + at + count))
                 yield pa.record_batch(
                     [
                         pa.repeat(pa.scalar(topic.encode("utf-8", "replace").decode(), _TEXT), count),
                         pa.repeat(pa.scalar(int(queue_id), _INT), count),
-                        _native(some["base_queue_offset"]) if batches else ordinals,
-                        _native(some["physical_offset"]),
-                        _native(some["size"]),
-                        _native(some["tags_code"]),
-                        _native(some["batch_size"].astype(np.int32) if batches else np.ones(count, np.int32)),
+                        _native(chunk["base_queue_offset"]) if batches else ordinals,
+                        _native(chunk["physical_offset"]),
+                        _native(chunk["size"]),
+                        _native(chunk["tags_code"]),
+                        _native(chunk["batch_size"].astype(np.int32) if batches else np.ones(count, np.int32)),
                     ],
                     schema=_without_broker("queues"),
                 )
@@ -173,7 +173,7 @@ def _native(column: "np.ndarray[Any, Any]") -> pa.Array:
 
 
 def _index(layout: StoreLayout, part: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """Entries of files that can be made sense of; the others are among the findings."""
+    """Yield the entries of readable index files; unreadable ones are reported as findings."""
     files = [file for file in open_index(layout, part, whole=False) if isinstance(file, IndexView)]
     yield from _from_rows("index", (row for file in files for row in _entries(file)))
 
@@ -212,7 +212,7 @@ def _topics(layout: StoreLayout) -> Iterable[dict[str, Any]]:
 
 
 def _compacted_rows(layout: StoreLayout) -> Iterator[dict[str, Any]]:
-    """What consumers of compacted topics get; ``latest`` tells the newest message of a key, unless that deletes it."""
+    """Yield the rows of compacted topics; ``latest`` marks the newest message of a key unless it deletes the key."""
     for queue in compaction_queues_of(layout):
         newest = {message.record.queue_offset for message in queue.latest().values()}
         for message in queue.read():
@@ -247,16 +247,16 @@ def _without_broker(table: str) -> pa.Schema:
 
 def _from_rows(table: str, rows: Iterable[dict[str, Any]]) -> Generator[pa.RecordBatch, None, None]:
     schema = _without_broker(table)
-    waiting: list[dict[str, Any]] = []
+    pending: list[dict[str, Any]] = []
     for row in rows:
-        waiting.append({name: _plain(value) for name, value in row.items()})
-        if len(waiting) == _ROWS:
-            yield pa.RecordBatch.from_pylist(waiting, schema)
-            waiting = []
-    if waiting:
-        yield pa.RecordBatch.from_pylist(waiting, schema)
+        pending.append({name: _plain(value) for name, value in row.items()})
+        if len(pending) == _ROWS:
+            yield pa.RecordBatch.from_pylist(pending, schema)
+            pending = []
+    if pending:
+        yield pa.RecordBatch.from_pylist(pending, schema)
 
 
 def _plain(value: Any) -> Any:
-    """Names of files need not be UTF-8; columns must."""
+    """File names need not be UTF-8, but text columns must be."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

@@ -1,7 +1,7 @@
-"""The Spark data source ``rocketmq``: the tables of one or many stores as data frames and streams.
+"""The Spark data source ``rocketmq``: the tables of one or more stores as data frames and streams.
 
-Spark finds it by the module ``pyspark_rocketmq``, or by :func:`register`. Everything but Spark's own base classes is
-imported where it is needed: every Spark of an environment that has rmqtool in it loads this module.
+Spark finds it via the module ``pyspark_rocketmq`` or via :func:`register`. Everything except Spark's own base classes
+is imported lazily, because every Spark in an environment with rmqtool loads this module.
 """
 
 import os
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
     from rmqtool.analytics.source.write import StoreWriter
 
 NAME = "rocketmq"
-_PROVIDER = "provider"  # Spark says it of a table that is being created
+_PROVIDER = "provider"  # set by Spark for a table that is being created
 _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"  # see pyspark.util.handle_worker_exception
 
 
 def register(spark: "SparkSession") -> None:
-    """Make ``spark.read.format("rocketmq")`` known, where Spark has not found it by itself.
+    """Make ``spark.read.format("rocketmq")`` available if Spark has not found it by itself.
 
-    A local session starts the Python that runs this for it, where no other was named (``PYSPARK_PYTHON``).
+    Workers of a local session then use the running Python, unless another one was set (``PYSPARK_PYTHON``).
     """
     give_this_python(spark)
     spark.dataSource.register(RocketMQSource)
 
 
 @contextmanager
-def _told_in_one_line() -> Iterator[None]:
-    """An error of ours reaches the user as its own line, without the traceback that Spark's workers put before it."""
+def _without_traceback() -> Iterator[None]:
+    """Show errors of ours to the user as one line, without the traceback that Spark's workers add."""
     try:
         yield
     except RmqError:
         if str(getattr(sys.modules["__main__"].__spec__, "name", "")).startswith("pyspark."):
-            os.environ[_HIDE_TRACEBACK] = "1"  # of this worker, which ends with the error
+            os.environ[_HIDE_TRACEBACK] = "1"  # only in this worker, which the error ends
         raise
 
 
@@ -60,31 +60,31 @@ class RocketMQSource(DataSource):
         from rmqtool.analytics.source.plan import known_options
         from rmqtool.analytics.source.spark_columns import schema_of
 
-        with _told_in_one_line():
+        with _without_traceback():
             request = self._request()
             schema = schema_of(request.table, request.columns)
             if _PROVIDER in self.options:
-                # CREATE TABLE. Spark keeps options with the table, but hands a query's source nothing except the
-                # table's columns: so these carry them
+                # CREATE TABLE: Spark stores the options with the table but passes only its columns to the source of a
+                # query, so the columns carry the options
                 first = schema.fields[0]
                 first.metadata = {**first.metadata, NAME: known_options(self.options)}
             return schema
 
     def reader(self, schema: "StructType") -> DataSourceReader:
-        with _told_in_one_line():
+        with _without_traceback():
             return Reader(self._request(schema), schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "StoreWriter":
         from rmqtool.analytics.source.write import StoreWriter
 
-        with _told_in_one_line():
+        with _without_traceback():
             return StoreWriter(self.options, schema.fieldNames(), overwrite=overwrite)
 
     def streamReader(self, schema: "StructType") -> "Tail":
         from rmqtool.analytics.source.spark_columns import SparkColumns
         from rmqtool.analytics.source.stream import Tail, TailOptions
 
-        with _told_in_one_line():
+        with _without_traceback():
             request = self._request(schema)
             return Tail(request, TailOptions.of(self.options), SparkColumns(request.table, schema))
 
@@ -96,11 +96,10 @@ class RocketMQSource(DataSource):
 
 
 class Reader(DataSourceReader):
-    """Plans on the driver, reads on the executors.
+    """Plans on the driver and reads on the executors.
 
-    It takes no filters from Spark, though it could be handed them (``spark.sql.python.filterPushdown.enabled``): Spark
-    4.3 keeps what a reader leaves after them for every later question to the same frame, and for both sides of a join
-    with itself, which then lack rows.
+    It does not accept filters from Spark (``spark.sql.python.filterPushdown.enabled``): Spark 4.3 reuses a filtered
+    reader for later queries of the same frame and for both sides of a self-join, which then lack rows.
     """
 
     def __init__(self, request: "Request", schema: "StructType") -> None:
@@ -113,7 +112,7 @@ class Reader(DataSourceReader):
         from rmqtool.analytics.source.plan import reads_tier, warn_of_elsewhere
         from rmqtool.analytics.source.read import plan_pieces
 
-        with _told_in_one_line():
+        with _without_traceback():
             if self.request.table == "messages":
                 warn_of_elsewhere(self.request.stores, reads=reads_tier(self.request.wanted.choice))
             planned, counters = plan_pieces(self.request.suiting(self.columns.names), self.request.wanted)
@@ -124,7 +123,7 @@ class Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         from rmqtool.analytics.source.read import Counters, read_piece
 
-        if partition.value is None:  # what Spark makes of a plan without pieces
+        if partition.value is None:  # Spark adds this if the plan has no pieces
             return
         counters = Counters()
         yield from self.columns.fit(read_piece(partition.value, self.columns.names, counters))

@@ -1,7 +1,7 @@
-"""Where the messages of a time lie: shown by the head of every record that is led past, and not by the log's order.
+"""Finds the messages of a period by reading the head of every record, without relying on the order of the log.
 
-Store times need not grow along a log. A broker's clock may be set back, and a log that was imported from two others has
-the times of one behind those of the other. So nothing is left out because of the times around it.
+Store times need not increase along a log: a broker's clock may be set back, and a log imported from two others has the
+times of one after those of the other. Nothing is therefore skipped because of neighbouring times.
 """
 
 from typing import Any
@@ -13,17 +13,17 @@ from rmqtool.store.disk.remote import blank_room, place_of, record_at
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import CommitLog
 
-NEAR = 32 << 10  # bytes between two messages that are read together with what lies between them
-_HEAD = 88  # bytes of a record that are looked at
-_WINDOW = 8 << 20  # bytes after which pages are given back
-_FEW = 2 << 20  # bytes of log that are read as fast as they are looked at
-_Found = tuple[Any, Any, list[tuple[int, int | None]], int]
+NEAR = 32 << 10  # messages with a gap up to this size are read together, bytes
+_HEAD = 88  # bytes read of each record
+_WINDOW = 8 << 20  # bytes after which pages are released
+_FEW = 2 << 20  # size of a log for which this is not worthwhile, bytes
+_Proof = tuple[Any, Any, list[tuple[int, int | None]], int]
 
 
-def prove_times(log: CommitLog, since: int | None, until: int | None) -> _Found | None:
-    """(starts and stops of ranges with messages of a time, stretches that must be read besides, bytes looked at).
+def prove_times(log: CommitLog, since: int | None, until: int | None) -> _Proof | None:
+    """Return (starts and stops of ranges with messages of a period, ranges to be scanned in addition, bytes inspected).
 
-    None where looking costs as much as reading: in a small log, and in one that is elsewhere.
+    Returns None if inspecting costs as much as reading: for a small log, and for a remote one.
     """
     files = log.segments.files
     if place_of(log.layout.root) is not None or log.segments.bytes < _FEW:
@@ -48,7 +48,7 @@ def prove_times(log: CommitLog, since: int | None, until: int | None) -> _Found 
 
 
 def _in_file(file: Segment, low: int, high: int) -> tuple[Any, Any, int, int]:
-    """(starts and stops of ranges, where what is not known begins, records looked at), all in bytes of the file."""
+    """Return (starts and stops of ranges, start of the unknown part, number of records), in bytes of the file."""
     from rmqtool.kernels.scan import Walker
     from rmqtool.store.log.scan import ROWS
 
@@ -60,7 +60,7 @@ def _in_file(file: Segment, low: int, high: int) -> tuple[Any, Any, int, int]:
     walker = Walker(view, ROWS, crc=False)
     while True:
         rows, following = walker.walk(at, file.size, at + _WINDOW)
-        # readers of a part go on, behind damage, where a record says its position: so must all that are led past
+        # readers of a part continue after damage at a record with a matching offset, so all skipped records must match
         if not rows.records or (rows.physical_offset != rows.at + file.base).any():
             break
         wanted = (rows.store_timestamp >= low) & (rows.store_timestamp <= high)
@@ -78,7 +78,7 @@ def _in_file(file: Segment, low: int, high: int) -> tuple[Any, Any, int, int]:
 
 
 def is_blank(file: Segment, at: int) -> bool:
-    """Whether a file ends here, with nothing behind or a blank that says just so."""
+    """Return whether a file ends here: there is nothing after it, or a blank of exactly the remaining size."""
     if at >= file.size:
         return True
     record = record_at(file.map(), at, file.size, crc=False)

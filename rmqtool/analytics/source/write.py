@@ -1,7 +1,7 @@
-"""The writing side of the data source: a data frame of messages becomes a store that a broker boots.
+"""The writing side of the data source: turns a data frame of messages into a store that a broker can open.
 
-Tasks write what they get to Parquet beside the target; the driver makes the store of it, in the order that
-:mod:`rmqtool.analytics.load.rows` finds. The store appears when it is whole, and only where none was.
+Tasks write their rows to Parquet next to the target; the driver creates the store from them in the order determined by
+:mod:`rmqtool.analytics.load.rows`. The store appears once it is complete, and only if there was none.
 """
 
 import os
@@ -31,24 +31,24 @@ _ROWS = 4096
 
 @dataclass
 class TaskRows(WriterCommitMessage):
-    """What one task wrote."""
+    """Result of one writing task."""
 
     path: str
     rows: int
 
 
 class StoreWriter(DataSourceArrowWriter):
-    """Writes one data frame.
+    """Writes one data frame to a store.
 
     Args:
-        options: ``path``, of the store, which must not exist; ``brokerConf``, the broker's properties file; ``map``,
-            what columns with other names are, as in ``value=body,key=keys``.
-        columns: names of the frame's columns.
-        overwrite: whether Spark may write over what is there; a store is not written over, whatever is said.
+        options: ``path`` of the store, which must not exist; ``brokerConf``, the broker's properties file; ``map``,
+            names of columns that are called differently, as in ``value=body,key=keys``.
+        columns: names of the data frame's columns.
+        overwrite: whether Spark may overwrite existing data; a store is never overwritten.
 
     Raises:
-        BadValue: no path, no mapping, or bodies would not be taken.
-        Refused: something is there.
+        BadValue: there is no path or mapping, or bodies would be ignored.
+        Refused: the path exists.
     """
 
     def __init__(self, options: "Mapping[str, str]", columns: "Sequence[str]", *, overwrite: bool) -> None:
@@ -58,14 +58,14 @@ class StoreWriter(DataSourceArrowWriter):
         self.path, self._broker_conf = checked_path(path.removeprefix("file://")), options.get("brokerConf")
         self._names = parse_map([names]) if names else {}
         Fields(self._names).table("the data frame", columns)
-        # Spark itself advises overwrite where no mode is given, and it harms nothing where nothing is
+        # Spark itself suggests overwrite if no mode is given; it does no harm if nothing exists
         if overwrite and os.path.lexists(self.path):
             raise Refused(f"{self.path}: exists already, and a store is not overwritten: give a new path")
         refuse_existing(self.path)
         self._parts = f"{self.path}{_PARTS}-{uuid.uuid4().hex}"
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> TaskRows:
-        """Called by each task."""
+        """Write the rows of one task."""
         import pyarrow.parquet as pq
 
         os.makedirs(self._parts, exist_ok=True)
@@ -81,17 +81,17 @@ class StoreWriter(DataSourceArrowWriter):
         return TaskRows(path=path if writer is not None else "", rows=rows)
 
     def commit(self, messages: list[Any]) -> None:
-        """Called by the driver when all tasks are done.
+        """Create the store; called by the driver after all tasks.
 
         Raises:
-            BadValue: a row is not taken; nothing appears then.
+            BadValue: a row was rejected; no store is created.
         """
         from rmqtool.analytics.load.rows import rows
 
         try:
             refuse_existing(self.path)
             with new_store(self.path, self._broker_conf) as importer:
-                # in the order of Spark's partitions, which is the frame's own
+                # in the order of Spark's partitions, which is that of the data frame
                 read = rows(
                     [part.path for part in messages if part is not None and part.path],
                     fields=Fields(self._names),
@@ -104,7 +104,7 @@ class StoreWriter(DataSourceArrowWriter):
             shutil.rmtree(self._parts, ignore_errors=True)
 
     def abort(self, messages: list[Any]) -> None:
-        """Called by the driver when a task failed."""
+        """Clean up; called by the driver if a task failed."""
         shutil.rmtree(self._parts, ignore_errors=True)
 
 

@@ -1,1 +1,1 @@
-"""The Spark that spreads the work, and the Java below it."""
+"""Starting and controlling Spark, and the Java that it needs."""

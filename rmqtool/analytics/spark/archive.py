@@ -1,6 +1,6 @@
-"""Where the archive of Spark's Java classes lies, which later starts map into memory.
+"""Location of the archive of Spark's Java classes, which the JVM maps into memory to start faster.
 
-The JVM itself checks that the archive was made by the same Java from the same jars, and goes without it otherwise.
+The JVM itself checks that the archive was created by the same Java from the same jars, and ignores it otherwise.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from rmqtool.analytics.spark.java import Java
 
 
 def archive_of(java: Java) -> str:
-    """Where the file for a Java lies, or would."""
+    """Return the path of the archive for a Java, whether or not it exists."""
     import pyspark
 
     program = os.path.realpath(os.path.join(java.home, "bin", "java"))
@@ -28,7 +28,7 @@ def _mtime(path: str) -> int:
 
 
 def remove_archives() -> list[str]:
-    """Remove the files of all Javas; their paths."""
+    """Remove the archives of all Javas; return their paths."""
     folder = cache_dir("spark", "classes")
     paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
     for path in paths:

@@ -1,7 +1,7 @@
-"""Long calls into Spark that a signal ends, and a word about what they wait for.
+"""Long calls into Spark that a signal can interrupt, with a message if they have to wait.
 
-py4j waits for an answer of the JVM in the thread that asked, and a thread whose wait was interrupted gets no answer to
-anything else before the first one has come. So another thread asks, and the main thread waits for that.
+py4j waits for the JVM's answer in the calling thread, and after an interrupted wait that thread gets no other answer
+until the first one has arrived. Calls are therefore made in another thread, for which the main thread waits.
 """
 
 import re
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 _R = TypeVar("_R")
 Tell = Callable[[str], None]
-_PATIENCE = 10.0  # seconds that a cluster has to begin a task
-_LOOK = 0.25  # seconds between looks
+_PATIENCE = 10.0  # seconds after which a message is shown if a cluster has not started a task
+_LOOK = 0.25  # seconds between polls
 _LOCAL = re.compile(r"local(\[.*\])?")
 
 
 def is_local(context: "SparkContext") -> bool:
-    """Whether all of Spark is one process on this machine, its workers beside it."""
+    """Return whether Spark runs in a single process on this machine, with its workers as child processes."""
     return _LOCAL.fullmatch(context.master or "") is not None
 
 
 @contextmanager
 def connecting(master: str, tell: Tell | None) -> Iterator[None]:
-    """A context that is being made, which takes as long as a master does not answer."""
+    """Show a message if creating a context takes long, which it does while a master does not answer."""
     text = f"waiting for {master}: it has not answered in {_PATIENCE:.0f} s. Ctrl-C or SIGTERM ends this"
-    timer = Timer(_PATIENCE, tell or (lambda _words: None), [text])
+    timer = Timer(_PATIENCE, tell or (lambda _line: None), [text])
     timer.daemon = True
     if not _LOCAL.fullmatch(master):
         timer.start()
@@ -42,10 +42,10 @@ def connecting(master: str, tell: Tell | None) -> Iterator[None]:
 
 
 def wait_for(context: "SparkContext", call: Callable[[], _R], tell: Tell | None = None) -> _R:
-    """The result of a call that has Spark do something. An exception that a signal raises here ends that too.
+    """Return the result of a Spark call. An exception raised here by a signal cancels the call.
 
     Args:
-        tell: gets a line, once, when a cluster does not begin with it.
+        tell: receives one line if a cluster does not start the job.
     """
     from pyspark import InheritableThread
 
@@ -78,9 +78,9 @@ def _wait(context: "SparkContext", group: str, over: Event, tell: Tell | None) -
     begun = time.monotonic()
     while not over.wait(_LOOK):
         if tell is not None and time.monotonic() - begun > _PATIENCE:
-            with suppress(Exception):  # Spark may have ended, which the call says
+            with suppress(Exception):  # Spark may have ended, which the call itself reports
                 if not _has_begun(context.statusTracker(), group):
-                    tell(_words(context))
+                    tell(_waiting_message(context))
             tell = None
 
 
@@ -90,7 +90,7 @@ def _has_begun(tracker: Any, group: str) -> bool:
     return any(stage.numActiveTasks or stage.numCompletedTasks or stage.numFailedTasks for stage in stages)
 
 
-def _words(context: "SparkContext") -> str:
+def _waiting_message(context: "SparkContext") -> str:
     conf = context.getConf()
     memory, cores = conf.get("spark.executor.memory", "1g"), conf.get("spark.executor.cores")
     needs = f"{memory} of memory (spark.executor.memory)" + (f" and {cores} cores" if cores else "")

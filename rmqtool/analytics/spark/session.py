@@ -1,4 +1,4 @@
-"""A Spark to run on: the one that is there, else one of our own that is quiet, local and gone afterwards."""
+"""Provides a Spark context: an existing one, or else a quiet local one that is stopped afterwards."""
 
 import logging
 import os
@@ -33,22 +33,22 @@ def spark_context(
     worker_daemon: str | None = None,
     tell: Tell | None = None,
 ) -> Iterator["SparkContext"]:
-    """A SparkContext for the duration of a ``with`` block.
+    """Yield a SparkContext for the duration of a ``with`` block.
 
-    One that runs in this process already, or that spark-submit has prepared, is used as it is. Else one is started,
-    and its Java process is gone when the block is left, however it is left. A context takes half the time of a
-    session to start, and is all that a job of our own tasks needs.
+    A context that exists in this process, or was prepared by spark-submit, is used as is. Otherwise one is started, and
+    its Java process is terminated when the block ends, for whatever reason. A context starts in half the time of a
+    session and is sufficient for running our own tasks.
 
     Args:
-        master: Spark master URL; this machine when None.
-        settings: Spark settings over our own.
-        brief: tune the JVM for a fast start; for work that the JVM itself does, say False.
-        worker_daemon: the module from which the Python workers of this machine are forked; Spark's own when None.
-        tell: gets a line when a master does not answer.
+        master: Spark master URL; None for this machine.
+        settings: Spark settings that override ours.
+        brief: tune the JVM for a fast start; pass False if the JVM itself does substantial work.
+        worker_daemon: module from which local Python workers are forked; None for Spark's own.
+        tell: receives a line if a master does not answer.
 
     Raises:
-        BadValue: a Spark Connect URL as master.
-        MissingRuntime: no fit Java, no bash, or Spark did not start.
+        BadValue: ``master`` is a Spark Connect URL.
+        MissingRuntime: there is no suitable Java or no bash, or Spark did not start.
     """
     from pyspark import SparkConf, SparkContext
 
@@ -57,7 +57,7 @@ def spark_context(
     if SparkContext._active_spark_context is not None:
         yield SparkContext._active_spark_context
         return
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM and says where to run
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM and set the master
         conf = SparkConf().setAll(list((settings or {}).items()))
         if master:
             conf.setMaster(master)
@@ -79,7 +79,7 @@ def spark_context(
 
 @contextmanager
 def spark_session(master: str | None = None, *, settings: Mapping[str, str] | None = None) -> Iterator["SparkSession"]:
-    """As :func:`spark_context`, a SparkSession; for SQL and data frames."""
+    """As :func:`spark_context`, but yield a SparkSession, for SQL and data frames."""
     with spark_context(master, settings=settings, brief=False) as context, environment(NOT_CONNECT):
         from pyspark.sql import SparkSession
 
@@ -93,7 +93,7 @@ def spark_session(master: str | None = None, *, settings: Mapping[str, str] | No
 
 
 def session_of(context: "SparkContext") -> "SparkSession":
-    """A SparkSession on a context."""
+    """Return a SparkSession for a context."""
     with environment(NOT_CONNECT):
         from pyspark.sql import SparkSession
 
@@ -101,11 +101,11 @@ def session_of(context: "SparkContext") -> "SparkSession":
 
 
 class Started:
-    """A context with a JVM of its own, and how to undo both.
+    """A context with its own JVM.
 
     Args:
-        java_options: for the JVM, beside our own; when None, those for the archive of classes, where there is one.
-        tell: gets a line when a master does not answer.
+        java_options: additional JVM options; by default those for the archive of classes, if there is one.
+        tell: receives a line if a master does not answer.
     """
 
     def __init__(
@@ -146,11 +146,11 @@ class Started:
                 conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
                 self._context = SparkContext(conf=conf, gateway=self.jvm.gateway)
             if interrupt is not None and threading.current_thread() is threading.main_thread():
-                # SparkContext's own handler calls the JVM in the middle of another call
+                # SparkContext's own handler would call the JVM in the middle of another call
                 signal.signal(signal.SIGINT, interrupt)
             self._same_version()
         except _spark_errors() as err:
-            reason = failure(err)  # asks the JVM
+            reason = failure(err)  # calls the JVM, so before stopping it
             self.stop()
             raise MissingRuntime(f"Spark did not start: {reason}") from err
         except BaseException:
@@ -159,7 +159,7 @@ class Started:
 
     @property
     def running(self) -> "SparkContext":
-        """The context, until :meth:`stop`."""
+        """The context; valid until :meth:`stop`."""
         context: SparkContext = self._context
         return context
 
@@ -173,7 +173,7 @@ class Started:
             )
 
     def finish(self) -> str:
-        """As :meth:`stop`, but let the JVM come to its own end; what it says then."""
+        """As :meth:`stop`, but let the JVM exit by itself; return the last relevant line of its output."""
         try:
             with suppress(Exception):
                 self.running.stop()
@@ -182,35 +182,35 @@ class Started:
             self.stop()
 
     def stop(self) -> None:
-        """Stop the context, end the JVM, and forget both, so that another can be started."""
+        """Stop the context, terminate the JVM, and reset PySpark so that another context can be started."""
         from pyspark import SparkContext
 
         context, self._context = self._context, None
         if context is not None and self._orderly:
             with suppress(Exception):
-                context.stop()  # a cluster must hear of it
-        context = context or SparkContext._active_spark_context  # one that failed half-way is registered
+                context.stop()  # so that a cluster is notified
+        context = context or SparkContext._active_spark_context  # a partly created context is registered here
         server = getattr(context, "_accumulatorServer", None)
         if server is not None:
-            server.handle_error = lambda *_: None  # it prints a stack trace when the JVM is gone
+            server.handle_error = lambda *_: None  # prints a stack trace when the JVM has ended
         self.jvm.stop()
         if context is not None:
             context._jsc = context._accumulatorServer = None  # there is nothing left to notify
             with suppress(Exception):
                 context.stop()
         if server is not None:
-            threading.Thread(target=server.shutdown, daemon=True).start()  # waits for its own poll, half a second
+            threading.Thread(target=server.shutdown, daemon=True).start()  # waits for its own polling, half a second
         SparkContext._gateway = SparkContext._jvm = None
         for name in _LOGGERS:
             logging.getLogger(name).removeFilter(_not_py4j)
 
 
-# a logger's filter is not asked about what comes from the loggers below it
+# the filter of a logger is not applied to records of its child loggers
 _LOGGERS = ("", "py4j.clientserver", "py4j.java_gateway")
 
 
 def _not_py4j(record: logging.LogRecord) -> bool:
-    """py4j logs stack traces when a call is interrupted and when closing fails then; that it was is ours to tell."""
+    """Suppress py4j's stack traces about interrupted calls and connections; we report interruptions ourselves."""
     return f"{os.sep}py4j{os.sep}" not in record.pathname
 
 

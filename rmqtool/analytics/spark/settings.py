@@ -1,4 +1,4 @@
-"""What Spark is started with: settings, environment variables, and a home that starts faster than PySpark's own."""
+"""Settings and environment variables for starting Spark, and a SPARK_HOME that starts faster than PySpark's own."""
 
 import hashlib
 import os
@@ -13,23 +13,23 @@ from rmqtool.analytics.local.cache import cache_dir
 from rmqtool.analytics.spark.java import Java
 
 _SOCKET_NAME = len("/.01234567-89ab-cdef-0123-456789abcdef.sock")
-_SOCKET_PATH = 103  # bytes of a path: macOS has the fewest
+_SOCKET_PATH = 103  # maximum path length in bytes; macOS has the lowest limit
 _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
-# A user's own settings for other programs must not turn our classic session into a Connect client.
+# Settings that a user made for other programs must not turn our classic session into a Connect client.
 NOT_CONNECT = {"SPARK_REMOTE": None, "SPARK_CONNECT_MODE_ENABLED": None, "SPARK_API_MODE": None}
 
 
 def settings_of(
     work_dir: str, own: Mapping[str, str], *, local: bool, brief: bool, java_options: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Spark settings by name.
+    """Return the Spark settings by name.
 
     Args:
-        work_dir: for what Spark puts down.
-        own: settings that win over ours.
-        local: whether Spark runs on this machine alone.
-        brief: whether a fast start matters more than what the JVM does later.
-        java_options: for the JVM, beside our own.
+        work_dir: directory for files of Spark.
+        own: settings that override ours.
+        local: Spark runs on this machine only.
+        brief: a fast start matters more than the JVM's later speed.
+        java_options: additional JVM options.
     """
     temporary = f"-Djava.io.tmpdir={work_dir}"
     java = [f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()}", "-XX:+UseSerialGC"]
@@ -42,7 +42,7 @@ def settings_of(
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.compression.codec": "zstd",
-        "spark.hadoop.parquet.page.verify-checksum.enabled": "true",  # by default only what writes minds them
+        "spark.hadoop.parquet.page.verify-checksum.enabled": "true",  # by default they are written but not verified
         "spark.jars.ivy": os.path.join(work_dir, "ivy"),  # its default fails for a user without a home
         "spark.driver.extraJavaOptions": " ".join([*java, *map(_quote, [*java_options, temporary])]),
     }
@@ -50,7 +50,7 @@ def settings_of(
         settings |= {
             "spark.driver.memory": "1g" if brief else "2g",
             "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
-            # over TCP, small parts wait for acknowledgements that come 40 ms late, twice in each task
+            # over TCP, small messages wait for acknowledgements delayed by 40 ms, twice per task
             "spark.python.unix.domain.socket.enabled": str(has_unix_sockets(work_dir)).lower(),
             "spark.python.unix.domain.socket.dir": work_dir,
         }
@@ -58,7 +58,7 @@ def settings_of(
 
 
 def has_unix_sockets(directory: str) -> bool:
-    """Whether sockets of Spark's can have paths in a directory."""
+    """Return whether paths of Spark's sockets in a directory are short enough."""
     return hasattr(socket, "AF_UNIX") and len(os.fsencode(directory)) + _SOCKET_NAME <= _SOCKET_PATH
 
 
@@ -67,9 +67,9 @@ def _quote(option: str) -> str:
 
 
 def environment_of(java: Java, work_dir: str, *, local: bool) -> dict[str, str | None]:
-    """What differs from our own environment in Spark's, and here while the context is made."""
+    """Return the changes to our environment for Spark, also needed while the context is created."""
     changes: dict[str, str | None] = {**NOT_CONNECT, "JAVA_HOME": java.home}
-    # spark-class starts a small JVM first that only puts a command line together
+    # spark-class first starts a small JVM that only builds a command line
     changes["SPARK_LAUNCHER_OPTS"] = os.environ.get("SPARK_LAUNCHER_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
     if local:
         changes |= {
@@ -88,7 +88,7 @@ def environment_of(java: Java, work_dir: str, *, local: bool) -> dict[str, str |
 
 
 def _has_name() -> bool:
-    """Whether the system knows who we are. Containers run under any user id; without a name Hadoop refuses to start."""
+    """Return whether our user id has a name. Containers may use any id, and Hadoop does not start without one."""
     try:
         import pwd
 
@@ -98,7 +98,7 @@ def _has_name() -> bool:
 
 
 def apply_changes(changes: Mapping[str, str | None]) -> dict[str, str]:
-    """Our own environment with changes; None takes a variable away."""
+    """Return our environment with changes applied; None removes a variable."""
     merged: dict[str, str | None] = {**os.environ, **changes}
     return {name: value for name, value in merged.items() if value is not None}
 
@@ -110,10 +110,10 @@ def _installed_home() -> str:
 
 
 def _lean_home() -> str:
-    """A SPARK_HOME without ``python/lib/pyspark.zip``.
+    """Return a SPARK_HOME without ``python/lib/pyspark.zip``.
 
-    Spark puts that archive first on the workers' path, and importing from it takes several times as long as from the
-    installed package, which is the same.
+    Spark puts that archive first on the workers' path, and importing from it is several times slower than from the
+    installed package, which is identical.
     """
     import pyspark
 
@@ -133,7 +133,7 @@ def _lean_home() -> str:
 
 
 def _python_path() -> str:
-    """PYTHONPATH for the workers: what they could not find by themselves, and what it was."""
+    """Return PYTHONPATH for the workers: directories they could not find otherwise, and the current value."""
     import py4j
     import pyspark
 
@@ -142,7 +142,7 @@ def _python_path() -> str:
 
     modules: tuple[Any, ...] = (version, formats, pyspark, py4j)
     roots = dict.fromkeys(os.path.dirname(os.path.dirname(os.path.abspath(m.__file__))) for m in modules)
-    # a site-packages directory given twice would come before the standard library
+    # a site-packages directory on PYTHONPATH would precede the standard library
     usual = {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
     parts = [root for root in roots if os.path.realpath(root) not in usual]
     return os.pathsep.join(parts + [part for part in [os.environ.get("PYTHONPATH", "")] if part])

@@ -1,4 +1,4 @@
-"""Loads and checks Spark's Java classes once and keeps them in an archive (:mod:`rmqtool.analytics.spark.archive`)."""
+"""Stores Spark's loaded and verified Java classes in an archive (:mod:`rmqtool.analytics.spark.archive`)."""
 
 import os
 import tempfile
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """What a warm-up has made. Times in seconds, sizes in bytes.
+    """Result of a warm-up. Times are in seconds, sizes in bytes.
 
     Attributes:
-        java: what Spark runs on.
-        archive: the file.
-        start_before: of Spark, to the end of a first small job, without the file.
-        start_after: with it.
+        java: the Java that Spark runs on.
+        archive: path of the archive.
+        start_before: time from the start of Spark to the end of a first small job, without the archive.
+        start_after: the same with the archive.
     """
 
     java: str
@@ -40,17 +40,17 @@ class WarmUp:
 
 
 def warm_up() -> WarmUp:
-    """Make the file for the Java that Spark is started with, and measure what it is worth.
+    """Create the archive for the Java that Spark uses, and measure its effect.
 
     Raises:
-        MissingRuntime: no fit Java, Spark does not start, or this Java cannot make such a file.
+        MissingRuntime: there is no suitable Java, Spark does not start, or this Java cannot create archives.
     """
     java = find_java()
     need_bash()
     path = archive_of(java)
     descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(path), suffix=".new")
     os.close(descriptor)
-    os.unlink(temporary)  # the JVM makes it
+    os.unlink(temporary)  # the JVM creates it
     try:
         without = _timed_start([])
         reason = _run_and_keep(temporary)
@@ -75,7 +75,7 @@ def _timed_start(java_options: list[str] | None) -> float:
 
 
 def _run_and_keep(path: str) -> str:
-    """Run what uses most of the classes that commands use; the JVM writes the file at its end. What it said then."""
+    """Load most of the classes that commands use; the JVM writes the archive at exit. Return what it printed last."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

@@ -1,4 +1,4 @@
-"""How far Spark's jobs are, as its own status tracker has it."""
+"""Progress of Spark jobs, taken from Spark's status tracker."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -10,12 +10,12 @@ from rmqtool.progress import Stage, is_heard, stage
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-_EVERY = 0.25  # seconds between two looks
+_EVERY = 0.25  # seconds between polls
 
 
 @contextmanager
 def tasks_told(context: "SparkContext", name: str) -> Iterator[None]:
-    """A part of the work (:func:`rmqtool.progress.stage`) that Spark's tasks do, counted in them."""
+    """Show a stage of progress (:func:`rmqtool.progress.stage`) that counts the tasks of Spark jobs."""
     with stage(name, unit="tasks") as tasks:
         if not is_heard():
             yield
@@ -30,9 +30,9 @@ def tasks_told(context: "SparkContext", name: str) -> Iterator[None]:
             watch.join()
 
 
-def _watch(context: "SparkContext", others: set[int], found: Stage, over: Event) -> None:
-    tasks: dict[int, tuple[int, int]] = {}  # (done, all) of each stage that was seen
-    with suppress(Exception):  # Spark has ended, which those who wait for it hear
+def _watch(context: "SparkContext", others: set[int], progress: Stage, over: Event) -> None:
+    tasks: dict[int, tuple[int, int]] = {}  # (completed, total) of each Spark stage
+    with suppress(Exception):  # Spark may have ended, which the waiting call reports
         tracker = context.statusTracker()
         while not over.wait(_EVERY):
             for job in set(tracker.getActiveJobsIds()) - others:
@@ -41,5 +41,5 @@ def _watch(context: "SparkContext", others: set[int], found: Stage, over: Event)
                     if (stage := tracker.getStageInfo(number)) is not None:
                         tasks[number] = stage.numCompletedTasks, stage.numTasks
             if tasks:
-                found.done = sum(done for done, _all in tasks.values())
-                found.total = sum(number for _done, number in tasks.values())
+                progress.done = sum(done for done, _all in tasks.values())
+                progress.total = sum(number for _done, number in tasks.values())

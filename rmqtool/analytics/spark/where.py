@@ -1,7 +1,7 @@
-"""A Spark SQL condition over the columns: what it says of the log's order is read off it, and Spark decides on rows.
+"""A Spark SQL condition over the columns. Bounds on offsets and times are extracted; Spark evaluates the condition.
 
-Spark gets only the columns that the condition names and answers with the physical offsets that it holds for; tasks
-then read these messages themselves. So bodies pass through the JVM only where the condition is about them.
+Spark receives only the columns named in the condition and returns the physical offsets of matching messages; tasks then
+read these messages themselves. Bodies pass through the JVM only if the condition refers to them.
 """
 
 import uuid
@@ -61,7 +61,7 @@ class _Reader(DataSourceReader):
 
 
 class _Writer(DataSourceArrowWriter):
-    """Each task leaves the offsets of its split in a file, on whatever file system pyarrow knows and Spark may not."""
+    """Each task writes the offsets of its split to a file, on any file system that pyarrow supports (Spark may not)."""
 
     def __init__(self, location: str) -> None:
         self._location = location
@@ -101,10 +101,10 @@ def _source_of(reader: _Reader, writer: _Writer, schema: StructType) -> type[Dat
 
 
 class Where:
-    """A condition that Spark has understood.
+    """A condition parsed by Spark.
 
     Raises:
-        BadValue: it is none, or names what is no column.
+        BadValue: the text is not a condition, or refers to an unknown column.
     """
 
     def __init__(self, spark: "SparkSession", text: str) -> None:
@@ -121,17 +121,17 @@ class Where:
         self.columns = [name for name in MESSAGE_SCHEMA.names if name in names or name == _OFFSET]
 
     def narrow(self, choice: MessageChoice) -> MessageChoice:
-        """A choice without messages that the condition cannot hold for."""
+        """Exclude messages for which the condition cannot hold."""
         for each in self._filters:
             for part in _conjuncts(each):
                 choice = _narrow(choice, part)
         return choice
 
     def select(self, splits: Sequence[Split], choice: MessageChoice, folder: Folder, tell: Tell | None = None) -> None:
-        """Write the offsets of a choice's messages for which the condition holds, for :func:`read_selected`.
+        """Write the offsets of a choice's messages that match the condition, for :func:`read_selected`.
 
         Raises:
-            RmqError: Spark fails.
+            RmqError: the Spark job failed.
         """
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -143,7 +143,8 @@ class Where:
         folder.make()
 
         def save() -> None:
-            self._spark.createDataFrame([], schema)  # makes the session, which knows the source, that of this thread
+            # makes this session, in which the source is registered, the active one of the thread
+            self._spark.createDataFrame([], schema)
             frame.write.format(_SOURCE).mode("append").save()
 
         try:
@@ -157,7 +158,7 @@ def _name(split: int) -> str:
 
 
 def read_selected(folder: Folder, split: Split) -> "np.ndarray[Any, np.dtype[np.int64]]":
-    """The physical offsets of a split that were selected, in order."""
+    """Return the sorted physical offsets selected in a split."""
     if folder.size(_name(split.number)) is None:
         return np.zeros(0, np.int64)
     with folder.fs.open_input_file(folder.full(_name(split.number))) as file:
@@ -165,7 +166,7 @@ def read_selected(folder: Folder, split: Split) -> "np.ndarray[Any, np.dtype[np.
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """An Arrow schema as Spark has it."""
+    """Convert an Arrow schema to a Spark schema."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(schema)
@@ -228,11 +229,11 @@ def _among(choice: MessageChoice, name: str, values: list[Any]) -> MessageChoice
     return choice
 
 
-def _between(choice: MessageChoice, start: str, stop: str, kind: str, first: int, behind: int) -> MessageChoice:
+def _between(choice: MessageChoice, start: str, stop: str, kind: str, first: int, end: int) -> MessageChoice:
     low, high = getattr(choice, start), getattr(choice, stop)
     changes: dict[str, Any] = {}
     if kind in ("EqualTo", "GreaterThan", "GreaterThanOrEqual"):
         changes[start] = first if low is None else max(low, first)
     if kind in ("EqualTo", "LessThan", "LessThanOrEqual"):
-        changes[stop] = behind if high is None else min(high, behind)
+        changes[stop] = end if high is None else min(high, end)
     return replace(choice, **changes)

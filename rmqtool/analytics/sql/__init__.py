@@ -1,1 +1,1 @@
-"""SQL and ready reports over stores."""
+"""SQL queries and predefined reports over stores."""

@@ -1,7 +1,7 @@
-"""The ready reports without Spark: what their queries say (:mod:`rmqtool.analytics.sql.ready`), in this process.
+"""The predefined reports without Spark: the same as their queries (:mod:`rmqtool.analytics.sql.ready`), in Python.
 
-For stores that are read faster than a JVM starts. The rows, their order and their values are those of the queries, a
-null for a null; a test compares both.
+For stores that can be read faster than a JVM starts. Rows, order and values are those of the queries, including nulls;
+a test compares both.
 """
 
 import re
@@ -25,16 +25,16 @@ _GROUP = re.compile(r"%(?:RETRY|DLQ)%(.*)")
 
 
 def is_small(request: Request) -> bool:
-    """Whether the stores are read here sooner than by Spark."""
+    """Return whether the stores can be read faster in this process than with Spark."""
     return sum(CommitLog(store.layout()).segments.bytes for store in request.stores) <= SMALL
 
 
 def native_rows(name: str, request: Request, counters: Counters) -> list[Row]:
-    """The rows of a ready report.
+    """Return the rows of a predefined report.
 
     Args:
-        request: the stores, and conditions that hold for every message.
-        counters: what reading has cost and shown is added to them.
+        request: the stores, and conditions on the messages.
+        counters: the cost and outcome of reading are added to it.
 
     Raises:
         UnreadableStore: a file cannot be read.
@@ -58,13 +58,13 @@ def _read(request: Request, columns: tuple[str, ...], counters: Counters) -> Ite
 _Tables = Mapping[str, Iterable[Row]]
 
 
-def _first(value: Any) -> tuple[bool, Any]:
-    """Sorts as Spark does: null first."""
+def _nulls_first(value: Any) -> tuple[bool, Any]:
+    """Return a sort key that sorts null first, like Spark."""
     return value is not None, value if value is not None else 0
 
 
 def _messages_of_users(tables: _Tables) -> Iterator[Row]:
-    """Messages of topics that a broker does not fill itself."""
+    """Yield the messages of topics that are not filled by the broker itself."""
     return (
         row
         for row in tables["messages"]
@@ -80,7 +80,7 @@ def _group(rows: Iterable[Row], key: Callable[[Row], tuple[Any, ...]]) -> dict[t
 
 
 def _bounds(rows: list[Row], column: str) -> tuple[Any, Any]:
-    """(least, largest) of a column; (None, None) where all are null."""
+    """Return (minimum, maximum) of a column, ignoring nulls; (None, None) if all are null."""
     values = [row[column] for row in rows if row[column] is not None]
     return min(values, default=None), max(values, default=None)
 
@@ -98,7 +98,7 @@ def _traffic(bucket: str) -> Callable[[_Tables], list[Row]]:
         return [
             {"broker": broker, "topic": topic, bucket: time, "messages": messages, "bytes": size}
             for (broker, time, topic), (messages, size) in sorted(
-                counts.items(), key=lambda item: (item[0][0], _first(item[0][1]), item[0][2])
+                counts.items(), key=lambda item: (item[0][0], _nulls_first(item[0][1]), item[0][2])
             )
         ]
 
@@ -144,7 +144,7 @@ def _duplicates(by: str, keyed: Callable[[_Tables], Iterator[tuple[Any, Row]]]) 
                     "broker": broker, "topic": topic, by: key, "copies": len(rows), "firstPhysicalOffset": first,
                     "lastPhysicalOffset": last, "firstStored": stored[0], "lastStored": stored[1],
                 })  # fmt: skip
-        return sorted(duplicates, key=lambda row: (-row["copies"], row["broker"], row["topic"], _first(row[by])))
+        return sorted(duplicates, key=lambda row: (-row["copies"], row["broker"], row["topic"], _nulls_first(row[by])))
 
     return of
 
@@ -168,27 +168,27 @@ def _lag(tables: _Tables) -> list[Row]:
         tables["offsets"], lambda row: (row["broker"], row["group"], row["topic"])
     ).items():
         stored = [row["brokerOffset"] for row in rows if row["brokerOffset"] is not None]
-        behind = [max(row["diff"], 0) for row in rows if row["diff"] is not None]
+        lagging = [max(row["diff"], 0) for row in rows if row["diff"] is not None]
         lags.append({
             "broker": broker, "group": group, "topic": topic, "queues": len(stored), "stored": sum(stored),
-            "lag": sum(behind), "largest": max(behind, default=0),
+            "lag": sum(lagging), "largest": max(lagging, default=0),
         })  # fmt: skip
     return sorted(lags, key=lambda row: (-row["lag"], row["broker"], row["group"], row["topic"]))
 
 
 def _unconsumed_rows(tables: _Tables) -> list[Row]:
     offsets = _group(tables["offsets"], lambda row: (row["broker"], row["topic"], row["queueId"]))
-    nobody = [{"group": None, "consumerOffset": None}]
+    no_group = [{"group": None, "consumerOffset": None}]
     columns = ("topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "msgId", "keys")
     rows = []
     for row in _messages_of_users(tables):
-        for offset in offsets.get((row["broker"], row["topic"], row["queueId"]), nobody):
+        for offset in offsets.get((row["broker"], row["topic"], row["queueId"]), no_group):
             if offset["consumerOffset"] is None or row["queueOffset"] >= offset["consumerOffset"]:
                 rest = {name: row[name] for name in columns}
                 rows.append({"broker": row["broker"], "group": offset["group"], **rest})
     return sorted(
         rows,
-        key=lambda row: (row["broker"], _first(row["group"]), row["topic"], row["queueId"], row["queueOffset"]),
+        key=lambda row: (row["broker"], _nulls_first(row["group"]), row["topic"], row["queueId"], row["queueOffset"]),
     )
 
 
@@ -216,7 +216,9 @@ def _retries(tables: _Tables) -> list[Row]:
             "retries": sum(step.startswith("retry") for step in names), "dead": "dead letter" in names,
             "chain": ", ".join(names), "firstStored": stored[0], "lastStored": stored[1],
         })  # fmt: skip
-    return sorted(rows, key=lambda row: (row["broker"], row["group"], _first(row["firstStored"]), row["originMsgId"]))
+    return sorted(
+        rows, key=lambda row: (row["broker"], row["group"], _nulls_first(row["firstStored"]), row["originMsgId"])
+    )
 
 
 _REPORTS: dict[str, Callable[[_Tables], list[Row]]] = {

@@ -1,7 +1,7 @@
-"""What a query needs of each table: columns and conditions, as Spark's own planner says.
+"""Determines the columns and conditions that a query needs of each table, using Spark's own planner.
 
-The query is planned over empty Parquet files of the tables' schemas. Spark prunes their columns and pushes filters down
-to them; both are read off the plan.
+The query is planned over empty Parquet files with the schemas of the tables. Spark prunes columns and pushes filters
+down to the scans; both are extracted from the plan.
 """
 
 import json
@@ -27,17 +27,17 @@ _FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 @dataclass(frozen=True)
 class Need:
-    """What is needed of one table; ``columns`` None: every one."""
+    """What a query needs of one table; ``columns`` is None for all columns."""
 
     columns: tuple[str, ...] | None = None
     conditions: tuple[Condition, ...] = ()
 
 
 def needs(plan: Any, folders: dict[str, str]) -> dict[str, Need]:
-    """What an executed plan (of the JVM) needs, by table; a table that is not among the keys is not needed.
+    """Return what an executed plan (of the JVM) needs, by table; tables that are not needed are omitted.
 
     Args:
-        folders: table to the directory of its Parquet files.
+        folders: directory of each table's Parquet files.
     """
     nodes = list(_nodes(plan))
     if any(not node.children().nonEmpty() and _name(node) not in {_SCAN, *_NO_STORE} for node in nodes):
@@ -51,10 +51,10 @@ def needs(plan: Any, folders: dict[str, str]) -> dict[str, Need]:
         table = tables[path.toUri().getPath()]
         columns = tuple(node.requiredSchema().fieldNames())
         conditions = tuple(c for expression in _each(node.dataFilters()) for c in conditions_of(expression.toJSON()))
-        known = needed.get(table)
-        if known is not None:  # another scan of the same table: what holds for both
-            columns = tuple(dict.fromkeys((*(known.columns or ()), *columns)))
-            conditions = tuple(condition for condition in conditions if condition in known.conditions)
+        previous = needed.get(table)
+        if previous is not None:  # another scan of the same table: keep only common conditions
+            columns = tuple(dict.fromkeys((*(previous.columns or ()), *columns)))
+            conditions = tuple(condition for condition in conditions if condition in previous.conditions)
         needed[table] = Need(columns, conditions)
     return needed
 
@@ -84,12 +84,12 @@ class _Expression:
 
 
 def conditions_of(text: str) -> list[Condition]:
-    """The conditions in an expression as Catalyst writes it to JSON; none where it is of another kind."""
+    """Return the conditions in an expression in Catalyst's JSON form; unsupported ones are ignored."""
     return list(_conditions(_tree(iter(json.loads(text)))))
 
 
 def _tree(nodes: Iterator[dict[str, Any]]) -> _Expression:
-    """A tree from its nodes, parents before children."""
+    """Build a tree from its nodes in pre-order."""
     node = next(nodes)
     return _Expression(node["class"].rpartition(".")[2], node, [_tree(nodes) for _ in range(node["num-children"])])
 
@@ -110,11 +110,11 @@ def _conditions(expression: _Expression) -> Iterable[Condition]:
         elif kind == "ArrayContains" and [part.kind for part in parts] == ["AttributeReference", "Literal"]:
             yield Condition(parts[0].fields["name"], "has", _value(parts[1]))
     except ValueError:
-        return  # a literal of a type, or with a value, that no reader here narrows by
+        return  # a literal that readers cannot use
 
 
 def _value(literal: _Expression) -> Any:
-    """A literal's value. Spark's session has UTC."""
+    """Return the value of a literal. The time zone of the session is UTC."""
     kind, text = literal.fields["dataType"], literal.fields["value"]
     if text is None or kind == "string":
         return text

@@ -1,7 +1,7 @@
-"""SQL over stores, by Spark on this machine: what the query needs is decoded to Parquet, and Spark reads that.
+"""SQL over stores, using local Spark: the data that a query needs is decoded to Parquet, which Spark then reads.
 
-No Python runs inside Spark: for a query on one machine the start of its workers, and the way of each row through them,
-would cost more than all else.
+No Python runs inside Spark: for a query on one machine, starting workers and passing every row through them would cost
+more than everything else.
 """
 
 import os
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
-_ALONE = 96 << 20  # bytes of log that this process decodes faster than workers are started
+_ALONE = 96 << 20  # bytes of log that this process decodes faster than workers start
 _FEW_VALUES = ["topic", "tags", "bornHost", "storeHost", "bodyEncoding", "sourceFile", "broker"]
-_LARGE = 1 << 30  # bytes of log from which on the JVM's own work is worth more than its start
+_LARGE = 1 << 30  # bytes of log above which the JVM's speed matters more than its start time
 _SETTINGS = {
-    "spark.sql.adaptive.enabled": "false",  # the plan is read before it runs
+    "spark.sql.adaptive.enabled": "false",  # the plan is inspected before it runs
     "spark.sql.sources.useV1SourceList": "parquet",
     "spark.sql.session.timeZone": "UTC",
 }
@@ -51,11 +51,11 @@ _BRIEF = {"spark.sql.codegen.wholeStage": "false"}
 
 @dataclass(frozen=True)
 class Answer:
-    """The rows of a query, until the session ends.
+    """The result of a query; valid until the session ends.
 
     Attributes:
-        frame: the query over what was decoded.
-        counters: what decoding has cost and shown.
+        frame: the query over the decoded data.
+        counters: cost and outcome of decoding.
     """
 
     frame: "DataFrame"
@@ -63,15 +63,15 @@ class Answer:
 
     @property
     def columns(self) -> list[str]:
-        """Names of columns; those that a query gives twice are numbered."""
+        """Column names; duplicate names are numbered."""
         names: list[str] = []
         for name in self.frame.columns:
-            number = 1 + sum(known == name or known.rpartition("_")[0] == name for known in names)
+            number = 1 + sum(other == name or other.rpartition("_")[0] == name for other in names)
             names.append(name if number == 1 else f"{name}_{number}")
         return names
 
     def rows(self) -> Generator[tuple[Any, ...], None, None]:
-        """Every row.
+        """Yield all rows.
 
         Raises:
             BadValue: the query fails on a value.
@@ -85,39 +85,39 @@ class Answer:
                     yield first
                 yield from rows
             finally:
-                del rows  # an early stop happens while Spark is there to hear of it
+                del rows  # so that an early stop happens while Spark is still running
 
     def write_parquet(self, path: str) -> None:
-        """Write the rows to one Parquet file, which appears when it is whole.
+        """Write the rows to one Parquet file, which appears once it is complete.
 
         Raises:
             Refused: the file cannot be written.
             BadValue: the query fails on a value.
         """
         with scratch_dir("rows", os.path.dirname(os.path.abspath(path)), hidden=True) as above:
-            folder = os.path.join(above, "rows")  # Spark removes what is there, and our lock with it
+            folder = os.path.join(above, "rows")  # Spark replaces the directory, which would remove our lock
             context, writer = self.frame.sparkSession.sparkContext, self.frame.coalesce(1).write.mode("overwrite")
             with translate_errors(), tasks_told(context, "asking Spark"):
                 wait_for(context, partial(writer.parquet, folder))
             (part,) = (name for name in os.listdir(folder) if name.startswith("part-"))
             os.umask(umask := os.umask(0o077))
-            os.chmod(os.path.join(folder, part), 0o666 & ~umask)  # Hadoop has a umask of its own
+            os.chmod(os.path.join(folder, part), 0o666 & ~umask)  # Hadoop uses its own umask
             os.replace(os.path.join(folder, part), path)
 
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Spark's errors about a query as ours, in one line.
+    """Translate Spark's errors about a query to ours, in one line.
 
     Raises:
-        BadValue: of a query that Spark does not understand or cannot compute.
-        RmqError: a process of Spark's has ended meanwhile.
+        BadValue: Spark cannot parse or compute the query.
+        RmqError: a process of Spark ended prematurely.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.logger import PySparkLogger
 
-    # PySpark's own, which writes the whole stack to stderr; made by its class, for its calls take what no other takes
+    # PySpark's own logger, which writes the stack to stderr; its methods take arguments that other loggers do not
     log = PySparkLogger.getLogger("SQLQueryContextLogger")
     before, log.disabled = log.disabled, True
     try:
@@ -131,27 +131,27 @@ def translate_errors() -> Iterator[None]:
 
 
 def _line(text: str) -> str | None:
-    """Which of Spark's errors a message is about, and where in the query; None where it names none.
+    """Return the error in a message of Spark with its position in the query; None if there is none.
 
-    What follows in such a message is Spark's picture of the query, and its stack.
+    The rest of such a message is an excerpt of the query and a stack trace.
     """
     error = _ERROR.search(text)
     if error is None:
         return None
     place = _PLACE.search(text)
-    said = error[1].rstrip(". ")
-    return said if place is None else f"{said} (line {place[1]}, pos {place[2]})"
+    error_text = error[1].rstrip(". ")
+    return error_text if place is None else f"{error_text} (line {place[1]}, pos {place[2]})"
 
 
 @contextmanager
 def answer(request: Request, query: str) -> Iterator[Answer]:
-    """Run a query over the tables of stores; the rows are there for the duration of a ``with`` block.
+    """Run a query over the tables of stores; the rows are available for the duration of a ``with`` block.
 
     Args:
-        request: the stores, and conditions that hold for every message; its table does not matter.
+        request: the stores, and conditions on the messages; its table is ignored.
 
     Raises:
-        BadValue: not a query, or one that Spark does not understand.
+        BadValue: Spark does not understand the query.
         MissingRuntime: Spark cannot be started.
         RmqError: a file of a store cannot be read.
     """
@@ -176,13 +176,13 @@ def answer(request: Request, query: str) -> Iterator[Answer]:
 
 
 def _load() -> None:
-    """Import what the answer will need."""
+    """Import modules that the query will need."""
     import pyspark.sql
     import pyspark.sql.pandas.types  # noqa: F401
 
 
 def ask(spark: "SparkSession", folder: str, request: Request, query: str) -> Answer:
-    """As :func:`answer`, in a session that is there; ``folder`` must stay as long as the answer does."""
+    """As :func:`answer`, in an existing session; ``folder`` must exist as long as the answer is used."""
     folders = {table: os.path.join(folder, table) for table in SCHEMAS if table in query.lower()}
     for table, path in folders.items():
         os.mkdir(path)
@@ -200,7 +200,7 @@ def ask(spark: "SparkSession", folder: str, request: Request, query: str) -> Ans
 
 
 def _readable(schema: pa.Schema) -> pa.Schema:
-    """All may be null: what is not decoded is."""
+    """Make all fields nullable, since columns that are not decoded are null."""
     return pa.schema([field.with_nullable(True) for field in schema])
 
 
@@ -228,25 +228,25 @@ _WRITING = (
 
 
 def _only_queries(spark: "SparkSession", query: str) -> None:
-    """Refuse statements that would run while they are planned.
+    """Reject statements that would be executed while they are planned.
 
     Raises:
-        BadValue: one of them.
+        BadValue: the query is such a statement.
     """
     plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(query)
-    waiting = [plan]
-    while waiting:
-        node = waiting.pop()
+    pending = [plan]
+    while pending:
+        node = pending.pop()
         name = node.getClass().getSimpleName()
         if name.startswith(_WRITING):
             raise BadValue("only queries can be run: the tables cannot be written")
         children = node.children().iterator()
         while children.hasNext():
-            waiting.append(children.next())
+            pending.append(children.next())
 
 
 def _decode(context: "SparkContext", request: Request, need: Need, folder: str) -> Counters:
-    """Write what is needed of a table as Parquet files."""
+    """Write the needed part of a table to Parquet files."""
     columns = SCHEMAS[request.table].names if need.columns is None else need.columns
     wanted = request.wanted.narrow(need.conditions)
     planned, counters = plan_pieces(request.suiting(columns), wanted)
@@ -275,7 +275,7 @@ def _size(piece: Piece) -> int:
 
 
 def _write(folder: str, columns: Sequence[str], numbered: tuple[int, Piece]) -> Counters | str:
-    """Decode one piece to a file; the reason where a file cannot be read, or not written."""
+    """Decode one piece to a file; return the counters, or the reason if a file cannot be read or written."""
     number, piece = numbered
     counters = Counters()
     schema = _readable(pa.schema([SCHEMAS[piece.table].field(name) for name in columns]))

@@ -1,4 +1,4 @@
-"""What the command ``report`` asks: ready queries over the tables of :mod:`rmqtool.analytics.source.tables`."""
+"""The queries of the command ``report``, over the tables of :mod:`rmqtool.analytics.source.tables`."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from formats.topics import DLQ_PREFIX, GIVEN_UP, HALVES, OPS, RETRY_PREFIX, SCHEDULE, TIMER
 
-# topics that a broker fills itself, with messages of others that wait, are retried, or are given up
+# topics filled by a broker itself with messages that wait, are retried, or were given up
 WAITING_TOPICS = (SCHEDULE, TIMER)
 OWN_TOPICS = (
     *WAITING_TOPICS, *HALVES, *OPS, GIVEN_UP,
@@ -35,12 +35,12 @@ _TABLE = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class ReadyQuery:
-    """A question and its query.
+    """A predefined query.
 
     Attributes:
-        query: Spark SQL, tables in braces.
-        columns: of each table, as far as the query needs them.
-        bar: the column that a table for people also draws; None for none.
+        query: Spark SQL, with table names in braces.
+        columns: the columns that the query needs of each table.
+        bar: the column shown as a bar chart in readable tables; None for none.
     """
 
     name: str
@@ -50,17 +50,17 @@ class ReadyQuery:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns of its rows."""
+        """Column names of the result."""
         return _NAMES[self.name]
 
     @property
     def sql(self) -> str:
-        """The query over views that are named like the tables."""
+        """The query over views named like the tables."""
         return _TABLE.sub(r"\1", self.query)
 
 
 def _duplicates(by: str, key: str, source: str, columns: tuple[str, ...]) -> ReadyQuery:
-    """A row for each id, or key, that several messages of a topic have."""
+    """Return a query with one row per id or key shared by several messages of a topic."""
     return ReadyQuery(
         f"duplicates-by-{by}",
         f"""
@@ -74,7 +74,7 @@ def _duplicates(by: str, key: str, source: str, columns: tuple[str, ...]) -> Rea
 
 
 def _traffic(name: str, bucket: str) -> ReadyQuery:
-    """A row for each topic and hour, or minute (UTC), of the store time."""
+    """Return a query with one row per topic and hour or minute (UTC) of the store time."""
     time = f"date_trunc('{bucket}', storeTimestamp)"
     return ReadyQuery(
         name,
@@ -89,7 +89,7 @@ def _traffic(name: str, bucket: str) -> ReadyQuery:
 _ALL = (
     _traffic("traffic", "hour"),
     _traffic("traffic-by-minute", "minute"),
-    # a row for each topic and size class: stored sizes up to atMost bytes, and above half of that
+    # one row per topic and size class: stored sizes up to atMost bytes, and above half of that
     ReadyQuery(
         "sizes",
         """
@@ -107,7 +107,7 @@ _ALL = (
         "(SELECT broker, topic, physicalOffset, storeTimestamp, explode(array_distinct(keys)) AS key FROM {messages})",
         ("keys",),
     ),
-    # a row for each address that messages were born at; the broker's own topics do not count
+    # one row per producer address; the broker's own topics are excluded
     ReadyQuery(
         "producers",
         f"""
@@ -118,7 +118,7 @@ _ALL = (
         {"messages": ("broker", "topic", "bornHost", "bornTimestamp", "storeSize")},
         "messages",
     ),
-    # a row for each group and topic with offsets; lag is the number of messages that are not consumed yet
+    # one row per group and topic with offsets; lag is the number of messages that are not consumed yet
     ReadyQuery(
         "lag",
         """
@@ -128,8 +128,8 @@ _ALL = (
         {"offsets": ("broker", "group", "topic", "brokerOffset", "diff")},
         "lag",
     ),
-    # a row for each group and message behind the group's offset, and one without a group for each message of a queue
-    # in which no group has an offset; the broker's own topics do not count
+    # one row per group and message after the group's offset, and one row without a group per message of a queue in
+    # which no group has an offset; the broker's own topics are excluded
     ReadyQuery(
         "unconsumed",
         f"""
@@ -146,8 +146,8 @@ _ALL = (
             "offsets": ("broker", "group", "topic", "queueId", "consumerOffset"),
         },
     ),
-    # a row for each message that a group has failed to consume: how often it was delivered again, whether it is a dead
-    # letter now, and its way there
+    # one row per message that a group failed to consume: number of redeliveries, whether it is a dead letter now, and
+    # the steps in between
     ReadyQuery(
         "retries",
         r"""

@@ -1,7 +1,7 @@
-"""Messages of a split as Arrow record batches of the message schema, in bounded memory.
+"""The messages of a split as Arrow record batches of the message schema, in bounded memory.
 
 Large splits are read by compiled code (:mod:`rmqtool.analytics.table.column_reader`), small ones record by record
-(:mod:`rmqtool.analytics.table.row_reader`); both give the same.
+(:mod:`rmqtool.analytics.table.row_reader`), with the same result.
 """
 
 from collections.abc import Generator, Sequence
@@ -21,8 +21,8 @@ from rmqtool.store.log.commit_log import next_record
 
 __all__ = ["BATCH_BYTES", "MessageChoice", "SplitTally", "batches"]
 
-BATCH_BYTES = 8 << 20  # of message after which a batch is full; the message that fills it may be any size
-_VIEWED = 4  # times as much, where bodies take no memory
+BATCH_BYTES = 8 << 20  # size of messages after which a batch is full; the last message may have any size
+_VIEWED = 4  # factor for batches whose bodies take no memory
 
 
 def batches(
@@ -35,19 +35,19 @@ def batches(
     file: Segment | None = None,
     views: bool = False,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """The messages of a split, in the order of the log.
+    """Yield the messages of a split in log order.
 
     Args:
-        tally: filled along the way; complete when the generator is exhausted.
-        columns: of MESSAGE_SCHEMA, in the order wanted; all when None. Nothing else is decoded, but every body's
-            checksum is compared: which rows there are does not depend on the columns.
-        file: the split's, where many splits of it are read; it stays mapped then.
-        views: whether all columns may come in :data:`rmqtool.analytics.table.views.VIEW_SCHEMA`, which keeps the file
-            mapped as long as a batch is there. So it is where that is worth it.
+        tally: updated while reading; complete when the generator is exhausted.
+        columns: columns of MESSAGE_SCHEMA in the desired order; None for all. Only these are decoded, but the checksum
+            of every body is verified, so the set of rows does not depend on the columns.
+        file: file of the split, if many splits of it are read; it stays mapped.
+        views: allow batches in :data:`rmqtool.analytics.table.views.VIEW_SCHEMA`, which keep the file mapped as long as
+            they exist. Used only where it is worthwhile.
 
     Raises:
         UnreadableStore: the file cannot be read.
-        BadValue: columns that are unknown, named twice, or none.
+        BadValue: columns are unknown, named twice, or empty.
     """
     schema, limits = schema_of(columns), Limits(batch_bytes)
     own = file is None
@@ -57,7 +57,7 @@ def batches(
     if is_large(view, at, split.stop):
         from rmqtool.analytics.table.column_reader import ColumnReader
 
-        # of a file that is fetched in parts, what was decoded is given back
+        # a file fetched in parts releases what has been decoded, so no views into it
         if views and not isinstance(view.obj, Partial):
             schema, limits = VIEW_SCHEMA, Limits(_VIEWED * batch_bytes)
         reader: RowReader | ColumnReader = ColumnReader(schema, choice, tally, limits)

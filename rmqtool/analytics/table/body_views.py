@@ -12,32 +12,32 @@ from rmqtool.kernels.tables.messages import Texts
 from rmqtool.kernels.tables.shapes import Views
 
 
-class Lying(Protocol):
-    """Rows whose bodies lie in a mapped file, but for those that were inflated."""
+class MappedRows(Protocol):
+    """Rows whose bodies are in a mapped file, except for those that were inflated."""
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """Number of rows."""
 
     @property
     def bodies(self) -> Texts:
-        """Where they are."""
+        """Positions of the bodies."""
 
     @property
     def inflated(self) -> dict[int, bytes]:
-        """By row."""
+        """Inflated bodies by row."""
 
     def map(self) -> tuple[int, memoryview]:
-        """The part of the file in which all rows lie: its address, and its bytes."""
+        """Address and content of the part of the file that contains all rows."""
 
 
 class BodyViews:
-    """Grows a column of bodies."""
+    """Builder of a column of bodies."""
 
     def __init__(self) -> None:
         self._views: list[Views] = []
         self._buffers: list[pa.Buffer] = []
 
-    def add(self, part: Lying) -> None:
+    def add(self, part: MappedRows) -> None:
         """Append rows."""
         if not len(part):
             return
@@ -60,7 +60,7 @@ class BodyViews:
         return len(self._buffers) - 1
 
     def finish(self) -> pa.Array:
-        """The column; a new one begins."""
+        """Return the column and start a new one."""
         views = np.concatenate(self._views) if self._views else np.zeros((0, 4), np.int32)
         array = array_of(views, self._buffers)
         self._views, self._buffers = [], []

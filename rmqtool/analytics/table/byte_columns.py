@@ -1,4 +1,4 @@
-"""Columns of bytes and text that are made from addresses in memory."""
+"""Columns of bytes and text built from addresses in memory."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ from rmqtool.kernels.tables.messages import Texts
 
 
 class ByteColumn:
-    """Grows a column of bytes."""
+    """Builder of a column of bytes."""
 
     def __init__(self) -> None:
         self._data = np.empty(1 << 12, np.uint8)
@@ -21,7 +21,7 @@ class ByteColumn:
         self._filled = self._rows = 0
 
     def add(self, texts: Texts) -> None:
-        """Append texts; one that is not there becomes null."""
+        """Append texts; a missing one becomes null."""
         rows = self._rows + len(texts.length)
         missing = texts.length < 0
         size = int(texts.length.sum() + np.count_nonzero(missing))
@@ -32,14 +32,14 @@ class ByteColumn:
         self._rows = rows
 
     def finish(self) -> pa.BinaryArray:
-        """The column; a new one begins."""
+        """Return the column and start a new one."""
         missing = np.concatenate(self._missing) if self._missing else np.zeros(0, np.bool_)
         valid = None
         if missing.any():
             valid = pa.py_buffer(np.packbits(~missing, bitorder="little"))
         buffers = [valid, pa.py_buffer(self._offsets[: self._rows + 1]), pa.py_buffer(self._data[: self._filled])]
         array = pa.Array.from_buffers(pa.binary(), self._rows, buffers)
-        # the next batch will be much like this one
+        # the next batch will probably be of similar size
         self._data = np.empty(self._filled + self._filled // 8 + 1, np.uint8)
         self._offsets = np.zeros(len(self._offsets), np.int32)
         self._missing, self._filled, self._rows = [], 0, 0
@@ -58,14 +58,14 @@ def _grow(values: _Values, filled: int, needed: int) -> _Values:
 
 
 def binary_of(texts: Texts) -> pa.BinaryArray:
-    """Texts as one array of bytes."""
+    """Return the texts as an array of bytes."""
     column = ByteColumn()
     column.add(texts)
     return column.finish()
 
 
 def text_of(values: pa.BinaryArray) -> pa.StringArray:
-    """Bytes as text; malformed UTF-8 becomes U+FFFD."""
+    """Convert bytes to text; malformed UTF-8 becomes U+FFFD."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -73,6 +73,6 @@ def text_of(values: pa.BinaryArray) -> pa.StringArray:
 
 
 def each_text(values: pa.BinaryArray, text: Callable[[bytes], str]) -> pa.StringArray:
-    """A text for each, made once for those that are equal."""
+    """Convert each value to text, computing equal values only once."""
     encoded = values.dictionary_encode()
     return pa.array(map(text, encoded.dictionary.to_pylist()), pa.string()).take(encoded.indices)

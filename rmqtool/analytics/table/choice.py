@@ -1,4 +1,4 @@
-"""Which messages are read."""
+"""Selection of messages."""
 
 import re
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from formats.message.read import Record
 
 @dataclass(frozen=True)
 class MessageChoice:
-    """Which messages. Times are store times in ms since the epoch; ``until`` and all ``stop`` are exclusive.
+    """Selects messages. Times are store times in ms since the epoch; ``until`` and every ``stop`` are exclusive.
 
     Attributes:
         topics: exact names, or patterns with ``*``, ``?`` and ``[...]``; empty for all.
@@ -21,7 +21,7 @@ class MessageChoice:
         queues: queue ids; empty for all.
         queue_start, queue_stop: queue offsets.
         tags: values of the property TAGS; empty for all.
-        keys: any of these is among the message's keys; empty for all.
+        keys: keys of which a message must have at least one; empty for all.
     """
 
     topics: tuple[str, ...] = ()
@@ -44,11 +44,11 @@ class MessageChoice:
         return self if tier is None else replace(self, start=None, stop=None)
 
     def in_range(self, physical_offset: int) -> bool:
-        """Whether a physical offset is asked for."""
+        """Return whether a physical offset is selected."""
         return _within(physical_offset, self.start, self.stop)
 
     def has(self, record: Record, physical_offset: int) -> bool:
-        """Whether a message is asked for."""
+        """Return whether a message is selected."""
         return (
             _within(record.store_timestamp, self.since, self.until)
             and self.in_range(physical_offset)
@@ -65,7 +65,7 @@ class MessageChoice:
 
     @cached_property
     def has_topic(self) -> Callable[[bytes], bool]:
-        """Whether a stored topic is one of :attr:`topics`."""
+        """Return whether a stored topic is one of :attr:`topics`."""
         names = frozenset(self.topics)
         patterns = [re.compile(translate(name)) for name in names if any(c in name for c in "*?[")]
 
@@ -77,7 +77,7 @@ class MessageChoice:
         return has
 
     def __getstate__(self) -> dict[str, Any]:
-        # what is cached cannot be pickled
+        # cached functions cannot be pickled
         return {name: value for name, value in self.__dict__.items() if name != "has_topic"}
 
 

@@ -1,4 +1,4 @@
-"""Records as Arrow record batches, many at once; equal to :mod:`rmqtool.analytics.table.row_reader`."""
+"""Reads records as Arrow record batches in bulk; equivalent to :mod:`rmqtool.analytics.table.row_reader`."""
 
 from collections.abc import Generator
 
@@ -25,10 +25,10 @@ from rmqtool.store.log.commit_log import Damage
 
 
 class ColumnReader:
-    """Collects the columns of one file's records until a batch is full.
+    """Collects columns of a file's records until a batch is full.
 
     Args:
-        tally: filled along the way.
+        tally: updated while reading.
     """
 
     def __init__(self, schema: pa.Schema, choice: MessageChoice, tally: SplitTally, limits: Limits) -> None:
@@ -38,7 +38,7 @@ class ColumnReader:
         self._rows = self._size = 0
 
     def read(self, file: Segment, at: int, stop: int, *, last: bool) -> Generator[pa.RecordBatch, None, int]:
-        """As :meth:`rmqtool.analytics.table.row_reader.Rows.read`."""
+        """See :meth:`rmqtool.analytics.table.row_reader.RowReader.read`."""
         source = name_of(file.path)
         self._columns = [column_of(field.name, field.type, self._tally, source) for field in self._schema]
         memory = Memory(file.map())
@@ -76,7 +76,7 @@ class ColumnReader:
             start = stop
 
     def _fit(self, block: RecordBlock, start: int) -> tuple[int, dict[int, bytes | str]]:
-        """(row after those from ``start`` on that the batch takes, their inflated bodies); none where it must end."""
+        """Return (end of the rows from ``start`` that fit the batch, their inflated bodies); no rows if it must end."""
         rows = block.rows
         huge = np.flatnonzero(rows.total_size[start:] > self._limits.huge)
         stop = min(len(block), start + self._limits.rows - self._rows)
@@ -116,7 +116,7 @@ def _among(texts: Texts, values: tuple[str, ...]) -> Mask:
 
 
 def choose_rows(block: RecordBlock, choice: MessageChoice) -> Mask:
-    """Which rows are asked for, as :meth:`rmqtool.analytics.table.choice.MessageChoice.has` tells."""
+    """Return which rows are selected; see :meth:`rmqtool.analytics.table.choice.MessageChoice.has`."""
     rows, mask = block.rows, np.ones(len(block), np.bool_)
     for values, start, stop in (
         (rows.store_timestamp, choice.since, choice.until),
@@ -143,12 +143,12 @@ def choose_rows(block: RecordBlock, choice: MessageChoice) -> Mask:
 
 
 def load() -> None:
-    """Load all compiled code, by running it on nothing."""
-    nothing = Texts(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    """Load all compiled code and libraries by running them on empty input."""
+    empty = Texts(np.zeros(0, np.int64), np.zeros(0, np.int64))
     Walker(b"", 1).walk(0, 0)
-    ItemParser(nothing).odd()
-    split_keys(nothing)
-    offset_ids(nothing, nothing.length, np.empty((0, ID_SPACE), np.uint8))
-    ByteColumn().add(nothing)
-    views_of(nothing, 0, 0)
-    pa.array(nothing.length)  # imports pandas, where there is one
+    ItemParser(empty).odd()
+    split_keys(empty)
+    offset_ids(empty, empty.length, np.empty((0, ID_SPACE), np.uint8))
+    ByteColumn().add(empty)
+    views_of(empty, 0, 0)
+    pa.array(empty.length)  # imports pandas if it is installed

@@ -1,4 +1,4 @@
-"""Columns of the message schema that grow by blocks of records; one class for each kind of column."""
+"""Builders for the columns of the message schema, one class per kind of column."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -18,17 +18,17 @@ from rmqtool.kernels.tables.shapes import Column
 
 
 class GrowingColumn(Protocol):
-    """Grows a column of a batch."""
+    """Builder of one column of a batch."""
 
     def add(self, block: RecordBlock) -> None:
         """Append rows."""
 
     def finish(self) -> pa.Array:
-        """The column; a new one begins."""
+        """Return the column and start a new one."""
 
 
 class _Numbers:
-    """Numbers of the type of a field."""
+    """Integers of a field's type."""
 
     def __init__(self, kind: pa.DataType, values: Callable[[RecordBlock], Column]) -> None:
         self._kind, self._values = kind, values
@@ -43,7 +43,7 @@ class _Numbers:
 
 
 class _Times:
-    """Milliseconds as instants; null outside of what readers can show."""
+    """Milliseconds converted to timestamps; null outside of the range that readers support."""
 
     def __init__(self, kind: pa.DataType, tally: SplitTally, values: Callable[[RecordBlock], Column]) -> None:
         self._kind, self._tally, self._values = kind, tally, values
@@ -61,24 +61,24 @@ class _Times:
 
 
 class _Text:
-    """ByteColumn or text, one for each row."""
+    """Bytes or text, one value per row."""
 
-    def __init__(self, texts: Callable[[RecordBlock], Texts], made: Callable[[pa.BinaryArray], pa.Array]) -> None:
-        self._texts, self._made = texts, made
+    def __init__(self, texts: Callable[[RecordBlock], Texts], convert: Callable[[pa.BinaryArray], pa.Array]) -> None:
+        self._texts, self._convert = texts, convert
         self._bytes = ByteColumn()
 
     def add(self, block: RecordBlock) -> None:
         self._bytes.add(self._texts(block))
 
     def finish(self) -> pa.Array:
-        return self._made(self._bytes.finish())
+        return self._convert(self._bytes.finish())
 
 
-class _Many:
-    """Lists or maps: where each begins, and the texts of all."""
+class _Nested:
+    """Lists or maps: their bounds and their texts."""
 
-    def __init__(self, lists: Callable[[RecordBlock], list[Lists]], made: Callable[..., pa.Array]) -> None:
-        self._lists, self._made = lists, made
+    def __init__(self, lists: Callable[[RecordBlock], list[Lists]], convert: Callable[..., pa.Array]) -> None:
+        self._lists, self._convert = lists, convert
         self._ends: list[Column] = [np.zeros(1, np.int64)]
         self._columns: list[ByteColumn] = []
 
@@ -92,11 +92,11 @@ class _Many:
     def finish(self) -> pa.Array:
         offsets = pa.array(np.concatenate(self._ends), pa.int32())
         self._ends = self._ends[:1]
-        return self._made(offsets, *(text_of(column.finish()) for column in self._columns))
+        return self._convert(offsets, *(text_of(column.finish()) for column in self._columns))
 
 
-class _Same:
-    """One text in every row."""
+class _Constant:
+    """The same text in every row."""
 
     def __init__(self, text: str) -> None:
         self._text, self._rows = text, 0
@@ -110,7 +110,7 @@ class _Same:
 
 
 class _Errors:
-    """Why bodies are as stored."""
+    """Reasons why bodies are as stored."""
 
     def __init__(self) -> None:
         self._errors: dict[int, str] = {}
@@ -160,13 +160,13 @@ _TEXTS: dict[str, tuple[Callable[[RecordBlock], Texts], Callable[[pa.BinaryArray
 
 
 def column_of(name: str, kind: pa.DataType, tally: SplitTally, source: str) -> GrowingColumn:
-    """The column of a field of the message schema.
+    """Return a builder for a field of the message schema.
 
     Args:
-        name: of the field.
-        kind: of its values.
-        tally: counts what could not be decoded.
-        source: of the rows, for the field that says it.
+        name: name of the field.
+        kind: type of its values.
+        tally: counts values that could not be decoded.
+        source: file name for the field ``sourceFile``.
     """
     if name in _NUMBERS:
         return _Numbers(kind, _NUMBERS[name])
@@ -177,8 +177,8 @@ def column_of(name: str, kind: pa.DataType, tally: SplitTally, source: str) -> G
     if name in _TEXTS:
         return _Text(*_TEXTS[name])
     if name == "keys":
-        return _Many(lambda block: [block.keys], lambda *parts: pa.ListArray.from_arrays(*parts, type=kind))
+        return _Nested(lambda block: [block.keys], lambda *parts: pa.ListArray.from_arrays(*parts, type=kind))
     if name == "properties":
         names_and_values: Callable[[RecordBlock], list[Lists]] = lambda block: [block.items.names, block.items.values]  # noqa: E731
-        return _Many(names_and_values, lambda *parts: pa.MapArray.from_arrays(*parts, type=kind))
-    return _Errors() if name == "bodyError" else _Same({"bodyEncoding": BODY_ENCODING, "sourceFile": source}[name])
+        return _Nested(names_and_values, lambda *parts: pa.MapArray.from_arrays(*parts, type=kind))
+    return _Errors() if name == "bodyError" else _Constant({"bodyEncoding": BODY_ENCODING, "sourceFile": source}[name])

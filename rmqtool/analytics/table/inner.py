@@ -1,6 +1,6 @@
-"""Rows of inner batches divided: a row for each message, whose body and properties lie inside the record's own body.
+"""Divides rows of inner batches: one row per message, whose body and properties are inside the record's body.
 
-Equal to :func:`formats.message.inner.messages_in`, record by record.
+Equivalent to :func:`formats.message.inner.messages_in` for each record.
 """
 
 from collections.abc import Iterator
@@ -12,15 +12,15 @@ from formats.message.inner import BATCH_BITS, is_inner_batch, spans_of
 from formats.primitives import INNER_BATCH, crc31
 from rmqtool.kernels.scan import Rows
 
-MOST = 1 << 14  # rows that are made of batches at once: of one record there may be a million
+MOST = 1 << 14  # maximum number of rows created at a time; one record can hold a million messages
 _NAMES = BatchSpan._fields
 
 
 def divide_batches(view: memoryview, rows: Rows) -> Iterator[Rows]:
-    """Rows with a row for each message, in the same order.
+    """Yield rows with one row per message, in the same order.
 
     Args:
-        view: the file that they lie in.
+        view: the file that contains them.
     """
     batches = np.flatnonzero(rows.sys_flag & INNER_BATCH)
     start = 0
@@ -41,14 +41,14 @@ def divide_batches(view: memoryview, rows: Rows) -> Iterator[Rows]:
 
 def _messages(view: memoryview, rows: Rows, row: int, spans: Iterator[BatchSpan]) -> Iterator[Rows]:
     first = 0
-    some: list[BatchSpan] = []
+    pending: list[BatchSpan] = []
     for span in spans:
-        some.append(span)
-        if len(some) == MOST:
-            yield _make_rows(view, rows, row, first, some)
-            first, some = first + len(some), []
-    if some:
-        yield _make_rows(view, rows, row, first, some)
+        pending.append(span)
+        if len(pending) == MOST:
+            yield _make_rows(view, rows, row, first, pending)
+            first, pending = first + len(pending), []
+    if pending:
+        yield _make_rows(view, rows, row, first, pending)
 
 
 def _make_rows(view: memoryview, rows: Rows, row: int, first: int, spans: list[BatchSpan]) -> Rows:

@@ -1,6 +1,6 @@
-"""Rows that come as columns, many at once, as lines of JSON or CSV.
+"""Formats rows given as columns as lines of JSON or CSV, in bulk.
 
-Cells are numbers, or texts that need no escapes in either form; whatever does comes as a row.
+Cells are numbers, or texts that need no escaping in either format; other rows are passed individually.
 """
 
 import json
@@ -13,40 +13,40 @@ if TYPE_CHECKING:
 
 
 class TextColumn(Protocol):
-    """Texts one behind the other; as :class:`rmqtool.services.timers.plain.PlainTexts` has them."""
+    """Concatenated texts, as in :class:`rmqtool.services.timers.plain.PlainTexts`."""
 
     @property
     def data(self) -> "np.ndarray[Any, Any]":
-        """Their bytes."""
+        """Bytes of all texts."""
 
     @property
     def ends(self) -> "np.ndarray[Any, Any]":
-        """Where each begins, and the last ends; int32."""
+        """Start of each text, and end of the last; int32."""
 
     @property
     def missing(self) -> "np.ndarray[Any, Any]":
-        """Which are not there."""
+        """Which texts are missing."""
 
     @property
     def listed(self) -> bool:
-        """Each is a list of one, or of none where it is missing."""
+        """Whether each value is a list: of one text, or empty if it is missing."""
 
 
 class HasColumns(Protocol):
-    """Rows that come as columns; one at least."""
+    """Rows given as columns; at least one."""
 
     def __len__(self) -> int:
-        """How many rows."""
+        """Number of rows."""
 
     def columns(self) -> Mapping[str, Any]:
-        """Arrays of int64, :class:`TextColumn` or a value that all have in common, by contract name."""
+        """Return int64 arrays, :class:`TextColumn` objects or values common to all rows, by contract name."""
 
     def rows(self) -> Iterator[Any]:
-        """The same one by one."""
+        """Return the rows one by one."""
 
 
 def json_lines(columns: Mapping[str, Any]) -> str:
-    """A JSON object for each row, each with a line feed."""
+    """Return one JSON object per row, each followed by a line feed."""
     parts: list[Any] = []
     before = "{"
     for name, column in columns.items():
@@ -64,7 +64,7 @@ def json_lines(columns: Mapping[str, Any]) -> str:
 
 
 def csv_lines(columns: Mapping[str, Any]) -> str:
-    """A line of CSV for each row."""
+    """Return one line of CSV per row."""
     parts: list[Any] = []
     before = ""
     for column in columns.values():
@@ -77,7 +77,7 @@ def csv_lines(columns: Mapping[str, Any]) -> str:
 
 
 def _csv_value(value: str | int | None) -> str:
-    """A value as CSV has it that needs no quotes there."""
+    """Format a CSV value that needs no quotes."""
     if value is None:
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -105,7 +105,7 @@ def _texts(column: TextColumn, begin: str, end: str, nothing: str) -> "pa.String
 
 
 def _value(text: str) -> "pa.StringScalar":
-    """A text as one value. Whatever makes a Python object one loads pandas, which takes longer than all the rest."""
+    """Return a text as an Arrow scalar. Converting a Python object would load pandas, which takes very long."""
     import numpy as np
     import pyarrow as pa
 

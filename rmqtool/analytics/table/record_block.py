@@ -1,7 +1,7 @@
-"""Records that one step of a walk has found, as arrays, and what is worked out from them once.
+"""The records of one step of a walk as arrays, and values derived from them, computed once.
 
-What kernels do not take is rewritten in Python before they see it: compressed bodies, and properties that are not
-UTF-8 or have a name twice.
+Input that the kernels do not support is rewritten in Python first: compressed bodies, and properties that are not UTF-8
+or have duplicate names.
 """
 
 from functools import cached_property
@@ -23,29 +23,29 @@ from rmqtool.kernels.tables.shapes import Column
 from rmqtool.store.disk.segments import Segment
 
 _BORN_AT, _STORE_AT = HEAD_V4_V4.offsets["born_address"], HEAD_V4_V4.offsets["store_address"]
-_HOST, _HOST_V6 = 8, 20  # bytes of address and port
+_HOST, _HOST_V6 = 8, 20  # size of address and port, bytes
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class RecordBlock:
-    """Rows of one step of a walk, and what is worked out from them once.
+    """The rows of one step of a walk, and values derived from them, computed once.
 
     Args:
-        address: of the file's first byte in memory.
-        bodies: inflated ones, or why that failed, by row.
+        address: memory address of the file's first byte.
+        bodies: inflated bodies, or the reason why that failed, by row.
     """
 
     def __init__(self, file: Segment, address: int, rows: Rows, bodies: "dict[int, bytes | str] | None" = None) -> None:
         self.rows = rows
         self.file = file
         self._address, self._bodies = address, bodies or {}
-        self._keep: list[object] = []  # what addresses point to
+        self._keep: list[object] = []  # buffers that addresses point to
 
     def __len__(self) -> int:
         return self.rows.records
 
     def pick(self, which: "slice | Mask", bodies: "dict[int, bytes | str] | None" = None) -> "RecordBlock":
-        """Some of the rows."""
+        """Return some of the rows."""
         return RecordBlock(self.file, self._address, Rows(*(column[which] for column in self.rows)), bodies)
 
     def _texts(self, at: Column, length: Column) -> Texts:
@@ -58,7 +58,7 @@ class RecordBlock:
 
     @property
     def offsets(self) -> Column:
-        """Physical offsets, whatever the records say of themselves."""
+        """Physical offsets by position, whatever the records themselves say."""
         return self.rows.at + self.file.base
 
     @property
@@ -78,7 +78,7 @@ class RecordBlock:
 
     @cached_property
     def items(self) -> Items:
-        """Properties by the rule of :mod:`formats.message.properties`."""
+        """Properties, parsed as in :mod:`formats.message.properties`."""
         texts = self._texts(self.rows.properties_at, self.rows.properties_length)
         parser = ItemParser(texts)
         while (row := parser.odd()) is not None:
@@ -99,10 +99,10 @@ class RecordBlock:
 
     @property
     def message_ids(self) -> Texts:
-        """Unique ids; where there is none, offset ids."""
+        """Unique ids, or offset ids for messages without one."""
         unique, own = self.items.unique, self.offset_ids
-        there = unique.length > 0
-        return Texts(np.where(there, unique.address, own.address), np.where(there, unique.length, own.length))
+        has_unique = unique.length > 0
+        return Texts(np.where(has_unique, unique.address, own.address), np.where(has_unique, unique.length, own.length))
 
     @cached_property
     def bodies(self) -> Texts:
@@ -113,25 +113,25 @@ class RecordBlock:
 
     @property
     def inflated(self) -> dict[int, bytes]:
-        """Bodies that do not lie in the file, by row."""
+        """Bodies that are not in the file, by row."""
         return {row: body for row, body in self._bodies.items() if isinstance(body, bytes)}
 
     def map(self) -> tuple[int, memoryview]:
-        """The block of the file in which all rows lie: its address, and its bytes."""
+        """Address and content of the part of the file that contains all rows."""
         start, stop = int(self.rows.at[0]), int(self.rows.at[-1] + self.rows.total_size[-1])
         return self._address + start, self.file.map()[start:stop]
 
     @property
     def errors(self) -> list[tuple[int, str]]:
-        """(row, why its body is as stored)."""
+        """(row, reason why its body is as stored)."""
         return [(row, body) for row, body in self._bodies.items() if isinstance(body, str)]
 
     def compressed_rows(self) -> list[int]:
-        """Rows whose bodies must be inflated."""
+        """Return the rows whose bodies must be inflated."""
         return np.flatnonzero((self.rows.sys_flag & COMPRESSED) & (self.rows.body_length > 0)).tolist()
 
     def inflate(self, row: int) -> bytes | str:
-        """A body, or why it cannot be read."""
+        """Return a body, or why it cannot be decompressed."""
         at, length = int(self.rows.body_at[row]), int(self.rows.body_length[row])
         try:
             return decompress(bytes(self.file.map()[at : at + length]), int(self.rows.sys_flag[row]))

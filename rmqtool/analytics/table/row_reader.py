@@ -1,4 +1,4 @@
-"""Records as Arrow record batches, one by one: what :mod:`rmqtool.analytics.table.column_reader` is held to."""
+"""Reads records as Arrow record batches one by one; reference for :mod:`rmqtool.analytics.table.column_reader`."""
 
 from collections.abc import Callable, Generator
 from functools import cached_property
@@ -21,10 +21,10 @@ from rmqtool.store.log.commit_log import Damage, LocatedRecord, walk_file
 
 
 class _Row:
-    """A record, and what is worked out from it once."""
+    """A record, and values derived from it, computed once."""
 
-    def __init__(self, found: LocatedRecord) -> None:
-        self.found, self.record, self.physical_offset = found, found.record, found.physical_offset
+    def __init__(self, located: LocatedRecord) -> None:
+        self.located, self.record, self.physical_offset = located, located.record, located.physical_offset
 
     @cached_property
     def properties(self) -> dict[str, str]:
@@ -36,7 +36,7 @@ class _Row:
 
     @cached_property
     def body(self) -> tuple[bytes, str | None]:
-        """(body, why it is as stored)."""
+        """(body, reason why it is as stored)."""
         try:
             return decompress(self.record.body, self.record.sys_flag), None
         except FormatError as err:
@@ -66,19 +66,19 @@ _CELLS: dict[str, Callable[[_Row], Any]] = {
     "bodyLength": lambda row: len(row.body[0]),
     "body": lambda row: row.body[0],
     "bodyEncoding": lambda _row: BODY_ENCODING,
-    "sourceFile": lambda row: name_of(row.found.file.path),
-    "fileOffset": lambda row: row.found.at,
+    "sourceFile": lambda row: name_of(row.located.file.path),
+    "fileOffset": lambda row: row.located.at,
     "bodyError": lambda row: row.body[1],
 }
 
 
 class Limits(NamedTuple):
-    """How much a batch holds.
+    """Limits of a batch.
 
     Attributes:
-        bytes: of message after which it is full.
-        rows: at most.
-        huge: bytes of a message that begins a batch: two of them must not meet in a column, whose offsets have 32 bits.
+        bytes: size of messages after which it is full.
+        rows: maximum number of rows.
+        huge: size of a message that starts a new batch: two of them could exceed the 32-bit offsets of a column.
     """
 
     bytes: int
@@ -90,7 +90,7 @@ class RowReader:
     """Collects rows until a batch is full.
 
     Args:
-        tally: filled along the way.
+        tally: updated while reading.
     """
 
     def __init__(self, schema: pa.Schema, choice: MessageChoice, tally: SplitTally, limits: Limits) -> None:
@@ -102,7 +102,7 @@ class RowReader:
         self._size = 0
 
     def read(self, file: Segment, at: int, stop: int, *, last: bool) -> Generator[pa.RecordBatch, None, int]:
-        """Batches of what :func:`rmqtool.store.log.commit_log.walk_file` finds; returns what that does."""
+        """Yield batches of the records found by :func:`rmqtool.store.log.commit_log.walk_file`; return its result."""
         walk = walk_file(file, at, stop, last=last)
         while True:
             try:

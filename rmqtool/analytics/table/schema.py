@@ -1,11 +1,11 @@
-"""The one schema of messages as a table: :mod:`rmqtool.contract`'s fields with Arrow types.
+"""The schema of messages as a table: the fields of :mod:`rmqtool.contract` with Arrow types.
 
-Integer widths come from the record layout. ``body`` is binary and after decompression, and ``bodyEncoding`` says so
-(``binary``). Added are ``sourceFile`` and ``fileOffset`` (where the record lies) and ``bodyError`` (why a body is
-given as stored, else null).
+Integer widths are those of the record layout. ``body`` is binary and decompressed, as ``bodyEncoding`` says
+(``binary``). Additional fields are ``sourceFile`` and ``fileOffset`` (position of the record) and ``bodyError`` (why a
+body is as stored, else null).
 
-Timestamps are UTC instants with microseconds, which every reader of Parquet knows. What is written in a record may be
-any 64-bit number; outside of the years 1900 to 9998 it becomes null, for readers fail on such values, each on others.
+Timestamps are UTC instants in microseconds, which every Parquet reader supports. A record may contain any 64-bit
+number; times outside of the years 1900 to 9998 become null, because readers fail on them, each in other cases.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from formats.layouts.derived import HEAD_V4_V4
 from rmqtool.contract import MESSAGE_FIELDS
 from rmqtool.errors import BadValue
 
-MIN_TIME = -2_208_988_800_000  # ms: 1900-01-01; older ones Spark 3 refuses to read without a calendar setting
-MAX_TIME = 253_370_764_800_000  # ms, exclusive: 9999-01-01; in some time zone a later one is in the year 10000
+MIN_TIME = -2_208_988_800_000  # ms: 1900-01-01; Spark 3 rejects earlier times without a calendar setting
+MAX_TIME = 253_370_764_800_000  # ms, exclusive: 9999-01-01; later times can be in the year 10000 in some time zone
 
 _INTEGERS = {"i": pa.int32(), "q": pa.int64()}
 _TIME = pa.timestamp("us", tz="UTC")
@@ -43,7 +43,7 @@ _OTHERS = {
 }
 BODY_ENCODING = "binary"
 TIME_COLUMNS = ("bornTimestamp", "storeTimestamp")
-BODY_COLUMNS = frozenset({"body", "bodyLength", "bodyError"})  # what takes a body inflated
+BODY_COLUMNS = frozenset({"body", "bodyLength", "bodyError"})  # columns that need the decompressed body
 _MAY_BE_NULL = {*TIME_COLUMNS, "tags", "bodyError"}
 
 
@@ -60,15 +60,15 @@ MESSAGE_SCHEMA = pa.schema(
 
 
 def micros(millis: int) -> int | None:
-    """A record's time as the columns hold it; None outside of what readers can show."""
+    """Convert a time of a record for a column; None outside of the range that readers support."""
     return millis * 1000 if MIN_TIME <= millis < MAX_TIME else None
 
 
 def schema_of(columns: Sequence[str] | None) -> pa.Schema:
-    """The schema of a choice of columns, in their order; of all when None.
+    """Return the schema of the given columns in order; None for all columns.
 
     Raises:
-        BadValue: columns that are unknown, named twice, or none.
+        BadValue: columns are unknown, named twice, or empty.
     """
     if columns is None:
         return MESSAGE_SCHEMA

@@ -1,4 +1,4 @@
-"""What reading a range of the log has shown besides its rows."""
+"""Statistics about a range of the log that was read."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -9,25 +9,25 @@ from rmqtool.store.disk.remote import need
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import Damage
 
-MAX_DETAILS = 1000  # damaged ranges that are listed one by one; the rest is only counted
+MAX_DETAILS = 1000  # maximum number of damaged ranges listed individually; others are only counted
 
 
 @dataclass(slots=True)
 class SplitTally:
-    """What reading a split has shown besides its rows.
+    """Statistics about a split that was read.
 
     Attributes:
-        first: byte of the file where reading began.
-        next: byte where the next split must begin.
-        last: byte where the last record begins; -1 without one.
-        end: byte behind it; 0 without one.
-        last_crc: CRC-32 of its bytes.
-        records: all that were read, also those that were not asked for.
-        bytes: of these records and of the damaged ranges.
+        first: byte offset in the file at which reading began.
+        next: byte offset at which the next split must begin.
+        last: start of the last record; -1 if none.
+        end: end of the last record; 0 if none.
+        last_crc: CRC-32 of the bytes of the last record.
+        records: all records read, including those not selected.
+        bytes: size of these records and of the damaged ranges.
         damaged: number of damaged ranges.
-        damage: the first of them.
-        not_decompressed: bodies in the rows that are given as stored.
-        times_out_of_range: timestamps in the rows that became null.
+        damage: the first damaged ranges.
+        not_decompressed: rows with the body as stored.
+        times_out_of_range: timestamps replaced by null.
     """
 
     first: int = 0
@@ -45,7 +45,7 @@ class SplitTally:
     damage: list[Damage] = field(default_factory=list)
 
     def add_records(self, count: int, size: int, last: int, end: int) -> None:
-        """Count records that were read; the last of them lies at bytes [last, end) of the file."""
+        """Count records; the last one is at bytes [last, end) of the file."""
         self.records += count
         self.bytes += size
         self.last, self.end = last, end
@@ -59,18 +59,18 @@ class SplitTally:
             self.damage.append(item)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the fields for JSON."""
         return {**asdict(self), "damage": [[*item[:-2], item.ending.value, item.reason] for item in self.damage]}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "SplitTally":
-        """What :meth:`to_dict` gave."""
+        """Create a tally from the result of :meth:`to_dict`."""
         damage = [Damage._make((*item[:-2], Ending(item[-2]), item[-1])) for item in values["damage"]]
         return cls(**{**values, "damage": damage})
 
 
 def crc_of(file: Segment, start: int, stop: int) -> int:
-    """CRC-32 of bytes [start, stop) of a file."""
+    """Return the CRC-32 of bytes [start, stop) of a file."""
     view = file.map()
     need(view, start, stop)
     return crc32(view[start:stop])

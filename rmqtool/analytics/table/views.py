@@ -1,8 +1,9 @@
-"""Bodies that stay where they lie: views into the mapped file, which only writing a Parquet file reads.
+"""Bodies as views into the mapped file, copied only when a Parquet file is written.
 
-Bodies are most of a message log, and a dump would copy each into new memory only to copy it from there into a Parquet
-page. Arrow's kernels know little of views, so what must be done to such batches is done here. They are made by compiled
-code (:mod:`rmqtool.analytics.table.body_views`), which this module does not load: small stores do without.
+Bodies are most of a message log, and a dump would copy each body into new memory only to copy it from there into a
+Parquet page. Arrow's kernels hardly support views, so the necessary operations are implemented here. Batches with views
+are created by :mod:`rmqtool.analytics.table.body_views`, which this module does not import: small stores do not need
+it.
 """
 
 from typing import Any
@@ -13,25 +14,25 @@ import pyarrow as pa
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 
 _BODY = MESSAGE_SCHEMA.get_field_index("body")
-_OFFSET = 4  # bytes of memory for each row that views do without
-_INLINE = 12  # bytes of a body that lie in the view itself
+_OFFSET = 4  # bytes per row for offsets, which views do not need
+_INLINE = 12  # maximum size of a body stored in the view itself, bytes
 VIEW_SCHEMA = MESSAGE_SCHEMA.set(_BODY, MESSAGE_SCHEMA.field(_BODY).with_type(pa.binary_view()))
 
 _Rows = np.ndarray[Any, np.dtype[Any]]
 
 
 def array_of(views: _Rows, buffers: list[pa.Buffer]) -> pa.Array:
-    """A column of views into buffers."""
+    """Return a column of views into buffers."""
     return pa.Array.from_buffers(pa.binary_view(), len(views), [None, pa.py_buffer(views), *buffers])
 
 
 def has_views(schema: pa.Schema) -> bool:
-    """Whether a schema of messages is :data:`VIEW_SCHEMA`."""
+    """Return whether a schema of messages is :data:`VIEW_SCHEMA`."""
     return bool(schema.field(_BODY).type == pa.binary_view())
 
 
 def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of messages with its bodies copied, where they were views."""
+    """Return a batch of messages with bodies copied if they are views."""
     if not has_views(batch.schema):
         return batch
     columns = batch.columns
@@ -40,7 +41,7 @@ def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def take(batch: pa.RecordBatch, rows: _Rows) -> pa.RecordBatch:
-    """Some rows of a batch of messages, by their numbers."""
+    """Return the given rows of a batch of messages."""
     picked = pa.array(rows)
     if not has_views(batch.schema):
         return batch.take(picked)
@@ -52,7 +53,7 @@ def take(batch: pa.RecordBatch, rows: _Rows) -> pa.RecordBatch:
 
 
 def join_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Batches of messages as one; the list is emptied on the way, so that no more than a column is there twice."""
+    """Concatenate batches of messages; empties the list, so that at most one column exists twice at a time."""
     schema = batches[0].schema
     if len(batches) == 1:
         return batches.pop()
@@ -78,7 +79,7 @@ def _joined_views(parts: list[pa.Array]) -> pa.Array:
 
 
 def memory_of(batch: pa.RecordBatch) -> int:
-    """Bytes of Arrow memory that a batch of messages takes, or would if its bodies were copied."""
+    """Return the Arrow memory in bytes that a batch of messages takes, or would take with its bodies copied."""
     if not has_views(batch.schema):
         return int(batch.nbytes)
     import pyarrow.compute as pc  # a report does without

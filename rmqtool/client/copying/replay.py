@@ -17,7 +17,7 @@ from formats.remoting.codes import ResponseCode
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.attempts import try_often
 from rmqtool.client.cluster.cluster import Cluster
-from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError, NoRoute
+from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError, NoRoute, NotThere
 from rmqtool.client.consumer.proof import Last, MadeAgain, last_at, prove
 from rmqtool.client.consumer.puller import Puller
 from rmqtool.client.copying.steps import ORIGIN, REPLAY, Journal, Origin, Place, Round, Step
@@ -130,7 +130,8 @@ class Replay:
         self._stop, self._warn = stop, warn
         self._cluster: Cluster = producer.cluster
         self._puller = Puller(self._cluster, masters=True)
-        self._next: dict[MessageQueue, int] = {}
+        self._floors: dict[MessageQueue, int] = {}  # offsets below which no further message can be
+        self._stored: dict[MessageQueue, tuple[int, str]] = {}  # offset and mark of the last message, as answers told
         self._pace = Pace(options.rate, stop)
 
     async def target(self, origin: Origin) -> MessageQueue:
@@ -154,7 +155,7 @@ class Replay:
         """
         queues = await self._targets(steps)
         with _no_way_on():
-            floors = await try_often(partial(self._floors, set(queues.values())), self._stop, self._warn)
+            floors = await try_often(partial(self._find_floors, set(queues.values())), self._stop, self._warn)
             before = await try_often(partial(self._before, floors), self._stop, self._warn)
         begun = Round(steps[-1].place, steps[-1].digest, len(steps), floors, set(), before)
         self._journal.begin(begun)
@@ -191,11 +192,27 @@ class Replay:
         with _no_way_on():
             return await self.target(origin)
 
-    async def _floors(self, queues: set[MessageQueue]) -> dict[MessageQueue, int]:
+    async def _find_floors(self, queues: set[MessageQueue]) -> dict[MessageQueue, int]:
         await self._prove({queue: last for queue, last in self._journal.before.items() if queue in queues})
-        for queue in queues - self._next.keys():
-            self._next[queue] = (await self._offsets(queue))[1]
-        return {queue: self._next[queue] for queue in queues}
+        for queue in queues:
+            if queue not in self._floors:
+                self._floors[queue] = (await self._offsets(queue))[1]
+            elif queue in self._stored:
+                offset, mark = self._stored[queue]
+                if await self._has_mark(queue, offset, mark):  # else the floor stays: lower is always safe
+                    self._floors[queue] = offset + 1
+                del self._stored[queue]
+        return {queue: self._floors[queue] for queue in queues}
+
+    async def _has_mark(self, queue: MessageQueue, offset: int, mark: str) -> bool:
+        """Whether a message is where an answer has told: an offset that is too high would hide others."""
+        try:
+            pulled = await self._puller.pull(queue, offset, most=1)
+        except NotThere:
+            return False
+        return any(
+            message.queue_offset == offset and message.properties.get(REPLAY) == mark for message in pulled.messages
+        )
 
     async def _before(self, floors: Mapping[MessageQueue, int]) -> dict[MessageQueue, Last]:
         """The message before an offset of each queue, unless there is none or it has expired."""
@@ -307,7 +324,8 @@ class Replay:
     def _note_stored(self, steps: Sequence[Step], results: Sequence[SendResult], sent: Sent) -> None:
         for step, result in zip(steps, results, strict=False):
             sent.arrived[step.place] = result.queue
-            self._next[result.queue] = max(self._next.get(result.queue, 0), result.queue_offset + 1)
+            last = self._stored.get(result.queue, (-1, ""))
+            self._stored[result.queue] = max(last, (result.queue_offset, f"{self._journal.run}:{step.place}"))
 
     def _mark(self, step: Step, queue: MessageQueue) -> Message:
         marks = {ORIGIN: f"{self._options.name}:{step.place}", REPLAY: f"{self._journal.run}:{step.place}"}

@@ -1,1 +1,1 @@
-"""Compiles the C sources: run by the build backend, and by hand as ``python -m rmqtool.kernels.build``."""
+"""Compiles the C sources; run by the build backend, or manually as ``python -m rmqtool.kernels.build``."""

@@ -1,4 +1,4 @@
-"""Compile the kernels into this tree, beside their sources: ``python -m rmqtool.kernels.build``."""
+"""Compile the kernels in place, next to their sources: ``python -m rmqtool.kernels.build``."""
 
 import sys
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Compiles the C sources into one shared object for each kind of processor.
+"""Compiles the C sources into one shared library per processor variant.
 
-Uses the compiler that ``$CC`` names, else ``cc``, ``gcc`` or ``clang``, else the one in the package ``ziglang``. No
-headers of Python are needed, so a library serves every version of it.
+Uses the compiler in ``$CC``, or ``cc``, ``gcc`` or ``clang``, or else the one in the package ``ziglang``. The code uses
+no Python headers, so one library works with every Python version.
 """
 
 import os
@@ -18,25 +18,25 @@ from typing import NamedTuple
 from rmqtool.kernels.load.stamp import SOURCES, VARIANTS, library_name, stamp
 
 FLAGS = ["-std=c11", "-O3", "-fno-strict-aliasing", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra"]
-# what x86-64-v3 means, in words that older compilers know too
+# the meaning of x86-64-v3, in flags that older compilers know too
 FEATURES = {"x86-64-v3": ["-mavx2", "-mbmi", "-mbmi2", "-mfma", "-mlzcnt", "-mmovbe", "-mpopcnt"]}
-_GLIBC = (2, 17)  # what zig compiles for: manylinux2014
+_GLIBC = (2, 17)  # target of zig: manylinux2014
 _SECONDS = 600
 
 
 class NotCompiled(Exception):
-    """There is no compiler, or it refused."""
+    """There is no compiler, or compilation failed."""
 
 
 class Compiler(NamedTuple):
-    """A command that compiles C, and what wheels that it makes may be called."""
+    """A command that compiles C, and the platform tag for wheels built with it."""
 
     command: list[str]
     platform_tag: str
 
 
 def own_compiler() -> list[str] | None:
-    """The machine's own C compiler; None where there is none."""
+    """Return the machine's own C compiler, or None if it has none."""
     named = shlex.split(os.environ.get("CC", ""))
     for command in ([named] if named else []) + [["cc"], ["gcc"], ["clang"]]:
         if shutil.which(command[0]):
@@ -45,10 +45,10 @@ def own_compiler() -> list[str] | None:
 
 
 def compiler() -> Compiler:
-    """The one that is used.
+    """Return the compiler to use.
 
     Raises:
-        NotCompiled: there is none.
+        NotCompiled: there is no compiler.
     """
     own_tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     command = own_compiler()
@@ -67,14 +67,14 @@ def compiler() -> Compiler:
 
 
 def build(folder: Path, extra: list[str] | None = None, command: list[str] | None = None) -> list[Path]:
-    """Compile every variant for this machine into a folder; returns the libraries.
+    """Compile all variants for this machine into a folder; return the libraries.
 
     Args:
-        extra: further flags, as for sanitizers.
-        command: the compiler, where it is not to be looked for.
+        extra: additional flags, for example for sanitizers.
+        command: compiler command; looked up by default.
 
     Raises:
-        NotCompiled: there is no compiler, it refused, or the machine is not supported.
+        NotCompiled: there is no compiler, compilation failed, or the machine is not supported.
     """
     machine = platform.machine()
     if os.name != "posix" or machine not in VARIANTS:
@@ -84,7 +84,7 @@ def build(folder: Path, extra: list[str] | None = None, command: list[str] | Non
     libraries = []
     for variant in VARIANTS[machine]:
         path = folder / library_name(variant, sys.platform)
-        # not in place: a process may have the old one mapped
+        # not in place: another process may have the old library mapped
         new = folder / f"{path.name}.{os.getpid()}"
         flags = [*FLAGS, f"-DRMQ_STAMP={stamp()}u", *FEATURES.get(variant, []), *(extra or [])]
         try:

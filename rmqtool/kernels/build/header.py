@@ -1,6 +1,6 @@
-"""The C header ``layouts.h``: every size, offset and constant that C shares with Python.
+"""Generates the C header ``layouts.h`` with all sizes, offsets and constants shared between C and Python.
 
-``python -m rmqtool.kernels.build.header`` writes it to stdout; a test holds that the committed one equals it.
+``python -m rmqtool.kernels.build.header`` writes it to stdout; a test checks that the committed header is up to date.
 """
 
 import sys
@@ -40,7 +40,7 @@ NUMBERS = {
     "MOST_NAMES": messages.MOST_NAMES,
     "ID_SPACE": messages.ID_SPACE,
 }
-# what texts or items of properties begin with; SIZEOF(X) is how long one is
+# literals at the start of texts and property items; SIZEOF(X) is the length of one
 TEXTS = {
     "SCHEDULE_TOPIC": read.SCHEDULE_TOPIC,
     "ITEM_TAGS": properties.TAGS.encode() + b"\x01",
@@ -52,7 +52,7 @@ TEXTS = {
     "ITEM_MULTI_DISPATCH": properties.MULTI_DISPATCH.encode() + b"\x01",
     "INNER": properties.INNER.encode(),
 }
-# columns of tables that both sides use, by the prefix of their names in C
+# columns of shared tables, by the prefix of their names in C
 TABLES: dict[str, tuple[str, ...]] = {
     "ROW": scan.Rows._fields,
     "MESSAGE": messages.MessageColumns._fields,
@@ -71,7 +71,7 @@ TABLES: dict[str, tuple[str, ...]] = {
 
 
 def source() -> str:
-    """The text of ``c/layouts.h``."""
+    """Return the content of ``c/layouts.h``."""
     return "\n".join(_lines()) + "\n"
 
 

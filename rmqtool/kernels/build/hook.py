@@ -1,6 +1,6 @@
-"""Build hook of Hatchling: compiles the kernels for a wheel, or into the tree for an editable installation.
+"""Hatchling build hook: compiles the kernels into the wheel, or in place for an editable installation.
 
-Where that fails the package is built without them: it works in plain Python then.
+If compilation fails, the package is built without the kernels and runs in plain Python.
 """
 
 import sys
@@ -12,16 +12,16 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class KernelsHook(BuildHookInterface):  # type: ignore[misc,type-arg,unused-ignore]
-    """Runs before a wheel is put together."""
+    """Runs before a wheel is assembled."""
 
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        """What the build needs: a C compiler from PyPI where the machine has none."""
+        """Return build requirements: a C compiler from PyPI if the machine has none."""
         return [] if self._compiler().own_compiler() else ["ziglang"]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile."""
+        """Compile the kernels."""
         compiler = self._compiler()
         sources = Path(self.root, "rmqtool", "kernels", "c")
         try:
@@ -40,7 +40,7 @@ class KernelsHook(BuildHookInterface):  # type: ignore[misc,type-arg,unused-igno
             build_data["force_include"][str(path)] = f"rmqtool/kernels/c/{path.name}"
 
     def _compiler(self) -> Any:
-        """The module, from the tree that is built: it needs nothing that is not in Python."""
+        """Import the compiler module from the source tree being built; it only needs the standard library."""
         if self.root not in sys.path:
             sys.path.insert(0, self.root)
         from rmqtool.kernels.build import compiler

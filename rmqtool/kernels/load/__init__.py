@@ -1,1 +1,1 @@
-"""Finds and loads the compiled library, and hands out the addresses of buffers."""
+"""Finding and loading the compiled library, and addresses of buffers."""

@@ -1,7 +1,7 @@
-"""The compiled library: found beside its sources, checked, loaded once, and its functions declared.
+"""The compiled library: locating, verifying and loading it, and declaring its functions.
 
-ctypes releases Python's lock while a function runs. Where the library is missing or was compiled from other sources,
-one warning says so, and everything runs in plain Python.
+ctypes releases the GIL while a function runs. If the library is missing or was compiled from other sources, one warning
+is printed and everything runs in plain Python.
 """
 
 import ctypes
@@ -19,38 +19,38 @@ _LOCK = threading.Lock()
 
 
 class Code(Enum):
-    """Which code runs. Functions that take one choose the compiled code where there is any if they are given None."""
+    """The implementation to use. Functions that accept None use compiled code if it is available."""
 
     COMPILED = "compiled"
     PLAIN = "plain"
 
 
 class NotLoadable(RuntimeError):
-    """There is no compiled library that can be used here."""
+    """There is no usable compiled library."""
 
 
 class Function:
-    """A function of the library, declared once; found at its first call.
+    """A function of the library, resolved on its first call.
 
     Args:
-        name: what C calls it.
-        result: ctypes type that it returns, or None.
-        arguments: ctypes types that it takes.
+        name: name in C.
+        result: ctypes result type, or None.
+        arguments: ctypes argument types.
     """
 
-    __slots__ = ("_arguments", "_found", "_name", "_result")
+    __slots__ = ("_arguments", "_name", "_resolved", "_result")
 
     def __init__(self, name: str, result: type[Any] | None, *arguments: type[Any]) -> None:
         self._name, self._result, self._arguments = name, result, arguments
-        self._found: Any = None
+        self._resolved: Any = None
 
     def __call__(self, *arguments: object) -> int:
-        """Call it; 0 where it returns nothing."""
-        if self._found is None:
+        """Call the function; return 0 if it returns nothing."""
+        if self._resolved is None:
             function = getattr(library(), self._name)
             function.restype, function.argtypes = self._result, self._arguments
-            self._found = function
-        return self._found(*arguments) or 0
+            self._resolved = function
+        return self._resolved(*arguments) or 0
 
 
 _loaded: ctypes.CDLL | None = None
@@ -58,10 +58,10 @@ _problem = ""
 
 
 def library() -> ctypes.CDLL:
-    """The library, for the best variant that this processor runs.
+    """Return the library, in the best variant that this processor supports.
 
     Raises:
-        NotLoadable: it is missing, stale, or the system does not load it.
+        NotLoadable: the library is missing or stale, or cannot be loaded.
     """
     global _loaded, _problem
     if _loaded is None:
@@ -80,7 +80,7 @@ def load(folder: str = SOURCES) -> ctypes.CDLL:
     """Load the best variant in a folder.
 
     Raises:
-        NotLoadable: it is missing, stale, or the system does not load it.
+        NotLoadable: the library is missing or stale, or cannot be loaded.
     """
     machine = os.uname().machine
     if machine not in VARIANTS:
@@ -112,17 +112,17 @@ def _open(folder: str, variant: str, expected: int) -> ctypes.CDLL:
     return opened
 
 
-_PLAIN = "RMQTOOL_KERNELS"  # environment variable that says "plain": compiled code is not to be used
+_PLAIN = "RMQTOOL_KERNELS"  # environment variable; the value "plain" disables compiled code
 _warned = False
 
 
 def is_compiled(code: Code | None) -> bool:
-    """Whether compiled code is to run: yes by default, where the library can be loaded; warns once where not.
+    """Return whether to run compiled code: by default if the library can be loaded, else warn once.
 
-    Where None is given, the environment may choose: ``RMQTOOL_KERNELS=plain``.
+    The environment variable ``RMQTOOL_KERNELS=plain`` changes the default.
 
     Raises:
-        NotLoadable: compiled code is demanded, and there is none.
+        NotLoadable: compiled code was requested but is not available.
     """
     global _warned
     if code is Code.PLAIN or (code is None and os.environ.get(_PLAIN) == Code.PLAIN.value):

@@ -1,4 +1,4 @@
-"""What tells a library from one that was compiled from other sources."""
+"""Checksum that detects a library compiled from other sources."""
 
 import os
 import zlib
@@ -7,10 +7,10 @@ SOURCES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 
 def stamp(folder: str = SOURCES) -> int:
-    """A checksum of all C sources, by name and content; it is compiled into the library.
+    """Return a checksum over names and contents of all C sources; it is compiled into the library.
 
     Raises:
-        OSError: they cannot be read.
+        OSError: a source cannot be read.
     """
     checksum = 0
     for name in sorted(os.listdir(folder)):
@@ -21,15 +21,15 @@ def stamp(folder: str = SOURCES) -> int:
 
 
 def library_name(variant: str, platform: str) -> str:
-    """The file that has the code for one kind of processor.
+    """Return the file name of the library for one processor variant.
 
     Args:
-        platform: as ``sys.platform``.
+        platform: value of ``sys.platform``.
     """
     return f"kernels-{variant}{'.dylib' if platform == 'darwin' else '.so'}"
 
 
-# machine (os.uname): variants that are compiled for it, the one that every such processor runs first
+# machine (os.uname): variants compiled for it, beginning with the one that every such processor supports
 VARIANTS: dict[str, tuple[str, ...]] = {
     "x86_64": ("x86-64", "x86-64-v3"),
     "aarch64": ("aarch64",),

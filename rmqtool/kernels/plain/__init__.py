@@ -1,1 +1,1 @@
-"""The entry points of the kernels in plain Python: the rules as the codecs say them, and the way without a library."""
+"""The kernel entry points in plain Python: the reference implementation, and the fallback without a library."""

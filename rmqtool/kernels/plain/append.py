@@ -1,4 +1,4 @@
-"""Records written one by one, by the codec that writes single ones."""
+"""Encoding records one at a time with the codec for single records."""
 
 from ctypes import string_at
 from itertools import islice
@@ -18,21 +18,21 @@ _FLAG, _BODY_AT, _BODY_LENGTH, _PROPERTIES_AT, _PROPERTIES_LENGTH = (
     MessageColumns._fields.index(name)
     for name in ("flag", "body_at", "body_length", "properties_at", "properties_length")
 )
-_IPV4, _IPV6 = 4, 16  # bytes of an address
-_END = b"\x02"  # of an item of properties
+_IPV4, _IPV6 = 4, 16  # address sizes, bytes
+_END = b"\x02"  # end of a property item
 _INNER = INNER.encode()
 
 
 def encode(
     messages: Messages, first: int, stop: int, more: Memory, out: Memory, room: int, physical_offset: int
 ) -> tuple[int, int]:
-    """As :meth:`rmqtool.kernels.append.Append.encode`."""
-    at, behind = 0, bytes(more.view)
+    """See :meth:`rmqtool.kernels.append.Append.encode`."""
+    at, suffix = 0, bytes(more.view)
     for row in range(first, stop):
         message = MessageRow(*messages.table[:, row].tolist())
         queued = message.sys_flag & TRANSACTION_MASK in (TRANSACTION_NONE, TRANSACTION_COMMIT)
         queue_offset = int(messages.following[message.queue]) if queued else 0
-        packed = pack(_record(messages, message, behind, queue_offset, physical_offset + at))
+        packed = pack(_record(messages, message, suffix, queue_offset, physical_offset + at))
         if len(packed) > out.length - at or not fits(len(packed), room - at):
             return row, at
         messages.following[message.queue] += queued
@@ -72,7 +72,7 @@ def _record(messages: Messages, message: MessageRow, more: bytes, queue_offset: 
 
 
 def read_batch(body: Memory, more_length: int, table: Cells) -> BatchSize:
-    """As :meth:`rmqtool.kernels.append.Append.read_batch`."""
+    """See :meth:`rmqtool.kernels.append.Append.read_batch`."""
     at = stored = longest = inner = row = 0
     cells = table.array
     try:
@@ -86,7 +86,7 @@ def read_batch(body: Memory, more_length: int, table: Cells) -> BatchSize:
             separated = bool(item.properties and more_length) and not item.properties.endswith(_END)
             stored += len(item.body) + len(item.properties) + separated + more_length
             longest = max(longest, len(item.properties))
-            inner += sum(each.startswith(_INNER) for each in item.properties.split(_END))
+            inner += sum(entry.startswith(_INNER) for entry in item.properties.split(_END))
             at = properties_at + len(item.properties)
             row += 1
     except FormatError as err:

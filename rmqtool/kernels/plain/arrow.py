@@ -1,4 +1,4 @@
-"""Parts of many records as Arrow lays out its columns, one text after the other."""
+"""Columns in Arrow's layout, built one text at a time."""
 
 from ctypes import string_at
 
@@ -9,27 +9,27 @@ from rmqtool.kernels.tables.messages import MOST_NAMES, VIEW_INLINE, Texts
 from rmqtool.kernels.tables.shapes import Bytes, Column, Flags, Offsets, Table, Views
 
 _TAGS, _KEYS, _UNIQ_KEY = (name.encode() for name in (properties.TAGS, properties.KEYS, properties.UNIQ_KEY))
-_FIRST = 4  # bytes of a text that its view repeats
+_FIRST = 4  # number of leading bytes that a view repeats
 
 
-def _each(texts: Texts) -> list[bytes]:
-    """The texts; one that is not there is empty."""
+def _as_bytes(texts: Texts) -> list[bytes]:
+    """Return the texts as bytes; a missing text is empty."""
     places = zip(texts.address.tolist(), texts.length.tolist(), strict=True)
     return [string_at(address, length) if length > 0 else b"" for address, length in places]
 
 
 def gather(texts: Texts, to: Bytes, offsets: Offsets, filled: int) -> int:
-    """As :meth:`rmqtool.kernels.arrow.Arrow.gather`."""
-    joined = b"".join(_each(texts))
+    """See :meth:`rmqtool.kernels.arrow.Arrow.gather`."""
+    joined = b"".join(_as_bytes(texts))
     to[filled : filled + len(joined)] = np.frombuffer(joined, np.uint8)
     offsets[:] = filled + np.cumsum(np.maximum(texts.length, 0))
     return filled + len(joined)
 
 
 def views(texts: Texts, begin: int, number: int, out: Views) -> None:
-    """As :meth:`rmqtool.kernels.arrow.Arrow.views`."""
+    """See :meth:`rmqtool.kernels.arrow.Arrow.views`."""
     long = texts.length > VIEW_INLINE
-    firsts = _each(Texts(texts.address, np.where(long, _FIRST, texts.length)))
+    firsts = _as_bytes(Texts(texts.address, np.where(long, _FIRST, texts.length)))
     inline = b"".join(first.ljust(VIEW_INLINE, b"\0") for first in firsts)
     out[:, 0] = texts.length
     out[:, 1:] = np.frombuffer(inline, np.int32).reshape(-1, 3)
@@ -38,7 +38,7 @@ def views(texts: Texts, begin: int, number: int, out: Views) -> None:
 
 
 def parse(texts: Texts, sure: Flags, first: int, items: Table, bounds: Column, named: Table) -> int:
-    """As :meth:`rmqtool.kernels.arrow.Arrow.parse`."""
+    """See :meth:`rmqtool.kernels.arrow.Arrow.parse`."""
     for row in range(first, len(texts.address)):
         address, begin = int(texts.address[row]), int(bounds[row])
         parsed = _items(string_at(address, int(texts.length[row])), sure=bool(sure[row]))
@@ -54,7 +54,7 @@ def parse(texts: Texts, sure: Flags, first: int, items: Table, bounds: Column, n
 
 
 def _items(data: bytes, *, sure: bool) -> list[tuple[int, bytes, bytes]] | None:
-    """(position, name, value) of each item; None where it takes more than that to tell them."""
+    """Return (position, name, value) of each item; None if the row is odd and not ``sure``."""
     items, names, at = [], set[bytes](), 0
     if not sure:
         try:
@@ -73,9 +73,9 @@ def _items(data: bytes, *, sure: bool) -> list[tuple[int, bytes, bytes]] | None:
 
 
 def split(texts: Texts, parts: Texts, bounds: Column) -> int:
-    """As :meth:`rmqtool.kernels.arrow.Arrow.split`."""
+    """See :meth:`rmqtool.kernels.arrow.Arrow.split`."""
     places: list[tuple[int, int]] = []
-    for row, (address, text) in enumerate(zip(texts.address.tolist(), _each(texts), strict=True)):
+    for row, (address, text) in enumerate(zip(texts.address.tolist(), _as_bytes(texts), strict=True)):
         for part in text.split(b" "):
             if part:
                 places.append((address, len(part)))
@@ -86,7 +86,7 @@ def split(texts: Texts, parts: Texts, bounds: Column) -> int:
 
 
 def offset_ids(hosts: Texts, offsets: Column, out: Bytes) -> None:
-    """As :meth:`rmqtool.kernels.arrow.Arrow.offset_ids`."""
-    for row, (host, offset) in enumerate(zip(_each(hosts), offsets.tolist(), strict=True)):
+    """See :meth:`rmqtool.kernels.arrow.Arrow.offset_ids`."""
+    for row, (host, offset) in enumerate(zip(_as_bytes(hosts), offsets.tolist(), strict=True)):
         digits = (host + offset.to_bytes(8, "big", signed=True)).hex().upper().encode()
         out[row, : len(digits)] = np.frombuffer(digits, np.uint8)

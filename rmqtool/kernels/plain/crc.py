@@ -1,4 +1,4 @@
-"""CRC-32 by zlib."""
+"""CRC-32 with zlib."""
 
 import zlib
 
@@ -6,5 +6,5 @@ from rmqtool.kernels.load.memory import Memory
 
 
 def crc32(data: Memory, tables: bool) -> int:
-    """As :meth:`rmqtool.kernels.crc.Crc.crc32`."""
+    """See :meth:`rmqtool.kernels.crc.Crc.crc32`."""
     return zlib.crc32(data.view)

@@ -1,4 +1,4 @@
-"""Dispatch of records by the codecs, one after the other."""
+"""Dispatch of records one at a time, with the codecs."""
 
 import zlib
 from typing import Any
@@ -20,7 +20,7 @@ _SLOT = TOPIC_FIELDS.index("slot")
 
 
 def take(memory: Memory, rows: Table, first: int, count: int, into: Collector) -> tuple[int, int]:
-    """As :meth:`rmqtool.kernels.dispatch.Dispatch.take`."""
+    """See :meth:`rmqtool.kernels.dispatch.Dispatch.take`."""
     for number in range(first, count):
         row = Row(*rows[:, number].tolist())
         if _is_full(into, row):
@@ -31,7 +31,7 @@ def take(memory: Memory, rows: Table, first: int, count: int, into: Collector) -
 
 
 def survey(memory: Memory, at: int, limit: int, stop: int, crc: bool, tables: bool, into: Collector) -> tuple[int, int]:
-    """As :meth:`rmqtool.kernels.dispatch.Dispatch.survey`."""
+    """See :meth:`rmqtool.kernels.dispatch.Dispatch.survey`."""
     while at < stop and isinstance(record := read(memory.view, at, limit, crc=crc), Record):
         row = row_of(record, at)
         if _is_full(into, row):
@@ -43,13 +43,13 @@ def survey(memory: Memory, at: int, limit: int, stop: int, crc: bool, tables: bo
 
 
 def _is_full(into: Collector, row: Row) -> bool:
-    """Whether a record may not fit: it has no more keys than bytes of properties."""
+    """Return whether a record may not fit: it has at most as many keys as bytes of properties."""
     keys_left = into.keys.shape[1] - into.key_count
     return bool(into.records >= into.table.shape[1] or keys_left < row.properties_length)
 
 
 def _take_row(memory: Memory, row: Row, into: Collector) -> bool:
-    """Take a record; whether all of it could be taken."""
+    """Add a record; return whether it was added completely."""
     number, transaction = into.records, row.sys_flag & TRANSACTION_MASK
     topic = bytes(memory.view[row.topic_at : row.topic_at + row.topic_length])
     stored = bytes(memory.view[row.properties_at : row.properties_at + row.properties_length])
@@ -58,7 +58,7 @@ def _take_row(memory: Memory, row: Row, into: Collector) -> bool:
     if topic == SCHEDULE_TOPIC and DELAY in properties:
         level = min(int(properties[DELAY]), len(into.delays))
         if level > 0:
-            # Java's long: a forged time wraps
+            # a Java long: a forged timestamp wraps
             tags_code = (row.store_timestamp + int(into.delays[level - 1]) + 2**63) % 2**64 - 2**63
     into.table[:, number] = (
         row.physical_offset,
@@ -89,12 +89,12 @@ def _take_row(memory: Memory, row: Row, into: Collector) -> bool:
 
 
 def _topic_number(memory: Memory, topic: bytes, at: int, into: Collector) -> int:
-    """Number of a topic in this batch, given at its first appearance."""
+    """Return the number of a topic in this batch, assigned when it first occurs."""
     mask = len(into.slots) - 1
     slot = zlib.crc32(topic) & mask
     while (number := int(into.slots[slot]) - 1) >= 0:
-        known_at = int(into.topics[_TOPIC_AT, number])
-        if memory.view[known_at : known_at + int(into.topics[_TOPIC_LENGTH, number])] == topic:
+        topic_at = int(into.topics[_TOPIC_AT, number])
+        if memory.view[topic_at : topic_at + int(into.topics[_TOPIC_LENGTH, number])] == topic:
             return number
         slot = (slot + 1) & mask
     number = into.topic_count
@@ -108,7 +108,7 @@ def _topic_number(memory: Memory, topic: bytes, at: int, into: Collector) -> int
 def group(
     into: Collector, queues: Table, groups: Table, rows: Column, entries: "np.ndarray[Any, np.dtype[Any]]"
 ) -> tuple[int, int]:
-    """As :meth:`rmqtool.kernels.dispatch.Dispatch.group`."""
+    """See :meth:`rmqtool.kernels.dispatch.Dispatch.group`."""
     columns = dict(zip(FIELDS, into.table[:, : into.records], strict=True))
     queued = np.flatnonzero(columns["queued"])
     total = len(queued)
@@ -124,8 +124,8 @@ def group(
     for name in ("physical_offset", "size", "tags_code"):
         entries[name][:total] = columns[name][rows[:total]]
     for number, stop in enumerate(stops.tolist()):
-        of = rows[start:stop]
-        physical, queue_offset = columns["physical_offset"][of], columns["queue_offset"][of]
+        members = rows[start:stop]
+        physical, queue_offset = columns["physical_offset"][members], columns["queue_offset"][members]
         grow = bool((physical[1:] > physical[:-1]).all())
         groups[number] = stop, grow and bool((queue_offset[1:] - queue_offset[:-1] == 1).all())
         start = stop

@@ -1,4 +1,4 @@
-"""Keys put into an index file one after the other."""
+"""Adding keys to an index file one at a time."""
 
 from formats.index import Header
 from formats.layouts.derived import INDEX_ENTRY, INDEX_SLOT
@@ -9,7 +9,7 @@ _INT_MAX = 2**31 - 1
 
 
 def put_keys(slots: Memory, entries: Memory, header: Header, keys: Keys, first: int) -> tuple[int, int, Header]:
-    """As :func:`rmqtool.kernels.index.put_keys`."""
+    """See :func:`rmqtool.kernels.index.put_keys`."""
     slot_count, room = slots.length // INDEX_SLOT.size, entries.length // INDEX_ENTRY.size
     begin_timestamp, end_timestamp, begin_offset, end_offset, used_slots, number = header
     stop, added, skip = number + room, 0, False

@@ -1,4 +1,4 @@
-"""The records of one pull."""
+"""Collecting the records of one pull."""
 
 from formats.layouts.codes import MAGIC_V1, MAGIC_V2
 from formats.layouts.derived import CQ_ENTRY, HEAD_V4_V4
@@ -19,7 +19,7 @@ def pull(
     far: Limit,
     room: int,
 ) -> tuple[int, bytes] | None:
-    """As :meth:`rmqtool.kernels.pull.Puller.pull`, for answers of so many bytes at most."""
+    """See :meth:`rmqtool.kernels.pull.Puller.pull`; ``room`` is the maximum size of the result in bytes."""
     views: list[memoryview] = []
     total = 0
     for physical_offset, size, _tags_code in CQ_ENTRY.iter_unpack(entries):
@@ -29,8 +29,8 @@ def pull(
         at = physical_offset - base
         if not (at >= 0 and MIN_SIZE <= size <= min(log.length - at, room - total)):
             return None
-        says, magic, own_offset = _HEAD.unpack_from(log.view, at)
-        if says != size or own_offset != physical_offset or magic not in _MAGICS:
+        total_size, magic, own_offset = _HEAD.unpack_from(log.view, at)
+        if total_size != size or own_offset != physical_offset or magic not in _MAGICS:
             return None
         views.append(log.view[at : at + size])
         total += size

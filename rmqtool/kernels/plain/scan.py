@@ -1,4 +1,4 @@
-"""Records by the reader that says the rules, one after the other."""
+"""Reading records one at a time with the reference reader."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ _LONG = 1 << 64
 
 
 def walk(memory: Memory, at: int, limit: int, stop: int, crc: bool, tables: bool, table: Table) -> tuple[int, int]:
-    """As :meth:`rmqtool.kernels.scan.Scan.walk`."""
+    """See :meth:`rmqtool.kernels.scan.Scan.walk`."""
     count, capacity = 0, table.shape[1]
     while count < capacity and at < stop and isinstance(record := read(memory.view, at, limit, crc=crc), Record):
         table[:, count] = row_of(record, at)
@@ -27,7 +27,7 @@ def walk(memory: Memory, at: int, limit: int, stop: int, crc: bool, tables: bool
 
 
 class Row(NamedTuple):
-    """One row of :class:`rmqtool.kernels.scan.Rows`; the fields are the same."""
+    """One row of :class:`rmqtool.kernels.scan.Rows`, with the same fields."""
 
     at: int
     total_size: int
@@ -51,7 +51,7 @@ class Row(NamedTuple):
 
 
 def row_of(record: Record, at: int) -> Row:
-    """The row of a record that begins at ``at``."""
+    """Return the row of a record that begins at ``at``."""
     body_at = at + HEADS[record.sys_flag & (BORN_V6 | STORE_V6)].size
     topic_at = body_at + len(record.body) + record.version
     return Row(
@@ -78,7 +78,7 @@ def row_of(record: Record, at: int) -> Row:
 
 
 def seek(memory: Memory, at: int, stop: int, physical_offset: int) -> int:
-    """As :meth:`rmqtool.kernels.scan.Scan.seek`."""
+    """See :meth:`rmqtool.kernels.scan.Scan.seek`."""
     if at >= stop:
         return stop
     data = bytes(memory.view[at + _AT_MAGIC : stop + _AT_PHYSICAL_OFFSET + 8])

@@ -1,13 +1,13 @@
-"""Look for texts and for properties that are not plain."""
+"""Searching for texts, and for unusual properties."""
 
 from rmqtool.kernels.load.memory import Memory
 from rmqtool.kernels.tables.shapes import Column
 
-_STEP = 1 << 20  # bytes that are copied to be looked through
+_STEP = 1 << 20  # bytes copied and searched at a time
 
 
 def find(data: Memory, start: int, stop: int, text: bytes) -> int:
-    """As :meth:`rmqtool.kernels.search.Search.find`."""
+    """See :meth:`rmqtool.kernels.search.Search.find`."""
     for at in range(start, stop, _STEP):
         end = min(at + _STEP, stop)
         position = bytes(data.view[at : end + len(text) - 1]).find(text)
@@ -17,7 +17,7 @@ def find(data: Memory, start: int, stop: int, text: bytes) -> int:
 
 
 def odd_properties(data: Memory, at: Column, length: Column, out: Column) -> int:
-    """As :meth:`rmqtool.kernels.search.Search.odd_properties`."""
+    """See :meth:`rmqtool.kernels.search.Search.odd_properties`."""
     places = zip(at.tolist(), length.tolist(), strict=True)
     rows = [row for row, (start, size) in enumerate(places) if _is_odd(bytes(data.view[start : start + size]))]
     out[: len(rows)] = rows

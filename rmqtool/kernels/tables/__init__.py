@@ -1,1 +1,1 @@
-"""Tables of integers that compiled and plain code read and fill alike; what each kind of them holds."""
+"""The integer arrays that compiled and plain code share, with the meaning of their columns."""

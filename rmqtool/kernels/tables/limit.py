@@ -1,10 +1,10 @@
-"""What an answer to a pull has at most."""
+"""Limits on the response to a pull."""
 
 from typing import NamedTuple
 
 
 class Limit(NamedTuple):
-    """The first message goes whatever its size."""
+    """Maximum size of a response; the first message is included whatever its size."""
 
     bytes: int
     messages: int

@@ -1,4 +1,4 @@
-"""Tables of integers that both kinds of code read and fill; :mod:`rmqtool.kernels.build.header` tells C of them."""
+"""Integer arrays shared with C; :mod:`rmqtool.kernels.build.header` generates their C declarations."""
 
 from typing import Any, NamedTuple
 
@@ -7,28 +7,28 @@ import numpy as np
 from rmqtool.kernels.load.memory import array_address
 from rmqtool.kernels.tables.shapes import Column, Table
 
-# rows of what is answered for messages that were written, and of items of properties; columns of texts and of views
+# rows of the result for written messages and of parsed properties; columns of texts and of views
 ANSWER = ("physical_offset", "size", "queue_offset")
 PROPERTY = ("name_at", "name_length", "value_at", "value_length")
 NAMED = ("tags", "keys", "unique")
 TEXT = ("at", "length", "port")
 VIEW = ("length", "text", "buffer", "offset")
-VIEW_INLINE = 12  # bytes of a text that lie in its view itself; of a longer one, the first four
-MOST_NAMES = 64  # of the properties of one record; a name that comes twice is looked for among no more than these
+VIEW_INLINE = 12  # longest text stored in the view itself; of longer ones it has the first four bytes
+MOST_NAMES = 64  # maximum number of property names among which duplicates are detected
 ID_SPACE = 56  # digits of the longest message id
 
 
 class MessageColumns(NamedTuple):
-    """Messages to be written, a column of int64 for each field. ``_at`` columns are addresses in memory."""
+    """Messages to be written, one int64 column per field. ``_at`` columns are memory addresses."""
 
-    topic: Column  # row of the texts' table
-    queue: Column  # position in the table of next queue offsets
+    topic: Column  # row in the table of topics
+    queue: Column  # index into the table of next queue offsets
     queue_id: Column
     flag: Column
-    sys_flag: Column  # with the bits of the hosts' widths
+    sys_flag: Column  # includes the bits for the host widths
     born_timestamp: Column
     store_timestamp: Column
-    born_host: Column  # row of the hosts' table
+    born_host: Column  # row in the table of hosts
     store_host: Column
     reconsume_times: Column
     prepared_transaction_offset: Column
@@ -59,19 +59,19 @@ class MessageRow(NamedTuple):
 
 
 class Messages:
-    """Messages to be written, and what they refer to.
+    """Messages to be written, and the tables they refer to.
 
     Args:
         table: :class:`MessageColumns` as one array, shape (fields, messages).
         topics, hosts: (address, length, port) of each text, shape (texts, 3).
-        following: next queue offset of each queue; counted up.
+        following: next queue offset of each queue; incremented.
 
     Attributes:
         answer: physical offset, size and queue offset of each message, shape (3, messages).
-        places: where all these lie, as C takes them.
+        places: addresses of all these arrays, in the order of the C arguments.
 
     Raises:
-        ValueError: an array of anything but int64 one behind the other.
+        ValueError: an array is not a contiguous int64 array.
     """
 
     __slots__ = ("answer", "following", "hosts", "places", "table", "topics")
@@ -84,10 +84,10 @@ class Messages:
 
 
 class Cells:
-    """A table whose address is looked up once, for calls that come by the thousand.
+    """A table with a cached address, for frequent calls.
 
     Raises:
-        ValueError: an array of anything but int64 one behind the other.
+        ValueError: the array is not a contiguous int64 array.
     """
 
     __slots__ = ("address", "array", "columns")
@@ -97,14 +97,14 @@ class Cells:
 
 
 class BatchSize(NamedTuple):
-    """What the messages of a batch need.
+    """Size of the messages of a batch.
 
     Attributes:
-        rows: how many were found; -1 where bytes are no message.
-        at: behind the last one found, or where bytes are no message.
-        stored: bytes of all bodies and properties as they will be stored.
-        longest: bytes of the longest properties as they are.
-        inner: properties whose names begin as those do which brokers take for numbers.
+        rows: number of messages; -1 if the batch is malformed.
+        at: end of the last message, or position of the malformed bytes.
+        stored: total size of bodies and properties as they will be stored, bytes.
+        longest: size of the longest properties as received, bytes.
+        inner: number of properties whose names begin like those that brokers parse as numbers.
     """
 
     rows: int
@@ -115,17 +115,17 @@ class BatchSize(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """Texts where they lie; the length of one that is not there is -1."""
+    """Texts by address and length; the length of a missing text is -1."""
 
     address: Column
     length: Column
 
 
 def cells_address(array: "np.ndarray[Any, Any]", kind: type[np.generic] = np.int64) -> int:
-    """Where the cells of an array lie, one behind the other.
+    """Return the address of a contiguous array of the given type.
 
     Raises:
-        ValueError: they do not, or are of another kind.
+        ValueError: the array is not contiguous or has another type.
     """
     if array.dtype != kind or not array.flags.c_contiguous:
         raise ValueError(f"kernels take {np.dtype(kind)} cells one behind the other")

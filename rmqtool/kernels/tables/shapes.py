@@ -1,4 +1,4 @@
-"""What the arrays are of: a column has one dimension, a table two, its columns being C-contiguous rows."""
+"""Array types: a column has one dimension; a table has two, and its columns are C-contiguous rows."""
 
 from typing import Any
 

@@ -173,7 +173,7 @@ def _delay_level(named: dict[str, str], levels: int) -> int:
 
 
 def check_timer_message(named: dict[str, str]) -> None:
-    """Reject a message sent to the timer's own topic that would block all messages behind it.
+    """Reject a message sent to the timer's own topic that would block all messages after it.
 
     Raises:
         Illegal: the timer cannot read its deliver time or its target.

@@ -52,7 +52,7 @@ class LiveQueues:
         """
         queue = self._open_batch(topic, queue_id) if topic in self._batch_topics else self._open_plain(topic, queue_id)
         # Check again, although recovery has read this queue: that may be hours ago, and a process that ignores the lock
-        # may have written to it. Entries must not be put behind an end that has moved.
+        # may have written to it. Entries must not be put after an end that has moved.
         queue.recover()
         if queue.max_offset != self._ends.get((topic, queue_id), 0):
             raise UnreadableStore(f"{queue.path}: was changed while it was open: another process writes to this store")

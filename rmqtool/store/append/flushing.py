@@ -1,4 +1,4 @@
-"""Flush in a thread beside the writing one (FlushRealTimeService, FlushConsumeQueueService).
+"""Flush in a thread of its own (FlushRealTimeService, FlushConsumeQueueService).
 
 The writing threads collect what has to be synced: the log's files at one moment, and the files of queues and index once
 everything in the log at that moment has been dispatched. Another thread syncs them and writes the checkpoint that
@@ -16,7 +16,7 @@ from rmqtool.store.disk.files import File
 
 @dataclass
 class Unsynced:
-    """What was written up to a moment and is not durable yet.
+    """Writes up to a point in time that are not durable yet.
 
     Attributes:
         log: files of the commit log, oldest first; closed by the thread that syncs them.

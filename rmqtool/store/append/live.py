@@ -396,7 +396,7 @@ class LiveStore:
             raise self._short from error
 
     def queue_end(self, topic: str, queue_id: int) -> int:
-        """Queue offset after the last message visible to readers; behind that of the last message appended while there
+        """Queue offset after the last message visible to readers; after that of the last message appended while there
         is no space for its entry."""
         if self._short is None:
             return self.appender.next_offsets.get((topic, queue_id), 0)

@@ -238,9 +238,8 @@ class LiveIndexFile(IndexFile):
         except OSError as err:
             if not is_lacking(err) or self.map is None:
                 raise
-            self.map[at : at + len(data)] = (
-                data.tobytes()
-            )  # the slots refer to it already, and its blocks are allocated
+            # the slots refer to it already, and its blocks are allocated
+            self.map[at : at + len(data)] = data.tobytes()
 
     def _need(self, start: int, stop: int) -> None:
         self._reserve(start, stop)

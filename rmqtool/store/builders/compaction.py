@@ -195,7 +195,7 @@ class CompactionBuilder:
         if entries is not None:
             low = entries.min_offset(self.log.min_offset)
             if entries.max_offset and (self._recovered or not self.layout.aborted):
-                # messages behind the queue's end were truncated, and their offsets are assigned again
+                # messages after the queue's end were truncated, and their offsets are assigned again
                 end = entries.max_offset
                 if any(offset >= end for offset in wanted):
                     self._need_whole(entries)

@@ -1,6 +1,6 @@
 """One atomic change to a store: prepared aside, backed up, applied, and completed after a kill.
 
-Each change has a directory of its own beside the store::
+Each change has a directory of its own next to the store::
 
     <store>.rmqtool/20261121T081230Z-recover/
         run.json        the store that it belongs to
@@ -9,8 +9,8 @@ Each change has a directory of its own beside the store::
         before/         every replaced file and byte range, under its path in the store
 
 Order: stage new files, save what will be overwritten, sync all of that, mark the change as committed in its directory
-and in the store, then apply it. Every action is idempotent. So a kill before the mark leaves the store untouched, and
-after a kill behind the mark the next writing command completes the change, provided that nothing else has touched the
+and in the store, then apply it. Every action is idempotent. A kill before the commit mark leaves the store untouched.
+After a kill that comes later, the next writing command completes the change, provided that nothing else has touched the
 store in between.
 """
 
@@ -49,7 +49,7 @@ class Change:
     Args:
         root: the store directory, or the places that may contain its files.
         command: the command's name, for the directory and the manifest.
-        home: directory for backups; None for the one beside the store.
+        home: directory for backups; None for the one next to the store.
         hint: how to choose another directory, for the message about a full disk.
         signals: the signals that may interrupt it.
         snapshot: state of the store before it was read for this change.
@@ -142,7 +142,7 @@ class Change:
         self.actions.append(Action("zero", os.path.abspath(path), start=start, stop=stop))
 
     def expect_log(self, files: list[tuple[str, int]], file: str | None, at: int) -> None:
-        """Record what this change assumes: the files of the log, and that nothing is written behind its end.
+        """Record what this change assumes: the files of the log, and that nothing is written after its end.
 
         Args:
             files: (path, length).
@@ -250,7 +250,7 @@ class Change:
 
         Raises:
             UnreadableStore: a file cannot be moved or written, as on a full disk; it can be continued later.
-            Refused: a file has changed meanwhile.
+            Refused: a file has changed in the meantime.
             Interrupted: a signal arrived.
             Disturbed: a broker has come; the next writing command completes the change.
         """

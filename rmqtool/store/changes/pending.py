@@ -41,7 +41,7 @@ class PendingRun:
         return self.problem is None and not self.differences
 
     def reason(self) -> str:
-        """What is wrong."""
+        """Description of the problem."""
         if self.problem is not None:
             return self.problem
         action = "an undo" if self.undoing else "a change"
@@ -63,7 +63,7 @@ class PendingRun:
 
 
 def remedy_for(root: str) -> str:
-    """What the user can do about a run that cannot be completed."""
+    """Return the user's options for a run that cannot be completed."""
     return (
         f"{command_line('undo', root, '--forget')} gives the interrupted run up: the store stays as it is, and the "
         "backup too; recover then makes a new plan"

@@ -58,7 +58,7 @@ def identity(places: Places) -> dict[str, Any]:
 
 
 def default_home(places: Places) -> str:
-    """The default directory of runs: beside the store itself, not beside a link to it."""
+    """The default directory of runs: next to the store itself, not next to a link to it."""
     return places.real.rstrip("/") + SUFFIX
 
 

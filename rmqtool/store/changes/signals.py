@@ -90,7 +90,7 @@ class Signals:
         """Act on signals at once again, after a change is complete and before the next one.
 
         Raises:
-            Stop: a signal arrived meanwhile.
+            Stop: a signal arrived in the meantime.
         """
         if self.asked is not None:
             raise Stop

@@ -96,7 +96,7 @@ def zero(folder: str, _places: Places, action: Action, _changed: Folders) -> Non
     """Zero the bytes that were backed up, and no others.
 
     Raises:
-        Differs: something else was written there meanwhile.
+        Differs: something else was written there in the meantime.
     """
     path = action.path
     accessed = os.stat(path).st_atime_ns

@@ -1,4 +1,4 @@
-"""Determine how far each action of a run has got from the state of the store, and what other changes there are."""
+"""Determine the progress of each action of a run from the state of the store, and detect other changes."""
 
 import os
 import re
@@ -21,7 +21,7 @@ _QUEUE = re.compile(r"(consumequeue|consumequeue_ext|batchconsumequeue|index)/")
 
 
 class Progress(Enum):
-    """How far an action has got."""
+    """Progress of an action."""
 
     BEFORE = "not begun"
     BETWEEN = "begun"

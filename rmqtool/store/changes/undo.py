@@ -29,7 +29,7 @@ _LITTLE = 8  # on a signal, this many remaining actions are still carried out
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoReport:
-    """What an undo would do or has done."""
+    """Result or plan of an undo."""
 
     store: str
     backup: str | None  # folder of the change; None if there is nothing to undo
@@ -60,7 +60,7 @@ def _newest(places: Places, home: str | None, signals: Signals | None = None) ->
 
 
 def plan_undo(root: str | Places, home: str | None = None) -> UndoReport:
-    """What an undo would do; writes nothing.
+    """Plan an undo; writes nothing.
 
     Raises:
         CorruptFile: a manifest cannot be read.

@@ -25,7 +25,7 @@ def changing(
     Args:
         layout: read it again inside, since completing a run may have changed the store.
         command: for the name of the run's folder.
-        backup: directory for backups, instead of the one beside the store.
+        backup: directory for backups, instead of the one next to the store.
         named: files outside the store that the user has named and that may be changed.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Whole-store check, read-only: every file by itself, then files against each other."""
+"""Read-only check of a whole store: every file by itself, then files against each other."""
 
 from rmqtool.store.check.codes.all import CODES, Code
 from rmqtool.store.check.common.findings import FINDING_FIELDS, Finding

@@ -1,4 +1,4 @@
-"""Config files: readable, and in agreement with each other and with the queues."""
+"""Check that config files are readable, and agree with each other and with the queues."""
 
 import os
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from rmqtool.store.dispatch.light import is_light
 from rmqtool.words import counted
 
 T = TypeVar("T")
-_LATE = 60_000  # ms: a message that was due so long ago was delivered, and its offset written
+_LATE = 60_000  # ms after which a due message counts as delivered, with its offset written
 _SYSTEM_TOPIC, _SYSTEM_GROUP = SYSTEM_PREFIX, "CID_RMQ_SYS_"  # a broker needs no configuration for them
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
 
@@ -31,7 +31,7 @@ def check_configs(ctx: Context, *, queues: bool) -> None:
     """Check every file below ``config/``.
 
     Args:
-        queues: whether ``ctx.queues_seen.ends`` tells all queues.
+        queues: whether ``ctx.queues_seen.ends`` has all queues.
     """
     tables = {name: table for name in NAMES if (table := _check_file(ctx, name)) is not None}
     for file in ctx.layout.entries("config"):
@@ -42,23 +42,23 @@ def check_configs(ctx: Context, *, queues: bool) -> None:
     topics, groups = tables.get("topics.json"), tables.get("subscriptionGroup.json")
     offsets = [table for table in tables.values() if isinstance(table, ConsumerOffsets)]
     if isinstance(groups, SubscriptionGroups):
-        _groups(ctx, groups, offsets)
+        _check_groups(ctx, groups, offsets)
     if not queues:
         return
     if isinstance(topics, Topics):
-        _topics(ctx, topics)
+        _check_topics(ctx, topics)
     for name, table in tables.items():
         if isinstance(table, ConsumerOffsets):
             for topic, group, entries in table.tables():
                 if topic in ctx.queues_seen.deleted:
-                    continue  # 4.9 keeps the offsets of a topic that was deleted
+                    continue  # 4.9 keeps the offsets of deleted topics
                 for queue_id, offset in entries.items():
-                    _offset(ctx, _path(name), topic, group, queue_id, offset)
+                    _check_offset(ctx, _path(name), topic, group, queue_id, offset)
     delays = tables.get("delayOffset.json")
     if isinstance(delays, DelayOffsets):
-        _delays(ctx, delays)
+        _check_delays(ctx, delays)
     elif delays is None and not exists(ctx.layout.path("config", "delayOffset.json")):
-        _delays(ctx, DelayOffsets())
+        _check_delays(ctx, DelayOffsets())
 
 
 def _path(name: str) -> str:
@@ -66,7 +66,7 @@ def _path(name: str) -> str:
 
 
 def _read(ctx: Context, name: str) -> tuple[ConfigFile | None, str | None, int | None]:
-    """(table, why it cannot be read, byte); all None where the file does not exist."""
+    """(table, why it cannot be read, position); all None if the file does not exist."""
     model = kind_of(name)
     assert model is not None
     try:
@@ -97,7 +97,7 @@ def _check_database(ctx: Context, place: str, read: Callable[[], T]) -> T | None
 
 
 def _check_file(ctx: Context, name: str) -> ConfigFile | None:
-    """The table that a broker would start with."""
+    """The table that a broker would start with; None without one."""
     findings = ctx.found
     if (place := config_place(ctx.layout, name)) is not None:
         return _check_database(ctx, place, partial(read_config, ctx.layout, name))
@@ -122,7 +122,7 @@ def _check_file(ctx: Context, name: str) -> ConfigFile | None:
     return before
 
 
-def _topics(ctx: Context, topics: Topics) -> None:
+def _check_topics(ctx: Context, topics: Topics) -> None:
     for (topic, queue_id), end in sorted(ctx.queues_seen.ends.items()):
         if not end or is_light(topic) or topic.lower().startswith(_SYSTEM_TOPIC) or topic in ctx.queues_seen.deleted:
             continue
@@ -138,15 +138,15 @@ def _topics(ctx: Context, topics: Topics) -> None:
             ctx.found.add("queue-unread", _path("topics.json"), topic=topic, queueId=queue_id, **about)
 
 
-def _groups(ctx: Context, groups: SubscriptionGroups, offsets: list[ConsumerOffsets]) -> None:
+def _check_groups(ctx: Context, groups: SubscriptionGroups, offsets: list[ConsumerOffsets]) -> None:
     named = {entry.group for table in offsets for entry in table.tables()}
     for group in sorted(named - set(groups.groups)):
         if group and not group.startswith((LMQ_PREFIX, _SYSTEM_GROUP)):
             ctx.found.add("group-unknown", _path("subscriptionGroup.json"), expected=group)
 
 
-def _offset(ctx: Context, path: str, topic: str, group: str, queue_id: int, offset: int) -> None:
-    """Check one offset; its words are made where they are listed, for there may be millions."""
+def _check_offset(ctx: Context, path: str, topic: str, group: str, queue_id: int, offset: int) -> None:
+    """Check one offset; texts are only built for listed findings, as there may be millions."""
     end = ctx.end_of((topic, queue_id))
     if offset > end:
         ctx.found.many(
@@ -179,7 +179,7 @@ def _offset(ctx: Context, path: str, topic: str, group: str, queue_id: int, offs
         )
 
 
-def _delays(ctx: Context, delays: DelayOffsets) -> None:
+def _check_delays(ctx: Context, delays: DelayOffsets) -> None:
     name = _path("delayOffset.json")
     for level, offset in delays.offsets.items():
         end = ctx.queues_seen.ends.get((_DELAY_TOPIC, level - 1), 0)
@@ -194,7 +194,7 @@ def _delays(ctx: Context, delays: DelayOffsets) -> None:
                 actual=offset,
             )
     # An offset is written when the first message is delivered; without one a broker begins at the queue's beginning.
-    # That a message was due proves nothing: others may have been stored later, by whom the delay service is not run.
+    # A due message proves nothing: others may have been stored later without a running delay service.
     queues = ctx.queues_seen
     for level, due in sorted(queues.first_due.items()):
         if level not in delays.offsets and is_overdue(ctx, due) and was_delivered(ctx.log, queues.first_delayed[level]):
@@ -209,5 +209,5 @@ def _delays(ctx: Context, delays: DelayOffsets) -> None:
 
 
 def is_overdue(ctx: Context, due: int, late: int = _LATE) -> bool:
-    """Whether a message was due so many ms before the end of the log; a tag hash in place of a time is small."""
+    """Whether a message was due ``late`` ms before the end of the log; a tag hash in place of a time is small."""
     return 2**31 <= due < (ctx.log_seen.last_timestamp or 0) - late

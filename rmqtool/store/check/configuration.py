@@ -1,4 +1,4 @@
-"""The broker's properties file: what a broker makes of it, and whether the store's files are as it says."""
+"""Check the broker's properties file: what a broker reads in it, and whether the store's files agree with it."""
 
 from typing import Any
 
@@ -11,19 +11,20 @@ from rmqtool.store.layout.broker_conf import BrokerConf
 
 
 def check_configuration(ctx: Context, conf: BrokerConf, found: list[Misfit], *, asked: bool) -> None:
-    """Tell of settings that a broker passes over, and of files that it would not load by them.
+    """Report settings that a broker ignores, and files that it would not load because of the settings.
 
     Args:
-        conf: as it was given.
-        found: files whose length is another.
-        asked: the release was given: that it lacks a setting is then no sign that the store is of another.
+        conf: the given file.
+        found: files with a length that differs from the configuration.
+        asked: whether the release was given; a setting that it lacks then does not suggest that the store is of
+            another.
     """
-    mending: dict[str, tuple[Step, ...]] = {}
+    steps_by_setting: dict[str, tuple[Step, ...]] = {}
     for misfit in found:
         about: dict[str, Any] = {}
         if misfit.set is not None:
             about["steps"] = by_hand(f"set {misfit.set} in {conf.path}")
-            mending |= dict.fromkeys(misfit.names, about["steps"])
+            steps_by_setting |= dict.fromkeys(misfit.names, about["steps"])
         names, silent = ", ".join(misfit.names), "" if misfit.stated else " not set"
         ctx.found.situation.unfit |= misfit.stops
         ctx.found.add(
@@ -37,14 +38,14 @@ def check_configuration(ctx: Context, conf: BrokerConf, found: list[Misfit], *, 
     if conf.options:
         for line in unread(conf, ctx.rules.release):
             code, about = _code_of(line, conf, ctx.rules.release, asked=asked)
-            # a name that stands for the right one goes with it
-            if steps := mending.get(line.near or line.name):
+            # a misspelt name is covered by the step for the right one
+            if steps := steps_by_setting.get(line.near or line.name):
                 about["steps"] = steps
             ctx.found.add(code, conf.path, **about)
 
 
 def _code_of(line: Unread, conf: BrokerConf, release: Release, *, asked: bool) -> tuple[str, dict[str, Any]]:
-    """Code of a line that a broker makes nothing of, and what is particular to it."""
+    """Code and fields of the finding for a line without effect."""
     if line.text is not None:
         return "conf-value", {
             "expected": f"a value that a broker reads; it takes {line.takes}",
@@ -57,5 +58,5 @@ def _code_of(line: Unread, conf: BrokerConf, release: Release, *, asked: bool) -
     if line.near is not None:
         steps = by_hand(f"write {line.near} instead of {line.name} in {conf.path}")
         return "conf-unknown", {"expected": line.near, "actual": line.name, "steps": steps}
-    # a plug-in reads what it likes
+    # a plug-in may have settings of its own
     return "conf-unknown", {"actual": line.name} | ({"severity": INFO} if conf.text("messageStorePlugIn") else {})

@@ -1,6 +1,6 @@
-"""A DLedger log: its entries one behind the other, and the index that leads to them.
+"""Check a DLedger log: its entries and their index.
 
-The messages in it are checked with those of every other log.
+The messages in it are checked like those of any log.
 
 Source: io.openmessaging.storage.dledger.store.file.DLedgerMmapFileStore (recover).
 """
@@ -20,7 +20,7 @@ from rmqtool.words import counted
 
 
 def check_dledger(ctx: Context) -> None:
-    """Check every DLedger log of the store, where there is one."""
+    """Check every DLedger log of the store, if there is any."""
     for log in DLedgerLog.of(ctx.layout):
         if log.data.files and not log.holds_events():
             _Check(ctx, log).run()
@@ -38,18 +38,18 @@ class _Check:
         ended: Segment | None = None  # a file that ends without a blank
         for file, position, entry in self.log.entries():
             if isinstance(entry, UnitEnd):
-                self._end(file, position, entry, last=file.base >= last_used)
+                self._check_end(file, position, entry, last=file.base >= last_used)
                 ended = file if entry.ending is Ending.UNWRITTEN and file.base < last_used else None
                 if ended is not None:
                     self._report_broken(ended, position, "an entry, or a blank", "zeros, and another file with entries")
                     self.before = None
             else:
-                self._entry(file, position, entry)
-        self._index()
-        self._marks()
+                self._check_entry(file, position, entry)
+        self._check_index()
+        self._check_marks()
 
     def _last_used(self) -> int:
-        """Offset of the last file with anything in it."""
+        """Offset of the last file that is not empty."""
         return max((file.base for file in self.log.data if has_bytes(file.path, 0, file.size)), default=0)
 
     def _report_broken(self, file: Segment, position: int, expected: str, actual: str) -> None:
@@ -57,7 +57,7 @@ class _Check:
             "dledger-entry", self.ctx.name(file.path), offset=position - file.base, expected=expected, actual=actual
         )
 
-    def _end(self, file: Segment, position: int, end: UnitEnd, *, last: bool) -> None:
+    def _check_end(self, file: Segment, position: int, end: UnitEnd, *, last: bool) -> None:
         if is_end(end):
             return
         at = position - file.base
@@ -68,7 +68,7 @@ class _Check:
             name = self.ctx.name(file.path)
             self.ctx.found.add("dledger-torn", name, offset=at, expected="a whole entry, or zeros", actual=end.reason)
 
-    def _entry(self, file: Segment, position: int, entry: DLedgerEntry) -> None:
+    def _check_entry(self, file: Segment, position: int, entry: DLedgerEntry) -> None:
         findings, name, at = self.ctx.found, self.ctx.name(file.path), position - file.base
         if entry.position != position:
             self._report_broken(file, position, f"position {position}", f"position {entry.position}")
@@ -87,17 +87,19 @@ class _Check:
         unit = self.log.unit(entry.index)
         if unit is None or unit != (entry.magic, position, entry.size, entry.index, entry.term):
             actual = "nothing is written" if unit is None else f"byte {unit.position}, {unit.size} bytes"
-            self._wrong_unit(entry.index, f"byte {position}, {entry.size} bytes, term {entry.term}", actual)
+            self._add_wrong_unit(entry.index, f"byte {position}, {entry.size} bytes, term {entry.term}", actual)
         self.before = entry
 
-    def _wrong_unit(self, index: int, expected: str, actual: str) -> None:
+    def _add_wrong_unit(self, index: int, expected: str, actual: str) -> None:
         self.wrong_units += 1
         self.first_wrong = self.first_wrong or (index, expected, actual)
 
-    def _index(self) -> None:
+    def _check_index(self) -> None:
         following = self.before.index + 1 if self.before is not None else 0
         if (unit := self.log.unit(following)) is not None and self.log.entry(unit) is None:
-            self._wrong_unit(following, "nothing: the log ends before it", f"byte {unit.position}, {unit.size} bytes")
+            self._add_wrong_unit(
+                following, "nothing: the log ends before it", f"byte {unit.position}, {unit.size} bytes"
+            )
         if self.first_wrong is not None:
             index, expected, actual = self.first_wrong
             self.ctx.found.add(
@@ -108,7 +110,7 @@ class _Check:
                 actual=f"{actual}; {counted(self.wrong_units, 'unit')} in all",
             )
 
-    def _marks(self) -> None:
+    def _check_marks(self) -> None:
         findings, name = self.ctx.found, f"{self.ctx.name(self.log.folder)}/checkpoint"
         try:
             _end, committed = self.log.marks()

@@ -1,4 +1,4 @@
-"""abort, lock, checkpoint, interrupted runs, and parts that check does not look into."""
+"""Check abort, lock, checkpoint, interrupted runs, and report parts that are not checked."""
 
 import os
 
@@ -18,7 +18,7 @@ from rmqtool.store.layout.version import queue_database_place, rocksdb_forms
 from rmqtool.store.roles.role import Role, roles_of
 from rmqtool.words import counted
 
-_TOLD_OTHERWISE = {
+_CHECKED_ELSEWHERE = {
     "consumequeue", "kvStore", MESSAGE_STORE, SINGLE, V2,
     *(table.place for table in TABLES.values()), *(f"config/{name}" for name in ACCOUNTS),
 }  # fmt: skip
@@ -31,7 +31,7 @@ def _code_of(run: PendingRun) -> str:
 
 
 def check_marks(ctx: Context) -> None:
-    """What stands beside the data."""
+    """Check the files next to the data."""
     findings, layout = ctx.found, ctx.layout
     pid = None
     try:
@@ -59,17 +59,17 @@ def check_marks(ctx: Context) -> None:
         ):
             findings.add("file-ignored", entry.name)
     for place, form in rocksdb_forms(layout).items():
-        if place not in _TOLD_OTHERWISE:
+        if place not in _CHECKED_ELSEWHERE:
             findings.add("not-checked", place, actual=f"a RocksDB database: {form.holds}")
 
 
 def _holds(folder: str, paths: list[str]) -> bool:
-    """Whether one of these lies in a directory."""
+    """Whether a directory contains any of the paths."""
     return any(path.startswith(folder + os.sep) for path in paths)
 
 
 def check_role(ctx: Context) -> None:
-    """What the directory is, before all else; a master's plain one needs no word."""
+    """Report the roles of the directory, before all other findings; a plain master's needs no mention."""
     for fact in reversed(roles_of(ctx.layout)):
         if fact.role is not Role.MASTER:
             ctx.found.add("store-role", ".", actual=fact.words)
@@ -77,18 +77,18 @@ def check_role(ctx: Context) -> None:
 
 
 def unwritable(ctx: Context) -> str | None:
-    """Why no command of ours writes the queues of this kind of store; None where they do."""
+    """Why rmqtool does not write the queues of this kind of store; None if it does."""
     try:
         ctx.rules.check_forms()
     except Refused as err:
         return str(err).removeprefix(f"{ctx.layout.root}: ").removeprefix(f"{ctx.layout.root}/")
     except RmqError:
-        pass  # what cannot be read is reported where it is checked
+        pass  # reported by the check of the unreadable file
     return None
 
 
 def queues_are_files(ctx: Context) -> bool:
-    """Whether queues are plain files, and not a database; tells if not."""
+    """Whether queues are plain files instead of a database; reports foreign files beside them."""
     entries = ctx.layout.entries("consumequeue")
     names = [entry.name for entry in entries if entry.is_file()]
     database = describe(names, "consumequeue") is not None
@@ -98,11 +98,11 @@ def queues_are_files(ctx: Context) -> bool:
 
 
 def check_presence(ctx: Context, entries: int, *, read: bool = False) -> None:
-    """Whether there are messages at all, where queues or the checkpoint know of some; reported before all else.
+    """Report it, before all other findings, if there are no messages but queues or the checkpoint refer to some.
 
     Args:
-        entries: of queues, that should lead to a message.
-        read: the log was read, and holds none.
+        entries: number of queue entries that should point to a message.
+        read: whether the log has been read, and is empty.
     """
     files, point = ctx.log.segments.files, ctx.checkpoint
     times = point.physic_msg_timestamp or point.logics_msg_timestamp
@@ -126,10 +126,10 @@ def check_presence(ctx: Context, entries: int, *, read: bool = False) -> None:
 
 
 def check_checkpoint(ctx: Context, index_end: int | None) -> None:
-    """The checkpoint against what the log holds.
+    """Check the checkpoint against the log.
 
     Args:
-        index_end: highest end time of the index files; None without any.
+        index_end: highest end time of the index files; None without files.
     """
     findings, name = ctx.found, "checkpoint"
     try:

@@ -1,4 +1,4 @@
-"""The files of controller mode: master epochs against the log, and the broker's identity.
+"""Check the files of controller mode: master epochs against the log, and the broker's identity.
 
 Source: store.ha.autoswitch.EpochFileCache, AutoSwitchHAService, BrokerMetadata (5.3.3).
 """
@@ -13,8 +13,8 @@ EPOCHS, IDENTITY = "epochFileCheckpoint", "brokerIdentity"
 
 
 def check_replication(ctx: Context) -> None:
-    """Check both files, where they are."""
-    _epochs(ctx)
+    """Check both files if they exist."""
+    _check_epochs(ctx)
     data = _content(ctx, IDENTITY)
     if data is not None:
         try:
@@ -23,7 +23,7 @@ def check_replication(ctx: Context) -> None:
             ctx.found.add("identity-broken", IDENTITY, offset=err.at, actual=err.reason)
 
 
-def _epochs(ctx: Context) -> None:
+def _check_epochs(ctx: Context) -> None:
     data = _content(ctx, EPOCHS)
     if data is None:
         return
@@ -33,7 +33,7 @@ def _epochs(ctx: Context) -> None:
         ctx.found.add("epoch-broken", EPOCHS, offset=err.at, actual=err.reason)
         return
     if not epoch.is_increasing(epochs):
-        text = ", ".join(f"{epoch.epoch} at {epoch.start_offset}" for epoch in epochs[:10])
+        text = ", ".join(f"{entry.epoch} at {entry.start_offset}" for entry in epochs[:10])
         ctx.found.add("epoch-order", EPOCHS, expected="increasing epochs and offsets", actual=text)
     for entry in epochs:
         if entry.start_offset > ctx.log_seen.end and not ctx.log_seen.absent:

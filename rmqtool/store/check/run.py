@@ -1,4 +1,4 @@
-"""The whole check: every part in its turn, findings as they come."""
+"""The complete check: runs every part and yields findings as they come."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -24,7 +24,7 @@ from rmqtool.store.check.queues.pops import check_pops
 from rmqtool.store.check.queues.queues import QueueCheck
 from rmqtool.store.check.queues.rocks import RocksQueueCheck, open_database
 from rmqtool.store.check.replication import check_replication
-from rmqtool.store.check.tiered import check_tier_goes_on, check_tiered
+from rmqtool.store.check.tiered import check_tier_continues, check_tiered
 from rmqtool.store.check.timer.timer import check_timer
 from rmqtool.store.config.fit import misfits
 from rmqtool.store.layout.paths import StoreLayout
@@ -34,19 +34,21 @@ from rmqtool.store.log.true_names import misnamed
 def check_store(
     layout: StoreLayout, *, release: Release | None = None, details: int = DETAILS, situation: Situation | None = None
 ) -> Iterator[Finding]:
-    """Check a whole store; nothing is written, and a store that no broker would load is checked all the same.
+    """Check a whole store without writing; works even if no broker would load it.
 
-    The log is read once, front to back. Memory holds a summary of each file, a batch of records, and what is wrong.
+    The log is read once, from beginning to end. Memory holds a summary of each file, a batch of records, and the
+    findings.
 
-    Where files agree on another length than is configured, that is one finding, and the rest goes by the files.
+    If several files agree on a length that differs from the configured one, that is one finding, and the files' length
+    is used.
 
     Args:
-        release: whose rules a broker goes by; None for the release that seems to have written the store.
-        details: findings of one code, file and queue that are listed one by one; the rest is counted.
-        situation: is filled in, for who reads the findings as a whole.
+        release: the release whose rules apply; None for the release that seems to have written the store.
+        details: number of findings listed individually per code, file and queue; further ones are counted.
+        situation: filled in, for interpreting the findings together.
 
     Raises:
-        CorruptFile: the broker's properties file says what cannot be.
+        CorruptFile: the broker's properties file is invalid.
     """
     findings = Collector(details, situation)
     unfit = misfits(layout, release)
@@ -81,7 +83,7 @@ def check_store(
         if with_index:
             index.take(stretch)
 
-    # what may be advised depends on the whole log, so nothing is reported before it was read
+    # advice depends on the whole log, so nothing is reported before it has been read
     for _ in LogCheck(ctx, take).run():
         pass
     if ctx.log_seen.last_timestamp is None and not ctx.log_seen.absent:
@@ -91,8 +93,8 @@ def check_store(
             findings.situation.misnamed = bool(misnamed(ctx.log.segments.files, ctx.log.file_size))
     if with_queues:
         findings.situation.queues_damaged = queues.damaged
-    check_tier_goes_on(ctx)
-    reported = _tell_passed(ctx, set())
+    check_tier_continues(ctx)
+    reported = _report_skipped(ctx, set())
     yield from findings.drain()
     if with_queues:
         with stage("comparing queues with the log"):
@@ -112,12 +114,12 @@ def check_store(
     check_replication(ctx)
     check_dledger(ctx)
     check_configs(ctx, queues=with_queues or rocks is not None)
-    _tell_passed(ctx, reported)
+    _report_skipped(ctx, reported)
     yield from findings.rest()
 
 
-def _tell_passed(ctx: Context, reported: set[str]) -> set[str]:
-    """One finding for each part of the store that could not be read and was skipped; all that were reported."""
+def _report_skipped(ctx: Context, reported: set[str]) -> set[str]:
+    """Report each part of the store that could not be read and was skipped; returns all reported so far."""
     ignored = ctx.layout.passed or {}
     for path in sorted(ignored.keys() - reported):
         ctx.found.add("file-unreadable", ctx.name(path), actual=ignored[path])
@@ -125,5 +127,5 @@ def _tell_passed(ctx: Context, reported: set[str]) -> set[str]:
 
 
 def is_problem(finding: Finding) -> bool:
-    """Whether a finding makes a store unclean; an info does not."""
+    """Whether a finding makes a store unclean; those of severity info do not."""
     return finding.severity in (ERROR, WARNING)

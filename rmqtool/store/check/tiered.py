@@ -1,4 +1,4 @@
-"""The tiered storage: its metadata against its segments, and its queues against its logs.
+"""Check tiered storage: its metadata against its segments, and its queues against its logs.
 
 Source: tieredstore.file.FlatAppendFile (recover, recoverFileSize), core.MessageStoreDispatcherImpl (5.3.3).
 """
@@ -16,11 +16,11 @@ from rmqtool.store.layout.tier_signs import LOCAL_INDEX, METADATA
 from rmqtool.store.layout.tiered import TieredFiles, tiered_files
 from rmqtool.store.tier.tier import local_ranges
 
-_AT_ONCE = 4096  # queue entries that are read together
+_AT_ONCE = 4096  # queue entries per read
 
 
 def check_tiered(ctx: Context) -> None:
-    """Check everything of it; a store without one has nothing to tell."""
+    """Check everything; does nothing for a store without tiered storage."""
     try:
         files = tiered_files(ctx.layout)
         metadata = _metadata(ctx)
@@ -32,13 +32,13 @@ def check_tiered(ctx: Context) -> None:
         ctx.found.add("not-checked", LOCAL_INDEX, actual="the index of tiered storage: only searches by key use it")
 
 
-def check_tier_goes_on(ctx: Context) -> None:
-    """Whether a broker's next start goes on with the tier; reported before what else is wrong."""
+def check_tier_continues(ctx: Context) -> None:
+    """Check whether a broker's next start could continue with the tier; reported before other findings."""
     try:
         tier = ctx.tier
         dangers = tier.dangers(local_ranges(ctx.layout)) if tier is not None and not ctx.log_seen.absent else []
     except RmqError:
-        return  # queues that cannot be read are reported where they are checked
+        return  # unreadable queues are reported by their check
     for danger in reversed(dangers):
         about = {"topic": danger.topic, "queueId": danger.queueId} if danger.topic is not None else {}
         ctx.found.add(f"tiered-{danger.kind}", METADATA, count=max(danger.messages, 1), actual=danger.words, **about)
@@ -73,12 +73,14 @@ class _Check:
                 self.ctx.found.add("tiered-unknown", self.ctx.name(segment.path), actual=f"{segment.size} bytes")
         for table in (self.metadata.commit_logs, self.metadata.consume_queues, self.metadata.indexes):
             for path, segments in sorted(table.items()):
-                self._chain(path, [segment for _base, segment in sorted(segments.items()) if segment.status != DELETED])
+                self._check_chain(
+                    path, [segment for _base, segment in sorted(segments.items()) if segment.status != DELETED]
+                )
         for path in sorted(self.metadata.consume_queues):
-            self._queue(path)
+            self._check_queue(path)
 
-    def _chain(self, path: str, segments: list[TieredSegment]) -> None:
-        """Segments of one kind and queue, each where the one before it ends."""
+    def _check_chain(self, path: str, segments: list[TieredSegment]) -> None:
+        """Check segments of one kind and queue: each must begin where the previous one ends."""
         for segment in segments:
             file = self.files.segments.get((path, segment.type, segment.base_offset))
             about = {"expected": f"{segment.size} bytes"}
@@ -92,8 +94,8 @@ class _Check:
                 expected = f"{path}: a segment of type {before.type} at {before.base_offset + before.size}"
                 self.ctx.found.add("tiered-gap", METADATA, expected=expected, actual=after.base_offset)
 
-    def _queue(self, path: str) -> None:
-        """Every entry of a queue leads to its message."""
+    def _check_queue(self, path: str) -> None:
+        """Check that every entry of a queue points to its message."""
         logs = Segments(self._sort(path, COMMIT_LOG), [])
         broker_and_topic, _slash, queue_id = path.rpartition("/")
         topic = broker_and_topic.partition("/")[2].encode("utf-8", "surrogateescape")
@@ -103,7 +105,7 @@ class _Check:
                 for start in range(0, len(data) - CQ_ENTRY.size + 1, CQ_ENTRY.size):
                     position, size, _tags = CQ_ENTRY.unpack_from(data, start)
                     offset = (file.base + at + start) // CQ_ENTRY.size
-                    reason = _wrong(logs.find(position), position, size, (topic, queue_id, offset))
+                    reason = _find_fault(logs.find(position), position, size, (topic, queue_id, offset))
                     if reason is not None:
                         self.ctx.found.add(
                             "tiered-message",
@@ -121,8 +123,8 @@ class _Check:
         return [self.files.segments[key] for key in keys]
 
 
-def _wrong(log: Segment | None, position: int, size: int, message: tuple[bytes, str, int]) -> str | None:
-    """Why there is not the message of an entry; None where there is."""
+def _find_fault(log: Segment | None, position: int, size: int, message: tuple[bytes, str, int]) -> str | None:
+    """Why the position of an entry does not contain its message; None if it does."""
     if log is None:
         return f"position {position}: no segment"
     record = read(log.view(), position - log.base, log.size)

@@ -78,7 +78,7 @@ class Misfit:
 
     @property
     def consequence(self) -> str:
-        """What happens to a broker."""
+        """Consequence for a broker."""
         return STOPS if self.stops else _MISLEADS
 
     def describe(self, conf: BrokerConf) -> str:

@@ -27,7 +27,7 @@ class ConfigSource:
 
     Attributes:
         kind: ``file``: unchanged; ``tmp``, ``bak``: an intact generation; ``beginning``: the file without stale bytes
-            behind its end; ``saved``: entries salvaged from broken files; ``empty``: nothing could be salvaged;
+            after its end; ``saved``: entries salvaged from broken files; ``empty``: nothing could be salvaged;
             ``absent``: the file does not exist and is not needed.
         value: plain values; None for ``absent``.
         data: the bytes of an intact generation; None if the value was put together.
@@ -111,7 +111,7 @@ def _whole(kind: str, reason: str, data: bytes) -> ConfigSource:
 
 
 def _beginning(name: str, data: bytes) -> tuple[Any, bytes] | None:
-    """(value, its bytes) of a file that is intact except for stale bytes behind its end (apache/rocketmq#9328)."""
+    """(value, its bytes) of a file that is intact except for stale bytes after its end (apache/rocketmq#9328)."""
     try:
         _value, end = loads_prefix(data)
         torn = loads_torn(data)

@@ -128,9 +128,7 @@ class StoreLock:
         while not self._try_take():
             if time.monotonic() > give_up:
                 raise Refused(f"{self.path}: {self._name_openers()} has it open: is a broker starting? Stop it first")
-            time.sleep(
-                random.uniform(_PAUSE / 2, 2 * _PAUSE)
-            )  # random, so that two of our writers do not keep colliding
+            time.sleep(random.uniform(_PAUSE / 2, 2 * _PAUSE))  # random, so that two writers do not keep colliding
         return self
 
     def _try_take(self) -> bool:

@@ -67,7 +67,7 @@ class Mapped:
             weak = self._segments.pop(key)
             segment = weak()
             if segment is not None and not segment.let_go():
-                self._segments[key] = weak  # to the end, behind those more likely to be unused
+                self._segments[key] = weak  # to the end, after those more likely to be unused
 
 
 MAPPED = Mapped()

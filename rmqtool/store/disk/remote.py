@@ -194,7 +194,7 @@ def _blank_of_entries(view: memoryview, at: int, limit: int) -> End | None:
 
 
 def record_start(view: memoryview, at: int) -> int:
-    """Where the record that follows ``at`` begins; ``at`` is the end of the previous record, or 0.
+    """Return where the record after ``at`` begins; ``at`` is the end of the previous record, or 0.
 
     That is ``at`` itself, except in a DLedger log, where an entry header comes first.
     """
@@ -212,7 +212,7 @@ def blank_room(view: memoryview, at: int) -> int:
 
 
 def reach(view: memoryview, at: int, stop: int, limit: int) -> int:
-    """How far a walk over records from ``at`` may read: the record at ``at``, and all that end by ``stop``.
+    """Return how far a walk over records from ``at`` may read: the record at ``at``, and all that end by ``stop``.
 
     Args:
         limit: where the readable part of the file ends; returned as it is for a local file.

@@ -33,7 +33,7 @@ def temporary_folder() -> Iterator[str]:
 
 @contextmanager
 def folder_of_links(path: str, linked: Callable[[str], bool], *, copied: str) -> Iterator[str]:
-    """A temporary directory with links to some files of another one, for a library that writes beside what it reads.
+    """A temporary directory with links to some files of another one, for a library that writes next to what it reads.
 
     Args:
         path: the other directory.

@@ -62,7 +62,7 @@ def written_parts(fd: int, start: int, stop: int) -> Iterator[tuple[int, bytes]]
 def written_units(path: str, unit: int, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
     """(number of the first unit, bytes) of the units of a file that are not entirely in holes, ascending, in pieces.
 
-    Everything omitted is zero or behind the end of the file. The first pieces are small, so that a caller who needs
+    Everything omitted is zero or after the end of the file. The first pieces are small, so that a caller who needs
     only the beginning reads little more.
 
     Args:

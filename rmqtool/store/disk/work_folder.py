@@ -1,7 +1,7 @@
 """Build a directory under a temporary name and rename it when it is complete.
 
-Each run removes what an earlier killed run left there, and nothing else: a mark file beside the directory, locked while
-a run works, identifies by device and inode the directory that we created.
+Each run removes what an earlier killed run left there, and nothing else: a mark file next to the directory, locked
+while a run works, identifies by device and inode the directory that we created.
 """
 
 import fcntl
@@ -120,7 +120,7 @@ class WorkFolder:
         return all(name in self._holds or name.startswith(".rmqtool") for name in os.listdir(self.path))
 
     def _let_go(self) -> None:
-        # a mark that we did not write stays beside the directory it describes
+        # a mark that we did not write stays next to the directory it describes
         fd, self._fd = self._fd, -1
         try:
             if not os.path.lexists(self.path) or not os.fstat(fd).st_size:

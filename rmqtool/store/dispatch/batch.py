@@ -52,7 +52,7 @@ class LightQueuePut(NamedTuple):
 
 
 class QueuePuts:
-    """What messages add to one queue, in the order of the log.
+    """Entries that messages add to one queue, in log order.
 
     Args:
         columns: physical offset, size, queue offset and store timestamp of these and perhaps other messages, int64.
@@ -92,7 +92,7 @@ class QueuePuts:
 
     @property
     def counts(self) -> Column:
-        """How many messages each record holds."""
+        """Number of messages in each record."""
         return numbers_of(self._numbers, self._row, self.queue_offset)[1]
 
     @property
@@ -117,7 +117,7 @@ class QueuePuts:
         return units
 
     def since(self, number: int) -> "QueuePuts":
-        """Those from one on."""
+        """Return the puts from a number on."""
         row, entries = self._row[number:], self.entries[number:]
         return QueuePuts(self._columns, row, entries, steady=self.steady, numbers=self._numbers)
 
@@ -209,7 +209,7 @@ class RecordBatch(NamedTuple):
             start = stop
 
     def light_puts(self, put: LightQueuePut) -> QueuePuts:
-        """What an item of :attr:`light` adds."""
+        """Return the entries that an item of :attr:`light` adds."""
         row = slice(put.row, put.row + 1)
         physical, size = self.physical_offset[row], self.size[row]
         columns = physical, size, np.array([put.queue_offset], np.int64), self.store_timestamp[row]

@@ -308,7 +308,8 @@ class LogReader:
     def _finish(self, file: _File, at: int) -> Generator[RecordBatch, None, End]:
         """Determine the end, adding records that were skipped.
 
-        There may be a record at the end after all: one that was being written meanwhile, or one that compiled code
+        There may be a record at the end after all: one that was being written in the meantime, or one that compiled
+            code
         does not handle. The plain reader continues from there.
         """
         while isinstance(record := read(file.view, at, file.limit, crc=self._crc), Record):

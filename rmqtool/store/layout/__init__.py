@@ -1,1 +1,1 @@
-"""Where the files of a store lie, and what its broker and release say of them."""
+"""Locations of the files of a store, and the settings and release that determine them."""

@@ -1,4 +1,4 @@
-"""A directory that holds several stores, as the root of a broker container does: one of each broker in it."""
+"""A directory with several stores, such as the root of a broker container, which has one per broker."""
 
 import os
 
@@ -8,10 +8,10 @@ _PARTS = ("commitlog", "consumequeue", "consumequeue_rocksdb")
 
 
 def stores_below(root: str) -> list[str]:
-    """Paths of the stores in a directory, by name; none where the directory is a store itself.
+    """Paths of the stores in a directory, by name; empty if the directory is a store itself.
 
     Raises:
-        UnreadableStore: it cannot be listed, or one of the directories in it.
+        UnreadableStore: it, or a directory in it, cannot be listed.
     """
     entries = list_dir(root)
     if _holds_a_store(entries):
@@ -20,10 +20,10 @@ def stores_below(root: str) -> list[str]:
 
 
 def _holds_a_store(entries: list[DirectoryEntry]) -> bool:
-    """By the parts that only a store has."""
+    """Whether a directory is a store, judged by parts that only stores have."""
     return any((entry.name in _PARTS or entry.name.startswith("dledger-")) and entry.is_dir() for entry in entries)
 
 
 def name_below(root: str, store: str) -> str:
-    """A store's name in its container."""
+    """The path of a store relative to its container."""
     return os.path.relpath(store, root)

@@ -1,4 +1,4 @@
-"""What to do about a file that a broker refuses to load."""
+"""Advice on a file that a broker refuses to load."""
 
 import os
 from collections.abc import Sequence

@@ -145,8 +145,8 @@ class CommitLog:
 
         A start inside a file moves forward to the next record that states its own position. Anything that does not
         (damage, records of a file that was moved) belongs to the range of the last such record before it, even if it
-        begins behind ``stop``: adjacent ranges neither lose nor repeat anything. Unwritten space at the end of the last
-        file is not damage; a hole with records behind it is.
+        begins after ``stop``: adjacent ranges neither lose nor repeat anything. Unwritten space at the end of the last
+        file is not damage; a hole with records after it is.
         """
         files = [f for f in self.segments if (stop is None or f.base < stop) and (start is None or f.end > start)]
         for file in files:
@@ -169,7 +169,7 @@ def walk_file(
         last: whether this is the last file of the log, whose end may be unwritten.
 
     Returns:
-        Where the next range of this file must begin: a record that states its own position, at or behind ``limit``;
+        Where the next range of this file must begin: a record that states its own position, at or after ``limit``;
         the file's size when nothing more follows.
     """
     view, size, forgotten = file.map(), file.size, 0
@@ -198,9 +198,9 @@ def walk_file(
 
 
 def _behind_blank(file: Segment, at: int) -> int:
-    """Where records continue behind an end-of-file blank; the file's size if they do not.
+    """Return where records continue after an end-of-file blank; the file's size if they do not.
 
-    A blank whose length differs from the space left has overwritten a message. Behind a proper blank there can only be
+    A blank whose length differs from the space left has overwritten a message. After a proper blank there can only be
     stale bytes.
     """
     if blank_room(file.map(), at) == file.size - at:

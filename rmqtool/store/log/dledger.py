@@ -38,7 +38,7 @@ class IndexUnit(NamedTuple):
 
 
 class Uncommitted(NamedTuple):
-    """Entries behind the last one that the member knows to be on a majority."""
+    """Entries after the last one that the member knows to be on a majority."""
 
     committed: int  # index of that last one
     entries: int
@@ -138,7 +138,7 @@ class DLedgerLog:
         return last
 
     def uncommitted(self) -> Uncommitted | None:
-        """The entries behind the committed index; None if there are none or that index is not known.
+        """The entries after the committed index; None if there are none or that index is not known.
 
         Raises:
             CorruptFile, UnreadableStore, BadText: as :meth:`marks`.

@@ -52,7 +52,7 @@ class BatchQueueBuilder(QueueBuilder):
         return self.max_physical_offset + 1
 
     def recover(self) -> None:
-        """Find the end in the last three files and drop everything behind it (BatchConsumeQueue.recover)."""
+        """Find the end in the last three files and drop everything after it (BatchConsumeQueue.recover)."""
         super().recover()
         self._revise()
 

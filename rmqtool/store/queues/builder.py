@@ -94,13 +94,13 @@ class QueueFile:
         with make_file(path, 0o644) as file:
             file.cut(self.size)
             if self.source is not None:
-                # including what is behind the end: a later truncation checks it again and may find it valid, as in the
+                # including what is after the end: a later truncation checks it again and may find it valid, as in the
                 # broker
                 self._used = max(file.copy_from(self.source.path, self.size), self.wrote)
         self.staged = path
 
     def finish(self) -> None:
-        """Write the buffer, and zero a staged file behind its end."""
+        """Write the buffer, and zero a staged file after its end."""
         self.hand_over()
         if self.staged is not None and self._used > self.wrote:
             with open_to_change(self.staged) as file:
@@ -200,7 +200,7 @@ class QueueBuilder:
             file.source.release()
 
     def recover(self) -> None:
-        """Find the end in the last three files and drop everything behind it (ConsumeQueue.recover)."""
+        """Find the end in the last three files and drop everything after it (ConsumeQueue.recover)."""
         if not self.files:
             return
         end = 0
@@ -339,7 +339,7 @@ class QueueBuilder:
             self._drop(self.files[-1])
 
     def stale(self) -> tuple[str, int, int] | None:
-        """(path, start, stop) of the bytes behind the end in the last file on disk; None if they are zero."""
+        """(path, start, stop) of the bytes after the end in the last file on disk; None if they are zero."""
         if not self.files or self.files[-1].staged or self.files[-1].source is None:
             return None
         file, path = self.files[-1], self.files[-1].source.path

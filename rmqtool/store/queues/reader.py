@@ -39,7 +39,7 @@ class QueueEntry(NamedTuple):
 
 
 class QueueEnd(NamedTuple):
-    """Where a queue's entries end, as determined by the broker's own recovery."""
+    """End of a queue's entries, as determined by the broker's own recovery."""
 
     end: int  # byte offset after the last entry
     max_physical_offset: int  # end of the message of the last entry; -1 without entries

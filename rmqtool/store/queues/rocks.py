@@ -168,7 +168,7 @@ class RocksQueue:
         """(queue offset, unit) of the existing units in [start, stop), up to the queue's end.
 
         Args:
-            beyond: also units behind that end; requires ``stop``.
+            beyond: also units after that end; requires ``stop``.
         """
         end = self.max_offset if stop is None else stop if beyond else min(stop, self.max_offset)
         low = max(start, 0)

@@ -1,1 +1,1 @@
-"""A broker's recovery: planned on paper, shown, and carried out."""
+"""A broker's recovery: planned, shown, and carried out."""

@@ -1,4 +1,4 @@
-"""Turns the outcome of a recovery into file actions of a change, and into a report."""
+"""Convert the result of a recovery to file actions of a change, and to a report."""
 
 import os
 from collections import Counter
@@ -30,7 +30,7 @@ Say = Callable[[str, str], None]
 
 
 def find_lost(log: CommitLog, verdict: LogVerdict) -> tuple[list[Loss], int]:
-    """(messages, bytes) behind the end of the log: intact records that nothing reaches any more."""
+    """(messages, bytes) after the end of the log: intact records that can no longer be reached."""
     counts: Counter[tuple[str, int]] = Counter()
     cut = sum(has_bytes(path, start, stop) - start for path, start, stop in _tail(verdict))
     cut += sum(has_bytes(file.path, 0, file.size) for file in verdict.removed)
@@ -43,12 +43,12 @@ def find_lost(log: CommitLog, verdict: LogVerdict) -> tuple[list[Loss], int]:
 
 
 def stopped_at(stop: End) -> int:
-    """Byte of the file at which nothing of the log follows any more."""
+    """Position in the file from which on nothing belongs to the log."""
     return stop.at + (BLANK_SIZE if stop.ending is Ending.FILLER else 0)
 
 
 def _tail(verdict: LogVerdict) -> list[tuple[str, int, int]]:
-    """What is not zero behind the end, in the file that holds it. An end-of-file blank there belongs to the log."""
+    """The non-zero range after the end in the last file of the log. An end-of-file blank there belongs to the log."""
     if verdict.stop_file is None or verdict.stop is None:
         return []
     file, at = verdict.stop_file, stopped_at(verdict.stop)
@@ -56,7 +56,7 @@ def _tail(verdict: LogVerdict) -> list[tuple[str, int, int]]:
 
 
 def prepare(recovery: Recovery, change: Change) -> list[str]:
-    """Hand every change to a change; returns them in words. An empty list means that the store is healthy."""
+    """Add all file actions to a change; returns descriptions. An empty list means that the store is healthy."""
     steps: list[str] = []
     inputs, root = recovery.inputs, recovery.inputs.layout.root
 
@@ -98,18 +98,18 @@ def prepare(recovery: Recovery, change: Change) -> list[str]:
         prepare_compaction(recovery, change, say)
     mended = recovery.mended
     if steps or inputs.aborted or not recovery.index.unchanged or (mended is not None and mended.index_files):
-        # else a broker would put the last message's keys into the index once more, and so at every start
+        # otherwise the last message's keys would be added to the index again, as a broker does at every start
         prepare_index(recovery.index, inputs.layout, change, say)
     if inputs.aborted:
         change.remove(inputs.layout.path("abort"))
         say("remove", inputs.layout.path("abort"))
-    if steps or (inputs.whole and not _is_true(recovery)):
+    if steps or (inputs.whole and not _is_consistent(recovery)):
         prepare_checkpoint(recovery, change, say)
     return steps
 
 
 def _prepare_log_files(recovery: Recovery, change: Change, say: Say) -> None:
-    """Hand over files of the log that were put right, without what lies behind the end of the log in them."""
+    """Add repaired files of the log, without what is after the end of the log in them."""
     for path in recovery.log_foreign:
         change.remove(path)
         say("remove", path)
@@ -125,7 +125,7 @@ def _prepare_log_files(recovery: Recovery, change: Change, say: Say) -> None:
 
 
 def restore_settings(layout: StoreLayout, change: Change, say: Say) -> None:
-    """Put whole generations of config files in the place of broken ones, as a broker's start reads them."""
+    """Replace broken config files by an intact generation, the one that a broker's start reads."""
     for name in NAMES:
         if is_in_order(layout, name):
             continue
@@ -135,8 +135,8 @@ def restore_settings(layout: StoreLayout, change: Change, say: Say) -> None:
             say(f"restore from its .{source.kind}", layout.path("config", name))
 
 
-def _is_true(recovery: Recovery) -> bool:
-    """Whether the checkpoint has its length, and says no time that the log does not know."""
+def _is_consistent(recovery: Recovery) -> bool:
+    """Whether the checkpoint has the right length and no time after the end of the log."""
     inputs, verdict = recovery.inputs, recovery.verdict
     data, point, last = inputs.layout.checkpoint(), inputs.checkpoint, verdict.last_store_timestamp
     if not verdict.files:
@@ -151,7 +151,7 @@ def _is_true(recovery: Recovery) -> bool:
 
 
 def prepare_index(index: IndexBuilder, layout: StoreLayout, change: Change, say: Say) -> None:
-    """Hand over removed, changed and new index files; new ones are named by the clock, as the broker does it."""
+    """Add removed, changed and new index files; the names of new ones are the current time, as in the broker."""
     for index_file in index.removed:
         assert index_file.path is not None
         change.remove(index_file.path)
@@ -169,7 +169,7 @@ def prepare_index(index: IndexBuilder, layout: StoreLayout, change: Change, say:
 
 
 def prepare_checkpoint(recovery: Recovery, change: Change, say: Say) -> None:
-    """Store true times in the checkpoint, so that the start after the next crash begins its check where it should."""
+    """Write correct times to the checkpoint, so that after the next crash the check begins at the right file."""
     inputs, verdict = recovery.inputs, recovery.verdict
     layout, last, old = inputs.layout, verdict.last_store_timestamp, inputs.checkpoint
     full = [f.end_timestamp for f in recovery.index.files if f.full]
@@ -184,7 +184,7 @@ def prepare_checkpoint(recovery: Recovery, change: Change, say: Say) -> None:
 
 
 def report(recovery: Recovery, *, actions: list[str], applied: bool, backup: str | None) -> RecoveryReport:
-    """What was found and done."""
+    """The report of a recovery."""
     inputs, verdict = recovery.inputs, recovery.verdict
     root = inputs.layout.root
     losses, cut = find_lost(inputs.log, verdict)

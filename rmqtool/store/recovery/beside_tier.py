@@ -1,4 +1,4 @@
-"""What a recovery means for the tier of a store with tiered storage."""
+"""The consequences of a recovery for the tier of a store with tiered storage."""
 
 from dataclasses import replace
 
@@ -13,14 +13,14 @@ def ranges_of(state: StoreState) -> dict[Key, tuple[int, int]]:
     return {(queue.topic, queue.queueId): (queue.minOffset, queue.maxOffset) for queue in state.queues}
 
 
-def beside_tier(layout: StoreLayout, report: RecoveryReport, said: list[str]) -> RecoveryReport:
-    """A report with what the tier has to do with it: the dangers come before all other warnings.
+def beside_tier(layout: StoreLayout, report: RecoveryReport, role_warnings: list[str]) -> RecoveryReport:
+    """Add the dangers for the tier to a report, before all other warnings.
 
     Args:
-        said: what the table of roles warns of.
+        role_warnings: the warnings of the table of roles.
     """
     state = report.afterStart or report.afterLoad
     dangers = tier_dangers(layout, ranges_of(state)) if report.loadOk else []
-    warnings = [*(f"{DO_NOT_START}: {danger}" for danger in dangers), *said, *report.warnings]
+    warnings = [*(f"{DO_NOT_START}: {danger}" for danger in dangers), *role_warnings, *report.warnings]
     destroys = [*report.destroys, *dangers] if report.actions else report.destroys
     return replace(report, warnings=warnings, destroys=destroys, tierDangers=dangers)

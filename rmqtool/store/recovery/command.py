@@ -28,23 +28,23 @@ from rmqtool.store.recovery.whole_log import FittedFile
 from rmqtool.store.roles.table import heed
 from rmqtool.store.tier.guard import refuse
 
-Run = Callable[[StoreLayout, Stage], Recovery]  # works out what a command would do
+Run = Callable[[StoreLayout, Stage], Recovery]  # plans a command
 Guard = Callable[[RecoveryReport], None]  # raises Refused
 
 
 class Examined(NamedTuple):
-    """What a plan has shown of a store that is about to be written."""
+    """The result of planning a recovery of a store that is about to be opened for writing."""
 
     report: RecoveryReport
     inputs: StoreInputs
-    ends: dict[QueueKey, int]  # queue offset at which each queue ends
+    ends: dict[QueueKey, int]  # end of each queue, as a queue offset
 
 
 def examine(layout: StoreLayout) -> Examined:
-    """Plan a recovery, and hand on what was learnt: who goes on to write need not read the store once more.
+    """Plan a recovery and return its data, so that a writer need not read the store again.
 
     Raises:
-        Refused: the store has a form that no command of ours writes.
+        Refused: the store has a form that rmqtool does not write.
         UnreadableStore: a file cannot be read.
     """
     report, recovery = _plan_in(layout, _recovering(), None)
@@ -52,7 +52,7 @@ def examine(layout: StoreLayout) -> Examined:
 
 
 class Options(TypedDict, total=False):
-    """How to recover; see :func:`recover`."""
+    """Options of a recovery; see :func:`recover`."""
 
     release: Release | None
     exactly: bool
@@ -83,13 +83,13 @@ def _prepare(recovery: Recovery, change: Change) -> list[str]:
     return steps
 
 
-def _plan(layout: StoreLayout, run: Run, backup: str | None, said: list[str]) -> RecoveryReport:
-    return _beside(layout, _plan_in(layout, run, backup)[0], said)
+def _plan(layout: StoreLayout, run: Run, backup: str | None, role_warnings: list[str]) -> RecoveryReport:
+    return _beside(layout, _plan_in(layout, run, backup)[0], role_warnings)
 
 
-def _beside(layout: StoreLayout, report: RecoveryReport, said: list[str]) -> RecoveryReport:
-    """A report with what tier and configuration have to do with it."""
-    return replace(beside_tier(layout, report, said), unfit=misfit_warnings(layout))
+def _beside(layout: StoreLayout, report: RecoveryReport, role_warnings: list[str]) -> RecoveryReport:
+    """Add to a report what concerns tier and configuration."""
+    return replace(beside_tier(layout, report, role_warnings), unfit=misfit_warnings(layout))
 
 
 def _plan_in(layout: StoreLayout, run: Run, backup: str | None) -> tuple[RecoveryReport, Recovery]:
@@ -97,7 +97,7 @@ def _plan_in(layout: StoreLayout, run: Run, backup: str | None) -> tuple[Recover
         recovery = run(layout, change.staging)
         actions = _prepare(recovery, change)
         stuck: list[str] = []
-        # what is seen now is half of two states; the rest of this plan holds once what was interrupted is finished
+        # the store is half changed; the rest of this plan applies after the interrupted run is completed
         for pending in pending_runs(Places.of(layout), backup):
             actions.insert(0, pending.action())
             recovery.warnings += pending.warnings(layout.root)
@@ -107,21 +107,28 @@ def _plan_in(layout: StoreLayout, run: Run, backup: str | None) -> tuple[Recover
         return replace(report, pending=stuck), recovery
 
 
-def _do(
-    layout: StoreLayout, command: str, run: Run, backup: str | None, said: list[str], guard: Guard | None = None
+def _carry_out(
+    layout: StoreLayout,
+    command: str,
+    run: Run,
+    backup: str | None,
+    role_warnings: list[str],
+    guard: Guard | None = None,
 ) -> RecoveryReport:
     if not os.access(layout.path("lock"), os.W_OK) and not pending_runs(Places.of(layout), backup):
-        # taking the lock would make its file, or fail on a read-only medium; a healthy store needs neither
-        report = _plan(layout, run, backup, said)
+        # taking the lock would create its file, or fail on a read-only medium; a healthy store needs neither
+        report = _plan(layout, run, backup, role_warnings)
         if report.clean or not report.loadOk:
             return report
     with changing(layout, command, backup) as change:
-        # The store is read again, whatever a plan before this one has seen, and after the snapshot that the commit
-        # compares it with: so the listings that are kept here are never older than what the change is held against.
+        # Read the store again even after a plan, and after the snapshot that the commit compares with: so the cached
+        # directory listings are never older than the snapshot.
         recovery = run(StoreLayout(layout.root, layout.conf), change.staging)
         actions = _prepare(recovery, change)
         kept = change.path if actions else None
-        report = _beside(layout, report_of(recovery, actions=actions, applied=bool(actions), backup=kept), said)
+        report = _beside(
+            layout, report_of(recovery, actions=actions, applied=bool(actions), backup=kept), role_warnings
+        )
         if guard is not None:
             guard(report)
         if actions:
@@ -130,9 +137,9 @@ def _do(
 
 
 def plan(layout: StoreLayout, *, backup: str | None = None, **options: Unpack[Options]) -> RecoveryReport:
-    """What recovery would do; the store is only read. Arguments are those of :func:`recover`.
+    """Plan a recovery; the store is only read. For the arguments see :func:`recover`.
 
-    Changed queues and indexes are still built, in the system's temporary directory, because what is dispatched depends
+    Changed queues and index files are built nevertheless, in the system's temporary directory, since dispatch depends
     on them.
     """
     warnings = heed(layout, "recover")
@@ -146,43 +153,43 @@ def plan(layout: StoreLayout, *, backup: str | None = None, **options: Unpack[Op
 def recover(
     layout: StoreLayout, *, backup: str | None = None, guard: Guard | None = None, **options: Unpack[Options]
 ) -> RecoveryReport:
-    """Recover a store under the broker's lock, keeping what is replaced. A healthy store is not touched at all.
+    """Recover a store under the broker's lock, backing up what is replaced. A healthy store is not touched.
 
-    The log ends where a broker's start ends it. Behind that judgement queues, index, checkpoint and settings are made
-    whole: every message that the log has is in its queue once, and nothing else. A recovery that was killed is finished
-    first.
+    The log ends where a broker's start ends it. After that, queues, index, checkpoint and settings are made consistent
+    with it: every message in the log is in its queue exactly once, and nothing else is. An interrupted recovery is
+    completed first.
 
     Args:
-        release: whose rules; None for those of the release that seems to have written the store.
-        exactly: nothing is done but what the broker does, also where it loses or doubles: after a clean stop 5.3 leaves
-            out the first message that no queue has, and it does not load a queue whose last file is empty.
-        quick: queues and index are not compared with the log; what a broker's start does is done, and what is known to
-            be damaged without that is mended.
+        release: whose rules to follow; None for the release that seems to have written the store.
+        exactly: do only what the broker does, even if that loses or repeats messages: after a clean stop 5.3 skips the
+            first message that is missing in the queues, and does not load a queue whose last file is empty.
+        quick: do not compare queues and index with the log; only do what a broker's start does, and repair what is
+            found to be damaged on the way.
         fix_delay_times: keep deliver times that a 4.9 broker would lose.
-        backup: directory for what is replaced, instead of ``<store>.rmqtool`` beside the store.
-        guard: sees the report before anything is changed, and raises where that must not be.
+        backup: directory for backups, instead of ``<store>.rmqtool`` next to the store.
+        guard: called with the report before anything is changed; may raise to prevent that.
 
     Raises:
-        Refused: the store is in use, its role forbids it, or there is no place for the backup.
+        Refused: the store is in use, its role forbids it, or the backup cannot be created.
     """
     warnings = heed(layout, "recover")
     run = _recovering(whole=True, **options)
-    return _do(layout, "recover", run, backup, warnings, guard)
+    return _carry_out(layout, "recover", run, backup, warnings, guard)
 
 
 def truncate(
     layout: StoreLayout, physical_offset: int, *, dry_run: bool = False, backup: str | None = None
 ) -> RecoveryReport:
-    """Cut the log at a message, and queues and index with it; what goes is kept. At its end there is nothing to cut.
+    """Truncate the log at a message, and queues and index with it; what is removed is backed up.
 
     Args:
-        physical_offset: of the first message that goes.
+        physical_offset: of the first message to remove; the end of the log, if there is nothing to remove.
 
     Raises:
         Refused: the store is in use, was not stopped cleanly, its role forbids it, or queues would no longer fit the
             tier.
         BadValue: no message begins there.
-        CorruptFile: the log does not read that far.
+        CorruptFile: the log is not readable up to there.
     """
     warnings = heed(layout, "truncate")
 
@@ -194,16 +201,17 @@ def truncate(
 
     if dry_run:
         return _plan(layout, run, backup, warnings)
-    return _do(layout, "truncate", run, backup, warnings, fits)
+    return _carry_out(layout, "truncate", run, backup, warnings, fits)
 
 
 def dispatch(layout: StoreLayout, *, dry_run: bool = False, backup: str | None = None) -> RecoveryReport:
-    """Bring queues and index up with the log, as a broker's start does it behind its recovery; nothing is cut.
+    """Dispatch the rest of the log to queues and index, as a broker's start does after its recovery; truncates nothing.
 
-    A run that was killed is finished first.
+    An interrupted run is completed first.
 
     Raises:
-        Refused: the store is in use, was not stopped cleanly, its role forbids it, or a broker would cut something.
+        Refused: the store is in use, was not stopped cleanly, its role forbids it, or a broker would truncate
+            something.
     """
     warnings = heed(layout, "dispatch")
 
@@ -221,4 +229,4 @@ def dispatch(layout: StoreLayout, *, dry_run: bool = False, backup: str | None =
             adds_only(report)
         if dry_run or report.clean:
             return report
-    return _do(layout, "dispatch", _recovering(), backup, warnings, adds_only)
+    return _carry_out(layout, "dispatch", _recovering(), backup, warnings, adds_only)

@@ -1,4 +1,4 @@
-"""Topics that were deleted: the log has messages of them still, and neither settings nor queues are there."""
+"""Deleted topics: the log still has messages of them, but they have neither settings nor queues."""
 
 from contextlib import suppress
 from functools import cached_property
@@ -16,11 +16,11 @@ _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
 
 
 class DeletedTopics:
-    """Tells which topics were deleted.
+    """Determines which topics were deleted.
 
-    ``topics.json`` is in order and does not name the topic, it has no queues, and all its messages are older than
-    ``topics.json``: one with a newer message is one that a killed process had just made. That a light queue or one of
-    the broker's own topics is not named there tells nothing.
+    A topic was deleted if ``topics.json`` is intact and does not contain it, it has no queues, and all its messages are
+    older than ``topics.json``; with a newer message, it had just been created by a process that was killed. Light
+    queues and the broker's own topics need not be in that file.
     """
 
     def __init__(self, layout: StoreLayout) -> None:
@@ -31,7 +31,7 @@ class DeletedTopics:
         return self.is_gone(topic) and topic.encode("utf-8", "surrogateescape") not in self._newer
 
     def is_gone(self, topic: str) -> bool:
-        """Whether there are neither settings nor queues, however new its messages are."""
+        """Whether a topic has neither settings nor queues, however new its messages are."""
         if topic not in self._gone:
             self._gone[topic] = self._is_gone(topic)
         return self._gone[topic]
@@ -47,7 +47,7 @@ class DeletedTopics:
 
     @property
     def changed(self) -> int:
-        """When ``topics.json`` was changed for the last time, ms."""
+        """Time of the last change of ``topics.json``, ms."""
         return self._table[1]
 
     @cached_property
@@ -69,7 +69,7 @@ class DeletedTopics:
 
     @cached_property
     def _newer(self) -> set[bytes]:
-        """Topics of messages that were stored after ``topics.json`` was changed for the last time."""
+        """Topics of the messages stored after the last change of ``topics.json``."""
         log, start = CommitLog(self._layout), None
         for file in log.segments:
             first = log.read(file.base, crc=False)

@@ -1,4 +1,4 @@
-"""Puts what the log holds into consume queues and index, for recovery and for a running store alike.
+"""Dispatch the log to consume queues and index, in recovery and in a running store.
 
 Source: DefaultMessageStore.doDispatch, with CommitLogDispatcherBuildConsumeQueue and CommitLogDispatcherBuildIndex.
 """
@@ -15,24 +15,24 @@ from rmqtool.store.recovery.report import QueueChange
 
 QueueKey = tuple[str, int]
 OpenQueue = Callable[[str, int], QueueBuilder | None]
-_MOST_HELD = 32 << 20  # bytes of entries that queues may gather before all of them write
+_MOST_HELD = 32 << 20  # bytes of entries that queues may buffer before all of them are flushed
 
 
 class Dispatcher:
-    """Puts batches of records into queues and index.
+    """Dispatches batches of records to queues and index.
 
     Args:
-        queues: by topic and queue id; those that are opened later are added.
-        index: takes the keys.
-        open_queue: called with topic and queue id when a queue is dispatched to that is not in ``queues``; None for a
-            name that no directory can have.
-        indexed: false where the settings turn the index off: nothing is put into it then.
-        batch_topics: whose queues are batch queues; their messages go into no further queues.
+        queues: by topic and queue id; queues opened later are added.
+        index: receives the keys.
+        open_queue: called with topic and queue id for a queue that is not in ``queues``; returns None for a name that
+            no directory can have.
+        indexed: False if the settings disable the index, so that nothing is added to it.
+        batch_topics: topics with batch queues; their messages do not go to additional queues.
 
     Attributes:
-        messages: records that were dispatched.
-        displaced: some of them may say another position than their own; set by who dispatches.
-        unnamed: messages by topic for which ``open_queue`` gave no queue.
+        messages: number of records dispatched.
+        displaced: whether some records state a position that is not theirs; set by the caller.
+        unnamed: number of messages by topic for which ``open_queue`` returned None.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Dispatcher:
         self.messages = 0
         self.displaced = False
         self.unnamed: Counter[str] = Counter()
-        self._held = 0  # bytes of entries, at most, that queues have gathered
+        self._buffered = 0  # upper bound of the bytes of entries buffered in queues
 
     @property
     def ends(self) -> dict[QueueKey, int]:
@@ -58,7 +58,7 @@ class Dispatcher:
 
     @property
     def changes(self) -> list[QueueChange]:
-        """What became of queues that were cut or filled, sorted by topic and queue id."""
+        """The changes of queues that were truncated or extended, sorted by topic and queue id."""
         changed = [
             QueueChange(topic=q.topic, queueId=q.queue_id, entriesCut=q.cut, entriesAdded=q.added)
             for q in self.queues.values()
@@ -69,11 +69,11 @@ class Dispatcher:
     def put(self, batch: RecordBatch) -> None:
         """Dispatch records in the order of the log."""
         self.messages += len(batch)
-        self._held += len(batch) * self._unit
-        if self._held > _MOST_HELD:
+        self._buffered += len(batch) * self._unit
+        if self._buffered > _MOST_HELD:
             for queue in self.queues.values():
                 queue.hand_over()
-            self._held = 0
+            self._buffered = 0
         for row, puts in batch.puts():
             self._put(batch.topics[int(batch.topic[row])], int(batch.queue_id[row]), puts)
         for put in batch.light:

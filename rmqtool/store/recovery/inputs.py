@@ -1,4 +1,4 @@
-"""What a command that judges a store learns of it once: settings, directories, release, log, marks of the last stop."""
+"""The inputs of every assessment of a store: settings, directories, release, log, and marks of the last stop."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,19 +17,18 @@ from rmqtool.store.releases.rules import ReleaseRules, rules_for
 
 @dataclass(frozen=True, kw_only=True)
 class StoreInputs:
-    """A store as it was found. Nothing here changes while it is judged.
+    """A snapshot of a store, unchanged while it is judged.
 
     Attributes:
         layout: its paths; each directory is listed once (:meth:`StoreLayout.listed_once`).
-        rules: of the release that is followed; ``reason`` says why that one, ``warnings`` what speaks against it.
-        aborted: the last broker did not stop cleanly.
-        levels: of delayed messages, as a running broker has them.
-        light_queues: whether messages are dispatched to the further queues that they name.
-        fix_delay_times: give delayed messages that are dispatched again after a crash their true deliver time, where a
-            4.9 broker would have them delivered at once.
-        whole: what a broker's start leaves undone is done too, and what it would not load is mended; false to do what
-            the broker does.
-        quick: of that, only what is known to be damaged without comparing queues and index with the log.
+        rules: of the release that is followed, with a ``reason`` and ``warnings``.
+        aborted: whether the last broker did not stop cleanly.
+        levels: delay levels of a running broker.
+        light_queues: whether messages are dispatched to the additional queues in their properties.
+        fix_delay_times: whether delayed messages dispatched again after a crash get their deliver time, although a 4.9
+            broker would deliver them at once.
+        whole: whether to go beyond a broker's start: dispatch what it leaves out, and repair what it would not load.
+        quick: with ``whole``, repair only what is known to be damaged without comparing queues and index with the log.
     """
 
     layout: StoreLayout
@@ -56,16 +55,16 @@ class StoreInputs:
         whole: bool = False,
         quick: bool = False,
     ) -> "StoreInputs":
-        """Look at a store.
+        """Take a snapshot of a store.
 
         Args:
             release: whose rules to follow; None for the release that seems to have written the store.
-            exactly: do what a 5.3 broker does even where it leaves out a message that no queue has.
-            fix_delay_times, whole, quick: see above; ``exactly`` leaves nothing to be made whole.
+            exactly: do what a 5.3 broker does even if it skips a message that is missing in the queues.
+            fix_delay_times, whole, quick: see above; ``exactly`` disables ``whole``.
 
         Raises:
-            UnreadableStore: a directory or a file that tells the release cannot be read.
-            CorruptFile: a setting is not what it should be.
+            UnreadableStore: a directory, or a file needed to determine the release, cannot be read.
+            CorruptFile: a setting is invalid.
         """
         layout = layout.listed_once()
         rules, reason, warning = rules_for(layout, release, exactly=exactly)
@@ -86,20 +85,20 @@ class StoreInputs:
 
     @property
     def mends_compaction(self) -> bool:
-        """Whether logs of compacted topics are made again where something is wrong with them."""
+        """Whether damaged logs of compacted topics are rebuilt."""
         return self.whole and not self.quick
 
     @property
     def knows_delays(self) -> bool:
-        """Whether delayed messages get their deliver time already while the log is checked."""
+        """Whether delayed messages get their deliver time while the log is checked."""
         return self.fix_delay_times or self.rules.knows_delays
 
     def batch_builder(self, *, delays: bool = True, light_queues: bool = True) -> BatchBuilder:
-        """Collects records as this store's broker dispatches them.
+        """A builder that collects records as this store's broker dispatches them.
 
         Args:
-            delays: delayed messages get their deliver time.
-            light_queues: messages go to the further queues that they name, where the settings have it.
+            delays: whether delayed messages get their deliver time.
+            light_queues: whether messages go to additional queues, if the settings allow it.
         """
         return BatchBuilder(
             self.levels if delays else DelayLevels([]),
@@ -109,22 +108,22 @@ class StoreInputs:
 
     @property
     def indexed(self) -> bool:
-        """Whether the settings have messages put into the index."""
+        """Whether the settings enable the index."""
         return self.layout.conf.writes_index_files
 
     @property
     def checks_crc(self) -> bool:
-        """Whether recovery compares checksums of bodies."""
+        """Whether recovery verifies body checksums."""
         return self.layout.conf.flag("checkCRCOnRecover", True)
 
     @cached_property
     def queue_size(self) -> int:
-        """Bytes of each queue file. Asked for once, because it may take a look at every queue."""
+        """Bytes per queue file. Computed once, since it may look at every queue."""
         return self.layout.queue_size()
 
     @cached_property
     def batch_queue_size(self) -> int:
-        """Bytes of each file of batch queues; as :attr:`queue_size`."""
+        """Bytes per batch queue file; like :attr:`queue_size`."""
         return self.layout.batch_queue_size()
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The load of a store: which files of log and queues the broker takes, and why it would take none at all.
+"""Load a store like a broker: which files of log and queues it loads, and why it would refuse to start.
 
 Source: store.DefaultMessageStore.load, store.MappedFileQueue.load; store-engine 1.3.
 """
@@ -20,10 +20,10 @@ Stage = Callable[[], str]
 
 
 class StagedQueues:
-    """Opens queues whose changes go into staging files.
+    """Opens queues whose changes go to staging files.
 
     Args:
-        stage: gives a path for a new staging file, outside the store.
+        stage: returns a path for a new staging file, outside the store.
 
     Attributes:
         deleted: topics that get no queues.
@@ -34,10 +34,11 @@ class StagedQueues:
         self.deleted = DeletedTopics(inputs.layout)
 
     def open(self, topic: str, queue_id: int) -> QueueBuilder | None:
-        """A queue that is dispatched to for the first time; None for a name that no directory can have, and for that of
-        a topic that was deleted, which a broker would bring back in part.
+        """Open a queue for its first dispatch.
+
+        None for a name that no directory can have, and for a deleted topic, which a broker would partly restore.
         """
-        # a broker takes a name with a comma for those of several directories (ensureDirOK), and so has none
+        # a broker splits names at commas and creates several directories (ensureDirOK), so there is no such queue
         if not is_path_name(topic) or "," in topic:
             return None
         if self._inputs.whole and topic in self.deleted:
@@ -60,7 +61,7 @@ class StagedQueues:
         return BatchQueueBuilder(topic, queue_id, path, inputs.batch_queue_size, self.stage, segments)
 
     def all(self) -> Iterator[QueueBuilder]:
-        """Every queue that the broker loads, of either kind."""
+        """Every queue that the broker loads, of both kinds."""
         layout = self._inputs.layout
         for topic, queue_id, path in layout.queue_dirs():
             yield self.at(topic, queue_id, path)
@@ -70,17 +71,17 @@ class StagedQueues:
 
 @dataclass(slots=True, kw_only=True)
 class Loaded:
-    """What the broker takes of a store's files.
+    """The files of a store that a broker loads.
 
     Attributes:
-        files: of the log.
-        removed: files of the log that it deletes and goes on.
-        queues: by topic and queue id; none where files of the log are refused.
+        files: files of the log.
+        removed: files of the log that it deletes before continuing.
+        queues: by topic and queue id; empty if files of the log are refused.
         refusals: why it would not load the store.
-        log_refused: some of them are of files of the log.
-        mended: queues with files that the broker would not load, and foreign files among them.
-        log_mended: the same of the log: why the broker would not load it.
-        log_foreign: paths that leave the log.
+        log_refused: whether some of them concern files of the log.
+        mended: for repaired queues, why the broker would not load them.
+        log_mended: the same for the log.
+        log_foreign: paths to be removed from the log.
     """
 
     files: list[Segment]
@@ -94,18 +95,18 @@ class Loaded:
 
     @property
     def unloaded(self) -> list[str]:
-        """Why the broker would not load the store, where that is mended."""
+        """Why the broker would not load the store, where that has been repaired."""
         return [*self.log_mended, *(why for reasons in self.mended.values() for why in reasons)]
 
 
 def load_log(inputs: StoreInputs, stage: Stage | None = None) -> Loaded:
-    """Load the files of the log. The broker refuses mostly a file of another length than configured, or a foreign one.
+    """Load the files of the log. A broker mostly refuses files with a wrong length, and foreign ones.
 
     Args:
-        stage: gives a path for a new staging file, where these are to be put right.
+        stage: returns a path for a new staging file; None to leave files unrepaired.
 
     Raises:
-        Refused: the store has a form that these rules would do harm to.
+        Refused: these rules would damage this form of store.
         UnreadableStore: a file cannot be read.
     """
     log, rules = inputs.log, inputs.rules
@@ -121,18 +122,18 @@ def load_log(inputs: StoreInputs, stage: Stage | None = None) -> Loaded:
                 removed=fitted.removed,
                 refusals=forms,
                 log_refused=False,
-                log_mended=[*strange, *_in_words(fitted.mended)],
+                log_mended=[*strange, *_describe(fitted.mended)],
                 log_foreign=fitted.foreign,
             )
     gone = {file.path for file in removed}
-    # files count in the order of their names, up to the first that the broker does not take
+    # files count in the order of their names, up to the first that the broker refuses
     first = min((os.path.basename(path) for path, _why in refused), default=None)
     files = [
         file
         for file in log.segments
         if file.path not in gone and (first is None or os.path.basename(file.path) < first)
     ]
-    refusals = [*forms, *_in_words(refused)]
+    refusals = [*forms, *_describe(refused)]
     return Loaded(files=files, removed=removed, refusals=refusals, log_refused=bool(refused), log_mended=list(strange))
 
 
@@ -140,7 +141,7 @@ def load(inputs: StoreInputs, staged: StagedQueues) -> Loaded:
     """Load the files of log and queues.
 
     Raises:
-        Refused: the store has a form that these rules would do harm to.
+        Refused: these rules would damage this form of store.
     """
     loaded, rules = load_log(inputs, staged.stage if inputs.whole else None), inputs.rules
     if loaded.log_refused:
@@ -150,13 +151,13 @@ def load(inputs: StoreInputs, staged: StagedQueues) -> Loaded:
         queue.files = [file for file in queue.files if file.source not in queue.removed]
         if inputs.whole and refused:
             refused = _mend(queue, refused, loaded)
-        loaded.refusals += _in_words(refused)
+        loaded.refusals += _describe(refused)
         loaded.queues[queue.topic, queue.queue_id] = queue
     return loaded
 
 
 def _mend(queue: QueueBuilder, refused: list[tuple[str, str]], loaded: Loaded) -> list[tuple[str, str]]:
-    """Give files the right length, and take foreign ones out; returns what stays refused."""
+    """Correct the length of files and remove foreign ones; returns what is still refused."""
     left = []
     for path, why in refused:
         if path not in queue.foreign:
@@ -166,9 +167,9 @@ def _mend(queue: QueueBuilder, refused: list[tuple[str, str]], loaded: Loaded) -
         else:
             left.append((path, why))
     queue.fit()
-    loaded.mended[queue.topic, queue.queue_id] = _in_words(refused)
+    loaded.mended[queue.topic, queue.queue_id] = _describe(refused)
     return left
 
 
-def _in_words(refused: list[tuple[str, str]]) -> list[str]:
+def _describe(refused: list[tuple[str, str]]) -> list[str]:
     return [f"{path}: {why}" for path, why in refused]

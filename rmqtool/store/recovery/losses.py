@@ -1,4 +1,4 @@
-"""What a recovery loses that another command would keep, and what it did not look at; in words for the report."""
+"""Sentences about what a recovery loses that another command would keep, and about what it did not check."""
 
 import os
 
@@ -12,13 +12,13 @@ from rmqtool.words import command_line, counted
 
 _NAMED = 3  # queues that a note names
 _MUCH = 1 << 30  # bytes
-_LOOKED_AT = 100  # first messages of a log, which tell whether messages have keys
+_LOOKED_AT = 100  # number of first messages checked for keys
 
 
 def kept_by_salvage(recovery: Recovery) -> int:
-    """Intact messages behind the end of the log, but old ones that repeat a queue offset: a salvage leaves them out."""
+    """Number of intact messages after the log's end that a salvage keeps: all but old ones with a repeated offset."""
     ends = recovery.dispatcher.ends
-    last: dict[tuple[str, int], int] = {}  # store timestamp of what is kept
+    last: dict[tuple[str, int], int] = {}  # store timestamp of the last one kept, by queue
     kept = 0
     for item in recovery.inputs.log.walk(recovery.verdict.end + 1):
         if not isinstance(item, LocatedRecord) or recovery.inputs.rules.stumbles_over(item.record):
@@ -33,14 +33,14 @@ def kept_by_salvage(recovery: Recovery) -> int:
 
 
 def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
-    """Messages that are lost, or all ways to them. Nothing where the user has named the place of the cut."""
+    """Return which messages, or references to them, are lost. Empty if the user has specified the truncation."""
     if recovery.verdict.lost_from is not None or recovery.refusals:
         return []
     inputs, verdict = recovery.inputs, recovery.verdict
-    said = of_other_names(inputs)
+    texts = of_other_names(inputs)
     if losses:
         messages = sum(loss.messages for loss in losses)
-        said.append(
+        texts.append(
             f"{counted(messages, 'intact message')}"
             f" after the end of the log {'is' if messages == 1 else 'are'} cut off; "
             f"{command_line('salvage', 'STORE', 'NEWSTORE')} keeps "
@@ -56,7 +56,7 @@ def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
         queues = sum(bool(queue.entriesCut) for queue in changes)
         paths = ((path, os.path.relpath(path, inputs.layout.root)) for path in inputs.layout.commit_log_paths)
         folders = ", ".join(path if name.startswith("..") else name for path, name in paths)
-        said.append(
+        texts.append(
             f"there are no messages in {folders}, though "
             + (
                 f"{counted(queues, 'queue knows', 'queues know')} of {entries}"
@@ -67,11 +67,11 @@ def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
             + f"{counted(entries, 'entry', 'entries')} and "
             f"{len(recovery.index.removed)} index files are removed, as by a broker"
         )
-    return said
+    return texts
 
 
 def not_looked_at(recovery: Recovery) -> list[str]:
-    """What recovery does not look at, as a broker's start does not. Nothing where the user has named a place to cut."""
+    """Return what recovery does not check, like a broker's start. Empty if the user has specified the truncation."""
     if recovery.verdict.lost_from is not None or recovery.refusals or not recovery.verdict.files:
         return []
     inputs, verdict = recovery.inputs, recovery.verdict
@@ -98,7 +98,7 @@ def not_looked_at(recovery: Recovery) -> list[str]:
 
 
 def of_made_whole(recovery: Recovery) -> list[str]:
-    """What could not be made whole, and what it cost."""
+    """Return what could not be made consistent, and the consequences."""
     mended, verdict = recovery.mended, recovery.verdict
     if mended is None:
         return []

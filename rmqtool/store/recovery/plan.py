@@ -1,8 +1,8 @@
-"""The broker's recovery on paper: what a broker would make of a store at its next start (store-engine 1.3, 1.4, 4).
+"""Plan a broker's recovery: the state of a store after its next start (store-engine 1.3, 1.4, 4).
 
-:func:`run_recovery` goes through load and start, and only reads the store; queues and index files that change are built
-in staging files. :mod:`rmqtool.store.releases.rules` says what the releases do differently, and
-:mod:`rmqtool.store.recovery.actions` turns the outcome into file actions.
+:func:`run_recovery` simulates load and start, and only reads the store; changed queues and index files are built in
+staging files. :mod:`rmqtool.store.releases.rules` has the differences between releases, and
+:mod:`rmqtool.store.recovery.actions` converts the result to file actions.
 """
 
 from collections.abc import Mapping
@@ -29,19 +29,19 @@ from rmqtool.store.recovery.whole_log import warnings_of_lengths
 
 @dataclass(slots=True, kw_only=True)
 class Recovery:
-    """What a recovery came to.
+    """The result of a recovery.
 
     Attributes:
-        inputs: the store as it was found.
+        inputs: the store before it.
         verdict: where the log ends.
-        dispatcher: has put into queues and index what they lacked.
-        found_ends: queue offset at which each queue ended before, by topic and queue id.
+        dispatcher: has added what queues and index lacked.
+        found_ends: end of each queue before, as a queue offset, by topic and queue id.
         refusals: why the broker would not load the store.
-        after_load: what it would report then.
-        after_start: what it would report when it takes messages; None where it does not get so far.
-        unloaded: why the broker would not load the store, where that is mended here.
-        log_foreign: paths that leave the log, which the broker would not load because of them.
-        mended: what was made whole after the broker's start; None where nothing was to be.
+        after_load: what it would report after loading.
+        after_start: what it would report when it accepts messages; None if it does not get that far.
+        unloaded: why the broker would not load the store, where that has been repaired.
+        log_foreign: paths to be removed from the log, because of which the broker would not load it.
+        mended: what was done beyond a broker's start; None if that was not asked for.
     """
 
     inputs: StoreInputs
@@ -58,12 +58,12 @@ class Recovery:
 
     @property
     def queues(self) -> dict[QueueKey, QueueBuilder]:
-        """All queues by topic and queue id, also those that were started again."""
+        """All queues by topic and queue id, including new ones."""
         return self.dispatcher.queues
 
     @property
     def index(self) -> IndexBuilder:
-        """The index files; also where the settings have nothing put into them."""
+        """The index files, even if the settings disable the index."""
         return self.dispatcher.index
 
 
@@ -82,14 +82,14 @@ def refused_recovery(inputs: StoreInputs, loaded: Loaded, dispatcher: Dispatcher
 
 
 def run_recovery(inputs: StoreInputs, stage: Stage, judge: Judge = judge_log) -> Recovery:
-    """The broker's load and start, up to the moment at which it would take messages.
+    """Simulate the broker's load and start, up to the moment at which it would accept messages.
 
     Args:
-        stage: gives a path for a new staging file, outside the store.
-        judge: finds the end of the log.
+        stage: returns a path for a new staging file, outside the store.
+        judge: determines the end of the log.
 
     Raises:
-        Refused: the store has a form that these rules would do harm to.
+        Refused: these rules would damage this form of store.
         UnreadableStore: a file cannot be read.
     """
     staged = StagedQueues(inputs, stage)
@@ -107,7 +107,7 @@ def run_recovery(inputs: StoreInputs, stage: Stage, judge: Judge = judge_log) ->
         recovery.unloaded, recovery.log_foreign = loaded.unloaded, loaded.log_foreign
         recovery.warnings += warnings_of_lengths(loaded.files)
         recovery.mended = make_whole(inputs, staged, dispatcher, recovery.verdict, loaded.mended)
-        recovery.after_start = running.look_again(recovery)
+        recovery.after_start = running.state_when_whole(recovery)
     return recovery
 
 
@@ -121,10 +121,10 @@ class _Run:
         self._warnings = list(inputs.warnings)
 
     def run(self, judge: Judge, beside: ThreadPoolExecutor) -> Recovery:
-        """All of it.
+        """Run it.
 
         Args:
-            beside: writes the index while queues are written.
+            beside: writes the index in parallel to the queues.
         """
         inputs, queues = self._inputs, self._queues
         if inputs.aborted:
@@ -140,8 +140,8 @@ class _Run:
         early = self._without_deliver_time()
         redispatches = inputs.rules.redispatches(cut=known >= verdict.end)
         finished = None
-        if not redispatches or self._reput_from(verdict) >= verdict.end:  # nothing more comes
-            # queues write what they have gathered while the index writes its slots
+        if not redispatches or self._reput_from(verdict) >= verdict.end:  # nothing more will be added
+            # write the buffers of queues and the slots of the index in parallel
             finished = beside.submit(self._index.finish)
         self._correct_min(verdict)
         recovery = Recovery(
@@ -162,8 +162,8 @@ class _Run:
         recovery.warnings += warnings_of(inputs, recovery.verdict, self._dispatcher, early)
         return recovery
 
-    def look_again(self, recovery: Recovery) -> StoreState | None:
-        """What the broker would report after its start, when queues have been made whole."""
+    def state_when_whole(self, recovery: Recovery) -> StoreState | None:
+        """State that the broker would report after its start, with the repaired queues."""
         if recovery.mended is None or not recovery.mended.queues:
             return recovery.after_start
         for mended in recovery.mended.queues:
@@ -174,14 +174,14 @@ class _Run:
         return state_of(self._queues, recovery.verdict)
 
     def _max_dispatched(self) -> int:
-        """End of the last message that any queue knows."""
+        """End of the last message in any queue."""
         return max((queue.max_physical_offset for queue in self._queues.values()), default=-1)
 
     def _check_single_file(self, known: int) -> None:
-        """A lone file is taken to be as long as it should be, unless queues know of messages behind its end.
+        """Assume that a single file has its full length, unless queues have messages after its end.
 
         Raises:
-            Refused: they do. A broker, which knows the true length, would not load such a file.
+            Refused: they do. A broker knows the real length and would not load such a file.
         """
         files, layout = self._loaded.files, self._inputs.layout
         if not cut_short(files, layout.conf, known):
@@ -197,7 +197,7 @@ class _Run:
         )
 
     def _judge_log(self, judge: Judge, known: int) -> LogVerdict:
-        """The end of the log; queues that know more are cut there, and without a log all are deleted."""
+        """Determine the end of the log; truncate queues there, or delete all of them if there is no log."""
         loaded = self._loaded
         if not loaded.files:
             for queue in self._queues.values():
@@ -213,24 +213,24 @@ class _Run:
         return verdict
 
     def _without_deliver_time(self) -> int:
-        """Entries of delayed messages that were put while the log was checked, and lack their deliver time."""
+        """Number of entries of delayed messages that were added during the check, without their deliver time."""
         if self._inputs.knows_delays:
             return 0
         delayed = (queue for (topic, _id), queue in self._queues.items() if topic == SCHEDULE)
         return sum(queue.added for queue in delayed)
 
     def _reput_from(self, verdict: LogVerdict) -> int:
-        """Where dispatch begins when the log was checked; the end of the log without files."""
+        """Physical offset at which dispatch begins after the check of the log; the log's end if there are no files."""
         if not verdict.files:
             return verdict.end
         known = self._max_dispatched()
         unknown = max((queue.unknown_from for queue in self._queues.values()), default=known)
         if unknown > known and not self._inputs.rules.exactly:
-            known = self._behind(verdict, known)  # a broker puts keys of that record into the index once more
+            known = self._after_record(verdict, known)  # a broker adds that record's keys to the index again
         return max(verdict.min_offset, known, 0)
 
-    def _behind(self, verdict: LogVerdict, physical_offset: int) -> int:
-        """Physical offset behind the record that begins at one; behind that byte where none does."""
+    def _after_record(self, verdict: LogVerdict, physical_offset: int) -> int:
+        """Physical offset after the record at an offset; the next byte if there is no record."""
         record = None
         file = next((f for f in verdict.files if f.base <= physical_offset < f.end), None)
         if file is not None:
@@ -239,11 +239,11 @@ class _Run:
         return physical_offset + (record.total_size if isinstance(record, Record) else 1)
 
     def _reput(self, verdict: LogVerdict) -> LogVerdict:
-        """Dispatch what no queue has yet, as the broker does before it takes messages."""
+        """Dispatch what is missing in the queues, as the broker does before it accepts messages."""
         inputs, before = self._inputs, self._dispatcher.messages
         at = self._reput_from(verdict)
         if at == verdict.known:
-            verdict = replace(verdict, passed_over=None)  # it is dispatched after all
+            verdict = replace(verdict, passed_over=None)  # dispatched after all
         if at < verdict.end and verdict.dispatched_from is None:
             verdict = replace(verdict, dispatched_from=at)
         builder = inputs.batch_builder()
@@ -280,28 +280,28 @@ class _Run:
         return verdict
 
     def _correct_min(self, verdict: LogVerdict) -> None:
-        """Find the lowest offset of each queue; drop, or refuse, an empty last file that the broker fails at."""
+        """Set the lowest offset of each queue; remove, or refuse, an empty last file on which the broker fails."""
         rules = self._inputs.rules
         for queue in self._queues.values():
             if rules.is_blocked(queue):
                 file = queue.files[-1]
-                text = (
+                fault = (
                     f"{queue.target(file)}: the last file of its queue is empty: a 5.3 broker does not load the queue"
                 )
                 follows = len(queue.files) > 1 and queue.files[-2].base + queue.file_size == file.base
                 if self._inputs.whole and not follows:
-                    self._loaded.mended.setdefault((queue.topic, queue.queue_id), []).append(text)
+                    self._loaded.mended.setdefault((queue.topic, queue.queue_id), []).append(fault)
                     continue
                 if rules.exactly or not follows:
-                    self._refusals.append(text)
+                    self._refusals.append(fault)
                     continue
-                self._warnings.append(f"{text}; it is removed")
+                self._warnings.append(f"{fault}; it is removed")
                 queue.drop_unwritten()
             rules.correct_min(queue, verdict.min_offset)
 
 
 def state_of(queues: Mapping[QueueKey, QueueBuilder], verdict: LogVerdict) -> StoreState:
-    """What the broker reports of queues, and of a log with this verdict."""
+    """Return the state of queues and log as reported by the broker."""
     ranges = [
         QueueRange(topic=topic, queueId=queue_id, minOffset=queue.min_offset, maxOffset=queue.max_offset)
         for (topic, queue_id), queue in sorted(queues.items())

@@ -1,4 +1,4 @@
-"""What recovery found and did; a dry run and a real one report the same way."""
+"""The report of a recovery, planned or carried out."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRange:
-    """Offsets of one queue, by the names of the broker's own tools."""
+    """Range of one queue, with the names that the broker's own tools use."""
 
     topic: str
     queueId: int
@@ -16,7 +16,7 @@ class QueueRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreState:
-    """What a broker would report of its store."""
+    """State of a store as a broker would report it."""
 
     minPhyOffset: int
     maxPhyOffset: int
@@ -25,7 +25,7 @@ class StoreState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStop:
-    """Where the commit log ends, and why there."""
+    """End of the commit log, and the reason."""
 
     file: str
     at: int  # byte in the file
@@ -36,7 +36,7 @@ class LogStop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """Messages of one queue that lie intact behind the stop, and that the log no longer reaches."""
+    """Messages of one queue that are intact after the end of the log, where they cannot be reached."""
 
     topic: str
     queueId: int
@@ -45,7 +45,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueChange:
-    """What became of one queue."""
+    """Changes to one queue."""
 
     topic: str
     queueId: int
@@ -55,39 +55,39 @@ class QueueChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueMended:
-    """What became of one queue beyond what a broker's start makes of it."""
+    """Changes to one queue beyond those of a broker's start."""
 
     topic: str
     queueId: int
-    entriesPutIn: int  # of messages that the broker leaves out, or has a wrong entry for
-    entriesTakenOut: int  # that lead to no message
-    endsAt: int | None = None  # its next queue offset, where only the tier or a compaction log still says it
+    entriesPutIn: int  # for messages that the broker skips, or has a wrong entry for
+    entriesTakenOut: int  # entries that point to no message
+    endsAt: int | None = None  # its next queue offset, if that is only known from the tier or a compaction log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DLedgerEnd:
-    """What a DLedger member says of its log after a start; -1 for what it does not know."""
+    """What a DLedger member reports about its log after a start; -1 for unknown values."""
 
     beginIndex: int
     endIndex: int
     endTerm: int
     committedIndex: int
-    committedPosition: int  # behind the entry of that index
-    endPosition: int  # behind the last entry
-    unitsWritten: int  # of the index, anew
+    committedPosition: int  # position after the entry of that index
+    endPosition: int  # position after the last entry
+    unitsWritten: int  # number of index units rewritten
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryReport:
-    """The whole report. ``applied`` tells whether the actions were carried out."""
+    """The complete report. ``applied`` tells whether the actions were carried out."""
 
     store: str
-    engine: str  # whose rules, such as 5.3
+    engine: str  # release whose rules were followed, such as 5.3
     engineReason: str
     loadOk: bool
     refusals: list[str] = field(default_factory=list)  # why the broker would not load this store
-    abort: bool  # the broker did not stop cleanly
-    startFile: str | None = None  # first commit-log file that is checked
+    abort: bool  # whether the broker did not stop cleanly
+    startFile: str | None = None  # first commit-log file checked
     startReason: str | None = None
     stop: LogStop | None = None
     lost: list[Loss] = field(default_factory=list)
@@ -97,28 +97,28 @@ class RecoveryReport:
     indexFilesRemoved: int = 0
     indexEntriesAdded: int = 0
     warnings: list[str] = field(default_factory=list)
-    actions: list[str] = field(default_factory=list)  # what is done to which file
+    actions: list[str] = field(default_factory=list)  # changes to files, one sentence each
     afterLoad: StoreState
     afterStart: StoreState | None = None
     applied: bool = False
     backup: str | None = None
-    salvageKeeps: int = 0  # of the messages that are lost here, those that a salvage keeps
-    destroys: list[str] = field(default_factory=list)  # what is lost of messages: needs a consent of its own
-    notes: list[str] = field(default_factory=list)  # what was not looked at
-    nextSteps: list[str] = field(default_factory=list)  # what to do about refusals, in this order
-    unloaded: list[str] = field(default_factory=list)  # why a broker would not load this store, where that is mended
-    mended: list[QueueMended] = field(default_factory=list)  # beyond what a broker's start does
+    salvageKeeps: int = 0  # how many of the lost messages a salvage would keep
+    destroys: list[str] = field(default_factory=list)  # losses of messages, which need separate consent
+    notes: list[str] = field(default_factory=list)  # what was not checked
+    nextSteps: list[str] = field(default_factory=list)  # what to do about refusals, in order
+    unloaded: list[str] = field(default_factory=list)  # why a broker would not load this store, where that is repaired
+    mended: list[QueueMended] = field(default_factory=list)  # changes beyond those of a broker's start
     indexFilesMended: int = 0
-    pending: list[str] = field(default_factory=list)  # journals that keep a command that writes from its work
-    tierDangers: list[str] = field(default_factory=list)  # what a broker's start does to the tier beside these queues
-    unfit: list[str] = field(default_factory=list)  # what of the store does not fit the broker's configuration
-    dledger: DLedgerEnd | None = None  # of a member of a DLedger group
+    pending: list[str] = field(default_factory=list)  # interrupted runs that block writing commands
+    tierDangers: list[str] = field(default_factory=list)  # what a broker's start would do to the tier
+    unfit: list[str] = field(default_factory=list)  # conflicts between the store and the configuration
+    dledger: DLedgerEnd | None = None  # only for a member of a DLedger group
 
     @property
     def clean(self) -> bool:
-        """Nothing to do."""
+        """Whether there is nothing to do."""
         return self.loadOk and not self.actions and not self.pending
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)

@@ -1,13 +1,13 @@
-"""The timer of 5.x at a broker's start: its log is cut at the first place that is no unit, and slots lead before it.
+"""The timer of 5.x at a broker's start: truncate its log at the first invalid unit, and make slots point before that.
 
-Two things are better than a broker does them. Units that lead behind the end of the commit log go too: a broker keeps
-them, and when their slots are over it reads what lies there by then, another message, or none that reads, at which it
-stands still (apache/rocketmq#7480, #10668). And a slot that leads behind the end of the timer log is emptied: a broker
-keeps its link, and takes for the unit whatever is written there next, so that the chain of the slot may lead back to
-itself. By the rules of a release taken exactly, neither is done.
+Two things are done better than by a broker. Units that point beyond the end of the commit log are removed, too. A
+broker keeps them, and when their slots are due it reads whatever is there by then: another message, or nothing
+readable, at which it stops forever (apache/rocketmq#7480, #10668). And a slot that points beyond the end of the timer
+log is cleared. A broker keeps its link, and takes whatever is written there next for the unit, so that the slot's chain
+may become a loop. With ``exactly``, neither is done.
 
-The rest is what a broker makes in memory of the same bytes, with the same outcome: the last units of the log in the
-wheel, and the place in the queue behind the message of the last unit.
+Everything else has the same result as in a broker, which changes these bytes in memory: the last units of the log in
+the wheel, and the position in the queue after the message of the last unit.
 
 Source: store.timer.TimerMessageStore (load, recover, recoverAndRevise, reviseQueueOffset), MappedFileQueue
 (truncateDirtyFiles); store-engine 7.
@@ -31,12 +31,12 @@ from rmqtool.store.recovery.whole_log import can_go
 from rmqtool.store.recovery.whole_timer import lacks_checkpoint, make_timer
 from rmqtool.words import command_line
 
-_LOOKED_BACK = 20_000  # entries of the queue among which a broker looks for that of the last message
+_LOOKED_BACK = 20_000  # number of queue entries that a broker searches for that of the last message
 Say = Callable[[str, str], None]
 
 
 def prepare_timer(recovery: Recovery, change: Change, say: Say) -> None:
-    """Hand over the timer log up to where it ends, the slots that led behind that, and the checkpoint."""
+    """Add the truncated timer log, the slots that pointed beyond its end, and the checkpoint to a change."""
     files = TimerFiles(recovery.inputs.layout)
     if not files.present or not recovery.verdict.files:
         return
@@ -67,7 +67,7 @@ def prepare_timer(recovery: Recovery, change: Change, say: Say) -> None:
 
 
 def _find_refused(recovery: Recovery, files: TimerFiles) -> list[tuple[str, str]]:
-    """(path, why) of files on which a broker does not start."""
+    """(path, reason) of files because of which a broker does not start."""
     rules = recovery.inputs.rules
     if not rules.release.has_timer:
         return []
@@ -78,14 +78,14 @@ def _find_refused(recovery: Recovery, files: TimerFiles) -> list[tuple[str, str]
 
 
 class TimerAtStart:
-    """The timer of one store at a start.
+    """The timer of a store at a broker's start.
 
     Args:
         recovery: of log and queues.
 
     Attributes:
-        end: of the timer log.
-        low, high: lowest queue offset of the timer's queue, and the one after its last entry.
+        end: end of the timer log.
+        low, high: lowest and next queue offset of the timer's queue.
     """
 
     def __init__(self, recovery: Recovery, files: TimerFiles, change: Change, say: Say) -> None:
@@ -96,14 +96,16 @@ class TimerAtStart:
         self.low, self.high = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
 
     def run(self) -> None:
-        """Hand over what changes; nothing where a start finds all in order."""
-        stale = self._stale()
+        """Add all changes; none if a start finds everything in order."""
+        stale = self._find_stale()
         read_back = read_timer(self.files, self.end, exactly=self.exactly)
-        behind = self._behind(read_back)
+        behind = self._slots_behind(read_back)
         point = self.files.checkpoint
         gone = self.files.end < self.files.point.last_timer_log_flush_position or len(behind) or len(read_back.dangling)
         new = self._checkpoint(point, gone=bool(gone)) if point is not None else None
-        ahead = point is not None and (point.last_timer_log_flush_position > self.end or self._queue(point) > self.high)
+        ahead = point is not None and (
+            point.last_timer_log_flush_position > self.end or self._taken_up_to(point) > self.high
+        )
         if not (stale or len(behind) or ahead):
             return
         if not self.exactly and self._is_lost(read_back):
@@ -129,8 +131,8 @@ class TimerAtStart:
                 self.change.zero(file.path, start, file.size)
                 self.say(f"zero bytes {start} to {file.size} of", file.path)
 
-    def _stale(self) -> list[tuple[Segment, int]]:
-        """(file, byte from which on it holds what is not of the log), the newest first."""
+    def _find_stale(self) -> list[tuple[Segment, int]]:
+        """(file, position from which on its contents are stale), newest file first."""
         stale = []
         for file in reversed(self.files.log.files):
             start = max(self.end - file.base, 0)
@@ -141,16 +143,16 @@ class TimerAtStart:
         return stale
 
     def _is_blank(self, file: Segment) -> bool:
-        """Whether a file ends with the blank that a writer puts there, and nothing follows."""
+        """Whether a file ends with the regular blank, with nothing after it."""
         return self.end == self.files.end and self.files.ending(file).ending is Ending.FILLER
 
-    def _behind(self, made: Started) -> np.ndarray:
-        """Numbers of the slots of the wheel that lead behind the end of the log."""
+    def _slots_behind(self, made: Started) -> np.ndarray:
+        """Numbers of the slots in the wheel file that point beyond the end of the log."""
         wheel = self.files.wheel
         if wheel is None:
             return np.empty(0, np.int64)
         changed = leading_behind(self.files, wheel, self.end)
-        if self.exactly:  # those that a broker mends; the others it leaves
+        if self.exactly:  # only those that a broker repairs
             changed = changed[made.slots["last_position"][changed] < self.end]
         return changed
 
@@ -173,7 +175,7 @@ class TimerAtStart:
             self.say("remove", path)
 
     def _count(self, position: int) -> int:
-        """Messages of a chain, without those that are recalled."""
+        """Number of messages in a chain, without recalled ones."""
         count = 0
         while position >= 0:
             file = self.files.log.find(position)
@@ -186,11 +188,11 @@ class TimerAtStart:
 
     # -- the checkpoint -----------------------------------------------------------------------------------------------
 
-    def _queue(self, point: timer.Checkpoint) -> int:
+    def _taken_up_to(self, point: timer.Checkpoint) -> int:
         return min(point.last_timer_queue_offset, point.master_timer_queue_offset)
 
     def _checkpoint(self, point: timer.Checkpoint, *, gone: bool) -> timer.Checkpoint:
-        """What it says of log and queue; with ``gone`` there were units behind the last one."""
+        """The corrected checkpoint; with ``gone``, units after the last one are missing."""
         last = self.queue_offset() if gone else point.last_timer_queue_offset
         return point._replace(
             last_timer_log_flush_position=min(point.last_timer_log_flush_position, self.end),
@@ -199,14 +201,14 @@ class TimerAtStart:
         )
 
     def queue_offset(self) -> int:
-        """The queue offset at which a broker goes on: behind the message of the last unit."""
+        """The queue offset at which a broker continues: after the message of the last unit."""
         point = self.files.point
         message = message_of_last_unit(self.files, self.recovery.inputs.log, self.end, self.recovery.verdict.end)
         offset = point.last_timer_queue_offset if message is None else self._entry_of(*message) + 1
         return min(max(min(offset, point.master_timer_queue_offset), self.low), self.high)
 
     def _entry_of(self, queue_id: int, queue_offset: int, physical_offset: int, size: int) -> int:
-        """Queue offset of the entry of a message: the nearest that leads to it; else as the message says it."""
+        """Queue offset of a message's entry: of the nearest one that points to it, or else as the message states it."""
         queue = self.recovery.queues.get((timer.TOPIC, queue_id))
         lowest = max(queue_offset - _LOOKED_BACK + 1, 0)
         for file in reversed(queue.files if queue is not None else []):
@@ -225,9 +227,10 @@ class TimerAtStart:
         return queue_offset
 
     def _is_lost(self, made: Started) -> bool:
-        """Whether units are gone, and no unit is left that tells where in the queue their messages begin.
+        """Whether units are missing, and no unit is left from which the position in the queue follows.
 
-        A broker goes on behind them, and delivers none of them. What is there still tells that they wait.
+        A broker then continues after their messages and delivers none of them, though the files still show that they
+        wait.
         """
         gone = self.files.end < self.files.point.last_timer_log_flush_position or len(made.dangling)
         log, end = self.recovery.inputs.log, self.recovery.verdict.end

@@ -1,4 +1,4 @@
-"""Cut a log at a named message, and queues and index with it: recovery with the end given."""
+"""Truncate a log at a given message, and queues and index with it: a recovery with a given end."""
 
 from dataclasses import replace
 
@@ -19,18 +19,18 @@ from rmqtool.store.recovery.whole_queue import keep_end
 
 
 def run_truncate(inputs: StoreInputs, stage: Stage, physical_offset: int) -> Recovery:
-    """Find out what goes.
+    """Plan the truncation.
 
     Args:
         inputs: the store; it must have been stopped cleanly.
-        stage: gives a path for a new staging file, outside the store.
-        physical_offset: of the first message that goes.
+        stage: returns a path for a new staging file, outside the store.
+        physical_offset: of the first message to remove.
 
     Raises:
         Refused: the store was not stopped cleanly.
         UnreadableStore: there is no log.
         BadValue: no message begins there, and the log does not end there.
-        CorruptFile: the log does not read that far.
+        CorruptFile: the log is not readable up to there.
     """
     if inputs.aborted:
         raise Refused(f"{inputs.layout.root}: was not stopped cleanly: run {inputs.layout.command('recover')} first")
@@ -48,10 +48,10 @@ def run_truncate(inputs: StoreInputs, stage: Stage, physical_offset: int) -> Rec
 
 
 def _keep_ends(recovery: Recovery, stage: Stage) -> None:
-    """End queues that are left without a message where the cut was, so that no queue offset is given out twice.
+    """Let queues without remaining messages end at the truncation, so that no queue offset is assigned twice.
 
-    What the cut leaves of such a queue is nothing, or fillers, behind which a broker takes every message below 2 GiB
-    for one that the queue has already.
+    Otherwise such a queue has no entries left, or only fillers, after which a broker takes every message below 2 GiB
+    for a repeated one.
     """
     low, rules = recovery.verdict.min_offset, recovery.inputs.rules
     for (topic, queue_id), queue in sorted(recovery.queues.items()):
@@ -71,14 +71,14 @@ def _keep_ends(recovery: Recovery, stage: Stage) -> None:
 
 
 def _end_without_messages(queue: QueueBuilder) -> int:
-    """Queue offset at which a queue ends that was cut in front of its first message; 0 where it begins there."""
+    """Queue offset of the end of a queue that was truncated before its first message; 0 if it began at 0."""
     if queue.files:
         return queue.max_offset if queue.ends_in_filler else 0
     return queue.first_of(queue.removed[0]) if queue.removed else 0
 
 
 def _cut_log(inputs: StoreInputs, loaded: Loaded, dispatcher: Dispatcher, cut: int) -> LogVerdict:
-    """The log as it ends at an offset; the index is rebuilt where it reaches behind."""
+    """The verdict on the log truncated at an offset; index files that extend beyond are rebuilt."""
     files = loaded.files
     file = next((f for f in files if f.base <= cut < f.end), None)
     if file is None:
@@ -91,7 +91,7 @@ def _cut_log(inputs: StoreInputs, loaded: Loaded, dispatcher: Dispatcher, cut: i
     here, _last = check_records(file.view(), at, file.size)
     number = files.index(file)
     before, behind = files[:number], files[number + 1 :]
-    # at the very end there is nothing to cut; a run that was killed when it was through is run again so
+    # at the very end there is nothing to remove; this happens when a completed run is repeated after a kill
     if here.at == at and here.ending is Ending.UNWRITTEN and not all(is_zero(f.path, 0, f.size) for f in behind):
         raise _no_message(cut, file, here, inputs.layout)
     file.release()
@@ -115,10 +115,10 @@ def _cut_log(inputs: StoreInputs, loaded: Loaded, dispatcher: Dispatcher, cut: i
 
 
 def _no_message(cut: int, file: Segment, end: End, layout: StoreLayout) -> BadValue | CorruptFile:
-    """What is wrong with an offset that is to be cut at.
+    """The error for an offset at which the log cannot be truncated.
 
     Args:
-        end: where the records before it end, or what is there.
+        end: where the records before the offset end, or what is there instead.
     """
     whole = check_records(file.view(), end.at, file.size)[0]
     if whole.at > end.at:
@@ -129,7 +129,7 @@ def _no_message(cut: int, file: Segment, end: End, layout: StoreLayout) -> BadVa
 
 
 def _index_again(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher) -> None:
-    """Rebuild index files that reach behind the cut: one that is ahead of the log takes no more entries."""
+    """Rebuild index files that extend beyond the truncation, as they would not take new entries before their end."""
     index = dispatcher.index
     ahead = [file for file in index.files if file.end_physical_offset >= verdict.end]
     if not ahead:

@@ -1,4 +1,4 @@
-"""The verdict on the commit log: where it begins to be checked, and where it ends.
+"""The verdict on the commit log: where its check begins, and where the log ends.
 
 Source: CommitLog.recoverNormally, recoverAbnormally; store-engine 4.2.
 """
@@ -24,22 +24,22 @@ from rmqtool.store.releases.rules import EVERYTHING
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogVerdict:
-    """What became of the log.
+    """The result of the check of the log.
 
     Attributes:
-        files: that stay, in order.
-        removed: that go as a whole.
-        end: physical offset after the last message that stays.
-        stop: why the log ends there, with the byte in ``stop_file``; None without files.
-        first_file: the first that was checked, and why that one.
-        lost_from: physical offset from which on intact messages go because the user named it; None where the log ends
-            at damage or at its own end.
-        last_store_timestamp: of the last message that was checked, ms, or of the last one before the check where it met
-            none; 0 without one.
-        last_record: physical offset of that message, where the rules need it.
-        dispatched_from: all records from there on went to queues that lacked them; None where none did.
-        known: physical offset after the last message that a queue knew before; -1 without one.
-        passed_over: the first message that no queue has, if it begins at ``known``: a 5.3 broker leaves it out.
+        files: the files that remain, in order.
+        removed: the files to be removed entirely.
+        end: physical offset after the last remaining message.
+        stop: why the log ends there, with the position in ``stop_file``; None without files.
+        first_file: the first file that was checked; ``start_reason`` says why.
+        lost_from: physical offset from which on intact messages are removed because the user asked for it; None if the
+            log ends at damage or at its own end.
+        last_store_timestamp: store timestamp of the last message checked, ms, or if there is none, of the last one
+            before the check; 0 without one.
+        last_record: physical offset of that message, if the rules need it.
+        dispatched_from: all records from there on were dispatched to queues that lacked them; None if none were.
+        known: physical offset after the last message in any queue before; -1 without one.
+        passed_over: the first message missing in the queues, if it begins at ``known``; a 5.3 broker skips it.
     """
 
     files: list[Segment]
@@ -58,32 +58,32 @@ class LogVerdict:
 
     @property
     def min_offset(self) -> int:
-        """Physical offset of the first byte that stays; -1 without files."""
+        """Physical offset of the first remaining byte; -1 without files."""
         return self.files[0].base if self.files else -1
 
 
 Judge = Callable[[StoreInputs, Loaded, int, Dispatcher], LogVerdict]
-"""Finds the end of a log that has files, given the end of what queues know; may dispatch what it reads."""
+"""Determines the end of a non-empty log, given the end of the queues; may dispatch what it reads."""
 
 
 def split_at(loaded: Loaded, end: int) -> tuple[list[Segment], list[Segment]]:
-    """(files that stay, files that go) of a log that ends at an offset."""
+    """(files that remain, files to be removed) of a log that ends at an offset."""
     behind = [file for file in loaded.files if file.base > end]
     return [file for file in loaded.files if file.base <= end], [*loaded.removed, *behind]
 
 
 def refuse_start(inputs: StoreInputs, loaded: Loaded, known: int) -> list[str]:
-    """Why the broker would not begin to check the log; empty where it does."""
+    """Why the broker would not begin to check the log; empty if it would."""
     return inputs.rules.refuse_start(loaded.files, inputs.checkpoint, known, aborted=inputs.aborted)
 
 
 def judge_log(inputs: StoreInputs, loaded: Loaded, known: int, dispatcher: Dispatcher) -> LogVerdict:
-    """Check records from the start file on; the first that fails is the end of the log.
+    """Check records from the start file on; the log ends at the first invalid one.
 
-    What queues lack is dispatched on the way where the rules say so.
+    What is missing in the queues is dispatched on the way if the rules say so.
 
     Args:
-        known: end of the last message that any queue knows.
+        known: end of the last message in any queue.
     """
     return _LogCheck(inputs, loaded, known, dispatcher).run()
 
@@ -94,11 +94,11 @@ class _LogCheck:
     def __init__(self, inputs: StoreInputs, loaded: Loaded, known: int, dispatcher: Dispatcher) -> None:
         self._inputs, self._loaded, self._known, self._dispatcher = inputs, loaded, known, dispatcher
         self._files = loaded.files
-        self._readable: dict[int, int] = {}  # bytes of each file that was opened, by its base
+        self._readable: dict[int, int] = {}  # readable bytes of each opened file, by its base
         self._last_store_timestamp = 0
-        self._last_size = 0  # of the last record that was checked and could be dispatched
+        self._last_size = 0  # size of the last record checked and dispatched
         self._passed_over: str | None = None
-        # the broker's rule fits batch queues: the record where their knowledge "ends" is one that they have
+        # the broker's rule is right for batch queues: the record at their "end" is one that they have
         self._unknown = max((queue.unknown_from for queue in loaded.queues.values()), default=known)
 
     def run(self) -> LogVerdict:
@@ -114,7 +114,7 @@ class _LogCheck:
         dispatched_from = rules.dispatched_from(self._known, self._unknown, aborted=aborted)
         first_file = file = files[number]
         at = first_at = rules.begins_at(file, inputs.checkpoint, self._known, aborted=aborted)
-        # where there is no record a broker takes the place where the check begins, or the end of the files
+        # without a record, a broker takes the position where the check begins, or the end of the files
         last_record = file.base + at if aborted else files[-1].end
         builder = inputs.batch_builder(delays=inputs.knows_delays)
         readahead = Readahead()
@@ -144,7 +144,7 @@ class _LogCheck:
         finally:
             readahead.close()
         if number + 1 < len(files):
-            files[number + 1].release()  # it may have been read ahead
+            files[number + 1].release()  # may have been opened for read-ahead
         if not self._last_store_timestamp and not rules.exactly:
             self._last_store_timestamp = self._last_before(first_file)
         stay, removed = split_at(self._loaded, file.base + end.at)
@@ -164,7 +164,7 @@ class _LogCheck:
         )
 
     def _last_before(self, first_file: Segment) -> int:
-        """Store timestamp, ms, of the last message in front of a file; 0 without one."""
+        """Store timestamp, ms, of the last message before a file; 0 without one."""
         for file in reversed(self._files[: self._files.index(first_file)]):
             _end, last = check_records(file.view(), 0, file.size, crc=False)
             file.release()
@@ -173,14 +173,14 @@ class _LogCheck:
         return 0
 
     def _open(self, file: Segment, at: int = 0) -> tuple[memoryview, int]:
-        """A file's bytes, and how far a broker can read records in it from a byte on."""
+        """A file's bytes, and how far a broker can read records in it from a position on."""
         view = file.view()
         if file.base not in self._readable:
             self._readable[file.base] = self._inputs.rules.recoverable(file, at, aborted=self._inputs.aborted)
         return view, self._readable[file.base]
 
     def _following(self, number: int) -> tuple[memoryview, int] | None:
-        """The next file; None if it cannot be opened, which is reported when its turn comes."""
+        """The next file; None if it cannot be opened, which will be reported when it is its turn."""
         if number + 1 >= len(self._files):
             return None
         try:
@@ -191,7 +191,7 @@ class _LogCheck:
     def _dispatch(
         self, batches: Generator[RecordBatch, None, End], at: int, dispatched_from: int, checking: Stage
     ) -> End:
-        """Dispatch those records of one file that say this position or a later one, while all are checked."""
+        """Dispatch the records of one file that state a position of at least ``dispatched_from``; all are checked."""
         while True:
             try:
                 batch = next(batches)
@@ -206,13 +206,13 @@ class _LogCheck:
             checking.done += size
             wanted = batch
             if dispatched_from != EVERYTHING:
-                self._note_passed_over(batch)
+                self._record_skipped(batch)
                 wanted = batch.since(dispatched_from)
             self._dispatcher.put(wanted)
             batch.release()
 
-    def _note_passed_over(self, batch: RecordBatch) -> None:
-        """Note the record that begins where queues end: a 5.3 broker dispatches only those behind it."""
+    def _record_skipped(self, batch: RecordBatch) -> None:
+        """Record the message that begins where queues end; a 5.3 broker dispatches only those after it."""
         if self._unknown > self._known:
             return
         rows = np.flatnonzero(batch.physical_offset == self._known)

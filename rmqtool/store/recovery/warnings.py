@@ -1,4 +1,4 @@
-"""What a recovery warns of: messages that are lost, moved or delivered early, and what the next start would cut."""
+"""Warnings of a recovery: messages lost, moved or delivered early, and what the next start would truncate."""
 
 from itertools import pairwise
 
@@ -18,10 +18,10 @@ _NAMED = 3  # queues that a warning names
 
 
 def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher, early: int) -> list[str]:
-    """All of them, once everything was dispatched.
+    """All warnings, after everything has been dispatched.
 
     Args:
-        early: delayed messages that were dispatched without their deliver time.
+        early: number of delayed messages dispatched without their deliver time.
     """
     warnings = of_other_names(inputs)
     if early:
@@ -65,12 +65,12 @@ def of_unnamed_topics(dispatcher: Dispatcher) -> list[str]:
     return [
         f"{counted(messages, 'message')} of topic {topic!r}, which no queue directory can be named after"
         for topic, messages in sorted(dispatcher.unnamed.items())
-        if not is_path_name(topic) or "," in topic  # else it was deleted
+        if not is_path_name(topic) or "," in topic  # otherwise it was deleted
     ]
 
 
 def _of_missing_files(inputs: StoreInputs) -> list[str]:
-    """Files of the log that are missing between others, which a broker does not notice."""
+    """Gaps between files of the log, which a broker does not notice."""
     gaps = [(file.end, other.base) for file, other in pairwise(inputs.log.segments.files) if file.end < other.base]
     if not gaps:
         return []
@@ -81,7 +81,7 @@ def _of_missing_files(inputs: StoreInputs) -> list[str]:
 
 
 def _of_short_queues(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher) -> list[str]:
-    """Queues that were started again, but not from the first message that the log may have for them."""
+    """New queues that do not begin with the first message that the log may have for them."""
     start = verdict.dispatched_from
     if start is None or start <= inputs.log.min_offset:
         return []
@@ -100,7 +100,7 @@ def _of_short_queues(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispa
 
 
 def _of_compacted(inputs: StoreInputs, dispatcher: Dispatcher) -> list[str]:
-    """Compaction logs that lack the last messages: a start after a crash puts them there, and none after this."""
+    """Compaction logs without the last messages; only a start after a crash adds those, and none follows a recovery."""
     if not inputs.aborted or not inputs.rules.compacted_topics:
         return []
     behind = [
@@ -119,7 +119,7 @@ def _of_compacted(inputs: StoreInputs, dispatcher: Dispatcher) -> list[str]:
 
 
 def _of_next_start(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher) -> list[str]:
-    """Damage in a file that was not checked now, and that the next start checks."""
+    """Damage in a file that was not checked now but will be by the next start."""
     known = max((queue.max_physical_offset for queue in dispatcher.queues.values()), default=-1)
     for file in verdict.files[inputs.rules.next_start(verdict.files, known) :]:
         if verdict.first_file is None or file.base >= verdict.first_file.base:
@@ -134,7 +134,7 @@ def _of_next_start(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatc
 
 
 def _first_end(inputs: StoreInputs, file: Segment) -> End:
-    """The first place of a file that holds no record."""
+    """The first place in a file without a record."""
     limit = inputs.rules.readable(file)
     end, _last = check_records(file.view(), 0, limit, crc=inputs.checks_crc)
     end = inputs.rules.find_end(file, end, limit)

@@ -1,4 +1,4 @@
-"""What to do about a store that a broker refuses to load, in the words of commands."""
+"""Command lines for a store that a broker refuses to load."""
 
 import os
 
@@ -10,7 +10,7 @@ from rmqtool.words import command_line
 
 
 def ways_on(recovery: Recovery) -> list[str]:
-    """What to do before recovery can go on, in this order; empty where nothing was refused."""
+    """Return what to do before recovery is possible, in order; empty if nothing was refused."""
     if not recovery.refusals:
         return []
     log, layout = recovery.inputs.log, recovery.inputs.layout
@@ -18,7 +18,7 @@ def ways_on(recovery: Recovery) -> list[str]:
     sizes = {file.path: file.size for file in log.segments.files}
     last = max(sizes, key=os.path.basename, default=None)
     by_file = [remedy_for(path, sizes.get(path), log.file_size, last=path == last) for path in sorted(refused)]
-    # one command mends all files that it can mend
+    # one command repairs several files
     ways = list(
         dict.fromkeys(f"{remedy_command(way, layout)}: {way.does}" if way.command else way.does for way in by_file)
     )

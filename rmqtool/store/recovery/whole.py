@@ -1,9 +1,8 @@
-"""What a broker's start leaves undone is done too: queues and index become what the log says.
+"""Go beyond a broker's start: make queues and index agree with the log.
 
-A broker judges where the log ends, and this does not judge again. What comes before that end is gone through once more,
-as ``check`` goes through it: each message is held against its entry, each key against the index, and what differs is
-rewritten. A message whose body does not match its checksum is one all the same; a place that holds no record is
-passed over.
+A broker determines where the log ends, and that is not judged again. Everything before the end is read once more, as by
+``check``: each message is compared with its queue entry, each key with the index, and differences are rewritten. A
+message with a wrong body checksum counts as a message; a place without a record is skipped.
 """
 
 from collections import Counter
@@ -20,8 +19,8 @@ from formats.queues.consume import is_ext_address, real_offset
 from rmqtool.progress import stage
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.dispatch.batch import BatchBuilder, RecordBatch, entries_of
+from rmqtool.store.dispatch.generations import find_remade
 from rmqtool.store.dispatch.light import light_queue_id
-from rmqtool.store.dispatch.lives import find_remade
 from rmqtool.store.dispatch.reading import Readahead, recovery_batches
 from rmqtool.store.log.commit_log import next_record
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
@@ -38,24 +37,24 @@ from rmqtool.store.recovery.whole_queue import Column, SameTags, Units, WholeBat
 from rmqtool.store.tier.tier import Tier
 
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
-_MOST_HELD = 1 << 18  # messages, of all queues
-_HASHES = 2**31  # a tag hash is below it, a deliver time is not
+_MOST_BUFFERED = 1 << 18  # messages buffered for all queues
+_HASHES = 2**31  # tag hashes are below this, deliver times are not
 
 
 class Mended(NamedTuple):
-    """What was made whole.
+    """Summary of repairs.
 
     Attributes:
-        queues: those that were changed.
-        index_files: that were rewritten because of a fault, or added.
-        index_keys: how many keys were put into them.
-        irregular: queues that the log does not determine, in words.
-        deleted: messages by topic that has neither settings nor queues.
-        remade: messages by topic that was deleted and made again, of before that.
-        again: messages of queues that were numbered from 0 on again otherwise, of before that; queues in words.
-        gaps: messages that the log lacks between others of their queue.
-        fillers: of them, those for which fillers were written that are in the way of others.
-        compared: bytes of the log that were held against queues and index.
+        queues: the changed queues.
+        index_files: number of index files that were faulty and rewritten, or added.
+        index_keys: number of keys put into them.
+        irregular: queues whose contents do not follow from the log.
+        deleted: number of messages by topic, for topics with neither settings nor queues.
+        remade: for topics that were deleted and created again, number of earlier messages by topic.
+        again: for other queues whose numbering started again at 0, number of earlier messages by queue.
+        gaps: number of messages missing in the log between others of their queue.
+        fillers: how many of them got fillers that are in the way of others.
+        compared: bytes of the log that were compared with queues and index.
     """
 
     queues: list[QueueMended]
@@ -80,12 +79,12 @@ def make_whole(
     """Change the queues and the index of a dispatcher, after a broker's start and with the index finished.
 
     Args:
-        mended: queues that are known to be damaged, since the broker would not load them.
+        mended: queues known to be damaged, since the broker would not load them.
     """
-    return _Making(inputs, staged, dispatcher, verdict, set(mended)).run()
+    return _Comparison(inputs, staged, dispatcher, verdict, set(mended)).run()
 
 
-class _Making:
+class _Comparison:
     def __init__(
         self,
         inputs: StoreInputs,
@@ -103,8 +102,8 @@ class _Making:
         fitted = (file for file in verdict.files if isinstance(file, FittedFile))
         self._blanks = [file.blank for file in fitted if file.blank is not None]
         self._compared = 0
-        self._held: dict[WholeQueue, list[tuple[Units, Column, Column]]] = {}
-        self._messages_held = 0
+        self._buffered: dict[WholeQueue, list[tuple[Units, Column, Column]]] = {}
+        self._messages_buffered = 0
 
     # -- all --------------------------------------------------------------------------------------------------------
 
@@ -131,7 +130,7 @@ class _Making:
                     self._put_keys(whole_index)
                     index.finish()
         elif not self._verdict.files and not inputs.quick:
-            # without a log no entry leads anywhere
+            # without a log no entry points anywhere
             index.removed += [file for file in index.files if file.path is not None]
             index.files = []
         return Mended(
@@ -162,24 +161,24 @@ class _Making:
         )
 
     def _leave_former_out(self) -> None:
-        """Messages from before their topics were deleted and made again are in no queue."""
+        """Remove messages from before their topic was deleted and created again."""
         queues = {key: whole for key, whole in self._queues.items() if whole is not None}
         remade = {}
-        if not self._inputs.quick:  # which does not look at all queues of a topic
-            remade = find_remade({key: (whole.lives, whole.is_on_disk) for key, whole in queues.items()})
+        if not self._inputs.quick:  # quick mode does not read all queues of a topic
+            remade = find_remade({key: (whole.generations, whole.is_on_disk) for key, whole in queues.items()})
         for (topic, queue_id), whole in sorted(queues.items()):
             if topic not in remade:
-                if whole.lives.former:
-                    self._again[_in_words(topic, queue_id)] = whole.lives.former
+                if whole.generations.former:
+                    self._again[_in_words(topic, queue_id)] = whole.generations.former
                 continue
-            self._remade[topic] += whole.lives.former
+            self._remade[topic] += whole.generations.former
             if queue_id in remade[topic]:
                 whole.leave_out()
-                self._remade[topic] += whole.lives.messages
+                self._remade[topic] += whole.generations.messages
 
     @property
     def _wanted(self) -> bool:
-        """Whether there is something that the start did not just make out of the whole log."""
+        """Whether there is anything that the start has not just built from the whole log."""
         if self._inputs.quick:
             return bool(self._damaged)
         verdict, dispatcher = self._verdict, self._dispatcher
@@ -203,32 +202,32 @@ class _Making:
                 whole = self._queue(batch.topics[int(batch.topic[row])], int(batch.queue_id[row]), len(puts))
                 if whole is not None:
                     of_batches = isinstance(whole, WholeBatchQueue)
-                    # the batch gives its memory back
+                    # a copy, since the batch's memory is reused
                     units = puts.batch_units() if of_batches else puts.entries.copy()
-                    self._hold(whole, units, puts.queue_offset, puts.store_timestamp)
+                    self._buffer(whole, units, puts.queue_offset, puts.store_timestamp)
             if batch.light:
-                self._light(batch)
+                self._add_light(batch)
             if index is not None:
                 index.take(batch, position)
             self._compared += int(batch.size.sum())
             batch.release()
-        self._hand_over()
+        self._flush()
 
-    def _hold(self, whole: WholeQueue, units: Units, ordinals: Column, times: Column) -> None:
-        """Gather messages of a queue: of many queues each batch has few, and each look into one opens its file."""
-        self._held.setdefault(whole, []).append((units, ordinals, times))
-        self._messages_held += len(units)
-        if self._messages_held >= _MOST_HELD:
-            self._hand_over()
+    def _buffer(self, whole: WholeQueue, units: Units, ordinals: Column, times: Column) -> None:
+        """Buffer messages of a queue: a batch has only a few of each, and comparing them opens the queue's file."""
+        self._buffered.setdefault(whole, []).append((units, ordinals, times))
+        self._messages_buffered += len(units)
+        if self._messages_buffered >= _MOST_BUFFERED:
+            self._flush()
 
-    def _hand_over(self) -> None:
-        held, self._held, self._messages_held = self._held, {}, 0
+    def _flush(self) -> None:
+        held, self._buffered, self._messages_buffered = self._buffered, {}, 0
         for whole, parts in held.items():
             units, ordinals, times = zip(*parts, strict=True)
-            # without a dtype the bytes would be in this machine's order
+            # a dtype is needed to keep the byte order
             whole.take(np.concatenate(units, dtype=whole.dtype), np.concatenate(ordinals), np.concatenate(times))
 
-    def _light(self, batch: RecordBatch) -> None:
+    def _add_light(self, batch: RecordBatch) -> None:
         batch_topics = self._inputs.rules.batch_topics
         light: dict[QueueKey, list[tuple[int, int]]] = {}
         for row, name, offset in batch.light:
@@ -240,7 +239,7 @@ class _Making:
             if whole is not None:
                 rows, offsets = np.array(pairs, np.int64).T
                 units = entries_of(batch.physical_offset[rows], batch.size[rows], batch.tags_code[rows])
-                self._hold(whole, units, offsets, batch.store_timestamp[rows])
+                self._buffer(whole, units, offsets, batch.store_timestamp[rows])
 
     def _queue(self, topic: str, queue_id: int, messages: int) -> WholeQueue | None:
         key = topic, queue_id
@@ -265,7 +264,7 @@ class _Making:
         return whole
 
     def _other_ends(self) -> dict[QueueKey, int]:
-        """Queue offset after the last message that outlives the log: of compacted topics, and in the tier."""
+        """Queue offset after the last message that has outlived the log, in compacted topics and in the tier."""
         ends: dict[QueueKey, int] = {}
         if self._inputs.rules.compacted_topics:
             compacted = compaction_queues_of(self._inputs.layout)
@@ -285,9 +284,9 @@ class _Making:
     # -- the log ----------------------------------------------------------------------------------------------------
 
     def _batches(self, what: str, start: int) -> Iterator[tuple[RecordBatch, Column]]:
-        """(batch, position of each record) of all records from an offset on; they say their true positions.
+        """(batch, position of each record) of all records from an offset on, with their true positions.
 
-        A file that begins inside the one before it is read whole: the offset may lie within one of its records.
+        A file that begins inside the previous one is read from its start: the offset may be inside one of its records.
         """
         files = [file for file in self._verdict.files if file.end > start and file.base < self._verdict.end]
         builder = self._inputs.batch_builder()
@@ -312,7 +311,7 @@ class _Making:
     def _records(
         self, file: Segment, at: int, builder: BatchBuilder, readahead: Readahead
     ) -> Iterator[tuple[RecordBatch, int]]:
-        """(batch, byte of its first record in the file) of the records of a file, past all that is none."""
+        """(batch, position of its first record in the file) of the records of a file, skipping everything else."""
         view, limit = file.view(), min(self._verdict.end - file.base, file.size)
         while at < limit:
             batches = recovery_batches(view, at, limit, builder, crc=False, readahead=readahead)
@@ -337,13 +336,13 @@ def _in_words(topic: str, queue_id: int) -> str:
 
 
 class _Tags:
-    """Tags codes that are not those of the log, and right all the same."""
+    """Decides which tags codes are valid although they differ from the log's."""
 
     def __init__(self, inputs: StoreInputs) -> None:
         self._inputs = inputs
 
     def of(self, topic: str, queue_id: int) -> SameTags:
-        """The judge of one queue."""
+        """A function that decides this for one queue."""
         times_of_level = _DeliverTimes(self._inputs) if topic == _DELAY_TOPIC else None
         extended: list[Extension] = []
 
@@ -360,7 +359,7 @@ class _Tags:
 
 
 def _resolve_extension(extension: Extension, has: Units) -> Units:
-    """Entries with the tags code of its unit in the place of an address in a queue's extension."""
+    """Entries in which addresses of units in the queue's extension are replaced by the units' tags codes."""
     resolved = has.copy()
     for row, code in enumerate(has["tags_code"].tolist()):
         if is_ext_address(code) and (unit := extension.unit_at(real_offset(code))) is not None:
@@ -369,11 +368,11 @@ def _resolve_extension(extension: Extension, has: Units) -> Units:
 
 
 class _DeliverTimes:
-    """Deliver times of one level: by another table of delays, or the tag hash that 4.9 puts there after a crash."""
+    """Deliver times of a delay level: by another table of delays, or the tag hash that 4.9 writes after a crash."""
 
     def __init__(self, inputs: StoreInputs) -> None:
         self._inputs = inputs
-        self._delay: int | None = None  # of this level, where it is not that of the settings
+        self._delay: int | None = None  # delay of this level, if it differs from the settings
 
     def same(self, has: Units, units: Units, times: Column) -> Column:
         codes = has["tags_code"].astype(np.int64)

@@ -1,8 +1,8 @@
-"""Logs of compacted topics, made again where they are damaged or lack messages of the commit log.
+"""Rebuild logs of compacted topics that are damaged or lack messages of the commit log.
 
-A broker's start cuts each after the last unit of its queue, and takes what it lacks from the commit log only after an
-unclean stop, of which nothing is left behind a recovery. Queues whose own log reaches beyond the commit log's end are
-left: what is there is nowhere else, and rebuild compaction, which drops it, says so.
+A broker's start truncates each after the last unit of its queue, and adds missing messages of the commit log only after
+an unclean stop, the signs of which are gone after a recovery. Queues whose own log is ahead of the commit log are left
+alone: their messages are nowhere else. The command ``rebuild compaction``, which drops them, says so.
 
 Source: store.kv.CompactionStore, CompactionLog.
 """
@@ -22,7 +22,7 @@ Say = Callable[[str, str], None]
 
 
 class StagedQueue:
-    """A queue as it will be after recovery, for who reads its entries."""
+    """A queue in its state after recovery, with an interface to read entries."""
 
     def __init__(self, queue: QueueBuilder) -> None:
         self._queue = queue
@@ -35,7 +35,7 @@ class StagedQueue:
         return self._queue.max_offset
 
     def min_offset(self, min_physical_offset: int) -> int:
-        """Queue offset of the first entry of a message that a log that begins there has."""
+        """Queue offset of the first entry whose message is in a log that begins at a physical offset."""
         entries = self.entries(0)
         return next((e.queue_offset for e in entries if e.physical_offset >= min_physical_offset), self.max_offset)
 
@@ -55,7 +55,7 @@ class StagedQueue:
 
 
 def prepare_compaction(recovery: Recovery, change: Change, say: Say) -> None:
-    """Hand over the logs that are made again."""
+    """Add the rebuilt logs to a change."""
     layout, rules = recovery.inputs.layout, recovery.inputs.rules
     if not rules.compacted_topics or not layout.conf.flag("enableCompaction", True) or not recovery.verdict.files:
         return

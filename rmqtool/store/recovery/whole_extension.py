@@ -1,8 +1,8 @@
-"""Extensions of queues: what a broker would not load, or what lies behind damage, goes; entries do not lead there.
+"""Repair extensions of queues: remove units that a broker would not load, and those after damage.
 
-A broker takes units one after the other, and writes new ones where they end. What an entry says of a unit behind that
-means another unit later. Such an entry gets the tags code that it would have without an extension, and a broker that
-filters by more looks at the message itself.
+A broker reads units one after the other and writes new ones where they end. An entry that refers to a unit beyond that
+end would later refer to a different unit. Such an entry gets the tags code that it would have without an extension;
+a broker whose filter needs more reads the message itself.
 
 Source: store.ConsumeQueueExt (load, recover, truncateByMaxAddress).
 """
@@ -28,7 +28,7 @@ class Extension:
     """The extension of one queue.
 
     Args:
-        size: bytes that its files should have.
+        size: bytes per file; None to keep their length.
     """
 
     def __init__(self, files: Segments, size: int | None = None) -> None:
@@ -37,11 +37,11 @@ class Extension:
 
     @classmethod
     def of(cls, layout: StoreLayout, topic: str, queue_id: int) -> "Extension":
-        """That of a queue, to read only."""
+        """The extension of a queue, for reading."""
         return cls(layout.files_in(layout.queue_path(topic, queue_id, FOLDER)))
 
     def unit_at(self, offset: int) -> ExtensionUnit | None:
-        """The unit at an offset, where a broker finds one now and later on."""
+        """The unit at an offset, if a broker finds it now and in the future; else None."""
         file = self._files.find(offset)
         if file is None or offset - file.base >= self._end(file)[0]:
             return None
@@ -49,7 +49,7 @@ class Extension:
         return unit if isinstance(unit, ExtensionUnit) else None
 
     def _end(self, file: Segment) -> tuple[int, bool]:
-        """(byte behind the units that a file begins with, whether damage follows there)."""
+        """(end of the units at the beginning of a file, whether damage follows)."""
         if file.base not in self._ends:
             at, damaged = 0, True
             with suppress(UnreadableStore):
@@ -60,7 +60,7 @@ class Extension:
         return self._ends[file.base]
 
     def prepare(self, change: Change, say: Say) -> None:
-        """Hand over files without what is damaged, and of the right length."""
+        """Add files without their damaged part, and with the right length, to a change."""
         files, gone = list(self._files), list(filter(can_go, self._files.foreign))
         while files and not files[-1].size:
             gone.append(files.pop().path)
@@ -82,7 +82,7 @@ class Extension:
 
 
 def prepare_extensions(layout: StoreLayout, change: Change, say: Say) -> None:
-    """Hand over what changes in all of them."""
+    """Add the changes of all extensions."""
     size = extension_size(layout)
     for _topic, _queue_id, path in layout.queue_dirs(FOLDER):
         Extension(layout.files_in(path), size).prepare(change, say)

@@ -1,7 +1,7 @@
-"""The index held against the keys of the log, in order, and rewritten from the first file that differs.
+"""Compare the index with the keys of the log, in order; rewrite it from the first file that differs.
 
-Index files hold the keys of messages in the order of the log, each file going on where the one before it ended. After a
-start the keys of the last message may be there twice, for a broker puts them again; that is no fault.
+Index files contain the keys of messages in the order of the log, each file continuing the one before it. After a start
+the keys of the last message may be there twice, since a broker adds them again; that is not a fault.
 """
 
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ Table = np.ndarray[Any, np.dtype[Any]]
 
 
 class _Keys(NamedTuple):
-    """Keys in the order in which they are put, and of each the message it is of."""
+    """Keys in the order in which they are added, with the message of each."""
 
     physical_offset: Column
     hash: Column
@@ -31,41 +31,41 @@ class _Keys(NamedTuple):
 
 
 class WholeIndex:
-    """Compares the index with the log, as a broker's start leaves it and after it was finished.
+    """Compares the index with the log, in the state after a broker's start.
 
     Args:
-        index: with all its headers written.
+        index: all its headers must have been written.
         min_physical: where the log begins.
 
     Attributes:
-        good: how many of its files are right.
-        complete: all files are, and they have all keys.
+        good: number of correct files.
+        complete: whether all files are correct and no key is missing.
     """
 
     def __init__(self, index: IndexBuilder, min_physical: int) -> None:
         self._index, self._min_physical = index, min_physical
         self.good = len(index.files)
         self.complete = True
-        self._over = False  # nothing is compared any more
+        self._stopped = False  # nothing more is compared
         self._files = index.files
         for number, file in enumerate(index.files):
             if not _is_sound(file):
                 self.good = number
                 self.complete = False
                 break
-        self._number = 0  # of the file that comes next
+        self._number = 0  # number of the next file
         self._table: Table = np.empty(0)
-        self._at = self._stop = 0  # numbers of the entry that comes next, and of the one behind the last
-        self._begin = 0  # time that the entries of this file count from
-        self._last = -1  # physical offset of the message whose entry was met last
+        self._at = self._stop = 0  # number of the next entry, and of the end
+        self._begin = 0  # base time of this file's entries
+        self._last = -1  # physical offset of the last entry's message
         self._last_hashes = np.empty(0, np.int64)
-        self._tags_begun = False  # whether an entry for tags was met
+        self._tags_begun = False  # whether an entry for tags was seen
         self._open()
 
     # -- files ------------------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        """Go on with the next file that has an entry for a message of the log."""
+        """Continue with the next file that has an entry for a message of the log."""
         while self._at >= self._stop and self._number < self.good:
             file = self._files[self._number]
             self._table, self._stop = _entries(file), file.index_count
@@ -82,34 +82,34 @@ class WholeIndex:
     # -- keys -------------------------------------------------------------------------------------------------------
 
     def take(self, batch: RecordBatch, position: Column) -> None:
-        """The keys of consecutive records.
+        """Compare the keys of consecutive records.
 
         Args:
-            position: where each of them lies.
+            position: position of each record.
         """
-        if self._over or not len(batch.key_row):
+        if self._stopped or not len(batch.key_row):
             return
         keys = _Keys(position[batch.key_row], batch.hashes, batch.store_timestamp[batch.key_row])
         tags = batch.tag_keys
-        # where files of the log overlap, the index takes no message in front of its last one
+        # if files of the log overlap, the index ignores messages before its last one
         ahead = keys.physical_offset >= self._last
         if not ahead.all():
             keys, tags = keys.at(ahead), tags[ahead]
         if self._tags_begun or not tags.any():
-            self._take(keys)
+            self._compare(keys)
         else:
-            self._take_old(keys, np.flatnonzero(~tags))
+            self._compare_without_tags(keys, np.flatnonzero(~tags))
 
-    def _take_old(self, keys: "_Keys", others: Column) -> None:
-        """Keys of records that a broker before 5.4 may have taken, which put no tags into the index.
+    def _compare_without_tags(self, keys: "_Keys", others: Column) -> None:
+        """Compare keys of records that may have been indexed by a broker before 5.4, which does not index tags.
 
         Args:
-            others: positions of the keys that are no tags.
+            others: positions of the keys that are not tags.
         """
-        done = self._take(keys.at(others), ends=False)
-        if self._over:
+        done = self._compare(keys.at(others), ends=False)
+        if self._stopped:
             return
-        # the entry that comes next may be for the first tags of all, behind the keys that were met
+        # the next entry may be the first one for tags, after the keys matched so far
         first = int(others[done - 1]) + 1 if done else 0
         stop = int(others[done]) if done < len(others) else len(keys.hash)
         self._open()
@@ -119,15 +119,15 @@ class WholeIndex:
             met = (part.physical_offset == entry["physical_offset"]) & (part.hash == entry["key_hash"])
             if met.any():
                 self._tags_begun = True
-                self._take(keys.at(slice(first + int(np.argmax(met)), None)))
+                self._compare(keys.at(slice(first + int(np.argmax(met)), None)))
                 return
-        self._take(keys.at(others[done:]))
+        self._compare(keys.at(others[done:]))
 
-    def _take(self, keys: "_Keys", *, ends: bool = True) -> int:
-        """How many of these keys have the entries that come next, one after the other.
+    def _compare(self, keys: "_Keys", *, ends: bool = True) -> int:
+        """Compare keys with the next entries; returns how many match.
 
         Args:
-            ends: the first that has not is where the index ends to be right.
+            ends: whether the first mismatch makes the rest of the index wrong.
         """
         physical, hashes, times = keys
         done = 0
@@ -156,7 +156,7 @@ class WholeIndex:
         return done
 
     def _differs(self, good: int) -> None:
-        self.good, self.complete, self._over = min(good, self.good), False, True
+        self.good, self.complete, self._stopped = min(good, self.good), False, True
 
     def _remember(self, physical: Column, hashes: Column) -> None:
         last = int(physical[-1])
@@ -165,7 +165,7 @@ class WholeIndex:
         self._last = last
 
     def _pass_repeated(self) -> bool:
-        """Go past an entry that the message before it has already."""
+        """Skip an entry that the previous message has already."""
         entry = self._table[self._at]
         if int(entry["physical_offset"]) != self._last or int(entry["key_hash"]) not in self._last_hashes:
             return False
@@ -173,7 +173,7 @@ class WholeIndex:
         return True
 
     def _are_timed(self, entries: Table, times: Column) -> bool:
-        """Whether the times of entries are those of their messages, and the header's, too."""
+        """Whether the times of entries, and those in the header, are those of their messages."""
         file, first, last = self._file, self._at, self._at + len(entries) - 1
         if first == 1:
             stated = file.begin_timestamp, file.begin_physical_offset
@@ -183,15 +183,15 @@ class WholeIndex:
             stated = file.end_timestamp, file.end_physical_offset
             if stated != (int(times[-1]), int(entries["physical_offset"][-1])):
                 return False
-        # the first entry of a file is reckoned from the end of the file before it
+        # the first entry of a file is relative to the end of the previous file
         rest = slice(1 if first == 1 else 0, None)
         begin = self._begin
         expected = np.clip((times[rest] - begin) // 1000, 0, INT_MAX) if begin > 0 else 0
         return bool((entries["seconds"][rest] == expected).all())
 
     def finish(self) -> None:
-        """Behind the last message there must be no entry more."""
-        while not self._over:
+        """Check that no entry follows the last message's."""
+        while not self._stopped:
             self._open()
             if self._at >= self._stop:
                 return
@@ -201,7 +201,7 @@ class WholeIndex:
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def cut(self) -> int:
-        """Take out what is not right; from this physical offset on messages are to be put into the index again."""
+        """Remove the wrong part; returns the physical offset from which on messages must be indexed again."""
         index = self._index
         index.removed = index.removed + [file for file in index.files[self.good :] if file.path is not None]
         index.files = index.files[: self.good]
@@ -214,13 +214,13 @@ class WholeIndex:
         return self._from
 
     def put(self, batch: RecordBatch) -> None:
-        """Put the keys of messages from there on; of the first one those that it lacks, where a file was full."""
+        """Index messages from there on; for the first one only the keys that are missing, if a file was full."""
         batch = batch.since(self._from)
         own = np.flatnonzero(batch.physical_offset[batch.key_row] == self._from)
         if len(own) and self._has:
-            kept = np.ones(len(batch.key_row), bool)
-            kept[own[: self._has]] = False
-            batch = batch.with_columns(key_row=batch.key_row[kept], key_hash=batch.key_hash[kept])
+            keep = np.ones(len(batch.key_row), bool)
+            keep[own[: self._has]] = False
+            batch = batch.with_columns(key_row=batch.key_row[keep], key_hash=batch.key_hash[keep])
         self._index.put(batch)
 
 
@@ -235,7 +235,7 @@ def _entries(file: IndexFile) -> Table:
 
 
 def _is_sound(file: IndexFile) -> bool:
-    """Whether a file has its length, and its counts and chains are right."""
+    """Whether a file has the right length, and its counts and chains are right."""
     data = memoryview(map_file(_where(file)))
     if len(data) != file_size(file.slots, file.entries):
         return False

@@ -1,8 +1,8 @@
-"""Files of the log that a broker would not load, put right: they get their length, and what is in the way goes.
+"""Repair log files that a broker would not load: correct their length, and remove what does not belong.
 
-What the last file lacks is filled up with zeros, which a broker takes for space that is not written. Where other files
-follow, an end-of-file blank goes behind the last record, so that the messages in them stay. Where the log ends is
-judged after that, as by a broker. What a file has too much is cut off where it holds no message.
+A last file that is too short is extended with zeros, which a broker takes for unwritten space. If other files follow,
+an end-of-file blank is put after the last record, so that the messages in them are kept. Where the log ends is
+determined after that, as by a broker. A file that is too long is truncated if the excess contains no message.
 """
 
 import os
@@ -19,11 +19,11 @@ Stage = Callable[[], str]
 
 
 class FittedFile(Segment):
-    """A file of the log as it will be, under the name that it has: its bytes are those of a staging file.
+    """A file of the log in its repaired form, under its own name; its bytes are those of a staging file.
 
     Attributes:
-        source: as it is on disk.
-        blank_at: byte at which an end-of-file blank was put; None where none was.
+        source: the file on disk.
+        blank_at: position at which an end-of-file blank was added; None if none was.
     """
 
     __slots__ = ("blank_at", "source")
@@ -34,19 +34,19 @@ class FittedFile(Segment):
 
     @property
     def blank(self) -> tuple[int, int] | None:
-        """Physical offsets [start, stop) of that blank, where messages were that are missing."""
+        """Physical offsets [start, stop) of that blank, in place of missing messages."""
         return None if self.blank_at is None else (self.base + self.blank_at, self.end)
 
     @property
     def words(self) -> str:
-        """What was done to it."""
+        """A description of the repair."""
         if self.size > self.source.size:
             return f"fill up from {self.source.size} to {self.size} bytes"
         return f"cut from {self.source.size} to {self.size} bytes"
 
 
 def warnings_of_lengths(files: list[Segment]) -> list[str]:
-    """What is missing in files that were too short."""
+    """Warnings about what is missing in files that were too short."""
     warnings = []
     for file in files:
         if isinstance(file, FittedFile) and file.source.size < file.size:
@@ -58,14 +58,14 @@ def warnings_of_lengths(files: list[Segment]) -> list[str]:
 
 
 class FittedLog(NamedTuple):
-    """What became of files that a broker would not load.
+    """The result of repairing files that a broker would not load.
 
     Attributes:
-        files: the log without those that go, in order.
-        removed: its files that go: empty ones at either end.
-        foreign: paths that go.
-        refused: (path, why) of those that stay as they are.
-        mended: the same of all others.
+        files: the repaired log, in order.
+        removed: files to be removed: empty ones at either end.
+        foreign: foreign paths to be removed.
+        refused: (path, reason) of those that stay as they are.
+        mended: (path, reason) of all others.
     """
 
     files: list[Segment]
@@ -76,10 +76,10 @@ class FittedLog(NamedTuple):
 
 
 def fit_log(log: CommitLog, refused: list[tuple[str, str]], removed: list[Segment], stage: Stage) -> FittedLog:
-    """Put files right in staging files.
+    """Repair files, in staging files.
 
     Args:
-        refused: (path, why) of what a broker would not load.
+        refused: (path, reason) of what a broker would not load.
         removed: files that it deletes.
 
     Raises:
@@ -123,7 +123,7 @@ def _fit(file: Segment, wanted: int, stage: Stage, *, last: bool) -> Segment:
 
 
 def _end_of_records(file: Segment) -> int:
-    """Byte behind the last record of a file, past damage before it."""
+    """Position after the last record of a file, ignoring damage before it."""
     at = check_records(file.view(), 0, file.size, crc=False)[0].at
     for item in walk_file(file, at, file.size, last=True, crc=False):
         if isinstance(item, LocatedRecord):
@@ -133,7 +133,7 @@ def _end_of_records(file: Segment) -> int:
 
 
 def _holds_message(file: Segment, start: int) -> bool:
-    """Whether a record that says its own position lies behind a byte: then the length of all files is in question."""
+    """Whether a record that states its own position follows, which would put the length of all files in doubt."""
     try:
         return next_in_file(file, start) < file.size
     finally:
@@ -141,5 +141,5 @@ def _holds_message(file: Segment, start: int) -> bool:
 
 
 def can_go(path: str) -> bool:
-    """Whether something foreign is a file or a link, which a change can keep; a directory is moved by hand."""
+    """Whether a foreign path is a file or link, which can be backed up; directories must be moved by hand."""
     return os.path.isfile(path) or os.path.islink(path)

@@ -1,9 +1,9 @@
-"""One queue held against the messages of the log that belong into it, and rewritten from where it differs.
+"""Compare a queue with the messages of the log that belong to it, and rewrite it from the first difference.
 
-A broker's start leaves a queue as it finds it but for its end. Here every message is compared with the entry at its own
-queue offset, as they come in the order of the log. At the first that differs the queue is cut, in staging files, and
-goes on with what the log says. What is in front of the first message that the log still has are entries of messages
-that have expired; they are kept where a broker can read over them.
+A broker's start only changes the end of a queue. Here every message is compared with the entry at its queue offset, in
+the order of the log. At the first difference the queue is truncated, in staging files, and continued from the log.
+Entries before the first message that is still in the log belong to expired messages; they are kept if a broker can read
+over them.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from formats.layouts.derived import BATCH_CQ_ENTRY, CQ_ENTRY
 from formats.queues.consume import FILLER_SIZE
 from rmqtool.store.disk.mapping import map_file
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.dispatch.lives import Lives
+from rmqtool.store.dispatch.generations import Generations
 from rmqtool.store.layout.paths import BATCH_UNIT, UNIT
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder, QueueFile
@@ -27,29 +27,31 @@ Column = np.ndarray[Any, np.dtype[Any]]
 Units = np.ndarray[Any, np.dtype[Any]]
 Stage = Callable[[], str]
 SameTags = Callable[[Units, Units, Column], Column]
-"""Which tags codes are right, though not equal: (entries as they are, as they should be, store timestamps)."""
+"""Which tags codes are valid although different: (actual entries, expected entries, store timestamps)."""
 _CHUNK = 1 << 16
-_SHORTEST = 91  # bytes that a record has at least
+_SHORTEST = 91  # minimum size of a record
 
 
 class WholeQueue:
     """A plain queue.
 
     Args:
-        queue: as a broker's start leaves it; changed in place.
+        queue: in the state after a broker's start; changed in place.
         min_physical: where the log begins.
-        same_tags: see there.
-        unloaded: a broker would not load the queue; so what its files hold counts as what is there before, too.
+        same_tags: see :data:`SameTags`.
+        unloaded: whether a broker would not load the queue; then the contents of its files count as existing entries,
+            too.
 
     Attributes:
-        put_in: messages that had no entry at their place, or a wrong one.
-        taken_out: entries behind the last message of the log.
-        gaps: messages that the log lacks between others, by what their queue offsets say.
-        fillers: of them, those for which a filler was written in front of a message of the log's first file.
+        put_in: number of messages without an entry in their place, or with a wrong one.
+        taken_out: number of entries after the last message of the log.
+        gaps: number of messages missing in the log between others, by their queue offsets.
+        fillers: how many of them got a filler before a message of the log's first file.
         blanks: physical offsets [start, stop) of new blanks in the log, where messages of the queue may have been.
-        ends_at: ordinal at which it ends again, where no message of the log says it; None for a queue that did.
-        irregular: the log has two messages for one queue offset, or they do not grow. Such a queue is left as it is.
-        lives: of the queue; it gets the messages of the present one.
+        ends_at: queue offset of its restored end, if no message of the log determines it; None if it was right.
+        irregular: whether the log has two messages with the same queue offset, or in decreasing order. Such a queue is
+            left alone.
+        generations: tracks where the numbering of the messages starts again; only the current generation is kept.
     """
 
     unit: ClassVar[int] = UNIT
@@ -59,15 +61,15 @@ class WholeQueue:
         self, queue: QueueBuilder, min_physical: int, stage: Stage, same_tags: SameTags, *, unloaded: bool = False
     ) -> None:
         self.queue, self._min_physical, self._stage, self._same_tags = queue, min_physical, stage, same_tags
-        self._before = list(queue.files)  # as the start leaves them; these are only read
+        self._before = list(queue.files)  # in the state after the start; only read
         self._bounds = queue.min_logic_offset, queue.max_physical_offset
-        self.lives = Lives()
+        self.generations = Generations()
         self._removed = list(queue.removed)
         self._on_disk = [*queue.sources, *queue.removed] if unloaded else []
-        self._next: int | None = None  # ordinal after the last message
+        self._next: int | None = None  # queue offset after the last message
         self._writing = False
         self.put_in = self.taken_out = self.gaps = self.fillers = 0
-        self.first_end = self.log_end = 0  # physical offsets behind the log's first file, and behind its last record
+        self.first_end = self.log_end = 0  # physical offsets after the log's first file, and after its last record
         self.blanks: list[tuple[int, int]] = []
         self.ends_at: int | None = None
         self.irregular = self._is_left_out = False
@@ -76,11 +78,11 @@ class WholeQueue:
 
     @property
     def _end(self) -> int:
-        """Ordinal after the last entry, as the start leaves the queue."""
+        """Queue offset after the last entry, in the state after the start."""
         return (self._before[-1].base + self._before[-1].wrote) // self.unit if self._before else 0
 
     def _units(self, first: int, stop: int) -> Units:
-        """Units of ordinals [first, stop); zeros where there are none."""
+        """Units of queue offsets [first, stop); zeros where there are none."""
         units = np.zeros(stop - first, self.dtype)
         for file in self._before:
             low = file.base // self.unit
@@ -90,7 +92,7 @@ class WholeQueue:
         return units
 
     def _units_on_disk(self, first: int, stop: int) -> Units:
-        """The same of the files as they are on disk, of whatever length."""
+        """Like :meth:`_units`, from the files on disk, whatever their length."""
         units = np.zeros(stop - first, self.dtype)
         for segment in self._on_disk:
             low = segment.base // self.unit
@@ -101,23 +103,23 @@ class WholeQueue:
         return units
 
     def _is_old(self, units: Units) -> Column:
-        """Which units are entries of messages that have expired; placeholders count as such."""
+        """Which units are entries of expired messages; placeholders count as such."""
         return are_old(units, self._min_physical)
 
     def _placeholder(self) -> Units:
-        """One unit as that of a message that has expired: a broker passes over it, and takes all that come for new.
+        """A unit like that of an expired message: a broker skips it, and takes all following messages for new.
 
-        Behind a filler unit as the last one it takes every message below 2 GiB for one that the queue has already.
+        If the last unit were a filler, it would take every message below 2 GiB for a repeated one.
         """
         unit = np.zeros(1, self.dtype)
         unit["size"] = size = min(self._min_physical, _SHORTEST)
         unit["physical_offset"] = self._min_physical - size
         return unit
 
-    def _is_chain(self, upto: int) -> bool:
-        """Whether files follow one another up to the one that holds a byte."""
+    def _is_chain(self, up_to: int) -> bool:
+        """Whether files are contiguous up to the one that contains a byte."""
         size = self.queue.file_size
-        files = [file for file in self._before if file.base <= upto]
+        files = [file for file in self._before if file.base <= up_to]
         bases = [file.base for file in files]
         if any(base % size for base in bases) or any(b - a != size for a, b in pairwise(bases)):
             return False
@@ -126,7 +128,7 @@ class WholeQueue:
     # -- messages ---------------------------------------------------------------------------------------------------
 
     def take(self, units: Units, ordinals: Column, times: Column) -> None:
-        """Messages of the queue, in the order of the log.
+        """Compare messages of the queue, in the order of the log.
 
         Args:
             units: their entries.
@@ -134,13 +136,13 @@ class WholeQueue:
             times: their store timestamps.
         """
         counts = units["batch_size"].astype(np.int64) if self.unit == BATCH_UNIT else None
-        for rows, begins in self.lives.take(ordinals, units["physical_offset"].astype(np.int64), times, counts):
+        for rows, begins in self.generations.take(ordinals, units["physical_offset"].astype(np.int64), times, counts):
             if begins:
                 self._begin_again()
             self._take(units[rows], ordinals[rows], times[rows])
 
     def _begin_again(self) -> None:
-        """What was taken is of a former life: nothing of it belongs into the queue."""
+        """Drop the messages taken so far: they are of a former generation and do not belong in the queue."""
         queue = self.queue
         queue.files, queue.removed = list(self._before), list(self._removed)
         queue.min_logic_offset, queue.max_physical_offset = self._bounds
@@ -154,7 +156,7 @@ class WholeQueue:
         return bool(self._removed) or any(file.source is not None for file in self._before)
 
     def leave_out(self) -> None:
-        """All of its messages are of a former life of the topic, and it has no files: it gets none."""
+        """Keep the queue without files: all of its messages are of a former generation of the topic."""
         self._begin_again()
         self.queue.files, self.queue.added = [], 0
         self._is_left_out = True
@@ -163,26 +165,26 @@ class WholeQueue:
         if self.irregular or not len(units):
             return
         steps = np.diff(ordinals)
-        # more messages than the log had room for cannot be missing between two
+        # no more messages can be missing in between than the log had space for
         far = steps > units["physical_offset"][1:] // _SHORTEST
         if self._next is not None:
             far = np.append(far, ordinals[0] - self._next > units["physical_offset"][0] // _SHORTEST)
         if (steps <= 0).any() or ordinals[0] < (self._next or 0) or far.any():
-            self._leave()
+            self._leave_alone()
             return
         stops = [*(np.flatnonzero(steps != 1) + 1).tolist(), len(units)]
         start = 0
         for stop in stops:
-            self._run(int(ordinals[start]), units[start:stop], times[start:stop])
+            self._compare(int(ordinals[start]), units[start:stop], times[start:stop])
             start = stop
 
-    def _leave(self) -> None:
-        """The log does not say what the queue should be: it stays as a broker makes it."""
+    def _leave_alone(self) -> None:
+        """Leave the queue as a broker makes it, since its contents do not follow from the log."""
         self.irregular = True
         self.queue.files, self.queue.removed = self._before, self._removed
         self.put_in = self.taken_out = 0
 
-    def _run(self, first: int, units: Units, times: Column) -> None:
+    def _compare(self, first: int, units: Units, times: Column) -> None:
         if self._next is None:
             self._begin(first)
         elif first > self._next:
@@ -195,8 +197,8 @@ class WholeQueue:
                 self._bridge(self._next, first, int(units["physical_offset"][0]))
         self._next = first + len(units)
         same = self._same(self._units(first, self._next), units, times)
-        known = same | self._same(self._units_on_disk(first, self._next), units, times) if self._on_disk else same
-        self.put_in += int((~known).sum())
+        existing = same | self._same(self._units_on_disk(first, self._next), units, times) if self._on_disk else same
+        self.put_in += int((~existing).sum())
         if not self._writing:
             if same.all():
                 return
@@ -213,7 +215,7 @@ class WholeQueue:
         return same
 
     def _begin(self, first: int) -> None:
-        """The first message that the log has: what is in front of it must be entries of older ones."""
+        """Handle the first message in the log: everything before it must be entries of older ones."""
         at = first * self.unit
         low = self._before[0].base // self.unit if self._before else first
         if low > first or (self._is_chain(at) and self._end >= first and self._all_old(low, first)):
@@ -231,20 +233,20 @@ class WholeQueue:
         return any(((physical >= start) & (physical < end)).any() for start, end in self.blanks)
 
     def _has_nulls(self, first: int, stop: int) -> bool:
-        """Whether a broker finds the queue's end at one of these ordinals."""
+        """Whether a broker would find the queue's end at one of these queue offsets."""
         return any(
             bool(_are_nulls(self._units(start, min(start + _CHUNK, stop))).any())
             for start in range(first, stop, _CHUNK)
         )
 
     def _bridge(self, first: int, stop: int, physical: int) -> None:
-        """Ordinals of messages that the log lacks, in a queue that is written: as they were, or placeholders.
+        """Write entries for messages missing in the log: the existing ones, or placeholders.
 
-        A broker that meets a filler goes on with the second file of the log. Where nothing has expired there is no
-        other unit that it passes over, so that in front of messages of the first file fillers are in the way.
+        A broker that meets a filler continues with the second file of the log. If nothing has expired there is no other
+        unit that it skips, so fillers before messages of the first file are in the way.
 
         Args:
-            physical: offset of the message behind them.
+            physical: physical offset of the message after them.
         """
         for start in range(first, stop, _CHUNK):
             units = self._units(start, min(start + _CHUNK, stop))
@@ -255,7 +257,7 @@ class WholeQueue:
                 units["physical_offset"][bad], units["size"][bad], units["tags_code"][bad] = 0, FILLER_SIZE, 0
                 self.fillers += int(bad.sum()) if physical < self.first_end else 0
             for begin, end in self.blanks:
-                # a broker would hand out what lies there; what reaches beyond the file it passes over
+                # a broker would return what is there now; it skips what extends beyond the file
                 lost = (units["physical_offset"] >= begin) & (units["physical_offset"] < end)
                 units["size"][lost] = end + 1 - units["physical_offset"][lost]
             self._write(units, np.zeros(len(units), np.int64))
@@ -263,29 +265,29 @@ class WholeQueue:
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def _cut(self, ordinal: int, *, restart: bool = False) -> None:
-        """End the queue in front of an ordinal; what comes is written behind.
+        """End the queue before a queue offset, so that writing continues there.
 
         Args:
-            restart: nothing in front of it is kept either.
+            restart: whether to drop everything before it, too.
         """
         self._writing = True
         queue, at = self.queue, ordinal * self.unit
         base = at - at % queue.file_size
-        kept = [] if restart else [file for file in self._before if file.base + queue.file_size <= at]
+        complete = [] if restart else [file for file in self._before if file.base + queue.file_size <= at]
         head = self._units(base // self.unit, ordinal)
         if at > base and (restart or not any(file.base == base for file in self._before)):
             head[:] = 0
             head["size"] = FILLER_SIZE
-            if not kept:
+            if not complete:
                 queue.min_logic_offset = at
-        queue.files = kept
+        queue.files = complete
         if at > base:
             self._append_file(base)
             queue.files[-1].write(head, self._stage)
 
     def _append_file(self, base: int) -> None:
-        known: list[Segment] = [*(file.source for file in self._before if file.source is not None), *self._removed]
-        source = next((segment for segment in known if segment.base == base), None)
+        sources: list[Segment] = [*(file.source for file in self._before if file.source is not None), *self._removed]
+        source = next((segment for segment in sources if segment.base == base), None)
         file = QueueFile(base, self.queue.file_size, source, self.queue.form)
         file.begin(self._stage())
         self.queue.files.append(file)
@@ -306,11 +308,11 @@ class WholeQueue:
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def finish(self, at_least: int = 0) -> None:
-        """End the queue behind the last message of the log.
+        """End the queue after the last message of the log.
 
         Args:
-            at_least: where the queue ended once, as something else tells; it counts where the log has no message of it,
-                and where its entries up to there lead to damaged ones.
+            at_least: an end known from elsewhere; used if the log has no message of the queue, and if its entries up to
+                there lead to damaged messages.
         """
         if self.irregular or self._is_left_out:
             return
@@ -332,20 +334,20 @@ class WholeQueue:
             ]
 
     def _keeps(self, first: int, stop: int) -> bool:
-        """Whether entries behind the last message of the log stay: the queue ended behind them once.
+        """Whether to keep entries after the queue's last message in the log, given that the queue once ended later.
 
-        They lead to what is damaged in the log, in front of its end.
+        Such entries refer to damaged messages before the end of the log.
         """
         if stop <= first or stop > self._end:
             return False
         units = self._units(first, stop)
-        places = np.concatenate(([self.lives.last], units["physical_offset"], [self.log_end])).astype(np.int64)
+        places = np.concatenate(([self.generations.last], units["physical_offset"], [self.log_end])).astype(np.int64)
         return bool((np.diff(places) > 0).all() and (units["size"] > 0).all())
 
     def _finish_old(self, at_least: int) -> None:
-        """A queue whose messages have all expired: its end is where the next message goes, and stays.
+        """Preserve the end of a queue whose messages have all expired, since the next message goes there.
 
-        A start that met a damaged entry in it may have cut it; so what counts is what the files held before.
+        A start that found a damaged entry may have truncated it, so the original contents of its files count.
         """
         queue, size = self.queue, self.queue.file_size
         segments = {segment.base: segment for segment in [*queue.sources, *self._removed] if segment.base % size == 0}
@@ -360,7 +362,7 @@ class WholeQueue:
         ends_right &= not end or not bool(_are_fillers(self._units(end - 1, end)).all())
         if ends_right and self._is_chain(max(end - 1, 0) * self.unit) and self._all_old(start, end):
             return
-        if self._min_physical <= 0:  # nothing has expired, so that no unit can stand for what has
+        if self._min_physical <= 0:  # nothing has expired, so no unit can be a placeholder
             if at_least:
                 return
             end = 0
@@ -369,13 +371,13 @@ class WholeQueue:
         if not end:
             self._cut(0, restart=True)
             return
-        # one entry that is none in front of the end is enough to say where it is
+        # a single placeholder before the end is enough to mark it
         self._cut(end - 1, restart=True)
         self._next = end
         self._write(self._placeholder(), np.zeros(1, np.int64))
 
     def drop_unchanged(self) -> None:
-        """Files that were written as they are on disk are left alone."""
+        """Do not replace files by identical ones."""
         for file in self.queue.files if self._writing else ():
             if file.staged is None or file.source is None or file.source.size != file.size:
                 continue
@@ -385,26 +387,26 @@ class WholeQueue:
 
 
 class WholeBatchQueue(WholeQueue):
-    """A batch queue of 5.x: its units lie one after the other, wherever in the queue the first one begins."""
+    """A batch queue of 5.x: its units are adjacent, whatever queue offset the first one has."""
 
     unit = BATCH_UNIT
     dtype = BATCH_CQ_ENTRY.dtype
 
     def _take(self, units: Units, ordinals: Column, times: Column) -> None:
-        """Records of the queue, in the order of the log; ``ordinals`` are those of their first messages."""
+        """Compare records of the queue, in the order of the log; ``ordinals`` are ignored: the units have theirs."""
         fits = (units["base_queue_offset"] >= 0) & (units["batch_size"] >= 0)
         units, times = units[fits], times[fits]
         if self.irregular or not len(units):
             return
         ends = units["base_queue_offset"] + units["batch_size"]
         if (units["base_queue_offset"][1:] < ends[:-1]).any() or units["base_queue_offset"][0] < self._last_end:
-            self._leave()
+            self._leave_alone()
             return
         self._last_end = int(ends[-1])
         first = self._next
         if first is None:
             first = self._place_of(int(units["physical_offset"][0]))
-        self._run(first, units, times)
+        self._compare(first, units, times)
 
     _last_end = 0
 
@@ -413,7 +415,7 @@ class WholeBatchQueue(WholeQueue):
         self._last_end = 0
 
     def _place_of(self, physical: int) -> int:
-        """Number of the unit of a record; where there is none, that of the queue's first unit."""
+        """Number of a record's unit; that of the queue's first unit if there is none."""
         for file in self._before:
             units = file.units()[: file.wrote // self.unit]
             places = np.flatnonzero(units["physical_offset"] == physical)
@@ -435,7 +437,7 @@ class WholeBatchQueue(WholeQueue):
         return fits & (units["physical_offset"] < self._min_physical)
 
     def _finish_old(self, at_least: int) -> None:
-        """Nothing of it is in the log: units that lead into it go."""
+        """Remove units that point into the log, which has no message of the queue."""
         low, end = (self._before[0].base // self.unit, self._end) if self._before else (0, 0)
         good = self._is_old(self._units(low, end))
         bad = np.flatnonzero(~good)
@@ -445,10 +447,10 @@ class WholeBatchQueue(WholeQueue):
 
 
 def keep_end(queue: QueueBuilder, min_physical: int, stage: Stage, at_least: int = 0) -> None:
-    """End a queue that the log has no message of where its next message goes, with no entry that leads into the log.
+    """Let a queue without messages in the log end where its next message goes, without entries that point into the log.
 
     Args:
-        at_least: where the queue ended once, as something else tells.
+        at_least: an end of the queue known from elsewhere.
     """
     kind = WholeBatchQueue if isinstance(queue, BatchQueueBuilder) else WholeQueue
     whole = kind(queue, min_physical, stage, _no_tags)
@@ -461,7 +463,7 @@ def _no_tags(has: Units, _units: Units, _times: Column) -> Column:
 
 
 def are_old(units: Units, min_physical: int) -> Column:
-    """Which units of a plain queue are entries of messages that have expired; placeholders count as such.
+    """Which units of a plain queue are entries of expired messages; placeholders count as such.
 
     Args:
         min_physical: where the log begins.
@@ -477,6 +479,6 @@ def _are_fillers(units: Units) -> Column:
 
 
 def _are_nulls(units: Units) -> Column:
-    """Which units are no entries."""
+    """Which units are not entries."""
     nulls: Column = (units["physical_offset"] < 0) | (units["size"] <= 0)
     return nulls

@@ -1,7 +1,7 @@
-"""A timer that a broker does not start on, or that has lost units, made again from the messages that wait.
+"""Rebuild a timer on which a broker does not start, or that has lost units, from the waiting messages.
 
-That needs to know how far the wheel had turned, which only ``config/timercheck`` says. Without it, the timer's files
-are removed, and a broker reads the timer's queue from its beginning.
+This needs the position of the wheel, which is only in ``config/timercheck``. Without it, the timer's files are
+removed, and a broker reads the timer's queue from its beginning.
 
 Source: store.timer.TimerMessageStore (recover), TimerCheckpoint.
 """
@@ -25,7 +25,7 @@ Say = Callable[[str, str], None]
 
 
 class StagedTimerQueue:
-    """The timer's queue as it will be after recovery, for who makes a timer from it."""
+    """The timer's queue in its state after recovery, with the interface needed to rebuild a timer."""
 
     def __init__(self, queue: QueueBuilder) -> None:
         self._queue = queue
@@ -40,7 +40,7 @@ class StagedTimerQueue:
         return self._queue.min_offset
 
     def runs(self, start: int) -> Generator[tuple[int, Units], None, None]:
-        """(queue offset of the first, entries) from a queue offset on."""
+        """(queue offset of the first entry, entries) in runs, from a queue offset on."""
         self._queue.hand_over()
         for file in self._queue.files:
             base, count = file.base // file.form.size, file.wrote // file.form.size
@@ -51,10 +51,10 @@ class StagedTimerQueue:
 
 
 def make_timer(recovery: Recovery, files: TimerFiles, change: Change, say: Say, why: list[str]) -> None:
-    """Hand over a timer with all messages that wait.
+    """Add a timer with all waiting messages to a change.
 
     Args:
-        why: what is wrong with the one that is there.
+        why: what is wrong with the existing one.
     """
     queue = recovery.queues.get((timer.TOPIC, timer.QUEUE_ID))
     point = files.point

@@ -23,7 +23,7 @@ class RocksRules(ReleaseRulesV5):
         return dledger_reason(self.layout)
 
     def _strange_queues(self) -> list[str]:
-        """None: directories beside the database are ignored, and all topics have their queues in it."""
+        """None: directories next to the database are ignored, and all topics have their queues in it."""
         return []
 
     def batch_dirs(self) -> list[tuple[str, int, str]]:

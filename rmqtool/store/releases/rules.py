@@ -129,7 +129,7 @@ class ReleaseRules:
         return EVERYTHING if aborted else None
 
     def readable(self, file: Segment) -> int:
-        """How many bytes of a file the broker can read: up to the first V2 record if it only knows V1."""
+        """Return how many bytes of a file the broker can read: up to the first V2 record if it only knows V1."""
         return self._before(file, _MAGIC_V2) if self._only_v1 else file.size
 
     def begins_at(self, file: Segment, point: Checkpoint, known: int, *, aborted: bool) -> int:
@@ -161,7 +161,7 @@ class ReleaseRules:
         return self._only_v1 and record.version == 2
 
     def find_end(self, file: Segment, end: End, limit: int) -> End:
-        """Where and why the broker takes the records of a file to end, given the result of its reader."""
+        """Return where and why the broker considers the records of a file to end, given the result of its reader."""
         if end.at == limit < file.size:
             return End(Ending.DAMAGED, end.at, self._why_stopped(file, end.at))
         return end
@@ -372,7 +372,7 @@ class StartsInsideFiles(ReleaseRulesV5):
         return max(self.dispatch_from(point, known) - file.base, 0)
 
     def refuse_start(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> list[str]:
-        """It cannot begin behind the end of the file in which it would (CommitLog.recoverAbnormally)."""
+        """Return why recovery cannot start: its start is beyond the end of the file (CommitLog.recoverAbnormally)."""
         if not files:
             return []
         file = files[self.first_checked(files, point, known, aborted=aborted)[0]]

@@ -216,7 +216,7 @@ class ConfigDoctor:
         return changes
 
     def _check_delays(self, value: dict[Any, Any], evidence: Evidence, *, lost: bool) -> list[ConfigChange]:
-        """Move offsets of delay levels into their queues; a lost one is set behind the last delivered message."""
+        """Move offsets of delay levels into their queues; a lost one is set after the last delivered message."""
         table = value.get("offsetTable") or {}
         changes: list[ConfigChange] = []
         for level in table:

@@ -61,9 +61,7 @@ class CleanReport:
     newMinPhyOffset: int  # after the removal
     files: list[Expired] = field(default_factory=list)
     diskBytes: int = 0
-    unread: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # group, topic, messages; filled in by callers that know groups
+    unread: list[dict[str, Any]] = field(default_factory=list)  # group, topic, messages; from callers that know groups
     warnings: list[str] = field(default_factory=list)
     applied: bool = False
     deleted: bool = False  # permanently; otherwise they are in the backup

@@ -9,6 +9,7 @@ Config files are mended whatever the state of the store.
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +29,13 @@ from rmqtool.store.changes.writing import changing, planning
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch.batch import BatchBuilder, QueuePuts, RecordBatch
-from rmqtool.store.dispatch.lives import Lives, find_remade
+from rmqtool.store.dispatch.generations import Generations, find_remade
 from rmqtool.store.dispatch.reading import recovery_batches
 from rmqtool.store.index.builder import IndexBuilder
-from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
 from rmqtool.store.log.commit_log import next_in_file
 from rmqtool.store.queues.builder import QueueBuilder
+from rmqtool.store.queues.reader import BATCH, PLAIN, runs_of
 from rmqtool.store.recovery.actions import Say, find_lost, prepare_index
 from rmqtool.store.recovery.dispatcher import Dispatcher, QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
@@ -91,21 +93,21 @@ class _Observed:
     last_store_timestamp: int = 0
 
 
-class _PresentLives(Dispatcher):
-    """Puts into each queue what it has since its topic was made for the last time.
+class _CurrentGenerations(Dispatcher):
+    """Puts only the messages since its topic was last created into each queue.
 
     Attributes:
-        lives: of each queue.
+        generations: generations of each queue.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.lives: dict[QueueKey, Lives] = {}
+        self.generations: dict[QueueKey, Generations] = {}
 
     def _put(self, topic: str, queue_id: int, puts: QueuePuts) -> None:
-        lives = self.lives.setdefault((topic, queue_id), Lives())
+        generations = self.generations.setdefault((topic, queue_id), Generations())
         physical = puts.entries["physical_offset"].astype(np.int64)
-        for rows, begins in lives.take(puts.queue_offset, physical, puts.store_timestamp, puts.counts)[-1:]:
+        for rows, begins in generations.take(puts.queue_offset, physical, puts.store_timestamp, puts.counts)[-1:]:
             if begins:
                 self.queues.pop((topic, queue_id), None)
                 puts = puts.since(rows.start)
@@ -118,7 +120,7 @@ class Rebuild:
     Attributes:
         dispatcher: has the queues and index files that were built.
         verdict: where the log ends; None until a file has been read for queues.
-        tier_dangers: what a broker would do to the tier beside the new queues, one sentence each.
+        tier_dangers: what a broker with the new queues would do to the tier, one sentence each.
     """
 
     def __init__(self, inputs: StoreInputs, stage: Stage, parts: tuple[str, ...]) -> None:
@@ -126,12 +128,14 @@ class Rebuild:
         self._staged = StagedQueues(inputs, stage)
         index = IndexBuilder([], inputs.geometry, stage)
         batch_topics = inputs.rules.batch_topics
-        self.dispatcher = _PresentLives({}, index, self._open_queue, indexed=inputs.indexed, batch_topics=batch_topics)
+        self.dispatcher = _CurrentGenerations(
+            {}, index, self._open_queue, indexed=inputs.indexed, batch_topics=batch_topics
+        )
         self.verdict: LogVerdict | None = None
         self.warnings: list[str] = list(inputs.warnings)
         self._observed = _Observed()
         self._left_out: set[str] = set()  # deleted topics
-        self._former = Counter[str]()  # messages by topic that was made again, of before that
+        self._former = Counter[str]()  # by topic that was created again: number of earlier messages
         self._old: OldQueues | None = None
         self._tier = Tier.of(inputs.layout)
         self.tier_dangers: list[str] = []
@@ -183,11 +187,11 @@ class Rebuild:
         self.dispatcher.index.finish()
 
     def _leave_former_out(self) -> None:
-        """Messages from before their topics were deleted and made again are in no queue."""
-        lives = self.dispatcher.lives
+        """Remove messages from before their topic was deleted and created again."""
+        generations = self.dispatcher.generations
         there = {(topic, queue_id) for topic, queue_id, path in self._queue_dirs() if self.inputs.layout.files_in(path)}
-        remade = find_remade({key: (of_queue, key in there) for key, of_queue in lives.items()})
-        for (topic, queue_id), of_queue in sorted(lives.items()):
+        remade = find_remade({key: (of_queue, key in there) for key, of_queue in generations.items()})
+        for (topic, queue_id), of_queue in sorted(generations.items()):
             if topic in self._left_out:
                 continue
             if queue_id in remade.get(topic, ()):
@@ -292,12 +296,24 @@ class Rebuild:
         if self.dispatcher.messages:
             return
         for segment in self._files_of_queues():
-            if has_bytes(segment.path, 0, segment.size):
+            if self._knows_messages(segment):
                 paths = ", ".join(self.inputs.layout.commit_log_paths)
                 raise Refused(
                     f"there are no messages in {paths}, though queues know of some: is its disk mounted? Is this its "
                     "path (--broker-conf)?"
                 )
+
+    def _knows_messages(self, segment: Segment) -> bool:
+        """Whether a file of a queue has entries of messages that the log should have; not those of expired ones."""
+        log = self.inputs.log
+        if not log.segments.files:
+            return has_bytes(segment.path, 0, segment.size) > 0
+        form = BATCH if os.sep + BATCH_QUEUES + os.sep in segment.path else PLAIN
+        with closing(runs_of(segment.path, 0, segment.size // form.size, form)) as runs:
+            return any(
+                bool(((units["physical_offset"] >= log.min_offset) & (units["size"] > 0)).any())
+                for _first, units in runs
+            )
 
     def _add_warnings(self) -> None:
         for topic in sorted(self._left_out) if "consumequeue" in self.parts else ():
@@ -371,7 +387,7 @@ class Rebuild:
         self._check_tier()
 
     def _check_tier(self) -> None:
-        """Determine what a broker would do to the tier beside the new queues and those that were kept."""
+        """Determine what a broker would do to the tier, given the new queues and those that were kept."""
         if self._tier is None:
             return
         ranges = local_ranges(self.inputs.layout)
@@ -393,7 +409,7 @@ class Rebuild:
 
 
 def is_blank(view: memoryview, end: End, size: int) -> bool:
-    """Whether records end at an end-of-file blank with the right length, so that what is behind it means nothing."""
+    """Whether records end at an end-of-file blank with the right length, so that what is after it means nothing."""
     return (
         end.ending is Ending.FILLER and int.from_bytes(view[end.at : end.at + 4], "big", signed=True) == size - end.at
     )

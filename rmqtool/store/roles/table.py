@@ -1,4 +1,4 @@
-"""What each writing command may do to a directory of each role: a table that all of them consult.
+"""Table of what each writing command may do to a directory of each role; all of them consult it.
 
 If a directory has several roles, the strictest rule counts, and all warnings are given.
 """

@@ -2,7 +2,7 @@
 
 The source is only read. Records keep topic, queue, times, hosts, flags, properties and body. After damage their
 physical offset changes, and after a lost message of the same queue their queue offset too, since a queue cannot have
-gaps. Unreadable parts are copied to ``lost+found`` beside the new store's log, with a manifest.
+gaps. Unreadable parts are copied to ``lost+found`` next to the new store's log, with a manifest.
 """
 
 import os

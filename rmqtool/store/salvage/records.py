@@ -28,7 +28,7 @@ def pack_moved(old: Record, new: Record) -> bytes:
 
 
 def mend_ports(record: Record) -> Record:
-    """The record with port 0 in the place of ports that cannot be, with which Java clients cannot read a message."""
+    """Replace impossible ports by 0, because Java clients fail on messages with such ports."""
     if all(0 <= port < _PORTS for port in (record.born_port, record.store_port)):
         return record
     born, store = (port if 0 <= port < _PORTS else 0 for port in (record.born_port, record.store_port))

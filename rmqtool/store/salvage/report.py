@@ -20,7 +20,7 @@ class Renumbered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SalvageReport:
-    """What was salvaged, and what was not."""
+    """Result of a salvage."""
 
     source: str
     store: str

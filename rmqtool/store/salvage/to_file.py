@@ -1,4 +1,4 @@
-"""Write every intact message of a damaged store to a single file, and the unreadable parts beside it.
+"""Write every intact message of a damaged store to a single file, and the unreadable parts next to it.
 
 The file and ``<file>.lost+found`` are built in a temporary directory until both are complete and durable.
 """

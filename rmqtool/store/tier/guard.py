@@ -14,7 +14,7 @@ DO_NOT_START = "do not start a broker"
 
 
 def tier_dangers(layout: StoreLayout, ranges: Ranges) -> list[str]:
-    """What a broker's next start would do to the tier beside queues with these ranges; one sentence each.
+    """Return what a broker's next start would do to the tier, given queues with these ranges; one sentence each.
 
     Raises:
         UnreadableStore: the tier cannot be read.

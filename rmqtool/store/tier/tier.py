@@ -2,7 +2,7 @@
 
 A broker with tiered storage serves a queue from the lower of both beginnings to the end of the local queue. It finds
 the tier only through ``tieredStoreMetadata.json``, deletes a queue's tier if it ends before the local queue begins, and
-uploads nothing more of a queue whose tier extends behind the local end.
+uploads nothing more of a queue whose tier extends beyond the local end.
 
 Source: tieredstore.TieredMessageStore, core.MessageStoreDispatcherImpl (doScheduleDispatch), file.FlatMessageFile,
 metadata.DefaultMetadataStore (5.3.3, 5.5.0).
@@ -50,7 +50,7 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Danger:
-    """What a broker's next start would do to the tier. ``kind``: ``deleted``, ``stopped`` or ``ignored``."""
+    """An effect of a broker's next start on the tier. ``kind``: ``deleted``, ``stopped`` or ``ignored``."""
 
     kind: str
     topic: str | None
@@ -184,7 +184,7 @@ class Tier:
         return low if low < alone.stop else None
 
     def dangers(self, ranges: Ranges) -> list[Danger]:
-        """What a broker's start would do to the tier beside local queues with these ranges."""
+        """Return what a broker's start would do to the tier, given local queues with these ranges."""
         return list(self._dangers(ranges))
 
     def _dangers(self, ranges: Ranges) -> Iterator[Danger]:

@@ -118,6 +118,7 @@ def power_cut(world: World) -> None:
     if not path.exists() or not (lines := path.read_bytes().splitlines(keepends=True)) or b'"done"' not in lines[-1]:
         return
     path.write_bytes(b"".join(lines[:-1]) + lines[-1][: world.rng.choice((0, 1, 9))])
+    world.cut_journals.add(world.journals)
     world.note("the journal has lost that a round was done")
 
 
@@ -255,6 +256,8 @@ def _consume_with(world: World, kind: str, consumer: _Consumer, around: Around |
         except (ClientError, RemotingError) as err:
             print(err, file=sys.stderr)
             return 3
+        except KeyboardInterrupt:
+            return 130
         return 0
 
     done = _run(world, around, kind, group=group, instead=instead)
@@ -341,16 +344,16 @@ def _run(
             world.note(f"through {one!r}:")
         first, *others = words
         stands_for = partial(instead, namesrv) if instead is not None else None
-        done = run(
+        result = run(
             first, "--namesrv", namesrv, *others, kill=around.kill, pause=pause, before=_hurry, instead=stands_for
         )
-    if "Traceback" in done.err:
-        raise Wrong(done.err)
+    if "Traceback" in result.err:
+        raise Wrong(result.err)
     world.counts[f"{first} {around.way}".strip()] += 1
-    if done.killed:
+    if result.killed:
         world.counts["killed"] += 1
-    world.note(done)
-    return done
+    world.note(result)
+    return result
 
 
 def _do(world: World, meanwhile: str) -> None:

@@ -1,1 +1,1 @@
-"""What to do about findings, safe in this very store."""
+"""Advice on findings that is safe for the store at hand."""

@@ -1,7 +1,7 @@
-"""What to do about a finding in this very store: what a code advises, made safe by all that is known of the store.
+"""Adapt the advice on a finding to the store at hand, so that it is safe.
 
-What mends one store destroys another. A log that is not mounted looks like one that was deleted; a recovery that cuts
-a torn tail here cuts a hundred intact messages there; parts cannot be built from a log that does not read as a whole.
+What repairs one store destroys another. An unmounted log looks like a deleted one; a recovery that cuts off a torn tail
+in one store cuts off a hundred intact messages in another; and nothing can be rebuilt from a damaged log.
 """
 
 from dataclasses import dataclass, field
@@ -21,12 +21,12 @@ from rmqtool.store.check.advice.steps import (
 from rmqtool.words import command_line
 
 _PARTS_FROM_LOG = ("consumequeue", "index", "checkpoint")
-# what keeps queues from being rebuilt; the index and the checkpoint need less
+# codes that rule out rebuilding queues; index and checkpoint need less
 _BROKEN_LOG = {"log-damage", "log-blank-missing", "log-blank-size", "log-batch-numbers", "log-ordinal-gap"}
 _BROKEN_LOG |= {"log-ordinal-repeat"}
 _STRANGE_FILES = {"file-size", "file-gap", "file-duplicate", "file-misnamed", "file-foreign", "file-unreadable"}
 _MISPLACED = {"log-position"}
-_MISLEADING = {*_MISPLACED, "file-gap"}  # recovery goes by positions that records or files say
+_MISLEADING = {*_MISPLACED, "file-gap"}  # recovery relies on positions stated by records or file names
 
 LOG_BACK = by_hand(
     "find the log first: is its disk mounted? Does storePathCommitLog name another path (then give --broker-conf)? "
@@ -53,22 +53,22 @@ GROUP_MENDS = by_hand(
 
 @dataclass(slots=True)
 class Situation:
-    """What decides which advice is safe; filled in while the store is checked.
+    """The facts that decide which advice is safe; collected during the check.
 
     Attributes:
-        settled: the log was read, so that the rest is true.
-        in_use: a process holds the lock.
-        aborted: the store was not stopped cleanly.
-        log_absent: there are no messages, though queues or checkpoint know of some.
-        form: why no command of ours writes this kind of store; None where they do.
-        dledger: its log is a DLedger log.
-        cuts: intact messages that the next start cuts off.
-        log_codes: codes that were found in the log.
-        refused: a broker would not load the store.
-        stuck: recovery would not either, before a person has put files right.
-        unfit: a broker with the configuration that was given does not start on the store.
-        misnamed: files of the log have other names than their records say.
-        queues_damaged: more is wrong with queues than their tails; a start may cut them there.
+        settled: whether the log has been read, so that the other facts are complete.
+        in_use: whether a process holds the lock.
+        aborted: whether the store was not stopped cleanly.
+        log_absent: whether there are no messages, although queues or checkpoint refer to some.
+        form: why rmqtool does not write this kind of store; None if it does.
+        dledger: whether its log is a DLedger log.
+        cuts: number of intact messages that the next start would cut off.
+        log_codes: codes of the findings in the log.
+        refused: whether a broker would refuse to load the store.
+        stuck: whether recovery would, too, until the user has repaired files.
+        unfit: whether a broker with the given configuration would not start on the store.
+        misnamed: whether the names of log files disagree with their records.
+        queues_damaged: whether more than the tails of queues is damaged, where a start may truncate them.
     """
 
     settled: bool = False
@@ -86,7 +86,7 @@ class Situation:
     queues_damaged: bool = False
 
     def advise(self, code: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-        """A code's own advice as it is right here."""
+        """Adapt the steps that a code advises."""
         if code == "log-absent" or UNDO in steps or not any(step.command for step in steps):
             return steps
         if self.log_absent:
@@ -99,18 +99,18 @@ class Situation:
         for step in steps:
             advised += [new for new in self._safe(step) if new not in advised]
         if SALVAGE in advised and RECOVER_UNHARMED in advised:
-            # what recovery leaves damaged is in the new store in any case, and stays in this one
+            # NEWSTORE gets what recovery would keep in any case, and salvage leaves this store alone
             advised.remove(RECOVER_UNHARMED)
         return tuple(advised)
 
     def _for_form(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-        """What serves a store that no command of ours writes."""
-        kept = tuple(step for step in steps if {"salvage", "config", "files"} & set(step.command))
+        """The steps that are useful for a store that rmqtool does not write."""
+        usable = tuple(step for step in steps if {"salvage", "config", "files"} & set(step.command))
         if (REBUILD_TIMER in steps and not self.aborted) or REBUILD_COMPACTION in steps:
             return steps  # which need no more of queues than to read them
         if RECOVER in steps and self.cuts:
-            kept = (SALVAGE,)
-        return kept or (GROUP_MENDS if self.dledger else BROKER_MENDS)
+            usable = (SALVAGE,)
+        return usable or (GROUP_MENDS if self.dledger else BROKER_MENDS)
 
     def _safe(self, step: Step) -> tuple[Step, ...]:
         if step.command[:2] == ("rmqtool", "rebuild") and step.command[3] in _PARTS_FROM_LOG:
@@ -123,7 +123,7 @@ class Situation:
         return self._recover() if step is RECOVER else (step,)
 
     def _recover(self) -> tuple[Step, ...]:
-        """Recovery; salvage where it would leave queues worse than they are."""
+        """Recovery, or salvage if recovery would damage queues further."""
         if self.stuck:
             return MEND_FILES
         if self.log_codes & _MISLEADING:
@@ -135,7 +135,7 @@ class Situation:
         return (RECOVER_UNHARMED,)
 
     def _with_recovery(self, step: Step) -> tuple[Step, ...]:
-        """A part that is built after recovery."""
+        """Rebuild a part after recovery."""
         before = self._recover()
         return before if step in before or RECOVER_UNHARMED not in before else (*before, step)
 
@@ -144,6 +144,6 @@ class Situation:
         return "log-torn" in self.log_codes
 
     def _builds(self, step: Step) -> bool:
-        """Whether this log is good enough to build a part from, once it was recovered."""
+        """Whether the log, once recovered, is good enough to rebuild a part from it."""
         hinders = _STRANGE_FILES | _MISPLACED | (_BROKEN_LOG if step is REBUILD_QUEUES else set())
         return not (self.cuts or self.log_codes & hinders)

@@ -1,4 +1,4 @@
-"""Advice as data: what to do about a finding, one step after the other, the safest first."""
+"""Advice as data: the steps to take after a finding, in order, the safest first."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
@@ -12,14 +12,14 @@ KEEPS = "nothing is lost"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One thing to do.
+    """One step.
 
     Attributes:
-        command: words of a command line; words in capitals are placeholders: STORE is the store that was checked,
-            NEWSTORE a directory to make. Empty where a person must act.
-        does: what it does, or what the person does.
-        costs: what it loses or takes; empty where nothing is done to the store.
-        destroys: whether intact messages leave the store. They are kept beside it, but no broker sees them there.
+        command: words of a command line; words in capitals are placeholders: STORE is the checked store, NEWSTORE a
+            directory to be created. Empty if the user must act.
+        does: what the command does, or what the user must do.
+        costs: what it loses or takes; empty if it does not change the store.
+        destroys: whether intact messages leave the store. They are backed up next to it, but invisible to brokers.
     """
 
     command: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class Step:
     destroys: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return {**asdict(self), "command": list(self.command)}
 
     def __str__(self) -> str:
@@ -37,12 +37,12 @@ class Step:
 
 
 def sentences(steps: Iterable[Step]) -> str:
-    """Steps as ``check`` and ``explain`` print them."""
+    """The steps as printed by ``check`` and ``explain``."""
     return "; then ".join(map(str, steps))
 
 
 def by_hand(does: str, costs: str = "") -> tuple[Step]:
-    """Advice that no command of ours carries out."""
+    """Advice for which there is no command."""
     return (Step(does=does, costs=costs),)
 
 
@@ -91,7 +91,7 @@ RECOVER_CUTTING = Step(
 
 
 def recover_cutting(messages: int) -> Step:
-    """Recovery that cuts off so many intact messages."""
+    """Recovery that cuts off ``messages`` intact messages."""
     verb, them = ("leaves", "it") if messages == 1 else ("leave", "them")
     return replace(
         RECOVER_CUTTING, costs=f"{counted(messages, 'intact message')} after it {verb} STORE; NEWSTORE has {them}"

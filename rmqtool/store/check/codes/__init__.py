@@ -1,1 +1,1 @@
-"""What a finding may be called, what it means and what to do about it."""
+"""The codes of findings, with their meaning and advice."""

@@ -1,6 +1,6 @@
-"""Every code that ``check`` may report: the single source of ``explain``, of default severities and of advice.
+"""All codes that ``check`` can report: the source of ``explain``, of default severities and of advice.
 
-Codes are stable: scripts match on them. New ones may come; none changes its meaning.
+Codes are stable, since scripts match on them. New ones may be added; none changes its meaning.
 """
 
 from rmqtool.store.check.codes import batches as codes_batches

@@ -3,7 +3,7 @@
 from rmqtool.store.check.advice.steps import NOTHING, REBUILD_QUEUES, by_hand
 from rmqtool.store.check.codes.code import ERROR, INFO, WARNING, kind
 
-ANEW = (REBUILD_QUEUES,)
+REBUILD = (REBUILD_QUEUES,)
 NAMED = by_hand("put queue.type=BatchCQ of the topic back into config/topics.json, from its .bak or another broker's")
 AT_START = by_hand("nothing needs to be done: the next start of a 5.x broker repairs it")
 
@@ -15,7 +15,7 @@ ALL = (
         "The log holds messages of a topic with queue.type=BatchCQ; batchconsumequeue has no files of this queue.",
         "The files were lost or deleted.",
         "Consumers get none of these messages, and new messages get their queue offsets.",
-        ANEW,
+        REBUILD,
     ),
     kind(
         "bcq-missing",
@@ -24,7 +24,7 @@ ALL = (
         "The log holds the record, but no unit of its queue points to it. One record holds all messages of a batch.",
         "Queue files were lost or cut.",
         "Consumers never get these messages. A start makes units only for records after the last unit of the queue.",
-        ANEW,
+        REBUILD,
     ),
     kind(
         "bcq-behind",
@@ -43,7 +43,7 @@ ALL = (
         "A page that never reached the disk.",
         "If a start looks at this file (one of the last three), the queue ends here: all later units are cut off, and "
         "new messages get their offsets.",
-        ANEW,
+        REBUILD,
     ),
     kind(
         "bcq-torn",
@@ -53,7 +53,7 @@ ALL = (
         "count.",
         "The broker was killed, or the queue cut, while the unit was written; or damage.",
         "If a start looks at this file (one of the last three), the queue ends here, and all later units are cut off.",
-        ANEW,
+        REBUILD,
     ),
     kind(
         "bcq-stale",
@@ -70,9 +70,9 @@ ALL = (
         "a unit of a batch queue that points to no message of its queue",
         "The unit points outside the log, at damaged bytes, or at a message of another topic or queue.",
         "The log was cut or lost files, and the queue was not; or the unit is damaged.",
-        "Consumers get nothing for this unit, or a message of another queue. A start cuts off units that point after "
+        "Consumers get nothing for this unit, or a message of another queue. A start cuts off units that point beyond "
         "the end of the log.",
-        ANEW,
+        REBUILD,
     ),
     kind(
         "bcq-repeat",
@@ -81,7 +81,7 @@ ALL = (
         "Both point to the same place in the log.",
         "Damage, or files that were copied over other files.",
         "Consumers get these messages twice.",
-        ANEW,
+        REBUILD,
     ),
     kind(
         "bcq-base",
@@ -91,7 +91,7 @@ ALL = (
         "Damage.",
         "The broker searches the queue by these offsets. Consumers skip messages, get them twice, or find none at "
         "all. If it is the last unit, new messages are numbered from there.",
-        ANEW,
+        REBUILD,
     ),
     kind(
         "bcq-count",
@@ -101,7 +101,7 @@ ALL = (
         "Damage.",
         "Consumers get a wrong next offset. They skip messages, or get them twice. If it is the last unit, new "
         "messages are numbered from there.",
-        ANEW,
+        REBUILD,
     ),
     kind(
         "bcq-size",
@@ -110,7 +110,7 @@ ALL = (
         "The unit points to its record, but holds another size.",
         "Damage.",
         "Consumers get a record that is cut short, or one with bytes of the next record after it.",
-        ANEW,
+        REBUILD,
     ),
     kind(
         "bcq-tags",
@@ -119,7 +119,7 @@ ALL = (
         "The tags code should be the hash of the record's tag. A batch as a whole usually has none.",
         "Damage.",
         "Consumers that filter by tag miss these messages, or get ones that they did not ask for.",
-        ANEW,
+        REBUILD,
     ),
     kind(
         "bcq-time",
@@ -128,7 +128,7 @@ ALL = (
         "A unit of a batch queue holds the store time of its record.",
         "Damage.",
         "Searches by time are wrong, and so are resets of offsets by time.",
-        ANEW,
+        REBUILD,
     ),
     kind(
         "bcq-form",

@@ -1,4 +1,4 @@
-"""What a code is."""
+"""The description of a code."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,14 +14,14 @@ class Code:
     """One kind of finding.
 
     Attributes:
-        severity: what a finding has unless it says otherwise: ``error`` (messages lost, unreachable or wrong, or the
-            broker does not start), ``warning`` (something is wrong or will be), ``info`` (worth knowing, no fault).
+        severity: default severity of its findings: ``error`` (messages lost, unreachable or wrong, or the broker does
+            not start), ``warning`` (something is wrong or will be), ``info`` (worth knowing, not a fault).
         title: one line.
         meaning: what is wrong in the files.
         cause: how it comes about.
         broker: what a broker makes of it.
-        fix: what to do, in words.
-        steps: the same as data, the safest first; a finding has what is right in its store.
+        fix: what to do, as text.
+        steps: the same as data, the safest first; findings have steps adapted to their store.
     """
 
     code: str
@@ -34,7 +34,7 @@ class Code:
     steps: tuple[Step, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return {**asdict(self), "steps": [step.to_dict() for step in self.steps]}
 
 
@@ -44,7 +44,7 @@ CODE_FIELDS = tuple(Code.__dataclass_fields__)
 def kind(
     code: str, severity: str, title: str, meaning: str, cause: str, broker: str, advice: str | Step | tuple[Step, ...]
 ) -> Code:
-    """A code, by position; words for an advice are what a person does."""
+    """Create a code from positional arguments; a string as advice is what the user must do."""
     if isinstance(advice, str):
         advice = by_hand(advice)
     steps = (advice,) if isinstance(advice, Step) else advice

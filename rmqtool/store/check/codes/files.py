@@ -1,4 +1,4 @@
-"""Codes of files as such, and of the marks beside the data."""
+"""Codes of files in general, and of the marks next to the data."""
 
 from rmqtool.store.check.advice.advice import STOP_BROKER
 from rmqtool.store.check.advice.steps import NOTHING, REBUILD_CHECKPOINT, REBUILD_FILES, RECOVER, SALVAGE, UNDO, by_hand

@@ -77,7 +77,7 @@ ALL = (
         "index-ghost",
         WARNING,
         "index entries that point to no message",
-        "They point after the end of the log, or to a place where there is no record.",
+        "They point beyond the end of the log, or to a place where there is no record.",
         "The log was cut after a clean stop, and the index was not; or the log is damaged there.",
         "Lookups find nothing there, and later whatever is written there. New messages before that offset are not "
         "indexed.",

@@ -1,4 +1,4 @@
-"""Codes of the database for index, timers and half messages, since 5.4."""
+"""Codes of the database for index, timers and half messages (since 5.4)."""
 
 from rmqtool.store.check.advice.steps import by_hand
 from rmqtool.store.check.codes.code import ERROR, WARNING, kind

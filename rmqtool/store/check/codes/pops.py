@@ -1,4 +1,4 @@
-"""Codes of what POP consumers hold, where a broker notes it in RocksDB."""
+"""Codes of the records of messages held by POP consumers in RocksDB."""
 
 from rmqtool.store.check.advice.steps import by_hand
 from rmqtool.store.check.codes.code import ERROR, WARNING, kind

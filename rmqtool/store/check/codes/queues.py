@@ -60,7 +60,7 @@ ALL = (
         "There is no record at the entry's physical offset: it is after the end of the log, between two files, or at "
         "damaged bytes.",
         "The log lost its end or a file, or is damaged; or the entry itself is damaged.",
-        "The next start cuts off entries that point after the end of the log. Consumers that read other such entries "
+        "The next start cuts off entries that point beyond the end of the log. Consumers that read other such entries "
         "get nothing, or wrong bytes.",
         REBUILD_QUEUES,
     ),

@@ -5,9 +5,9 @@ from rmqtool.store.check.codes.code import ERROR, INFO, WARNING, kind
 from rmqtool.words import command_line
 
 AT_START = by_hand("nothing needs to be done: the broker's next start repairs it")
-# The database is made of the log alone, and a missing one is made new. After a clean stop 5.3.3 leaves out
-# the first message of the log then, so the start has to be one after a crash.
-ANEW = (
+# The database is derived from the log, and a missing one is recreated. After a clean stop, 5.3.3 then skips the first
+# message of the log, so the start must be one after a crash.
+REBUILD_BY_BROKER = (
     SALVAGE,
     *by_hand(
         "or stop the broker, copy the store, move the directory consumequeue out of the store, and put an empty file "
@@ -24,7 +24,7 @@ ALL = (
         "RocksDB cannot read consumequeue or a part of it: a file is missing, or its checksum is wrong.",
         "Files of the database were lost, cut or damaged, or copied while a broker wrote them.",
         "The broker does not start, or pulls from queues in the damaged part fail.",
-        ANEW,
+        REBUILD_BY_BROKER,
     ),
     kind(
         "rcq-missing",
@@ -34,7 +34,7 @@ ALL = (
         "the message's queue offset.",
         "Units were deleted, or the files of the database were put back from another time.",
         "Consumers never get them: a start dispatches only what comes after the end that the database notes.",
-        ANEW,
+        REBUILD_BY_BROKER,
     ),
     kind(
         "rcq-behind",
@@ -53,7 +53,7 @@ ALL = (
         "The message states its topic, queue and queue offset. The unit with that key has another physical offset.",
         "The log was cut or replaced, and the database was not.",
         "Consumers get another message, or none.",
-        ANEW,
+        REBUILD_BY_BROKER,
     ),
     kind(
         "rcq-size",
@@ -62,7 +62,7 @@ ALL = (
         "The unit points to the message, but states another size.",
         "Damage, or a database of another store.",
         "Consumers get no message, or one with bytes of the next message after it.",
-        ANEW,
+        REBUILD_BY_BROKER,
     ),
     kind(
         "rcq-tags",
@@ -71,7 +71,7 @@ ALL = (
         "The unit points to the message, but states another hash of its tag.",
         "Damage, or a database of another store.",
         "Consumers that filter by tag miss the message, or get one that they did not ask for.",
-        ANEW,
+        REBUILD_BY_BROKER,
     ),
     kind(
         "rcq-time",
@@ -80,7 +80,7 @@ ALL = (
         "The unit points to the message, but states another time.",
         "Damage, or a database of another store.",
         "Searches and resets by time use the unit, and find another message.",
-        ANEW,
+        REBUILD_BY_BROKER,
     ),
     kind(
         "rcq-no-message",
@@ -89,7 +89,7 @@ ALL = (
         "A unit inside the queue points outside the log, at damaged bytes, or at a message of another queue.",
         "The log was cut or lost files, and the database was not.",
         "Consumers get nothing for it, or a message of another queue.",
-        ANEW,
+        REBUILD_BY_BROKER,
     ),
     kind(
         "rcq-end",
@@ -100,7 +100,7 @@ ALL = (
         "Damage, or files of the database from different times.",
         "Consumers do not get the messages after it, and new messages get their queue offsets; or consumers wait at "
         "offsets that do not exist.",
-        ANEW,
+        REBUILD_BY_BROKER,
     ),
     kind(
         "rcq-begin",
@@ -110,7 +110,7 @@ ALL = (
         "its queue offset is not that of the first message.",
         "Damage, or files of the database from different times.",
         "If it is too high, consumers do not get the messages before it. If it is too low, nothing is found there.",
-        ANEW,
+        REBUILD_BY_BROKER,
     ),
     kind(
         "rcq-ahead",

@@ -1,4 +1,4 @@
-"""Codes of the timer of 5.x: wheel, timer log, checkpoint, and what they lead to."""
+"""Codes of the 5.x timer: wheel, timer log, checkpoint, and the messages they refer to."""
 
 from rmqtool.store.check.advice.steps import NOTHING, REBUILD_TIMER, by_hand
 from rmqtool.store.check.codes.code import ERROR, INFO, WARNING, kind

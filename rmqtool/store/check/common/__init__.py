@@ -1,1 +1,1 @@
-"""What all checks share: the store, and the findings."""
+"""Shared by all checks: the store and the findings."""

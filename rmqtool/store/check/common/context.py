@@ -1,4 +1,4 @@
-"""What all checks of one store share: the store as it was found, the findings, and what checks learn for others."""
+"""Shared state of the checks of one store: the store, the findings, and what one check determines for others."""
 
 import os
 from collections.abc import Mapping
@@ -28,13 +28,13 @@ QueueKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextStart:
-    """Where the next start begins its check of the log; without a choice, at the first file.
+    """Where the next start begins its check of the log; by default at the first file.
 
     Attributes:
-        number: of the commit-log file.
-        after_next: of that at which the start after it begins, if that comes after a clean stop.
-        redispatch_from: messages at or behind this physical offset get new queue entries at the next start,
-            where a queue lacks them at its end; None while the store is as after a clean stop.
+        number: number of the commit-log file.
+        after_next: the same for the start after that, if there is a clean stop in between.
+        redispatch_from: the next start adds missing entries at the end of queues for messages at or after this physical
+            offset; None in the state after a clean stop.
     """
 
     number: int = 0
@@ -44,12 +44,12 @@ class NextStart:
 
 @dataclass(slots=True)
 class LogSeen:
-    """What the check of the log has learnt; complete when it is through.
+    """Results of the check of the log; complete when it has finished.
 
     Attributes:
         end: physical offset after the last readable record.
         last_timestamp: highest store timestamp, ms; None without a message.
-        absent: there are no messages, although queues or checkpoint know of some.
+        absent: whether there are no messages, although queues or checkpoint refer to some.
     """
 
     end: int = 0
@@ -59,14 +59,14 @@ class LogSeen:
 
 @dataclass(slots=True)
 class QueuesSeen:
-    """What the check of the queues has learnt; filled when it is through.
+    """Results of the check of the queues; complete when it has finished.
 
     Attributes:
-        ends: offset after each queue's last message, by its files or by the log.
-        deleted: topics that were deleted.
-        begins: offset of each queue's first entry that is still in the log.
-        first_due: delay level to the deliver time of its first entry that is still in the log, or its tag hash.
-        first_delayed: delay level to the physical offset of that entry's message.
+        ends: queue offset after each queue's last message, by its files or by the log.
+        deleted: deleted topics.
+        begins: queue offset of each queue's first entry whose message is still in the log.
+        first_due: by delay level, the deliver time (or tag hash) in its first entry whose message is still in the log.
+        first_delayed: by delay level, the physical offset of that message.
     """
 
     ends: dict[QueueKey, int] = field(default_factory=dict)
@@ -80,20 +80,19 @@ class Context:
     """One check of a store.
 
     Attributes:
-        found: takes the findings.
-        inputs: the store as it was found, by the rules of the release that was asked for, or that seems to have written
-            it.
-        batch_topics: that have batch consume queues, by their files or by topics.json.
-        start: where the next start begins, as :meth:`choose_start` has found it.
-        log_seen: set by the check of the log.
-        queues_seen: set by the check of the queues.
+        found: collects the findings.
+        inputs: the store, with the rules of the given release or of the one that seems to have written the store.
+        batch_topics: topics that have batch consume queues, by their files or by topics.json.
+        start: where the next start begins; set by :meth:`choose_start`.
+        log_seen: results of the check of the log.
+        queues_seen: results of the check of the queues.
     """
 
     def __init__(self, layout: StoreLayout, found: Collector, release: Release | None = None) -> None:
         self.found = found
         self.inputs = StoreInputs.of(layout, release=release)
         if queue_database_place(layout) is not None:
-            # after a kill the database may have no queue yet; each message tells, as only such a broker numbers it
+            # after a kill the database may have no queues yet; the messages show it, as only such a broker numbers them
             light = dispatches_to_light_queues(layout.conf, lambda: True)
             self.inputs = replace(self.inputs, light_queues=light)
         batch = {topic for topic, _queue_id, _path in self.layout.queue_dirs("batchconsumequeue")}
@@ -105,7 +104,7 @@ class Context:
 
     @cached_property
     def _topics(self) -> Mapping[str, TopicConfig]:
-        """By the table of topics that a broker would start with; none where that cannot be read."""
+        """The table of topics that a broker would start with; empty if it cannot be read."""
         for bak in (False, True):
             with suppress(RmqError):
                 if isinstance(config := read_config(self.layout, "topics.json", bak=bak), Topics):
@@ -114,18 +113,18 @@ class Context:
 
     @cached_property
     def tier(self) -> Tier | None:
-        """The tier, where there is one that can be read."""
+        """The tier; None if there is none or it cannot be read."""
         with suppress(RmqError):
             return Tier.of(self.layout)
-        return None  # reported where it is checked
+        return None  # reported by the check of the tier
 
     def begin_of(self, key: QueueKey) -> int:
-        """The lowest queue offset that consumers get, out of the local log or the tier."""
+        """The lowest queue offset available to consumers, from the local log or the tier."""
         begin = self.queues_seen.begins.get(key, 0)
         return begin if self.tier is None else self.tier.begin(*key, begin)
 
     def end_of(self, key: QueueKey) -> int:
-        """The offset after a queue's last message, in the local queue or in the tier."""
+        """The queue offset after a queue's last message, in the local queue or in the tier."""
         end, tier = self.queues_seen.ends.get(key, 0), self.tier.queues.get(key) if self.tier is not None else None
         return end if tier is None else max(end, tier.max_offset)
 
@@ -144,20 +143,20 @@ class Context:
 
     @property
     def rules(self) -> ReleaseRules:
-        """Of the release that was asked for, or that seems to have written the store."""
+        """The rules of the given release, or of the one that seems to have written the store."""
         return self.inputs.rules
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """What the checkpoint says."""
+        """The parsed checkpoint."""
         return self.inputs.checkpoint
 
     def choose_start(self, known: int | None) -> None:
-        """Find out where the next start begins.
+        """Determine where the next start begins.
 
         Args:
-            known: end of the last message that any queue knows, -1 without one; None where queues are no files, and so
-                are taken to know all.
+            known: end of the last message in any queue, -1 without one; None if the queues are not files, in which case
+                they are assumed to be complete.
         """
         files, aborted = self.log.segments.files, self.inputs.aborted
         if not files:
@@ -176,10 +175,10 @@ class Context:
         )
 
     def is_passed(self, *parts: str) -> bool:
-        """Whether a file could not be read, which is a finding of its own."""
+        """Whether a file could not be read, which is reported separately."""
         return self.layout.path(*parts) in (self.layout.passed or {})
 
     def name(self, path: str) -> str:
-        """A path as findings say it."""
+        """A path as shown in findings."""
         relative = os.path.relpath(path, self.layout.root)
         return path if relative.startswith("..") else relative

@@ -1,4 +1,4 @@
-"""Names and lengths of files that make up one offset space, and what lies among them."""
+"""Check names and lengths of files that form one offset space, and for foreign files among them."""
 
 import os
 from itertools import pairwise
@@ -13,28 +13,28 @@ from rmqtool.store.layout.mending import Remedy, cut_short, remedy_for, remedy_f
 def check_files(
     ctx: Context, segments: Segments, size: int, topic: str | None = None, queue: int | None = None
 ) -> None:
-    """Foreign files, wrong lengths, gaps, duplicates.
+    """Check for foreign files, wrong lengths, gaps and duplicates.
 
     Args:
-        size: what every file should be long, bytes.
-        topic, queue: of the consume queue, where it is one.
+        size: expected length of every file, bytes.
+        topic, queue: the consume queue; None for the log.
     """
     files, situation = segments.files, ctx.found.situation
     about: dict[str, Any] = {"topic": topic, "queueId": queue}
 
-    def tell(code: str, path: str, **more: Any) -> None:
+    def report(code: str, path: str, **more: Any) -> None:
         situation.refused |= code in ("file-size", "file-foreign")
         if queue is None:
             situation.log_codes.add(code)
-            situation.stuck |= code in ("file-size", "file-foreign")  # it may hold messages under another name
+            situation.stuck |= code in ("file-size", "file-foreign")  # it may contain messages under another name
         elif code != "file-foreign":
             more["steps"] = (RECOVER,)
         if code == "file-foreign":
-            situation.stuck |= os.path.isdir(path)  # recovery takes files out
+            situation.stuck |= os.path.isdir(path)  # recovery removes foreign files
         ctx.found.add(code, ctx.name(path), **more, **about)
 
     for path in segments.foreign:
-        tell("file-foreign", path, steps=_steps(remedy_for(path, None, size, last=False)))
+        report("file-foreign", path, steps=_steps(remedy_for(path, None, size, last=False)))
     for file in files:
         if file.size != size:
             steps = _steps(remedy_for(file.path, file.size, size, last=file is files[-1]))
@@ -43,16 +43,16 @@ def check_files(
                     f"if {file.path} was not cut short, set mappedFileSizeCommitLog={file.size} in "
                     f"{ctx.layout.conf.path} instead"
                 )
-            tell("file-size", file.path, expected=f"{size} bytes", actual=f"{file.size} bytes", steps=steps)
+            report("file-size", file.path, expected=f"{size} bytes", actual=f"{file.size} bytes", steps=steps)
         if file.base % size and not (queue is None and cut_short(files, ctx.layout.conf, -1)):
             actual = f"{file.base % size} bytes after a multiple of {size}"
-            tell("file-misnamed", file.path, actual=actual)
+            report("file-misnamed", file.path, actual=actual)
     for before, after in pairwise(files):
         step = after.base - before.base
         if step == 0:
-            tell("file-duplicate", after.path, expected="one file", actual=ctx.name(before.path))
+            report("file-duplicate", after.path, expected="one file", actual=ctx.name(before.path))
         elif step > size and not before.base % size and not after.base % size:
-            tell(
+            report(
                 "file-gap",
                 os.path.join(os.path.dirname(before.path), f"{before.base + size:020d}"),
                 count=step // size - 1,
@@ -62,10 +62,10 @@ def check_files(
 
 
 def check_alone(ctx: Context, known: int) -> None:
-    """The only file of the log, of whose length nothing tells but the queues.
+    """Check the only file of the log, whose length can only be judged by the queues.
 
     Args:
-        known: end of the last message that any queue knows.
+        known: end of the last message in any queue.
     """
     files = ctx.log.segments.files
     if not cut_short(files, ctx.layout.conf, known):
@@ -80,5 +80,5 @@ def check_alone(ctx: Context, known: int) -> None:
     ctx.found.add("file-size", ctx.name(file.path), expected=expected, actual=f"{file.size} bytes", steps=steps)
 
 
-def _steps(way: Remedy) -> tuple[Step, ...]:
-    return (Step(command=way.command, does=way.does, costs=KEEPS if way.command else ""),)
+def _steps(remedy: Remedy) -> tuple[Step, ...]:
+    return (Step(command=remedy.command, does=remedy.does, costs=KEEPS if remedy.command else ""),)

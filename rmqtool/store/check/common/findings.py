@@ -1,4 +1,4 @@
-"""What ``check`` reports, and the collector that keeps floods of one kind apart from the rest."""
+"""The findings of ``check``, and a collector that limits the number of similar ones."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -9,22 +9,22 @@ from rmqtool.store.check.advice.advice import Situation
 from rmqtool.store.check.advice.steps import Step, sentences
 from rmqtool.store.check.codes.all import CODES
 
-DETAILS = 20  # findings of one code, file and queue that are listed one by one
-MOST = 10_000  # and of one code; a store may have millions of queues, or of offsets that lead nowhere
+DETAILS = 20  # findings listed individually per code, file and queue
+MOST = 10_000  # and per code; a store may have millions of queues or wrong offsets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is not as it should be, or that stands for ``count`` alike.
+    """One fault, or ``count`` faults of the same kind.
 
     Attributes:
         code: key of :data:`rmqtool.store.check.codes.all.CODES`.
         severity: ``error``, ``warning`` or ``info``.
-        file: relative to the store, or absolute where it lies outside.
-        offset: byte in the file; None where the file as a whole is meant, or several places.
-        count: how many places, messages or entries this stands for; the sum over all findings of a code is exact.
-        consequence: what it does to messages and the broker.
-        fix: what to do about it in this store, in words.
+        file: relative to the store, or absolute if it is outside.
+        offset: position in the file; None if it concerns the whole file or several places.
+        count: number of places, messages or entries; the sum over all findings of a code is exact.
+        consequence: the effect on messages and the broker.
+        fix: what to do about it in this store, as text.
         steps: the same as data, the safest first.
     """
 
@@ -41,10 +41,10 @@ class Finding:
     consequence: str = ""
     fix: str = ""
     steps: tuple[Step, ...] = ()
-    topicKind: str | None = None  # normal, retry, dlq or system, and what the table of topics says beside
+    topicKind: str | None = None  # normal, retry, dlq or system, plus attributes from the table of topics
 
     def to_dict(self) -> dict[str, Any]:
-        """As tables of findings have it: every field but the steps, which :attr:`fix` tells in words."""
+        """The fields for tables of findings: all but the steps, which are in :attr:`fix` as text."""
         return {name: getattr(self, name) for name in _PLAIN_FIELDS}
 
 
@@ -54,31 +54,31 @@ _Group = tuple[str, str, str, str | None, int | None]
 
 
 class Collector:
-    """Takes findings from the checks; hands them on in order, at most :data:`DETAILS` of a group one by one.
+    """Collects findings and returns them in order, at most :data:`DETAILS` of a group individually.
 
-    A group is a code, severity, file, topic and queue. What comes beyond is counted, and summed up in one last finding.
-    Of one code at most :data:`MOST` are listed, and what comes beyond is summed up by file.
+    A group has the same code, severity, file, topic and queue. Further findings of a group are counted, and become one
+    last finding. Of one code at most :data:`MOST` are listed; further ones are counted per file.
 
     Args:
-        details: findings of a group that are listed one by one.
+        details: number of findings of a group listed individually.
 
     Attributes:
-        topic_kind: tells what a topic is for, in words.
-        situation: by which :meth:`drain` turns what a code advises into what is right in this store; so nothing may be
-            drained before that is settled.
+        topic_kind: returns what a topic is for, as text.
+        situation: the facts by which :meth:`drain` adapts advice to this store; so nothing may be drained before they
+            are settled.
     """
 
     def __init__(self, details: int = DETAILS, situation: Situation | None = None) -> None:
         self.situation = situation or Situation()
         self.topic_kind: Callable[[str], str | None] = lambda _topic: None
         self._details = details
-        self._told: Counter[_Group] = Counter()
+        self._listed_of_group: Counter[_Group] = Counter()
         self._listed: Counter[str] = Counter()  # by code
         self._more: Counter[_Group] = Counter()
-        self._waiting: list[Finding] = []
+        self._pending: list[Finding] = []
 
     def add(self, code: str, file: str, **about: Any) -> None:
-        """One finding; what ``about`` leaves out comes from the code."""
+        """Add a finding; fields not given are taken from the code."""
         kind = CODES[code]
         if self._listed[code] >= MOST:
             self._more[code, about.get("severity", kind.severity), file, None, None] += about.get("count", 1)
@@ -94,10 +94,10 @@ class Collector:
             about.setdefault("topicKind", self.topic_kind(about["topic"]))
         finding = Finding(code=code, file=file, **about)
         group = (code, finding.severity, file, finding.topic, finding.queueId)
-        if self._told[group] < self._details:
-            self._told[group] += 1
+        if self._listed_of_group[group] < self._details:
+            self._listed_of_group[group] += 1
             self._listed[code] += 1
-            self._waiting.append(finding)
+            self._pending.append(finding)
         else:
             self._more[group] += finding.count
 
@@ -106,11 +106,11 @@ class Collector:
             self.situation.log_codes.add(code)
 
     def first(self) -> None:
-        """Report what was added last before all else."""
-        self._waiting.insert(0, self._waiting.pop())
+        """Move the finding added last to the front."""
+        self._pending.insert(0, self._pending.pop())
 
     def many(self, code: str, file: str, places: int, detail: Callable[[int], dict[str, Any]], **about: Any) -> None:
-        """``places`` findings of one group; ``detail(i)`` says what is particular to one, and is asked for few only."""
+        """Add ``places`` findings of one group; ``detail(i)`` returns the fields of one, for those listed."""
         if not places:
             return
         kind = CODES[code]
@@ -120,23 +120,23 @@ class Collector:
             return
         self._note(code)
         group = (code, severity, file, about.get("topic"), about.get("queueId"))
-        listed = min(places, max(self._details - self._told[group], 0))
+        listed = min(places, max(self._details - self._listed_of_group[group], 0))
         for i in range(listed):
             self.add(code, file, **about, **detail(i))
         if places > listed:
             self._more[group] += places - listed
 
     def drain(self) -> Iterator[Finding]:
-        """What has come since the last call."""
-        waiting, self._waiting = self._waiting, []
-        yield from map(self._advise, waiting)
+        """The findings since the last call."""
+        pending, self._pending = self._pending, []
+        yield from map(self._advise, pending)
 
     def _advise(self, finding: Finding) -> Finding:
         steps = self.situation.advise(finding.code, finding.steps)
         return replace(finding, steps=steps, fix=sentences(steps))
 
     def rest(self) -> Iterator[Finding]:
-        """One finding for each group that was too large to be listed one by one."""
+        """The remaining findings: one for each group that was too large to be listed individually."""
         yield from self.drain()
         for (code, severity, file, topic, queue_id), count in self._more.items():
             kind = CODES[code]

@@ -1,1 +1,1 @@
-"""Index files by themselves and against the commit log."""
+"""Check index files by themselves and against the commit log."""

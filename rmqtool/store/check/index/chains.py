@@ -1,4 +1,4 @@
-"""One index file by itself: its count, its slots, and that every chain leads from newest to oldest."""
+"""Check one index file by itself: its count, its slots, and its chains from newest to oldest entry."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,11 +16,11 @@ _AT_COUNT, _AT_SLOT_COUNT, _AT_PREVIOUS = 36, 32, 16
 
 
 def check_chains(ctx: Context, view: IndexView, name: str, table: Column, *, moot: bool) -> Iterator[None]:
-    """Check counts and chains; memory is four bytes a slot.
+    """Check counts and chains; takes four bytes of memory per slot.
 
     Args:
-        table: entries that are in use, from number 0.
-        moot: the next start rebuilds the file, whatever its header says.
+        table: entries in use, from number 0.
+        moot: whether the next start rebuilds the file, so that its header does not matter.
     """
     findings, header, count = ctx.found, view.header, max(len(table), 1)
     if count != header.next_number:
@@ -33,7 +33,7 @@ def check_chains(ctx: Context, view: IndexView, name: str, table: Column, *, moo
     for start in range(1, count, BLOCK):
         part = table[start : min(start + BLOCK, count)]
         expected = chains.previous(start, part["key_hash"])
-        _tell_previous(ctx, view, name, start, part["previous_entry"].astype(np.int64), expected)
+        _check_previous(ctx, view, name, start, part["previous_entry"].astype(np.int64), expected)
         yield
     newest = chains.newest
     slots_now = slots_array(view.view, view.slots).astype(np.int64)
@@ -55,7 +55,7 @@ def check_chains(ctx: Context, view: IndexView, name: str, table: Column, *, moo
         findings.add("index-slots", name, offset=_AT_SLOT_COUNT, expected=expected_slots, actual=header.hash_slot_count)
 
 
-def _tell_previous(ctx: Context, view: IndexView, name: str, start: int, actual: Column, expected: Column) -> None:
+def _check_previous(ctx: Context, view: IndexView, name: str, start: int, actual: Column, expected: Column) -> None:
     wrong = np.flatnonzero(actual != expected)
     if len(wrong):
         ctx.found.many(

@@ -1,7 +1,7 @@
-"""The index against the commit log, and every index file by itself.
+"""Check the index against the commit log, and every index file by itself.
 
-Entries lie in the order of the log, in blocks whose lowest and highest physical offset are kept: so each stretch of the
-log finds its entries without reading the others, also where a damaged one points far away.
+Entries are in the order of the log. The lowest and highest physical offset of each block of entries are kept, so that
+the entries of any stretch of the log are found without reading the others, even if a damaged one points far away.
 """
 
 from collections.abc import Iterator
@@ -29,14 +29,14 @@ _INT_MAX = 2**31 - 1
 
 
 class _File:
-    """One index file: its entries, and the reach of each block of them.
+    """One index file, with the offset range of each block of entries.
 
-    The header's count may be wrong; what is not zero counts, and a wrong header is reported once.
+    As the header's count may be wrong, non-zero entries count; a wrong header is reported once.
 
     Attributes:
-        count: number after the last entry that is not zero.
-        moot: the next start removes the file and rebuilds it.
-        begin_timestamp: what entries count from: the header's, or that of the first message where it is known.
+        count: number after the last non-zero entry.
+        moot: whether the next start removes the file and rebuilds it.
+        begin_timestamp: base time of the entries: the header's, or that of the first message if known.
     """
 
     def __init__(self, ctx: Context, view: IndexView, name: str) -> None:
@@ -57,7 +57,7 @@ class _File:
 
     @property
     def table(self) -> Column:
-        """The entries that are in use, from number 0; the file is mapped as long as they are in use."""
+        """The entries in use, from number 0; the file is mapped while they are in use."""
         return entries_array(self.view.view, self.slots)[: self.count]
 
     def between(self, first: int, stop: int) -> Iterator[tuple[Column, Column]]:
@@ -73,13 +73,13 @@ class _File:
             if len(rows):
                 yield start + rows, part[rows]
         if len(blocks):
-            # a long check must not count as this process's memory
+            # release pages, so that a long check does not count as memory of this process
             first_at, last_at = (entry_at(self.slots, 1 + BLOCK * int(block)) for block in (blocks[0], blocks[-1]))
             forget(self.view.view, first_at, min(last_at, len(self.view.view)))
 
 
 class IndexCheck:
-    """All index files. :meth:`load`, then :meth:`take` for every stretch of the log, then :meth:`finish`."""
+    """Checks all index files: call :meth:`load`, :meth:`take` for every stretch of the log, then :meth:`finish`."""
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
@@ -87,10 +87,10 @@ class IndexCheck:
         self.files: list[_File] = []
         self._all_read = True
         self._next = 0  # physical offset up to which the log was compared
-        self._missing = 0  # keys of the run of messages without entries that is being met
+        self._missing = 0  # number of keys in the current run of messages without entries
         self._missing_from = self._missing_to = 0
         self._keys_seen = False
-        self._tags_seen = False  # whether an entry for tags was met
+        self._tags_seen = False  # whether an entry for tags was seen
 
     def load(self) -> Iterator[None]:
         """Open every file and check it by itself."""
@@ -108,7 +108,7 @@ class IndexCheck:
         for view in reversed(views):
             name = ctx.name(view.path)
             if isinstance(view, BadIndex):
-                view = self._by_the_others(view)
+                view = self._open_like_others(view)
             if isinstance(view, BadIndex):
                 ctx.found.add("index-unreadable", name, actual=view.reason)
                 self._all_read = False
@@ -134,8 +134,8 @@ class IndexCheck:
             yield
         self._next = max(ctx.log.min_offset, 0)
 
-    def _by_the_others(self, bad: BadIndex) -> IndexView | BadIndex:
-        """A file too damaged to tell its numbers of slots and entries has those of the other files."""
+    def _open_like_others(self, bad: BadIndex) -> IndexView | BadIndex:
+        """Open a file that is too damaged to determine its geometry with that of the other files."""
         slots, entries = self.ctx.inputs.geometry
         file = segment_of(bad.path)
         if len(view := file.view()) != file_size(slots, entries):
@@ -143,9 +143,9 @@ class IndexCheck:
         return IndexView(file, read_header(view), slots, entries)
 
     def take(self, stretch: Stretch) -> None:
-        """Compare the keys of consecutive records with the entries that point to them, and before them.
+        """Compare the keys of consecutive records with the entries that point to them, or to anything before them.
 
-        Where log files overlap, the first that has a place in the log counts, so that no entry is met twice.
+        If log files overlap, the first one counts, so that no entry is compared twice.
         """
         if not self.enabled:
             return
@@ -160,7 +160,7 @@ class IndexCheck:
         seen = np.zeros(len(key_row), bool)
         wanted = _combine(*keys)
         ordered: Column | None = None
-        done = 0  # keys that entries were found for, one after the other as both were written
+        done = 0  # number of keys with entries so far, as long as both are in the same order
         for file in self.files:
             parts = list(file.between(self._next, stop))
             if not parts:
@@ -172,28 +172,28 @@ class IndexCheck:
                 rows = key_row[done : done + len(has)]
                 seen[done : done + len(has)] = True
                 done += len(has)
-                self._times(file, numbers, entries, batch.store_timestamp[rows])
+                self._check_times(file, numbers, entries, batch.store_timestamp[rows])
                 continue
             ordered = np.sort(wanted) if ordered is None else ordered
             good = _among(has, ordered)
             seen |= np.isin(wanted, has[good])
             rows = np.minimum(np.searchsorted(position, offsets), len(position) - 1)
             record = position[rows] == offsets
-            self._times(file, numbers[good], entries[good], batch.store_timestamp[rows[good]])
-            self._strangers(file, numbers[~good], entries[~good], record[~good])
+            self._check_times(file, numbers[good], entries[good], batch.store_timestamp[rows[good]])
+            self._report_strangers(file, numbers[~good], entries[~good], record[~good])
         self._next = stop
         if self._all_read and self.files:
             self._note_missing(keys[0], seen | self._before_tags(seen, tags))
 
     def _before_tags(self, seen: Column, tags: Column) -> Column:
-        """Which keys are tags that nobody put into the index: a broker before 5.4 had the store when it took them."""
+        """Which keys are tags that were never indexed, as the store was used by a broker before 5.4 then."""
         if self._tags_seen:
             return np.zeros(len(seen), bool)
         first = np.flatnonzero(seen & tags)
         self._tags_seen = len(first) > 0
         return tags & (np.arange(len(seen)) < first[0]) if len(first) else tags
 
-    def _times(self, file: _File, numbers: Column, entries: Column, times: Column) -> None:
+    def _check_times(self, file: _File, numbers: Column, entries: Column, times: Column) -> None:
         header = file.header
         for number, at, time, offset in (
             (1, 0, header.begin_timestamp, header.begin_physical_offset),
@@ -203,9 +203,9 @@ class IndexCheck:
                 true = int(entries["physical_offset"][row]), int(times[row])
                 if number == 1:
                     file.begin_timestamp = true[1]
-                self._header(file, at, time, true[1])
-                self._header(file, at + 16, offset, true[0])
-        # the first entry of a file is reckoned from the end of the file before it
+                self._check_header(file, at, time, true[1])
+                self._check_header(file, at + 16, offset, true[0])
+        # the first entry of a file is relative to the end of the previous file
         rest = numbers > 1
         begin = file.begin_timestamp
         expected = np.clip((times[rest] - begin) // 1000, 0, _INT_MAX) if begin > 0 else np.zeros(rest.sum(), np.int64)
@@ -224,20 +224,20 @@ class IndexCheck:
                 },
             )
 
-    def _header(self, file: _File, at: int, says: int, true: int) -> None:
-        # a header whose count lags, lags as a whole, and was reported
+    def _check_header(self, file: _File, at: int, says: int, true: int) -> None:
+        # a header with an outdated count is outdated as a whole, which has been reported
         if says != true and file.header.next_number == file.count:
             self.ctx.found.add("index-header", file.name, offset=at, expected=true, actual=says)
 
-    def _strangers(self, file: _File, numbers: Column, entries: Column, record: Column) -> None:
-        """Entries that are no key of a message here: of a message with other keys, or of none."""
+    def _report_strangers(self, file: _File, numbers: Column, entries: Column, record: Column) -> None:
+        """Report entries that match no key: those of a message with other keys, and those without a message."""
         for code, chosen, expected in (
             ("index-entry", record, "the hash of a key of its message"),
             ("index-ghost", ~record, "the position of a message"),
         ):
-            self._tell(code, file, numbers[chosen], entries[chosen], expected)
+            self._report(code, file, numbers[chosen], entries[chosen], expected)
 
-    def _tell(self, code: str, file: _File, numbers: Column, entries: Column, expected: str) -> None:
+    def _report(self, code: str, file: _File, numbers: Column, entries: Column, expected: str) -> None:
         if not len(numbers):
             return
         self.ctx.found.many(
@@ -279,27 +279,27 @@ class IndexCheck:
         )
 
     def finish(self) -> Iterator[None]:
-        """What the log cannot tell: entries behind its end, and that there is no index at all."""
+        """Report entries after the end of the log, or that there is no index at all."""
         self._end_run()
         if not self.enabled:
             return
         for file in self.files if not self.ctx.log_seen.absent else ():
             for numbers, entries in file.between(self._next, 2**63 - 1):
-                self._tell("index-ghost", file, numbers, entries, f"an offset before the log's end at {self._next}")
+                self._report("index-ghost", file, numbers, entries, f"an offset before the log's end at {self._next}")
                 yield
         if not self.files and self._all_read and self._keys_seen and not self._in_rocks():
             self.ctx.found.add("index-absent", "index")
 
     def _in_rocks(self) -> bool:
-        """Whether a broker keeps the index in RocksDB, or would make it there."""
+        """Whether a broker keeps the index in RocksDB, or would create it there."""
         try:
             return rocks_index_of(self.ctx.layout) is not None
         except (CorruptFile, MissingRuntime, UnreadableStore):
-            return True  # reported where the database is checked
+            return True  # reported by the check of the database
 
 
 def _among(values: Column, ordered: Column) -> Column:
-    """Which values are in a sorted column; bool."""
+    """Which values occur in a sorted column; bool."""
     if not len(ordered):
         return np.zeros(len(values), bool)
     among: Column = ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
@@ -307,8 +307,9 @@ def _among(values: Column, ordered: Column) -> Column:
 
 
 def _combine(offsets: Column, hashes: Column) -> Column:
-    """Offset and hash in one number, which sorts fast.
+    """Offset and hash combined in one number, which sorts fast.
 
-    Two pairs share one only where multiples of the constant come within 2**31 of each other: not in practice.
+    Two pairs collide only if multiples of the constant are within 2**31 of each other, which does not happen in
+    practice.
     """
     return offsets.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + hashes.astype(np.uint64)

@@ -1,1 +1,1 @@
-"""The commit log by itself."""
+"""Check the commit log by itself."""

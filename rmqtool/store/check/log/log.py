@@ -1,4 +1,4 @@
-"""One pass through the commit log: every record by itself, and batches of records for the checks across files."""
+"""A single pass over the commit log: checks every record, and passes batches of records to the other checks."""
 
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
@@ -19,19 +19,19 @@ from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch.batch import BATCH_RECORDS, RecordBatch, is_bulk
 from rmqtool.store.log.commit_log import next_in_file, next_record
 
-_WINDOW = 16 << 20  # bytes walked before their pages are given back
+_WINDOW = 16 << 20  # bytes read before their pages are released
 Column = np.ndarray[Any, np.dtype[Any]]
 
 
 class Stretch(NamedTuple):
-    """Consecutive records, and what the checks across files need to know of them.
+    """Consecutive records, with what the checks across files need.
 
     Attributes:
-        file: that they lie in.
-        batch: what dispatch would make of them.
-        position: where each record really lies, whatever it says of itself; int64, ascending.
-        inner: positions of inner batches, which have an entry of another kind.
-        epoch: changes where damage or a gap lies between this stretch and the one before it.
+        file: the file that contains them.
+        batch: what dispatch would derive from them.
+        position: actual offset of each record, whatever it states; int64, ascending.
+        inner: positions of inner batches, which have another kind of entry.
+        epoch: changes if there is damage or a gap between this stretch and the previous one.
     """
 
     file: Segment
@@ -45,17 +45,17 @@ class _Damage(NamedTuple):
     code: str
     path: str
     at: int
-    number: int  # of the file
-    records_before: int  # of the log, itself included
+    number: int  # number of the file
+    records_before: int  # number of records before it in the log, itself included
     about: dict[str, Any]
 
 
 class LogCheck:
-    """Reads the log once, front to back.
+    """Reads the log once, from beginning to end.
 
     Args:
-        ctx: shared state; its ``log_end`` and ``last_timestamp`` are set when :meth:`run` is through.
-        take: gets every stretch of records, in order.
+        ctx: shared state; ``log_seen`` is complete when :meth:`run` has finished.
+        take: called with every stretch of records, in order.
     """
 
     def __init__(self, ctx: Context, take: Callable[[Stretch], None]) -> None:
@@ -68,7 +68,7 @@ class LogCheck:
         self._builder = ctx.inputs.batch_builder()
 
     def run(self) -> Iterator[None]:
-        """Check; yields now and then, so that findings can be handed on."""
+        """Check the log; yields now and then, so that findings can be passed on."""
         ctx = self.ctx
         log = ctx.log
         files = log.segments.files
@@ -83,15 +83,15 @@ class LogCheck:
                     if (stop := has_bytes(file.path, 0, file.size)) > 0:
                         ctx.found.add("log-stale", ctx.name(file.path), offset=0, actual=f"bytes up to {stop}")
                     continue
-                yield from self._file(file, number, last=number == last_used)
+                yield from self._check_file(file, number, last=number == last_used)
                 file.release()
                 self._passed += file.size
-        self._tell_damage()
+        self._report_damages()
         ctx.log_seen.last_timestamp = self._record_check.last_timestamp
 
     @staticmethod
     def _last_used(files: list[Segment]) -> int:
-        """Number of the last file that holds a record, or an end-of-file blank; -1 without any."""
+        """Number of the last file that contains a record or an end-of-file blank; -1 without any."""
         for number in range(len(files) - 1, -1, -1):
             file = files[number]
             view = file.view()
@@ -106,10 +106,10 @@ class LogCheck:
                 file.release()
         return -1
 
-    def _file(self, file: Segment, number: int, *, last: bool) -> Iterator[None]:
+    def _check_file(self, file: Segment, number: int, *, last: bool) -> Iterator[None]:
         view, name = file.view(), self.ctx.name(file.path)
         at, forgotten = record_start(view, 0), 0
-        self._stumbling(file, number)
+        self._check_readable(file, number)
         while at < file.size:
             end = yield from self._stretch(file, at)
             at = end.at
@@ -122,7 +122,7 @@ class LogCheck:
                 size, left = blank_room(view, at), file.size - at
                 if size == left:
                     break
-                # a wrong mark may have come over a message; old bytes behind a right one mean nothing
+                # a wrong mark may have overwritten a message; bytes after a right one are stale
                 following = next_in_file(file, at + 8)
                 if following >= file.size:
                     if not last and self.ctx.rules.find_end(file, end, file.size).ending is Ending.DAMAGED:
@@ -136,19 +136,19 @@ class LogCheck:
                 continue
             again = record_at(view, at, file.size, crc=False)
             if isinstance(again, Record):
-                self._crc(file, number, at, again, end)
+                self._add_crc_damage(file, number, at, again, end)
                 at = record_start(view, at + again.total_size)
                 continue
             following = next_in_file(file, at + 1)
             if following >= file.size:
-                self._tail(file, number, end, last=last)
+                self._check_tail(file, number, end, last=last)
                 break
             self._report_damage("log-damage", file, number, at, following - at, end.reason)
             at = following
             yield
 
-    def _stumbling(self, file: Segment, number: int) -> None:
-        """A whole record that the broker cannot read for what its properties say."""
+    def _check_readable(self, file: Segment, number: int) -> None:
+        """Find an intact record that the broker cannot read because of its properties."""
         view, at = file.view(), self.ctx.rules.readable(file)
         if at == file.size:
             return
@@ -157,18 +157,18 @@ class LogCheck:
             before, size_before = before + 1, record_start(view, size_before + item.total_size)
         record = record_at(view, at, file.size, crc=False)
         assert isinstance(record, Record)
-        about = {**_whose(record), "expected": "two numbers", "actual": self.ctx.rules.stumbles}
+        about = {**_message_fields(record), "expected": "two numbers", "actual": self.ctx.rules.stumbles}
         self._damages.append(_Damage("log-batch-numbers", file.path, at, number, self._records + before, about))
 
-    def _crc(self, file: Segment, number: int, at: int, record: Record, end: End) -> None:
-        """A record with a wrong body is one to everyone else: its entries are no damage of their own."""
-        about = {**_whose(record), "expected": end.expected, "actual": end.actual}
+    def _add_crc_damage(self, file: Segment, number: int, at: int, record: Record, end: End) -> None:
+        """Report a wrong body checksum; all other checks treat the record as intact."""
+        about = {**_message_fields(record), "expected": end.expected, "actual": end.actual}
         self._damages.append(_Damage("log-crc", file.path, at, number, self._records + 1, about))
         self._builder.add(record)
-        self._hand_on(file, [(at, record)])
+        self._pass_records(file, [(at, record)])
 
-    def _tail(self, file: Segment, number: int, end: End, *, last: bool) -> None:
-        """What follows a file's last record when nothing behind it in the file is one."""
+    def _check_tail(self, file: Segment, number: int, end: End, *, last: bool) -> None:
+        """Report what follows the last record of a file."""
         at, name, findings = end.at, self.ctx.name(file.path), self.ctx.found
         stop = has_bytes(file.path, at, file.size)
         if not last:
@@ -194,10 +194,10 @@ class LogCheck:
         }
         self._damages.append(_Damage(code, file.path, at, number, self._records, about))
 
-    def _tell_damage(self) -> None:
-        """Damage is reported when it is known how much lies behind it."""
-        met = [damage for damage in self._damages if self._is_met(damage)]
-        first = min(met, key=lambda damage: (damage.number, damage.at), default=None)
+    def _report_damages(self) -> None:
+        """Report damage, once it is known how much data follows it."""
+        log_ends = [damage for damage in self._damages if self._ends_log(damage)]
+        first = min(log_ends, key=lambda damage: (damage.number, damage.at), default=None)
         if first is not None:
             damaged = sum(d.code == "log-crc" and d.records_before > first.records_before for d in self._damages)
             self.ctx.found.situation.cuts = self._records - first.records_before - damaged
@@ -206,14 +206,14 @@ class LogCheck:
                 damage.code,
                 self.ctx.name(damage.path),
                 offset=damage.at,
-                consequence=self._cut_words(damage, self._records - damage.records_before, first),
-                steps=(RECOVER,) if damage in met else (SALVAGE,),
+                consequence=self._describe_cut(damage, self._records - damage.records_before, first),
+                steps=(RECOVER,) if damage in log_ends else (SALVAGE,),
                 **damage.about,
             )
         self._damages.clear()
 
-    def _is_met(self, damage: _Damage) -> bool:
-        """Whether the next start looks there, and takes it for the end of the log."""
+    def _ends_log(self, damage: _Damage) -> bool:
+        """Whether the next start reads this damage and takes it for the end of the log."""
         if self._is_dledger(damage):
             return False
         if damage.code == "log-crc" and not self.ctx.layout.conf.flag("checkCRCOnRecover", True):
@@ -223,7 +223,7 @@ class LogCheck:
     def _is_dledger(self, damage: _Damage) -> bool:
         return self.ctx.log.segments.files[damage.number].entries
 
-    def _cut_words(self, damage: _Damage, behind: int, first: _Damage | None) -> str:
+    def _describe_cut(self, damage: _Damage, behind: int, first: _Damage | None) -> str:
         if self._is_dledger(damage):
             return (
                 "a start of DLedger goes by the headers of entries alone: damage in a message stays, and its broker "
@@ -232,7 +232,7 @@ class LogCheck:
         how_many = f"{behind} messages after it"
         if damage is first:
             return f"a broker's next start ends the log here and cuts off {how_many}"
-        if first is not None and self._is_met(damage):
+        if first is not None and self._ends_log(damage):
             return f"a broker's next start ends the log before this, at byte {first.at} of {self.ctx.name(first.path)}"
         text = "the next start does not check this file"
         if damage.number >= self.ctx.start.after_next:
@@ -251,7 +251,7 @@ class LogCheck:
     # -- records ------------------------------------------------------------------------------------------------------
 
     def _stretch(self, file: Segment, at: int) -> Generator[None, None, End]:
-        """Records from ``at`` to the first place that is none, and that place."""
+        """Check the records from ``at`` up to the first invalid one, which is returned."""
         if is_bulk(file.view(), at, file.size):
             return (yield from self._bulk(file, at))
         return (yield from self._plain(file, at))
@@ -265,11 +265,11 @@ class LogCheck:
             rows.append((at, item))
             at = record_start(view, at + item.total_size)
             if len(rows) >= BATCH_RECORDS or at - start >= _WINDOW:
-                self._hand_on(file, rows)
+                self._pass_records(file, rows)
                 rows, start = [], at
                 yield
         if rows:
-            self._hand_on(file, rows)
+            self._pass_records(file, rows)
         return item
 
     def _bulk(self, file: Segment, at: int) -> Generator[None, None, End]:
@@ -289,31 +289,31 @@ class LogCheck:
                 end: End = stop.value
                 break
             columns = RecordColumns(*(getattr(part.rows, name) for name in RecordColumns._fields))
-            inner.append(self._look_at(file, columns))
+            inner.append(self._check_records(file, columns))
             for batch in builder.add(part):
-                start = self._give(file, start, batch, inner)
+                start = self._pass_batch(file, start, batch, inner)
                 yield
         if len(builder):
-            self._give(file, start, builder.take(), inner)
+            self._pass_batch(file, start, builder.take(), inner)
         return end
 
-    def _give(self, file: Segment, start: int, batch: RecordBatch, inner: list[Column]) -> int:
+    def _pass_batch(self, file: Segment, start: int, batch: RecordBatch, inner: list[Column]) -> int:
         ends = start + np.cumsum(batch.size)
         at = ends - batch.size
         self._take(Stretch(file, batch, file.base + at, np.concatenate(inner) if inner else at[:0], self._epoch))
-        del inner[:-1]  # the last part may lie in the next batch too
+        del inner[:-1]  # the last part may also be in the next batch
         self._advance(file, int(ends[-1]), len(batch))
         return int(ends[-1])
 
-    def _hand_on(self, file: Segment, rows: list[tuple[int, Record]]) -> None:
-        """As :meth:`_give`, of the records that the builder has; in a DLedger log they do not touch each other."""
+    def _pass_records(self, file: Segment, rows: list[tuple[int, Record]]) -> None:
+        """Like :meth:`_pass_batch`, for the records in the builder; in a DLedger log they are not adjacent."""
         columns = columns_of(rows)
-        inner = self._look_at(file, columns)
+        inner = self._check_records(file, columns)
         self._take(Stretch(file, self._builder.take(), file.base + columns.at, inner, self._epoch))
         at, record = rows[-1]
         self._advance(file, at + record.total_size, len(rows))
 
-    def _look_at(self, file: Segment, columns: RecordColumns) -> Column:
+    def _check_records(self, file: Segment, columns: RecordColumns) -> Column:
         return self._record_check.check(file, columns)
 
     def _advance(self, file: Segment, end: int, records: int) -> None:
@@ -322,7 +322,7 @@ class LogCheck:
         self._records += records
 
 
-def _whose(record: Record) -> dict[str, Any]:
+def _message_fields(record: Record) -> dict[str, Any]:
     return {
         "topic": record.topic.decode("utf-8", "replace"),
         "queueId": record.queue_id,

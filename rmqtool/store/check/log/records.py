@@ -1,4 +1,4 @@
-"""Each record by itself: position, properties, body, transaction, store time."""
+"""Check each record by itself: position, properties, body, transaction, store time."""
 
 import re
 from typing import Any, NamedTuple
@@ -16,12 +16,12 @@ from rmqtool.store.disk.segments import Segment
 
 Column = np.ndarray[Any, np.dtype[Any]]
 HALF_TOPICS = {topic.encode() for topic in HALVES}
-# names and separators as Java writes them; an item without a value is passed over by every reader, and harmless
+# names and separators as written by Java; readers ignore an item without a value
 PROPERTIES = re.compile(rb"(?:[^\x00-\x02]+\x01[^\x02]*)?(?:\x02(?:[^\x00-\x02]+\x01[^\x02]*)?)*")
 
 
 class RecordColumns(NamedTuple):
-    """What is looked at, a column of int64 each; ``_at`` are bytes in the file (:class:`rmqtool.kernels.scan.Rows`)."""
+    """The fields checked, as int64 columns; ``_at`` are positions in the file (:class:`rmqtool.kernels.scan.Rows`)."""
 
     at: Column
     total_size: Column
@@ -38,7 +38,7 @@ class RecordColumns(NamedTuple):
 
 
 def columns_of(rows: list[tuple[int, Record]]) -> RecordColumns:
-    """RecordColumns of (byte in the file, record) pairs."""
+    """Columns of (position in the file, record) pairs."""
     table = []
     for at, record in rows:
         body_at = at + HEADS[record.sys_flag & HOSTS_V6].size
@@ -64,10 +64,10 @@ def columns_of(rows: list[tuple[int, Record]]) -> RecordColumns:
 
 
 class RecordCheck:
-    """Checks what needs no other file.
+    """Checks everything that needs no other file.
 
     Attributes:
-        bulk: whether compiled code is loaded, and may look at what is plain.
+        bulk: whether compiled code is loaded, and may check plain properties.
         last_timestamp: highest store timestamp so far; None before the first record.
     """
 
@@ -78,7 +78,7 @@ class RecordCheck:
         self._before: int | None = None
 
     def check(self, file: Segment, rows: RecordColumns) -> Column:
-        """Check records of one file; returns the physical positions of inner batches among them."""
+        """Check records of one file; returns the physical offsets of the inner batches among them."""
         name, findings = self.ctx.name(file.path), self.ctx.found
         real = file.base + rows.at
         wrong = np.flatnonzero(rows.physical_offset != real)
@@ -93,17 +93,17 @@ class RecordCheck:
                     "actual": int(rows.physical_offset[wrong[i]]),
                 },
             )
-        self._times(name, rows)
-        self._hosts(file, name, rows)
-        self._properties(file, name, rows)
+        self._check_times(name, rows)
+        self._check_hosts(file, name, rows)
+        self._check_properties(file, name, rows)
         for i in np.flatnonzero(rows.sys_flag & COMPRESSED):
-            self._body(file, name, rows, int(i))
+            self._check_body(file, name, rows, int(i))
         for i in np.flatnonzero(rows.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT):
-            self._transaction(file, name, rows, int(i))
+            self._check_transaction(file, name, rows, int(i))
         inner: Column = real[(rows.sys_flag & INNER_BATCH) != 0]
         return inner
 
-    def _times(self, name: str, rows: RecordColumns) -> None:
+    def _check_times(self, name: str, rows: RecordColumns) -> None:
         times = rows.store_timestamp
         before = np.empty_like(times)
         before[1:] = times[:-1]
@@ -124,8 +124,8 @@ class RecordCheck:
         highest = int(times.max())
         self.last_timestamp = highest if self.last_timestamp is None else max(self.last_timestamp, highest)
 
-    def _hosts(self, file: Segment, name: str, rows: RecordColumns) -> None:
-        """Ports are int fields, of which an address has the lower half alone."""
+    def _check_hosts(self, file: Segment, name: str, rows: RecordColumns) -> None:
+        """Check that ports, which are stored in 32 bits, fit in 16 bits."""
         data = np.frombuffer(file.view(), np.uint8)
         versions = rows.sys_flag & HOSTS_V6
         for version in np.unique(versions):
@@ -135,9 +135,11 @@ class RecordCheck:
                 for i in np.flatnonzero((places >= 0) & (data[places] | data[places + 1] != 0)).tolist():
                     at = int(places[i])
                     actual = f"port {int.from_bytes(data[at : at + 4].tobytes(), 'big', signed=True)} in {of}"
-                    self.ctx.found.add("log-port", name, offset=at, actual=actual, **self._whose(file, rows, i))
+                    self.ctx.found.add(
+                        "log-port", name, offset=at, actual=actual, **self._message_fields(file, rows, i)
+                    )
 
-    def _properties(self, file: Segment, name: str, rows: RecordColumns) -> None:
+    def _check_properties(self, file: Segment, name: str, rows: RecordColumns) -> None:
         view = file.view()
         fits = PROPERTIES.fullmatch
         chosen = np.arange(len(rows.at))
@@ -161,17 +163,17 @@ class RecordCheck:
                 except UnicodeDecodeError as err:
                     why = f"not UTF-8 from byte {at + err.start}"
             if why:
-                self.ctx.found.add("log-properties", name, offset=at, actual=why, **self._whose(file, rows, i))
+                self.ctx.found.add("log-properties", name, offset=at, actual=why, **self._message_fields(file, rows, i))
 
-    def _body(self, file: Segment, name: str, rows: RecordColumns, i: int) -> None:
+    def _check_body(self, file: Segment, name: str, rows: RecordColumns, i: int) -> None:
         at, length = int(rows.body_at[i]), int(rows.body_length[i])
         try:
             decompress(bytes(file.view()[at : at + length]), int(rows.sys_flag[i]))
         except FormatError as err:
-            self.ctx.found.add("log-body", name, offset=at, actual=err.reason, **self._whose(file, rows, i))
+            self.ctx.found.add("log-body", name, offset=at, actual=err.reason, **self._message_fields(file, rows, i))
 
-    def _transaction(self, file: Segment, name: str, rows: RecordColumns, i: int) -> None:
-        """A half message lies before its commit, so it can be looked up at once; before the log's start it expired."""
+    def _check_transaction(self, file: Segment, name: str, rows: RecordColumns, i: int) -> None:
+        """Look up the half message, which precedes its commit; one before the log's beginning has expired."""
         log, half_at = self.ctx.log, int(rows.prepared_transaction_offset[i])
         if half_at < log.min_offset:
             return
@@ -193,11 +195,11 @@ class RecordCheck:
             offset=int(rows.at[i]),
             expected=f"the half message at {half_at}",
             actual=actual,
-            **self._whose(file, rows, i),
+            **self._message_fields(file, rows, i),
         )
 
     @staticmethod
-    def _whose(file: Segment, rows: RecordColumns, i: int) -> dict[str, Any]:
+    def _message_fields(file: Segment, rows: RecordColumns, i: int) -> dict[str, Any]:
         view, at = file.view(), int(rows.at[i])
         topic_at, length = int(rows.topic_at[i]), int(rows.topic_length[i])
         return {

@@ -1,1 +1,1 @@
-"""Consume queues against the commit log."""
+"""Check consume queues against the commit log."""

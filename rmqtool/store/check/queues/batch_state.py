@@ -1,4 +1,4 @@
-"""One batch queue as the check sees it: what its files hold, and what the log said of it so far."""
+"""State of one batch queue during the check: its files, and its messages in the log so far."""
 
 from typing import Any, NamedTuple
 
@@ -6,23 +6,23 @@ import numpy as np
 
 from formats.queues.batch import as_array, valid_prefix
 from rmqtool.store.disk.segments import Segment, Segments
-from rmqtool.store.dispatch.lives import Lives
+from rmqtool.store.dispatch.generations import Generations
 from rmqtool.store.layout.paths import BATCH_UNIT
 from rmqtool.store.queues.reader import SCANNED_FILES
 
 Column = np.ndarray[Any, np.dtype[Any]]
 Units = np.ndarray[Any, np.dtype[Any]]
-_TOLD = ("physical_offset", "size", "base_queue_offset", "batch_size")
+_SHOWN = ("physical_offset", "size", "base_queue_offset", "batch_size")
 
 
 class BatchFile:
-    """One file: how many units it has.
+    """One file of the queue.
 
     Attributes:
-        prefix: valid units before the first invalid one.
-        used: units up to the last one that is not zero.
-        matched: units that a record was found for.
-        live: valid units whose physical offset is not below the beginning of the log.
+        prefix: number of valid units before the first invalid one.
+        used: number of units up to the last non-zero one.
+        matched: number of units whose record was found.
+        live: number of valid units whose physical offset is not before the beginning of the log.
     """
 
     def __init__(self, segment: Segment, min_physical: int) -> None:
@@ -38,74 +38,74 @@ class BatchFile:
         segment.release()
 
     def units(self, start: int, stop: int) -> Units:
-        """Units [start, stop), as far as there are any."""
+        """Units [start, stop), as far as the file has any."""
         return as_array(self.segment.view())[start:stop]
 
 
 Missing = tuple[bool, int, int, int]  # (comes soon, queue offset, physical offset, messages)
 
 
-class FormerLife(NamedTuple):
-    """What was noted of a queue before it was numbered from 0 on again."""
+class FormerGeneration(NamedTuple):
+    """State of a queue before its numbering started again at 0."""
 
     missing: list[Missing]
-    file: str  # of the log, and where in it the first message is that has the queue offset 0 again
+    file: str  # log file with the first message of the next generation; ``offset`` is its position there
     offset: int
-    next_ordinal: int  # that it would have had
+    next_ordinal: int  # queue offset expected instead of 0
 
 
 class BatchState:
-    """A queue, and what the log said of it so far.
+    """A queue and its messages in the log so far.
 
     Attributes:
-        lives: what the log says of them.
-        former: what was noted of each of those that ended.
+        generations: tracks where the numbering of its messages in the log starts again.
+        former: state before each such restart.
     """
 
     def __init__(self, topic: str, queue_id: int, path: str) -> None:
         self.topic, self.queue_id, self.path = topic, queue_id, path
         self.files: list[BatchFile] = []
-        self.cursor = (0, 0)  # file, and unit in it, that the next record should have
+        self.cursor = (0, 0)  # file, and unit in it, expected for the next record
         self.next_offset: int | None = None
         self.epoch = 0
         self.missing: list[Missing] = []
-        self.lives = Lives()
-        self.former: list[FormerLife] = []
+        self.generations = Generations()
+        self.former: list[FormerGeneration] = []
 
     def begin_again(self, file: str, offset: int) -> None:
-        """The next message has the queue offset 0 again.
+        """Start a new generation: the next message has queue offset 0 again.
 
         Args:
-            file, offset: where it is in the log.
+            file, offset: position of that message in the log.
         """
-        self.former.append(FormerLife(self.missing, file, offset, self.next_offset or 0))
+        self.former.append(FormerGeneration(self.missing, file, offset, self.next_offset or 0))
         self.missing, self.next_offset = [], None
 
     @property
     def again(self) -> int:
-        """Messages without a unit that the next start makes one for."""
+        """Number of messages without a unit for which the next start would create one."""
         return sum(count for soon, _base, _physical, count in self.missing if soon)
 
     def forget(self) -> None:
-        """Messages without a unit are none that should have one."""
+        """Drop the missing messages, which do not belong in the queue."""
         self.missing = []
 
     def restore(self) -> None:
-        """Those of former lives should have one as well."""
-        self.missing = [missing for life in self.former for missing in life.missing] + self.missing
+        """Add the missing messages of former generations, which do belong in the queue."""
+        self.missing = [missing for generation in self.former for missing in generation.missing] + self.missing
 
     def load(self, segments: Segments, min_physical: int) -> None:
-        """Look at the files."""
+        """Read the files."""
         self.files = [BatchFile(segment, min_physical) for segment in segments]
 
     @property
     def about(self) -> dict[str, Any]:
-        """As findings say which queue it is."""
+        """The fields of findings that identify the queue."""
         return {"topic": self.topic, "queueId": self.queue_id}
 
     @property
     def end(self) -> tuple[int, int]:
-        """(file, unit) of the first that is no valid unit: where a broker's start finds the end of the queue."""
+        """(file, unit) of the first invalid unit, where a broker's start finds the end of the queue."""
         for number, file in enumerate(self.files):
             if file.prefix < file.capacity:
                 return number, file.prefix
@@ -113,7 +113,7 @@ class BatchState:
 
     @property
     def last(self) -> Any:
-        """The last unit in front of the end; None without any."""
+        """The last unit before the end; None without any."""
         number, unit = self.end
         if unit == 0 and number:
             number, unit = number - 1, self.files[number - 1].capacity
@@ -121,7 +121,7 @@ class BatchState:
 
     @property
     def last_physical(self) -> int:
-        """Where the record of the last unit begins, as a broker's start sees it; -1 without any."""
+        """Physical offset of the last unit's record, as found by a broker's start; -1 without any."""
         last = -1
         for file in self.files[-SCANNED_FILES:]:
             if file.prefix:
@@ -132,13 +132,13 @@ class BatchState:
 
 
 def valid(units: Units) -> Column:
-    """Which units a broker takes for one."""
+    """Which units a broker accepts."""
     good: Column = (units["physical_offset"] >= 0) & (units["size"] > 0)
     good &= (units["base_queue_offset"] >= 0) & (units["batch_size"] > 0)
     return good
 
 
-def words(unit: Any) -> str:
-    """What a unit says."""
-    says = dict(zip(unit.dtype.names, unit.tolist(), strict=True))
-    return ", ".join(f"{name} {says[name]}" for name in _TOLD)
+def describe_unit(unit: Any) -> str:
+    """The fields of a unit, as text."""
+    values = dict(zip(unit.dtype.names, unit.tolist(), strict=True))
+    return ", ".join(f"{name} {values[name]}" for name in _SHOWN)

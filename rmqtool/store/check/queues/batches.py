@@ -1,7 +1,7 @@
-"""The commit log against the batch consume queues of 5.x: every record its unit, every unit its record.
+"""Check the commit log against the batch consume queues of 5.x: every record has its unit, and the reverse.
 
-Units lie in the order of the log, so the records that come are compared with the units that follow one another. Where
-that does not go on, the rest of a stretch is looked for among all units of the queue.
+Units are in the order of the log, so incoming records are compared with consecutive units. If they do not match, the
+rest of a stretch is searched among all units of the queue.
 """
 
 from collections.abc import Iterator
@@ -14,14 +14,14 @@ from rmqtool.store.check.codes.all import INFO
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_files
 from rmqtool.store.check.log.log import Stretch
-from rmqtool.store.check.queues.batch_state import BatchFile, BatchState, Column, valid, words
+from rmqtool.store.check.queues.batch_state import BatchFile, BatchState, Column, describe_unit, valid
 from rmqtool.store.check.queues.removed import settle
 from rmqtool.store.dispatch.batch import numbers_of
 from rmqtool.store.layout.paths import BATCH_QUEUES, BATCH_UNIT, is_path_name
 from rmqtool.store.log.commit_log import Damage
 from rmqtool.words import counted
 
-_COMPARED = {  # field of a unit: code where it says something else than the record
+_COMPARED = {  # by field of a unit: the code if it differs from the record
     "size": "bcq-size",
     "base_queue_offset": "bcq-base",
     "batch_size": "bcq-count",
@@ -31,7 +31,7 @@ _COMPARED = {  # field of a unit: code where it says something else than the rec
 
 
 class _Expected(NamedTuple):
-    """What units records should have, a column for each of these fields."""
+    """The expected units of records, one column per field."""
 
     physical_offset: Column
     size: Column
@@ -46,7 +46,7 @@ class _Expected(NamedTuple):
 
 
 class BatchQueueCheck:
-    """All batch queues of a store: :meth:`load`, :meth:`take` of each queue's records, then :meth:`finish`."""
+    """Checks all batch queues: call :meth:`load`, :meth:`take` for each queue's records, then :meth:`finish`."""
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
@@ -54,7 +54,7 @@ class BatchQueueCheck:
         self._unnamed: dict[str, int] = {}
 
     def load(self) -> Iterator[None]:
-        """Look at every file of every queue."""
+        """Read every file of every queue."""
         ctx = self.ctx
         plain = {topic for topic, _queue_id, _path in ctx.layout.queue_dirs()}
         for topic, queue_id, path in ctx.layout.queue_dirs(BATCH_QUEUES):
@@ -76,12 +76,12 @@ class BatchQueueCheck:
 
     @property
     def entries(self) -> int:
-        """Units of all queues that should lead to a message."""
+        """Number of units of all queues that should point to a message."""
         return sum(file.live for queue in self.queues.values() for file in queue.files)
 
     @property
     def known(self) -> int:
-        """Where the last record begins that any queue knows, as the broker's recovery takes it; -1 without one."""
+        """Physical offset of the last record in any queue, as in the broker's recovery; -1 without one."""
         return max((queue.last_physical for queue in self.queues.values()), default=-1)
 
     def take(self, stretch: Stretch, rows: Column, topic: str, queue_id: int) -> None:
@@ -95,15 +95,15 @@ class BatchQueueCheck:
             queue = self.queues[topic, queue_id] = BatchState(topic, queue_id, path)
         expected = self._expect(stretch, rows)
         columns = expected.base_queue_offset, expected.physical_offset, expected.store_timestamp, expected.batch_size
-        for part, begins in queue.lives.take(*columns):
+        for part, begins in queue.generations.take(*columns):
             records, file = expected.part(part), stretch.file
             if begins:
                 queue.begin_again(self.ctx.name(file.path), int(records.physical_offset[0]) - file.base)
-            self._ordinals(queue, stretch, records)
+            self._check_ordinals(queue, stretch, records)
             self._compare(queue, records)
 
     def settle(self) -> None:
-        """What is to be said of messages from before their queues were numbered from 0 on again."""
+        """Report messages of former generations of their queues."""
         settle(self.ctx, self.queues, ())
 
     def _expect(self, stretch: Stretch, rows: Column) -> _Expected:
@@ -117,10 +117,10 @@ class BatchQueueCheck:
             batch.tags_code[rows],
             batch.store_timestamp[rows],
         )
-        return _Expected(*columns).part((base >= 0) & (count >= 0))  # a broker makes no unit of others
+        return _Expected(*columns).part((base >= 0) & (count >= 0))  # a broker makes no unit for others
 
-    def _ordinals(self, queue: BatchState, stretch: Stretch, expected: _Expected) -> None:
-        """Queue offsets must go on where the batch before ends; where damage lies between, only count up."""
+    def _check_ordinals(self, queue: BatchState, stretch: Stretch, expected: _Expected) -> None:
+        """Check that queue offsets continue the previous batch; after damage they must only increase."""
         base, count = expected.base_queue_offset, expected.batch_size
         wanted = np.empty_like(base)
         wanted[1:] = base[:-1] + count[:-1]
@@ -156,35 +156,35 @@ class BatchQueueCheck:
                 continue
             same = valid(units) & (units["physical_offset"] == expected.physical_offset[: len(units)])
             count = len(units) if same.all() else int(same.argmin())
-            self._fields(queue, file, np.arange(unit, unit + count), expected.part(slice(count)))
+            self._compare_fields(queue, file, np.arange(unit, unit + count), expected.part(slice(count)))
             expected = expected.part(slice(count, None))
             queue.cursor = number, unit + count
             if count < len(units):
                 expected = self._search(queue, expected)
                 break
         if len(expected.size):
-            self._lose(queue, expected)
+            self._add_missing(queue, expected)
 
     def _search(self, queue: BatchState, expected: _Expected) -> _Expected:
-        """Look for records' units anywhere; what has none is given back."""
-        left = np.ones(len(expected.size), bool)
+        """Search the units of records in all files; returns those without one."""
+        unmatched = np.ones(len(expected.size), bool)
         for number, file in enumerate(queue.files):
             units = file.units(0, file.used)
             physical = units["physical_offset"].astype(np.int64)
             row = np.searchsorted(expected.physical_offset, physical)
-            row[row == len(left)] = 0
+            row[row == len(unmatched)] = 0
             hits = np.flatnonzero(valid(units) & (expected.physical_offset[row] == physical))
             _rows, first = np.unique(row[hits], return_index=True)
             hits = hits[first]
-            hits = hits[left[row[hits]]]
+            hits = hits[unmatched[row[hits]]]
             if len(hits):
-                left[row[hits]] = False
-                self._fields(queue, file, hits, expected.part(row[hits]))
+                unmatched[row[hits]] = False
+                self._compare_fields(queue, file, hits, expected.part(row[hits]))
                 queue.cursor = max(queue.cursor, (number, int(hits.max()) + 1))
-        return expected.part(left)
+        return expected.part(unmatched)
 
-    def _fields(self, queue: BatchState, file: BatchFile, at: Column, expected: _Expected) -> None:
-        """Units that point at their records: whether they say the same of them."""
+    def _compare_fields(self, queue: BatchState, file: BatchFile, at: Column, expected: _Expected) -> None:
+        """Compare the other fields of units that point to their record."""
         if not len(at):
             return
         file.matched += len(at)
@@ -206,7 +206,7 @@ class BatchQueueCheck:
                 **queue.about,
             )
 
-    def _lose(self, queue: BatchState, expected: _Expected) -> None:
+    def _add_missing(self, queue: BatchState, expected: _Expected) -> None:
         start, last = self.ctx.start.redispatch_from, queue.last_physical
         for physical, base, count in zip(
             expected.physical_offset.tolist(),
@@ -222,27 +222,27 @@ class BatchQueueCheck:
                 queue.missing.append((soon, base, physical, count))
 
     def finish(self) -> Iterator[None]:
-        """What only shows when the whole log was seen."""
+        """Report what is only known after the whole log has been read."""
         ctx = self.ctx
         for (topic, queue_id), queue in sorted(self.queues.items()):
             last = queue.last
             end = int(last["base_queue_offset"]) + int(last["batch_size"]) if last is not None else 0
             ctx.queues_seen.ends[topic, queue_id] = max(end, queue.next_offset or 0)
             if not ctx.log_seen.absent:
-                self._finish(queue)
+                self._finish_queue(queue)
             yield
         for topic, messages in sorted(self._unnamed.items()):
             consequence = f"{messages} records of this topic have no queue"
             ctx.found.add("log-topic", "commitlog", topic=topic, count=messages, consequence=consequence)
 
-    def _finish(self, queue: BatchState) -> None:
+    def _finish_queue(self, queue: BatchState) -> None:
         ctx, (end_file, end_unit) = self.ctx, queue.end
         for number, file in enumerate(queue.files):
             name = ctx.name(file.segment.path)
             matched_behind = number > end_file or (number == end_file and file.last_matched >= end_unit)
             later = any(file.last_matched >= 0 for file in queue.files[end_file + 1 :])
             if number == end_file and (matched_behind or later) and end_unit < file.capacity:
-                self._hole(queue, file, end_unit)
+                self._report_hole(queue, file, end_unit)
             stop = (
                 file.used
                 if number < end_file
@@ -251,9 +251,9 @@ class BatchQueueCheck:
                 else (file.last_matched + 1)
             )
             if stop < file.used:
-                self._behind(queue, file, stop)
+                self._report_stale(queue, file, stop)
             if file.live > file.matched:
-                self._strange(queue, file, min(stop, file.used), name)
+                self._report_strange(queue, file, min(stop, file.used), name)
             file.segment.release()
         empty = not queue.files
         for soon, base, physical, count in queue.missing:
@@ -271,7 +271,7 @@ class BatchQueueCheck:
                 **queue.about,
             )
 
-    def _hole(self, queue: BatchState, file: BatchFile, unit: int) -> None:
+    def _report_hole(self, queue: BatchState, file: BatchFile, unit: int) -> None:
         entry = file.units(unit, unit + 1)[0]
         torn = any(entry.tolist())
         self.ctx.found.add(
@@ -279,12 +279,12 @@ class BatchQueueCheck:
             self.ctx.name(file.segment.path),
             offset=unit * BATCH_UNIT,
             expected="a unit",
-            actual=words(entry) if torn else "zeros",
+            actual=describe_unit(entry) if torn else "zeros",
             **queue.about,
         )
 
-    def _behind(self, queue: BatchState, file: BatchFile, start: int) -> None:
-        """Bytes behind the queue's end that no record asked for."""
+    def _report_stale(self, queue: BatchState, file: BatchFile, start: int) -> None:
+        """Report bytes after the queue's end that match no record."""
         units = file.units(start, file.used)
         torn = not bool(valid(units).any())
         self.ctx.found.add(
@@ -293,12 +293,12 @@ class BatchQueueCheck:
             offset=start * BATCH_UNIT,
             count=file.used - start,
             expected="zeros",
-            actual=words(units[0]) if torn else f"{file.used - start} units after the queue's end",
+            actual=describe_unit(units[0]) if torn else f"{file.used - start} units after the queue's end",
             **queue.about,
         )
 
-    def _strange(self, queue: BatchState, file: BatchFile, stop: int, name: str) -> None:
-        """Units that point at no record of their own queue, or at one that another unit has."""
+    def _report_strange(self, queue: BatchState, file: BatchFile, stop: int, name: str) -> None:
+        """Report units that point to no record of their queue, or to one that has another unit."""
         seen: set[int] = set()
         for number, unit in enumerate(file.units(0, stop)):
             physical = int(unit["physical_offset"])

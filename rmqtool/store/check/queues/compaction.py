@@ -1,7 +1,7 @@
-"""Compacted topics: files, units and records of each queue, and against the commit log what a broker should have there.
+"""Check compacted topics: files, units and records of each queue, and whether messages of the commit log are missing.
 
-Source: store.kv.CompactionLog (load, sanityCheck, recover, shouldRetainMsg); what is said of consequences was seen on
-5.3.3 brokers.
+Source: store.kv.CompactionLog (load, sanityCheck, recover, shouldRetainMsg); the consequences were observed on 5.3.3
+brokers.
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def check_compaction(ctx: Context) -> None:
 
 
 def _compacted_topics(ctx: Context) -> set[str] | None:
-    """Topics with that policy; None where no table of topics can be read."""
+    """Topics with cleanup.policy=COMPACTION; None if no table of topics can be read."""
     for bak in (False, True):
         try:
             if isinstance(config := read_config(ctx.layout, "topics.json", bak=bak), Topics):
@@ -68,35 +68,35 @@ def _positions(ctx: Context) -> dict[str, int]:
 
 
 class _Check:
-    """One queue.
+    """Checks one queue.
 
     Args:
         position: queue offset up to which it has been compacted.
-        compacted: whether the topic has that policy.
+        compacted: whether the topic is compacted.
     """
 
     def __init__(self, ctx: Context, queue: CompactionQueue, position: int, *, compacted: bool) -> None:
         self.ctx, self.queue, self.position, self.compacted = ctx, queue, position, compacted
         self.about: dict[str, Any] = {"topic": queue.topic, "queueId": queue.queue_id}
-        self._last = -1  # queue offset of the unit before
+        self._last = -1  # queue offset of the previous unit
 
-    def _tell(self, code: str, path: str, **more: Any) -> None:
+    def _report(self, code: str, path: str, **more: Any) -> None:
         self.ctx.found.add(code, self.ctx.name(path), **more, **self.about)
 
     def run(self) -> None:
         queue = self.queue
         if not self.compacted and (queue.queue.files or queue.log.files):
-            self._tell("compaction-unused", queue.log_path)
-        self._files()
+            self._report("compaction-unused", queue.log_path)
+        self._check_files()
         for path in queue.work:
-            self._tell("compaction-unfinished", path)
+            self._report("compaction-unfinished", path)
         for file in queue.queue:
-            self._units(file)
-        self._behind()
+            self._check_units(file)
+        self._check_log_end()
         if self.compacted and not self.ctx.log_seen.absent:
-            self._against_the_log()
+            self._compare_with_log()
         if self.compacted and self.position >= max(queue.max_offset, 1) and not self._is_past():
-            self._tell(
+            self._report(
                 "compaction-checkpoint-ahead",
                 f"{self.ctx.layout.root}/{FOLDER}/{POSITIONS}",
                 expected=f"less than {queue.max_offset}",
@@ -104,65 +104,65 @@ class _Check:
             )
 
     def _is_past(self) -> bool:
-        """Whether the log lost messages that are nowhere else: the next ones lie behind the position all the same."""
+        """Whether the log has lost messages that are nowhere else, while new ones will still be after the position."""
         queue = self.queue
         end = self.ctx.queues_seen.ends.get((queue.topic, queue.queue_id), 0)
-        return self.position < end and not any(True for _one in self._find_wanted())
+        return self.position < end and not any(True for _missing in self._find_wanted())
 
-    def _files(self) -> None:
+    def _check_files(self) -> None:
         queue = self.queue
         if bool(queue.queue.files) != bool(queue.log.files):
             there, lacks = (queue.log_path, "queue") if queue.log.files else (queue.path, "log")
-            self._tell("compaction-half", there, expected=f"a {lacks} beside it", actual="none")
+            self._report("compaction-half", there, expected=f"a {lacks} beside it", actual="none")
         for segments, size in ((queue.log, queue.log_size), (queue.queue, queue.queue_size)):
-            self._one_kind(segments, size)
+            self._check_lengths(segments, size)
         if (refused := queue.refused) is not None:
             path, reason = refused
             self.ctx.found.situation.refused = True
-            self._tell("compaction-foreign" if queue.strange else "compaction-unpaired", path, actual=reason)
+            self._report("compaction-foreign" if queue.strange else "compaction-unpaired", path, actual=reason)
 
-    def _one_kind(self, segments: Segments, size: int) -> None:
+    def _check_lengths(self, segments: Segments, size: int) -> None:
         strange = self.queue.strange if segments is self.queue.log else []
         for path, length in (*((file.path, file.size) for file in segments), *strange):
-            # a last file without a byte is deleted when the broker loads it
+            # a broker deletes an empty last file when it loads the queue
             last = bool(segments.files) and path == segments.files[-1].path
             if not self.queue.fits(path, length) and (length or not last):
-                self._tell("compaction-size", path, expected=f"{size} bytes", actual=f"{length} bytes")
+                self._report("compaction-size", path, expected=f"{size} bytes", actual=f"{length} bytes")
 
-    def _units(self, file: Segment) -> None:
+    def _check_units(self, file: Segment) -> None:
         view = file.view()
         count = self.queue.count(file)
         units = as_array(view)
         for start in range(0, count, 4096):
             for number, row in enumerate(units[start : min(start + 4096, count)].tolist(), start):
-                self._unit(file, number, BatchEntry(*row))
-        self._rest(file, units, count)
+                self._check_unit(file, number, BatchEntry(*row))
+        self._check_rest(file, units, count)
         del units, view
         file.release()
 
-    def _unit(self, file: Segment, number: int, unit: BatchEntry) -> None:
+    def _check_unit(self, file: Segment, number: int, unit: BatchEntry) -> None:
         about = {"offset": number * SIZE, "queueOffset": unit.base_queue_offset}
         if unit.base_queue_offset <= self._last:
             expected = f"more than {self._last}"
-            self._tell("compaction-order", file.path, expected=expected, actual=unit.base_queue_offset, **about)
+            self._report("compaction-order", file.path, expected=expected, actual=unit.base_queue_offset, **about)
         self._last = unit.base_queue_offset
         message = self.queue.look(unit)
         if isinstance(message, Damage):
             actual = f"position {unit.physical_offset}: {message.reason}"
-            self._tell("compaction-no-record", file.path, expected="a record", actual=actual, **about)
+            self._report("compaction-no-record", file.path, expected="a record", actual=actual, **about)
             return
         record = message.record
-        says = (record.topic, record.queue_id, record.queue_offset, record.total_size, record.physical_offset)
+        stated = (record.topic, record.queue_id, record.queue_offset, record.total_size, record.physical_offset)
         topic = self.queue.topic.encode("utf-8", "surrogateescape")
         should = (topic, self.queue.queue_id, unit.base_queue_offset, unit.size, unit.physical_offset)
-        if says != should:
-            expected, actual = _words(*should), _words(*says)
-            self._tell("compaction-other-record", file.path, expected=expected, actual=actual, **about)
+        if stated != should:
+            expected, actual = _describe(*should), _describe(*stated)
+            self._report("compaction-other-record", file.path, expected=expected, actual=actual, **about)
         elif not parse(record.properties).get(KEYS, "").strip():
-            self._tell("compaction-no-key", message.file.path, **(about | {"offset": message.at}))
+            self._report("compaction-no-key", message.file.path, **(about | {"offset": message.at}))
 
-    def _rest(self, file: Segment, units: "Array", count: int) -> None:
-        """What follows the units of a file: nothing, or the end unit of one that was closed."""
+    def _check_rest(self, file: Segment, units: "Array", count: int) -> None:
+        """Check that the units of a file are followed by nothing, or by the end unit of a closed file."""
         at = count * SIZE
         if count >= len(units) or is_zero(file.path, at, file.size):
             return
@@ -171,7 +171,7 @@ class _Check:
         if entry == END_UNIT and not later:
             return
         empty = not any(entry)
-        self._tell(
+        self._report(
             "compaction-hole" if empty and later else "compaction-torn",
             file.path,
             offset=at,
@@ -180,16 +180,16 @@ class _Check:
             actual=f"zeros, and {later} units after them" if empty else f"bytes that are none, {later} units follow",
         )
 
-    def _behind(self) -> None:
-        """Records at the end of the log that no unit leads to."""
+    def _check_log_end(self) -> None:
+        """Report records at the end of the log without a unit."""
         queue, end = self.queue, self.queue.log_end
         for file in queue.log if queue.queue.files else ():
             start = max(end - file.base, 0)
-            if start < file.size and (records := self._records(file, start)):
-                self._tell("compaction-unqueued", file.path, offset=start, count=records)
+            if start < file.size and (records := self._count_records(file, start)):
+                self._report("compaction-unqueued", file.path, offset=start, count=records)
 
-    def _records(self, file: Segment, start: int) -> int:
-        """How many records follow each other from a byte of a file on."""
+    def _count_records(self, file: Segment, start: int) -> int:
+        """Number of consecutive records from a position of a file on."""
         at, records, view = start, 0, file.map()
         while at + 8 <= len(view) and says_position(view, file.base, at):
             size = int.from_bytes(view[at : at + 4], "big", signed=True)
@@ -200,51 +200,53 @@ class _Check:
         file.release()
         return records
 
-    def _against_the_log(self) -> None:
+    def _compare_with_log(self) -> None:
         queue, ctx = self.queue, self.ctx
         end = ctx.queues_seen.ends.get((queue.topic, queue.queue_id))
         if end is None:
             return  # no queue to compare with
         if queue.max_offset > end:
             path = ctx.layout.queue_path(queue.topic, queue.queue_id)
-            # a queue that has lost its files ends again where its compaction log ends; one whose log was cut does not
+            # a queue that has lost its files gets its end back from its compaction log by recovery; one whose log was
+            # truncated does not
             lost: dict[str, Any] = {}
             if not ctx.log.segments.files:
                 lost = {"steps": WITHOUT_LOG}
             elif not ctx.layout.files_in(path).files:
                 lost = {"steps": (RECOVER,)}
-            self._tell("compaction-ahead", queue.path, expected=f"at most {end}", actual=queue.max_offset, **lost)
+            self._report("compaction-ahead", queue.path, expected=f"at most {end}", actual=queue.max_offset, **lost)
         wanted = list(self._find_wanted())
         if not wanted:
             return
         if not queue.queue.files and not queue.log.files:
-            all_soon = all(self._soon(physical) for _offset, physical in wanted)
-            self._lack("compaction-behind" if all_soon else "compaction-queue-missing", wanted)
+            all_soon = all(self._is_redispatched(physical) for _offset, physical in wanted)
+            self._report_missing("compaction-behind" if all_soon else "compaction-queue-missing", wanted)
             return
         known: set[int] = set()
         for _base, units in queue.runs():
             known.update(units["base_queue_offset"].tolist())
-        missing = [key for key in wanted if key[0] not in known]
-        soon = [entry for entry in missing if entry[0] >= queue.max_offset and self._soon(entry[1])]
+        missing = [entry for entry in wanted if entry[0] not in known]
+        soon = [entry for entry in missing if entry[0] >= queue.max_offset and self._is_redispatched(entry[1])]
         for code, some in (("compaction-behind", soon), ("compaction-missing", sorted({*missing} - {*soon}))):
             if some:
-                self._lack(code, some)
+                self._report_missing(code, some)
 
-    def _lack(self, code: str, some: list[tuple[int, int]]) -> None:
+    def _report_missing(self, code: str, some: list[tuple[int, int]]) -> None:
         first, physical = some[0]
         severity = {"severity": INFO} if code == "compaction-behind" else {}
         actual = f"{len(some)} messages of the commit log, the first at physical offset {physical}, are not there"
-        self._tell(code, self.queue.path, queueOffset=first, count=len(some), actual=actual, **severity)
+        self._report(code, self.queue.path, queueOffset=first, count=len(some), actual=actual, **severity)
 
-    def _soon(self, physical: int) -> bool:
-        """Whether the next start takes this message of the commit log again."""
+    def _is_redispatched(self, physical: int) -> bool:
+        """Whether the next start adds this message of the commit log again."""
         start = self.ctx.start.redispatch_from
         return start is not None and physical >= start
 
     def _find_wanted(self) -> Iterator[tuple[int, int]]:
         """(queue offset, physical offset) of messages of the commit log that must be in the compaction log.
 
-        All after the last compaction, and before it the newest of each key, unless that deletes the key.
+        These are all messages after the last compaction, and before it the newest of each key unless it deletes the
+        key.
         """
         entries = open_any_queue(self.ctx.layout, self.queue.topic, self.queue.queue_id)
         newest: dict[bytes, tuple[int, int, bool]] = {}
@@ -255,7 +257,7 @@ class _Check:
                 continue
             key = parse(message.record.properties).get(KEYS, "")
             if not key.strip():
-                continue  # a broker does not take it
+                continue  # a broker ignores it
             raw = key.encode("utf-8", "surrogatepass")
             if (before := newest.pop(raw, None)) is not None and before[0] > self.position:
                 yield before[:2]
@@ -265,7 +267,7 @@ class _Check:
                 yield offset, physical
 
 
-def _words(topic: bytes, queue_id: int, queue_offset: int, size: int, position: int) -> str:
+def _describe(topic: bytes, queue_id: int, queue_offset: int, size: int, position: int) -> str:
     return f"{topic.decode('utf-8', 'replace')} queue {queue_id} offset {queue_offset}, {size} bytes, at {position}"
 
 

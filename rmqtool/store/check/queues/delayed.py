@@ -1,4 +1,4 @@
-"""Whether a delayed message was delivered: its copy lies in the log behind it, under its own topic."""
+"""Whether a delayed message was delivered: then a copy with its own topic follows it in the log."""
 
 from mmap import mmap
 
@@ -8,14 +8,14 @@ from formats.message.read import Record, read
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import CommitLog
 
-_MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # of both versions
-_MOST_TRIED = 64  # places like the beginning of a record in front of a property
+_MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # shared by both versions
+_MOST_TRIED = 64  # possible record beginnings tried before a property
 
 
 def was_delivered(log: CommitLog, physical_offset: int) -> bool:
-    """Whether the log holds the delivered copy of the delayed message at an offset.
+    """Whether the log contains the delivered copy of a delayed message.
 
-    A copy has the same unique id and level, and the topic that the delayed message names; a message without unique id
+    The copy has the same unique id and level, and the real topic of the delayed message; a message without unique id
     proves nothing.
     """
     message = log.read(physical_offset, crc=False)
@@ -41,7 +41,7 @@ def was_delivered(log: CommitLog, physical_offset: int) -> bool:
 
 
 def _records_with(file: Segment, mark: bytes, at: int) -> "list[Record]":
-    """Records of one file from a byte on that hold these bytes."""
+    """Records of one file, from a position on, that contain a byte string."""
     view = file.view()
     mapped: mmap | bytes = view.obj  # type: ignore[assignment]
     records = []

@@ -1,4 +1,4 @@
-"""The end of a queue's check: messages without entry, and entries that no message asked for."""
+"""Finish the check of a queue: messages without entries, and entries that match no message."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -30,15 +30,15 @@ Column = np.ndarray[Any, np.dtype[Any]]
 
 
 def finish_queue(ctx: Context, queue: QueueState) -> Iterator[None]:
-    """Tell what is wrong with one queue, once the whole log was compared with it."""
+    """Report what is wrong with a queue, after the whole log has been compared with it."""
     bad: set[int] = set()
     bound = max(queue.end, queue.last_matched + 1)
     for file in queue.files:
-        yield from _entries(ctx, queue, file, bound, bad)
+        yield from _check_entries(ctx, queue, file, bound, bad)
         file.segment.release()
     if queue.last_matched >= queue.end:
-        yield from _holes(ctx, queue)
-    _missing(ctx, queue, bad)
+        yield from _report_holes(ctx, queue)
+    _report_missing(ctx, queue, bad)
     last = queue.files[-1] if queue.files else None
     if last is not None and not last.used and last.capacity:
         ctx.found.add("cq-empty-file", ctx.name(last.segment.path), offset=0, **queue.about)
@@ -47,8 +47,8 @@ def finish_queue(ctx: Context, queue: QueueState) -> Iterator[None]:
 # -- entries ----------------------------------------------------------------------------------------------------------
 
 
-def _entries(ctx: Context, queue: QueueState, file: FileSummary, bound: int, bad: set[int]) -> Iterator[None]:
-    """Entries below ``bound`` that are not their message's, and what lies behind it."""
+def _check_entries(ctx: Context, queue: QueueState, file: FileSummary, bound: int, bad: set[int]) -> Iterator[None]:
+    """Report entries before ``bound`` that are not their message's, and everything after it."""
     inside = max(min(file.used, bound - file.first), 0)
     live = file.live
     if inside < file.used:
@@ -77,17 +77,17 @@ def _entries(ctx: Context, queue: QueueState, file: FileSummary, bound: int, bad
         rows = np.flatnonzero(kind.valid & ~kind.filler & (physical >= ctx.log.min_offset))
         behind_end = rows[physical[rows] >= ctx.log_seen.end]
         if len(behind_end):
-            _behind_end(ctx, queue, file, start + behind_end, physical[behind_end], bad)
+            _report_behind_end(ctx, queue, file, start + behind_end, physical[behind_end], bad)
         for row in rows[physical[rows] < ctx.log_seen.end].tolist():
-            _one(ctx, queue, file, start + row, int(physical[row]), bad)
+            _check_entry(ctx, queue, file, start + row, int(physical[row]), bad)
         yield
 
 
-def _behind_end(
+def _report_behind_end(
     ctx: Context, queue: QueueState, file: FileSummary, numbers: Column, physical: Column, bad: set[int]
 ) -> None:
     bad.update((file.first + numbers).tolist())
-    # a start cuts the queue at the first of them, and with it what is good behind
+    # a start truncates the queue at the first of them, and with it the good entries behind
     about = {"steps": (RECOVER,)} if file.first + int(numbers[0]) > queue.last_matched else {}
     ctx.found.many(
         "cq-no-message",
@@ -104,8 +104,8 @@ def _behind_end(
     )
 
 
-def _one(ctx: Context, queue: QueueState, file: FileSummary, number: int, physical: int, bad: set[int]) -> None:
-    """An entry that may not be its message's."""
+def _check_entry(ctx: Context, queue: QueueState, file: FileSummary, number: int, physical: int, bad: set[int]) -> None:
+    """Check an entry that may not be its message's."""
     ordinal = file.first + number
     item = ctx.log.look(physical, crc=False)
     if isinstance(item, Damage):
@@ -128,9 +128,9 @@ def _one(ctx: Context, queue: QueueState, file: FileSummary, number: int, physic
 
 
 def _judge(queue: QueueState, record: Record, ordinal: int) -> tuple[str, str, str] | None:
-    """(code, expected, actual) where a record is not the one that the queue has at this ordinal."""
+    """(code, expected, actual) if a record is not the one with this queue offset in the queue; else None."""
     topic, place = record.topic.decode("utf-8", "replace"), f"{queue.topic} queue {queue.queue_id}"
-    says = record.queue_offset
+    stated = record.queue_offset
     if (topic, record.queue_id) != (queue.topic, queue.queue_id):
         properties = parse(record.properties)
         names = properties.get(MULTI_DISPATCH, "").split(",")
@@ -138,14 +138,14 @@ def _judge(queue: QueueState, record: Record, ordinal: int) -> tuple[str, str, s
         own = [offset for name, offset in zip(names, offsets, strict=False) if name == queue.topic]
         if not own or not own[0].isdecimal() or len(own[0]) > 18:
             return "cq-other-message", place, f"{topic} queue {record.queue_id}"
-        says = int(own[0])
-    if says != ordinal:
-        return "cq-order", f"message {ordinal}", f"message {says}"
+        stated = int(own[0])
+    if stated != ordinal:
+        return "cq-order", f"message {ordinal}", f"message {stated}"
     return None
 
 
-def _holes(ctx: Context, queue: QueueState) -> Iterator[None]:
-    """Runs of invalid units, and of fillers, with entries behind them that are in order."""
+def _report_holes(ctx: Context, queue: QueueState) -> Iterator[None]:
+    """Report runs of invalid units, or of fillers, that are followed by valid entries."""
     last, matched = queue.last_matched, sum(file.matched for file in queue.files)
     for file in queue.files:
         stop = min(file.capacity, last + 1 - file.first)
@@ -178,11 +178,11 @@ def _holes(ctx: Context, queue: QueueState) -> Iterator[None]:
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
-def _missing(ctx: Context, queue: QueueState, bad: set[int]) -> None:
-    """Messages that no entry points to."""
+def _report_missing(ctx: Context, queue: QueueState, bad: set[int]) -> None:
+    """Report messages without an entry."""
     runs = queue.runs
     tail = queue.last_matched
-    # what is dispatched again is appended where the queue ends: right only where nothing older is missing there
+    # redispatched messages are appended at the end of the queue, which is only right if nothing older is missing there
     torn = bool(queue.files) and any(
         not run.soon and run.first > tail and run.reason not in (BEFORE, FILLER) for run in runs
     )
@@ -196,19 +196,19 @@ def _missing(ctx: Context, queue: QueueState, bad: set[int]) -> None:
                 continue
             run = run._replace(first=lost[0], messages=len(lost))
         if run.reason == FILLER and run.first >= queue.leading_end:
-            _filler_inside(ctx, queue, run)
+            _report_filler(ctx, queue, run)
         elif run.reason in (BEFORE, FILLER):
-            _tell(ctx, queue, "cq-starts-late", run)
+            _report_run(ctx, queue, "cq-starts-late", run)
         elif run.soon and not torn:
-            _tell(ctx, queue, "cq-behind", run, severity=INFO if run.soon == LAG else WARNING)
+            _report_run(ctx, queue, "cq-behind", run, severity=INFO if run.soon == LAG else WARNING)
         else:
-            _tell(ctx, queue, "cq-missing", run)
+            _report_run(ctx, queue, "cq-missing", run)
     for (reason, soon), count in queue.overflow.items():
         code = "cq-starts-late" if reason in (BEFORE, FILLER) else "cq-behind" if soon else "cq-missing"
         ctx.found.add(code, ctx.name(queue.path), count=count, actual="in many places", **queue.about)
 
 
-def _filler_inside(ctx: Context, queue: QueueState, run: Run) -> None:
+def _report_filler(ctx: Context, queue: QueueState, run: Run) -> None:
     path, at = queue.place(run.first)
     ctx.found.add(
         "cq-hole",
@@ -224,7 +224,7 @@ def _filler_inside(ctx: Context, queue: QueueState, run: Run) -> None:
     )
 
 
-def _tell(ctx: Context, queue: QueueState, code: str, run: Run, **about: Any) -> None:
+def _report_run(ctx: Context, queue: QueueState, code: str, run: Run, **about: Any) -> None:
     path, at = queue.place(run.first)
     end = run.first + run.messages - 1
     texts = {

@@ -1,4 +1,4 @@
-"""Consume-queue extensions by themselves: every unit whole."""
+"""Check that every unit of consume-queue extensions is intact."""
 
 import os
 

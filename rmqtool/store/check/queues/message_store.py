@@ -1,4 +1,4 @@
-"""The database ``rocksdbstore``: what it has of timer messages, half messages and keys leads to such messages.
+"""Check the database ``rocksdbstore``: its timer messages, half messages and keys must refer to existing messages.
 
 Source: store.timer.rocksdb.Timeline, store.transaction.TransMessageRocksDBStore, store.index.rocksdb.IndexRocksDBStore
 (5.5.0).
@@ -40,9 +40,9 @@ def check_message_store(ctx: Context) -> None:
         return
     try:
         if (database := message_store(ctx.layout)) is not None:
-            _timeline(ctx, database)
-            _halves(ctx, database)
-            _index(ctx, database)
+            _check_timeline(ctx, database)
+            _check_halves(ctx, database)
+            _check_index(ctx, database)
     except MissingRuntime as err:
         ctx.found.add("not-checked", PLACE, actual=f"index, timers and half messages in a RocksDB database: {err}")
     except CorruptFile as err:
@@ -58,12 +58,12 @@ def _entries(database: Database, family: str) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _record(ctx: Context, physical_offset: int) -> Record | None:
-    """The record there; None also where the log has expired, and at what is no record."""
+    """The record at an offset; None if it has expired, or there is no record."""
     message = ctx.log.read(physical_offset, crc=False)
     return message.record if message is not None else None
 
 
-def _timeline(ctx: Context, database: Database) -> None:
+def _check_timeline(ctx: Context, database: Database) -> None:
     for key, value in _entries(database, TIMELINE):
         try:
             unit = parse_timeline(key, value)
@@ -71,14 +71,14 @@ def _timeline(ctx: Context, database: Database) -> None:
             ctx.found.add("store-database-entry", PLACE, actual=err.reason)
             continue
         if unit.physical_offset < ctx.log.min_offset:
-            continue  # it was delivered long ago, or its message has expired
+            continue  # delivered long ago, or the message has expired
         record = _record(ctx, unit.physical_offset)
         if record is None or (record.topic, record.total_size) != (TIMER.encode(), unit.size):
             actual = f"key {unit.unique_key}, due at {unit.deliver_time}"
             ctx.found.add("timeline-no-message", PLACE, expected=f"a message at {unit.physical_offset}", actual=actual)
 
 
-def _halves(ctx: Context, database: Database) -> None:
+def _check_halves(ctx: Context, database: Database) -> None:
     for key, value in _entries(database, HALF_FAMILY):
         try:
             half = parse_half(key, value)
@@ -97,11 +97,11 @@ def _halves(ctx: Context, database: Database) -> None:
             ctx.found.add("half-no-message", PLACE, expected=f"a message at {half.physical_offset}", actual=actual)
 
 
-def _index(ctx: Context, database: Database) -> None:
-    """Entries by the hundred of thousands lead to the same messages: whether one lies there is asked once for each."""
+def _check_index(ctx: Context, database: Database) -> None:
+    """Check the message of each entry, once per message: hundreds of thousands of entries may share one."""
     offsets = set[int]()
     for key, value in _entries(database, INDEX):
-        with suppress(FormatError):  # a broker looks for whole keys, and meets no others
+        with suppress(FormatError):  # a broker looks up complete keys, so it never sees others
             offsets.add(parse_index(key, value).physical_offset)
     lost = [at for at in sorted(offsets) if at >= ctx.log.min_offset and _record(ctx, at) is None]
     if lost:

@@ -1,4 +1,4 @@
-"""Queue offsets in the log: the messages of a queue count up by one."""
+"""Check queue offsets in the log: those of a queue must count up by one."""
 
 from typing import Any, Protocol
 
@@ -11,11 +11,11 @@ Column = np.ndarray[Any, np.dtype[Any]]
 
 
 class Counted(Protocol):
-    """A queue whose messages are counted.
+    """A queue whose queue offsets are checked.
 
     Attributes:
-        next_ordinal: after the last message of it in the log; None before the first one.
-        epoch: of the log when that message was met.
+        next_ordinal: queue offset after its last message in the log; None before the first one.
+        epoch: epoch of the log at that message.
     """
 
     next_ordinal: int | None
@@ -23,11 +23,11 @@ class Counted(Protocol):
 
     @property
     def about(self) -> dict[str, Any]:
-        """What findings say of the queue."""
+        """The fields of findings that identify the queue."""
 
 
 def check_ordinals(ctx: Context, queue: Counted, file: Segment, ordinals: Column, position: Column, epoch: int) -> None:
-    """Queue offsets must count up by one; where damage lies between, only up."""
+    """Check that queue offsets count up by one; after damage they must only increase."""
     expected = np.empty_like(ordinals)
     expected[1:] = ordinals[:-1] + 1
     before = queue.next_ordinal
@@ -40,11 +40,11 @@ def check_ordinals(ctx: Context, queue: Counted, file: Segment, ordinals: Column
         ("log-ordinal-repeat", wrong[ordinals[wrong] < expected[wrong]]),
     ):
         if len(rows):
-            _tell(ctx, code, queue, file, rows, ordinals, expected, position)
+            _report(ctx, code, queue, file, rows, ordinals, expected, position)
     queue.next_ordinal, queue.epoch = int(ordinals[-1]) + 1, epoch
 
 
-def _tell(
+def _report(
     ctx: Context,
     code: str,
     queue: Counted,

@@ -1,4 +1,4 @@
-"""The database ``kvStore``: every record of a popped message by itself, and against the end of its queue.
+"""Check the database ``kvStore``: each record of a popped message by itself, and against the end of its queue.
 
 Source: broker.pop.PopConsumerService (revive) and PopConsumerRocksdbStore of 5.3.3.
 """
@@ -14,12 +14,12 @@ def check_pops(ctx: Context, *, queues: bool) -> None:
     """Check all records.
 
     Args:
-        queues: whether ``ctx.queues_seen.ends`` tells all queues.
+        queues: whether ``ctx.queues_seen.ends`` has all queues.
     """
     try:
         database = pop_database(ctx.layout)
         for key, value in database.items(FAMILY) if database is not None else ():
-            _record(ctx, key, value, queues=queues)
+            _check_record(ctx, key, value, queues=queues)
     except MissingRuntime as err:
         ctx.found.add("not-checked", PLACE, actual=f"popped messages in a RocksDB database: {err}")
     except CorruptFile as err:
@@ -28,27 +28,27 @@ def check_pops(ctx: Context, *, queues: bool) -> None:
         ctx.found.add("file-unreadable", PLACE, actual=str(err))
 
 
-def _record(ctx: Context, key: bytes, value: bytes, *, queues: bool) -> None:
+def _check_record(ctx: Context, key: bytes, value: bytes, *, queues: bool) -> None:
     try:
         record = PopStoreRecord.parse(value)
     except FormatError as err:
         ctx.found.add("pop-record", PLACE, actual=f"key {key.hex()}: {err}")
         return
     about = {"topic": record.topic, "queueId": record.queue_id, "queueOffset": record.queue_offset}
-    says: PopStoreKey | str
+    parsed: PopStoreKey | str
     try:
-        says = parse_key(key)
+        parsed = parse_key(key)
     except FormatError as err:
-        says = str(err)
-    if says != record.key:
-        ctx.found.add("pop-record-key", PLACE, expected=_words(record.key), actual=_words(says), **about)
+        parsed = str(err)
+    if parsed != record.key:
+        ctx.found.add("pop-record-key", PLACE, expected=_describe(record.key), actual=_describe(parsed), **about)
         return
     end = ctx.queues_seen.ends.get((record.topic, record.queue_id), 0)
     if queues and record.queue_offset >= end:
         ctx.found.add("pop-ahead", PLACE, expected=f"before {end}", actual=f"group {record.group}", **about)
 
 
-def _words(key: PopStoreKey | str) -> str:
+def _describe(key: PopStoreKey | str) -> str:
     if isinstance(key, str):
         return key
     return f"group {key.group}, {key.topic} {key.queue_id}, queue offset {key.queue_offset}, due {key.visible_time}"

@@ -1,7 +1,7 @@
-"""The commit log against the consume queues: every message at its place, as it should be.
+"""Check the commit log against the consume queues: every message has its entry in the right place.
 
-Messages are compared by position: message ``q`` of a queue must be what entry ``q`` says. So nothing is remembered of a
-message that is in order, and entries that no message asked for are looked at in a second pass
+Messages are compared by position: entry ``q`` of a queue must be that of message ``q``. So nothing needs to be kept for
+messages that are in order, and entries that match no message are examined in a second pass
 (:mod:`rmqtool.store.check.queues.entries`).
 """
 
@@ -46,7 +46,7 @@ Column = np.ndarray[Any, np.dtype[Any]]
 
 
 class QueueCheck:
-    """All consume queues of the store. :meth:`load`, then :meth:`take` for every stretch, then :meth:`finish`."""
+    """Checks all consume queues: call :meth:`load`, :meth:`take` for every stretch, then :meth:`finish`."""
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
@@ -58,7 +58,7 @@ class QueueCheck:
         self._is_settled = False
 
     def load(self) -> Iterator[None]:
-        """Summarise every file of every queue."""
+        """Summarize every file of every queue."""
         ctx = self.ctx
         for topic, queue_id, path in ctx.layout.queue_dirs():
             queue = self.queues[topic, queue_id] = QueueState(topic, queue_id, path, self._file_size)
@@ -73,18 +73,18 @@ class QueueCheck:
 
     @property
     def entries(self) -> int:
-        """Entries of all queues that should lead to a message."""
+        """Number of entries of all queues that should point to a message."""
         return sum(file.live for queue in self.queues.values() for file in queue.files) + self.batches.entries
 
     @property
     def damaged(self) -> bool:
-        """Whether a queue has more wrong with it than its tail, once the log was read: a start may make that worse."""
+        """Whether more than the tail of a queue is wrong, which a start may worsen; known after the log is read."""
         self._settle()
         return any(queue.damaged for queue in self.queues.values() if queue.topic not in self._deleted)
 
     @cached_property
     def _deleted(self) -> dict[str, list[QueueState]]:
-        """Topics that were deleted, with the queues that their messages name; once the log was read."""
+        """Deleted topics with the queues in their messages; known after the log is read."""
         topics, deleted = DeletedTopics(self.ctx.layout), defaultdict[str, list[QueueState]](list)
         for queue in self.queues.values():
             if not queue.files and queue.next_ordinal is not None and topics.is_gone(queue.topic):
@@ -96,7 +96,7 @@ class QueueCheck:
         }
 
     def _settle(self) -> None:
-        """What is to be said of messages from before their queues were numbered from 0 on again."""
+        """Report messages of former generations of their queues."""
         if not self._is_settled:
             self._is_settled = True
             settle(self.ctx, self.queues, self._deleted)
@@ -104,7 +104,7 @@ class QueueCheck:
 
     @property
     def known(self) -> int:
-        """End of the last message that any queue knows, as the broker's recovery takes it; -1 without one."""
+        """End of the last message in any queue, as in the broker's recovery; -1 without one."""
         return max((self.batches.known, *map(_max_physical, self.queues.values())))
 
     def _queue(self, topic: str, queue_id: int, messages: int) -> QueueState | None:
@@ -136,9 +136,9 @@ class QueueCheck:
                 queue.newest = max(queue.newest, int(batch.store_timestamp[rows].max()))
             self._take(queue, stretch, rows, batch.queue_offset[rows])
         if batch.light:
-            self._light(stretch)
+            self._take_light(stretch)
 
-    def _light(self, stretch: Stretch) -> None:
+    def _take_light(self, stretch: Stretch) -> None:
         batch = stretch.batch
         puts: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
         for row, name, ordinal in batch.light:
@@ -149,13 +149,13 @@ class QueueCheck:
             if queue is None:
                 continue
             rows, ordinals = np.array(pairs, np.int64).T
-            queue.newest = _ALWAYS  # further queues need not be named in topics.json
+            queue.newest = _ALWAYS  # additional queues need not be in topics.json
             self._take(queue, stretch, rows, ordinals)
 
     def _take(self, queue: QueueState, stretch: Stretch, rows: Column, ordinals: Column) -> None:
-        """Messages of one queue, in the order of the log."""
+        """Compare messages of one queue, in the order of the log."""
         batch, position, file = stretch.batch, stretch.position[rows], stretch.file
-        for part, begins in queue.lives.take(ordinals, position, batch.store_timestamp[rows]):
+        for part, begins in queue.generations.take(ordinals, position, batch.store_timestamp[rows]):
             if begins:
                 queue.begin_again(self.ctx.name(file.path), int(position[part.start]) - file.base)
             check_ordinals(self.ctx, queue, file, ordinals[part], position[part], stretch.epoch)
@@ -165,7 +165,7 @@ class QueueCheck:
     def _compare(
         self, queue: QueueState, position: Column, ordinals: Column, size: Column, tags: Column, times: Column
     ) -> None:
-        """Messages of one queue with the entries at their ordinals."""
+        """Compare messages of one queue with the entries at their queue offsets."""
         which = np.searchsorted(queue.firsts, ordinals, side="right") - 1
         own = np.zeros(len(position), bool)
         reasons = np.full(len(position), BEHIND, object)
@@ -185,11 +185,11 @@ class QueueCheck:
             if same.any():
                 file.last_matched = max(file.last_matched, int(ordinals[rows[same]].max()))
             if not same.all():
-                reasons[rows] = _why(kind)
+                reasons[rows] = _reasons(kind)
             name = self.ctx.name(file.segment.path)
             wrong = np.flatnonzero(same & (units["size"] != size[rows]))
             if len(wrong):
-                self._sizes(queue, name, at[wrong], units["size"][wrong], size[rows[wrong]], file.first)
+                self._report_sizes(queue, name, at[wrong], units["size"][wrong], size[rows[wrong]], file.first)
             wrong = np.flatnonzero(same & (units["tags_code"] != tags[rows]))
             self._tags.count(queue, int(same.sum()) - len(wrong))
             if len(wrong):
@@ -198,9 +198,11 @@ class QueueCheck:
                     queue, file, at[wrong], units["tags_code"][wrong], tags[actual], times[actual], position[actual]
                 )
         if not own.all():
-            self._without_entry(queue, np.flatnonzero(~own), ordinals, position, times, reasons)
+            self._add_missing(queue, np.flatnonzero(~own), ordinals, position, times, reasons)
 
-    def _sizes(self, queue: QueueState, name: str, at: Column, actual: Column, expected: Column, first: int) -> None:
+    def _report_sizes(
+        self, queue: QueueState, name: str, at: Column, actual: Column, expected: Column, first: int
+    ) -> None:
         self.ctx.found.many(
             "cq-size",
             name,
@@ -214,10 +216,10 @@ class QueueCheck:
             **queue.about,
         )
 
-    def _without_entry(
+    def _add_missing(
         self, queue: QueueState, rows: Column, ordinals: Column, position: Column, times: Column, reasons: Column
     ) -> None:
-        """Note messages without an entry at their place, but for those that have one at another place of the queue."""
+        """Record messages without an entry in their place, except those with an entry elsewhere in the queue."""
         offsets = position[rows]
         low, high = int(offsets[0]), int(offsets[-1])
         misplaced = np.zeros(len(rows), bool)
@@ -240,10 +242,10 @@ class QueueCheck:
         cuts = np.flatnonzero((kinds[1:] != kinds[:-1]) | (soon[1:] != soon[:-1])) + 1
         for part in np.split(np.arange(len(rows)), cuts):
             chosen = rows[part]
-            queue.lose(str(kinds[part[0]]), int(soon[part[0]]), ordinals[chosen], position[chosen])
+            queue.add_missing(str(kinds[part[0]]), int(soon[part[0]]), ordinals[chosen], position[chosen])
 
     def finish(self) -> Iterator[None]:
-        """What only shows when the whole log was seen."""
+        """Report what is only known after the whole log has been read."""
         ctx = self.ctx
         for queue in self.queues.values():
             key = queue.topic, queue.queue_id
@@ -256,7 +258,7 @@ class QueueCheck:
         if ctx.log_seen.absent:
             return
         for topic, queues in sorted(self._deleted.items()):
-            self._tell_deleted(topic, queues)
+            self._report_deleted(topic, queues)
             ctx.queues_seen.deleted.add(topic)
         for key in sorted(self.queues):
             queue = self.queues[key]
@@ -268,19 +270,19 @@ class QueueCheck:
             consequence = f"{messages} messages of this topic have no queue"
             ctx.found.add("log-topic", "commitlog", topic=topic, count=messages, consequence=consequence)
 
-    def _tell_deleted(self, topic: str, queues: list[QueueState]) -> None:
+    def _report_deleted(self, topic: str, queues: list[QueueState]) -> None:
         lost = [(run.soon, run.messages) for queue in queues for run in queue.runs]
         lost += [(soon, count) for queue in queues for (_reason, soon), count in queue.overflow.items()]
         again = sum(messages for soon, messages in lost if soon)
         add_deleted(self.ctx.found, topic, sum(count for _, count in lost), again)
 
 
-def _why(kind: Masks) -> Column:
+def _reasons(kind: Masks) -> Column:
     return np.where(kind.filler, FILLER, np.where(kind.valid, OTHER, EMPTY)).astype(object)
 
 
 def _max_physical(queue: QueueState) -> int:
-    """End of the message of the last entry: of the last files, up to the first unit that is none."""
+    """End of the last entry's message: in the last files, before the first invalid unit."""
     last = -1
     for file in queue.files[-SCANNED_FILES:]:
         if file.prefix:

@@ -1,4 +1,4 @@
-"""Findings about topics that were deleted, for good or to be made again."""
+"""Findings about topics that were deleted, whether or not they were created again."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -7,45 +7,45 @@ from typing import Any, Protocol
 from rmqtool.store.check.codes.all import CODES
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.findings import Collector
-from rmqtool.store.dispatch.lives import Lives, QueueKey, find_remade
+from rmqtool.store.dispatch.generations import Generations, QueueKey, find_remade
 from rmqtool.words import command_line, counted
 
 
 class Numbered(Protocol):
-    """A queue as the check sees it, which may have been numbered from 0 on again.
+    """State of a queue whose numbering may have started again at 0.
 
     Attributes:
-        lives: what the log says of them.
-        former: where each began that followed another; see :class:`FormerLife`.
+        generations: tracks where the numbering of its messages in the log starts again.
+        former: state before each such restart; see :class:`FormerGeneration`.
     """
 
-    lives: Lives
+    generations: Generations
     former: list[Any]
 
     @property
     def files(self) -> Collection[Any]:
-        """Its files."""
+        """Files of the queue."""
 
     @property
     def again(self) -> int:
-        """Messages that the next start puts into the queue."""
+        """Number of messages that the next start would put into the queue."""
 
     @property
     def about(self) -> dict[str, Any]:
-        """What findings say of the queue."""
+        """Fields of findings that identify the queue."""
 
     def forget(self) -> None:
-        """Nothing of what was noted of messages without entries is to be said."""
+        """Drop the missing messages, so that they are not reported."""
 
     def restore(self) -> None:
-        """What was noted of former lives is to be said as well."""
+        """Add the missing messages of former generations, so that they are reported."""
 
 
 def add_deleted(found: Collector, topic: str, messages: int, again: int) -> None:
     """Report a deleted topic whose messages are still in the log.
 
     Args:
-        again: how many of them the next start of a broker puts into queues again.
+        again: number of messages that the next start of a broker would put into queues again.
     """
     consequence = CODES["topic-deleted"].broker
     if again:
@@ -57,12 +57,12 @@ def add_deleted(found: Collector, topic: str, messages: int, again: int) -> None
 
 
 def settle(ctx: Context, queues: Mapping[QueueKey, Numbered], deleted: Collection[str]) -> None:
-    """Report topics that were deleted and made again, and queues that were numbered from 0 on again otherwise.
+    """Report topics that were deleted and created again, and other queues whose numbering started again at 0.
 
     Args:
         deleted: topics that are reported as deleted.
     """
-    remade = find_remade({key: (queue.lives, bool(queue.files)) for key, queue in queues.items()})
+    remade = find_remade({key: (queue.generations, bool(queue.files)) for key, queue in queues.items()})
     messages, again = Counter[str](), Counter[str]()
     for (topic, queue_id), queue in sorted(queues.items()):
         if topic in deleted:
@@ -70,9 +70,9 @@ def settle(ctx: Context, queues: Mapping[QueueKey, Numbered], deleted: Collectio
         if topic not in remade:
             _tell_again(ctx, queue)
             continue
-        messages[topic] += queue.lives.former
+        messages[topic] += queue.generations.former
         if queue_id in remade[topic]:
-            messages[topic] += queue.lives.messages
+            messages[topic] += queue.generations.messages
             again[topic] += queue.again
             queue.forget()
     for topic in sorted(messages):
@@ -86,14 +86,14 @@ def settle(ctx: Context, queues: Mapping[QueueKey, Numbered], deleted: Collectio
 
 
 def _tell_again(ctx: Context, queue: Numbered) -> None:
-    for life in queue.former:
+    for generation in queue.former:
         ctx.found.add(
             "log-ordinal-repeat",
-            life.file,
-            offset=life.offset,
+            generation.file,
+            offset=generation.offset,
             queueOffset=0,
             count=1,
-            expected=str(life.next_ordinal),
+            expected=str(generation.next_ordinal),
             actual="0",
             **queue.about,
         )

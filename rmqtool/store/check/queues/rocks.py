@@ -1,6 +1,6 @@
-"""The commit log against consume queues in RocksDB: every message its unit, every unit its message.
+"""Check the commit log against consume queues in RocksDB: every message has its unit, and the reverse.
 
-Units have the queue offset in their key, so those of consecutive messages are read as a range and compared by it.
+The queue offset is part of a unit's key, so units of consecutive messages are read as a range.
 """
 
 from collections.abc import Iterator
@@ -28,13 +28,13 @@ _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
 
 
 class _Queue:
-    """One queue, and what the log said of it.
+    """One queue and its messages in the log so far.
 
     Attributes:
-        matched: units that messages were found for.
-        end: after the highest queue offset of a message that the database should have.
+        matched: number of units whose message was found.
+        end: queue offset after the highest one of a message that the database should have.
         first: lowest queue offset of a message in the log.
-        behind: messages that the database does not have yet; the queue offset of the first is ``first_behind``.
+        behind: number of messages not in the database yet; ``first_behind`` is the first one's queue offset.
         lacking: (queue offset, physical offset) of messages without a unit, of a topic that may have been deleted.
         newest: store time of the newest message of such a topic, ms.
     """
@@ -56,7 +56,7 @@ class _Queue:
 
 
 def open_database(ctx: Context) -> Database | None:
-    """The store's database of queues; None where it has none, or where it cannot be read, which is reported."""
+    """The store's database of queues; None if there is none, or if it cannot be read, which is reported."""
     place = queue_database_place(ctx.layout) or QUEUES
     try:
         return queue_database(ctx.layout)
@@ -70,7 +70,7 @@ def open_database(ctx: Context) -> Database | None:
 
 
 class RocksQueueCheck:
-    """All queues of the database: :meth:`take` for every stretch of the log, then :meth:`finish`."""
+    """Checks all queues of the database: call :meth:`take` for every stretch of the log, then :meth:`finish`."""
 
     def __init__(self, ctx: Context, database: Database) -> None:
         self.ctx, self._database = ctx, database
@@ -82,9 +82,9 @@ class RocksQueueCheck:
         try:
             self._built = built_up_to(database)
         except CorruptFile as err:
-            self._break(err)
+            self._report_unreadable(err)
 
-    def _break(self, err: CorruptFile) -> None:
+    def _report_unreadable(self, err: CorruptFile) -> None:
         self._broken = True
         self.ctx.found.add("rcq-unreadable", self._place, actual=err.reason)
 
@@ -127,7 +127,7 @@ class RocksQueueCheck:
         try:
             units = units_at(queue.units, ordinals)
         except CorruptFile as err:
-            self._break(err)
+            self._report_unreadable(err)
             return
         at = np.searchsorted(units["offset"], ordinals)
         there = at < len(units)
@@ -136,7 +136,7 @@ class RocksQueueCheck:
         same[there] = units["physical"][at[there]] == position[there]
         queue.matched += int(same.sum())
 
-        def tell(code: str, rows: Column, expected: Column, field: str | None) -> None:
+        def report(code: str, rows: Column, expected: Column, field: str | None) -> None:
             def detail(i: int) -> dict[str, Any]:
                 row = rows[i]
                 wanted = int(expected[row])
@@ -157,27 +157,27 @@ class RocksQueueCheck:
             queue.lacking += zip(ordinals[missing].tolist(), position[missing].tolist(), strict=True)
             queue.newest = max(queue.newest, int(times.max()))
         else:
-            tell("rcq-missing", missing, position, None)
-        tell("rcq-other", np.flatnonzero(there & ~same & due), position, "physical")
+            report("rcq-missing", missing, position, None)
+        report("rcq-other", np.flatnonzero(there & ~same & due), position, "physical")
         compared = {"size": size, "time": times} | ({} if queue.units.topic == _DELAY_TOPIC else {"tags": tags})
         for field, expected in compared.items():
             rows = np.flatnonzero(same)
-            tell(f"rcq-{field}", rows[units[field][at[rows]] != expected[rows]], expected, field)
+            report(f"rcq-{field}", rows[units[field][at[rows]] != expected[rows]], expected, field)
 
     def finish(self) -> Iterator[None]:
-        """What only shows when the whole log was seen."""
+        """Report what is only known after the whole log has been read."""
         if not self._broken:
             try:
-                self._notes()
+                self._check_notes()
                 for topic, queue_id in rocks_queue_names(self.ctx.layout, units=True):
                     self._queue(topic, queue_id)
-                self._tell_deleted()
+                self._report_deleted()
                 for key in sorted(self._queues):
                     if key[0] not in self.ctx.queues_seen.deleted:
-                        self._finish(self._queues[key])
+                        self._finish_queue(self._queues[key])
                     yield
             except CorruptFile as err:
-                self._break(err)
+                self._report_unreadable(err)
         for (topic, queue_id), queue in sorted(self._queues.items()):
             if queue.behind and topic not in self.ctx.queues_seen.deleted:
                 self.ctx.found.add(
@@ -186,8 +186,8 @@ class RocksQueueCheck:
             ends = self.ctx.queues_seen.ends
             ends[topic, queue_id] = max(ends.get((topic, queue_id), 0), queue.next_ordinal or 0)
 
-    def _tell_deleted(self) -> None:
-        """Topics that were deleted: their messages have no units, and need none."""
+    def _report_deleted(self) -> None:
+        """Report deleted topics: their messages have no units, and need none."""
         topics: dict[str, list[_Queue]] = {}
         for (topic, _queue_id), queue in sorted(self._queues.items()):
             if queue.newest:
@@ -200,16 +200,16 @@ class RocksQueueCheck:
                 add_deleted(self.ctx.found, topic, count, again)
                 continue
             for queue in queues:
-                self._tell_lacking(queue)
+                self._report_lacking(queue)
 
-    def _tell_lacking(self, queue: _Queue) -> None:
+    def _report_lacking(self, queue: _Queue) -> None:
         def detail(i: int) -> dict[str, Any]:
             ordinal, position = queue.lacking[i]
             return {"queueOffset": ordinal, "expected": f"a unit for physical offset {position}"}
 
         self.ctx.found.many("rcq-missing", self._place, len(queue.lacking), detail, **queue.about)
 
-    def _notes(self) -> None:
+    def _check_notes(self) -> None:
         wrong = 0
         for key, value in self._database.items(OFFSETS):
             try:
@@ -223,7 +223,7 @@ class RocksQueueCheck:
             expected = f"at most {self.ctx.log_seen.end}"
             self.ctx.found.add("rcq-ahead", self._place, expected=expected, actual=self._built)
 
-    def _finish(self, queue: _Queue) -> None:
+    def _finish_queue(self, queue: _Queue) -> None:
         ctx, units = self.ctx, queue.units
         seen, low = ctx.queues_seen, units.min_offset(ctx.log.min_offset)
         key = units.topic, units.queue_id
@@ -231,20 +231,20 @@ class RocksQueueCheck:
         if units.topic == _DELAY_TOPIC and (first := units.unit(low)) is not None:
             seen.first_due[units.queue_id + 1] = first.tags_code
             seen.first_delayed[units.queue_id + 1] = first.physical_offset
-        self._end(queue)
-        noted = units.first
-        if noted is not None and noted.physical_offset >= ctx.log.min_offset and queue.first is not None:
-            hidden = noted.queue_offset > queue.first
-            if hidden or (noted.queue_offset < queue.first and units.unit(noted.queue_offset) is None):
-                count = noted.queue_offset - queue.first if hidden else 1
+        self._check_end(queue)
+        recorded = units.first
+        if recorded is not None and recorded.physical_offset >= ctx.log.min_offset and queue.first is not None:
+            hidden = recorded.queue_offset > queue.first
+            if hidden or (recorded.queue_offset < queue.first and units.unit(recorded.queue_offset) is None):
+                count = recorded.queue_offset - queue.first if hidden else 1
                 severity = {"severity": "error"} if hidden else {}
-                ctx.found.add("rcq-begin", self._place, count=count, expected=queue.first, actual=noted.queue_offset,
+                ctx.found.add("rcq-begin", self._place, count=count, expected=queue.first, actual=recorded.queue_offset,
                               **severity, **queue.about)  # fmt: skip
         live = sum(unit.physical_offset >= ctx.log.min_offset for _offset, unit in units.units(low))
         if live > queue.matched:
-            self._strangers(queue, low)
+            self._report_strangers(queue, low)
 
-    def _end(self, queue: _Queue) -> None:
+    def _check_end(self, queue: _Queue) -> None:
         last, add = queue.units.last, self.ctx.found.add
         if last is None:
             if queue.end:
@@ -258,8 +258,8 @@ class RocksQueueCheck:
             actual = f"{last.queue_offset}, where no unit is"
             add("rcq-end", self._place, expected=max(queue.end - 1, 0), actual=actual, **queue.about)
 
-    def _strangers(self, queue: _Queue, low: int) -> None:
-        """Units that lead to no message of the queue, each looked at by itself."""
+    def _report_strangers(self, queue: _Queue, low: int) -> None:
+        """Report units that point to no message of the queue, examining each by itself."""
         topic = queue.units.topic.encode("utf-8", "surrogateescape")
         for offset, unit in queue.units.units(low):
             if unit.physical_offset < self.ctx.log.min_offset:

@@ -1,4 +1,4 @@
-"""One consume queue as the check sees it: a summary of each file, and what the log said of it so far."""
+"""State of one consume queue during the check: a summary of each file, and its messages in the log so far."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,30 +10,30 @@ from formats.layouts.derived import CQ_ENTRY
 from formats.queues.consume import FILLER_SIZE, ConsumeEntry, as_array, read
 from rmqtool.store.disk.remote import place_of
 from rmqtool.store.disk.segments import Segment, Segments
-from rmqtool.store.dispatch.lives import Lives
+from rmqtool.store.dispatch.generations import Generations
 from rmqtool.store.layout.paths import UNIT
 from rmqtool.store.queues.reader import runs_in
 
 Column = np.ndarray[Any, np.dtype[Any]]
 Units = np.ndarray[Any, np.dtype[Any]]
 CHUNK = 1 << 16
-_NEAR = 4  # units that are read for each that is asked for, at most: else the file is mapped
-_RUNS = 2000  # kept apart in one queue; what comes beyond is only counted
+_NEAR = 4  # at most this many units are read per requested one; otherwise the file is mapped
+_RUNS = 2000  # runs listed per queue; further ones are only counted
 
 BEFORE, BEHIND, EMPTY, FILLER, OTHER = "before", "behind", "empty", "filler", "other"
-NEVER, SOON, LAG = range(3)  # what a start does: nothing; makes the entry again; makes it, as after any unclean stop
+NEVER, SOON, LAG = range(3)  # a start does nothing; recreates the entry; recreates it, as after any unclean stop
 
 
 class Masks(NamedTuple):
-    """Which of some units are what; bool arrays."""
+    """Classification of units, as bool arrays."""
 
-    valid: Column  # the broker takes it for an entry; fillers are valid
+    valid: Column  # accepted by the broker as an entry; includes fillers
     filler: Column
     nonzero: Column
 
 
 def masks(units: Units) -> Masks:
-    """What each unit is."""
+    """Classify units."""
     physical, size, tags = units["physical_offset"], units["size"], units["tags_code"]
     return Masks(
         (physical >= 0) & (size > 0),
@@ -43,18 +43,18 @@ def masks(units: Units) -> Masks:
 
 
 class FileSummary:
-    """One file: where its units are, and how many of them messages were found for.
+    """Summary of one file.
 
     Attributes:
-        first: ordinal of its first unit.
-        capacity: units that it has room for.
-        prefix: valid units before the first invalid one.
-        used: units up to the last one that is not zero.
-        live: entries, no fillers, whose physical offset is not below the beginning of the log.
+        first: queue offset of its first unit.
+        capacity: number of units it has space for.
+        prefix: number of valid units before the first invalid one.
+        used: number of units up to the last non-zero one.
+        live: number of entries, except fillers, whose physical offset is not before the beginning of the log.
         low, high: their lowest and highest physical offset.
-        leading: fillers that it begins with.
-        matched: entries that a message was found for, at the place that the message says.
-        last_matched: highest ordinal of them; -1 without any.
+        leading: number of fillers at the beginning.
+        matched: number of entries whose message was found, at the queue offset that the message states.
+        last_matched: highest queue offset of these; -1 without any.
         first_live: number in the file of the first live entry; None without any.
     """
 
@@ -66,12 +66,12 @@ class FileSummary:
         self.last_matched = -1
         self.first_live: int | None = None
         self.capacity = segment.size // UNIT
-        behind = 0  # units that were looked at
+        seen_end = 0  # end of the units read so far
         whole = leading = True
         for start, part in self.runs(0, self.capacity):
-            if start > behind:
+            if start > seen_end:
                 whole = leading = False  # zeros are neither entry nor filler
-            behind = start + len(part)
+            seen_end = start + len(part)
             kind = masks(part)
             used = np.flatnonzero(kind.nonzero)
             if len(used):
@@ -93,11 +93,11 @@ class FileSummary:
         segment.release()
 
     def runs(self, start: int, stop: int) -> Iterator[tuple[int, Units]]:
-        """(number of the first, units) of units [start, stop), in pieces, without those that lie in holes."""
+        """(number of the first unit, units) of units [start, stop), in pieces, skipping holes."""
         return runs_in(self.segment, start, stop)
 
     def units(self, start: int, stop: int) -> Units:
-        """Units [start, stop), those in holes too."""
+        """Units [start, stop), including those in holes."""
         array = np.zeros(stop - start, CQ_ENTRY.dtype)
         for first, part in self.runs(start, stop):
             array[first - start : first - start + len(part)] = part
@@ -114,47 +114,47 @@ class FileSummary:
         return units
 
     def entry(self, number: int) -> ConsumeEntry:
-        """One of them."""
+        """The entry with a number."""
         data = self.segment.read(number * UNIT, UNIT)
         self._release()
         return read(data)
 
     def _release(self) -> None:
         if place_of(self.segment.path) is not None:
-            self.segment.release()  # others are when there are too many
+            self.segment.release()  # local files are released when there are too many
 
 
 class Run(NamedTuple):
-    """Consecutive messages of a queue that no entry points to, for one reason."""
+    """Consecutive messages of a queue without an entry, for the same reason."""
 
     reason: str
     soon: int  # NEVER, SOON or LAG
     first: int  # queue offset
-    physical: int  # of the first one
+    physical: int  # of the first message
     messages: int
 
 
-class FormerLife(NamedTuple):
-    """What was noted of a queue before it was numbered from 0 on again."""
+class FormerGeneration(NamedTuple):
+    """State of a queue before its numbering started again at 0."""
 
     runs: list[Run]
     overflow: Counter[tuple[str, int]]
-    file: str  # of the log, and where in it the first message is that has the queue offset 0 again
+    file: str  # log file with the first message of the next generation; ``offset`` is its position there
     offset: int
-    next_ordinal: int  # that it would have had
+    next_ordinal: int  # queue offset expected instead of 0
 
 
 class QueueState:
     """A queue.
 
     Attributes:
-        next_ordinal: after the last message of it in the log; None before the first one.
-        epoch: of the log when that message was met.
+        next_ordinal: queue offset after its last message in the log; None before the first one.
+        epoch: epoch of the log at that message.
         runs: messages without an entry.
-        newest: store time of the newest message, ms, of a queue without files.
-        overflow: how many more, by reason and whether they come soon.
-        lives: what the log says of them.
-        former: what was noted of each of those that ended.
+        overflow: number of further such messages, by reason and ``soon``.
+        newest: store time of the newest message, ms, if the queue has no files.
+        generations: tracks where the numbering of its messages in the log starts again.
+        former: state before each such restart.
     """
 
     def __init__(self, topic: str, queue_id: int, path: str, file_size: int) -> None:
@@ -166,48 +166,48 @@ class QueueState:
         self.newest = 0
         self.runs: list[Run] = []
         self.overflow: Counter[tuple[str, int]] = Counter()
-        self.lives = Lives()
-        self.former: list[FormerLife] = []
+        self.generations = Generations()
+        self.former: list[FormerGeneration] = []
 
     def begin_again(self, file: str, offset: int) -> None:
-        """The next message has the queue offset 0 again.
+        """Start a new generation: the next message has queue offset 0 again.
 
         Args:
-            file, offset: where it is in the log.
+            file, offset: position of that message in the log.
         """
-        self.former.append(FormerLife(self.runs, self.overflow, file, offset, self.next_ordinal or 0))
+        self.former.append(FormerGeneration(self.runs, self.overflow, file, offset, self.next_ordinal or 0))
         self.runs, self.overflow, self.next_ordinal = [], Counter(), None
 
     @property
     def again(self) -> int:
-        """Messages without an entry that the next start makes one for."""
+        """Number of messages without an entry for which the next start would create one."""
         overflow = sum(count for (_reason, soon), count in self.overflow.items() if soon)
         return overflow + sum(run.messages for run in self.runs if run.soon)
 
     def forget(self) -> None:
-        """Messages without an entry are none that should have one."""
+        """Drop the missing messages, which do not belong in the queue."""
         self.runs, self.overflow = [], Counter()
 
     def restore(self) -> None:
-        """Those of former lives should have one as well."""
-        lives = [(life.runs, life.overflow) for life in self.former]
-        self.runs = [run for runs, _overflow in lives for run in runs] + self.runs
-        self.overflow = sum((overflow for _runs, overflow in lives), self.overflow)
+        """Add the missing messages of former generations, which do belong in the queue."""
+        generations = [(generation.runs, generation.overflow) for generation in self.former]
+        self.runs = [run for runs, _overflow in generations for run in runs] + self.runs
+        self.overflow = sum((overflow for _runs, overflow in generations), self.overflow)
 
     def load(self, segments: Segments, min_physical: int) -> None:
-        """Summarise the files; an unreadable one raises UnreadableStore."""
+        """Summarize the files; raises UnreadableStore if one cannot be read."""
         files = [FileSummary(segment, min_physical) for segment in segments]
         self.files = sorted(files, key=lambda file: file.first)
         self.firsts = np.array([file.first for file in self.files], np.int64)
 
     @property
     def about(self) -> dict[str, Any]:
-        """As findings say which queue it is."""
+        """The fields of findings that identify the queue."""
         return {"topic": self.topic, "queueId": self.queue_id}
 
     @property
     def end(self) -> int:
-        """Ordinal of the first invalid unit, or after the last file: where readers find the queue's end."""
+        """Queue offset of the first invalid unit, or after the last file, where readers find the queue's end."""
         end = 0
         for file in self.files:
             end = file.first + file.prefix
@@ -217,7 +217,7 @@ class QueueState:
 
     @property
     def begin(self) -> int:
-        """Ordinal of the first entry whose message is not below the beginning of the log; the end without any."""
+        """Queue offset of the first entry whose message is not before the beginning of the log; the end without any."""
         live = (file.first + file.first_live for file in self.files if file.first_live is not None)
         return next(live, self.end)
 
@@ -231,12 +231,12 @@ class QueueState:
 
     @property
     def last_matched(self) -> int:
-        """Highest ordinal at which a message's own entry stands; -1 without any."""
+        """Highest queue offset at which a message's own entry was found; -1 without any."""
         return max((file.last_matched for file in self.files), default=-1)
 
     @property
     def damaged(self) -> bool:
-        """Whether entries in front of the last right one are wrong, or messages lack one that no start makes."""
+        """Whether entries before the last right one are wrong, or entries are missing that no start recreates."""
         last = self.last_matched
         strange = sum(file.live - file.matched for file in self.files)
         behind = max((file.first + file.used for file in self.files), default=0) - last - 1
@@ -245,16 +245,16 @@ class QueueState:
 
     @property
     def leading_end(self) -> int:
-        """Ordinal after the fillers that the queue begins with."""
+        """Queue offset after the fillers at the beginning of the queue."""
         return self.files[0].first + self.files[0].leading if self.files else 0
 
     def place(self, ordinal: int) -> tuple[str, int]:
-        """(path, byte) of the entry with an ordinal, whether or not there is such a file."""
+        """(path, position) of the entry with a queue offset, whether or not that file exists."""
         at = max(ordinal, 0) * UNIT
         return f"{self.path}/{at - at % self.file_size:020d}", at % self.file_size
 
-    def lose(self, reason: str, soon: int, ordinals: Column, physical: Column) -> None:
-        """Note messages without an entry, in ascending order."""
+    def add_missing(self, reason: str, soon: int, ordinals: Column, physical: Column) -> None:
+        """Record messages without an entry, in ascending order."""
         cuts = np.flatnonzero(np.diff(ordinals) != 1) + 1
         for part, offsets in zip(np.split(ordinals, cuts), np.split(physical, cuts), strict=True):
             first, count = int(part[0]), len(part)

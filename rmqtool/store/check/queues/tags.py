@@ -1,4 +1,4 @@
-"""Tags codes of entries: tag hash, deliver time in the delay topic, or the address of an extension unit."""
+"""Check tags codes of entries: tag hash, deliver time in the delay topic, or address of an extension unit."""
 
 from collections import Counter
 from typing import Any
@@ -23,7 +23,7 @@ _DELTAS = 64
 
 
 class _Delays:
-    """Deliver times of one level that are not what the level's delay makes them."""
+    """Deliver times of one level that do not agree with the level's delay."""
 
     def __init__(self) -> None:
         self.agreed = 0
@@ -32,7 +32,7 @@ class _Delays:
 
 
 class TagCheck:
-    """Compares tags codes that are not simply equal."""
+    """Checks tags codes that differ from the expected ones."""
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
@@ -40,7 +40,7 @@ class TagCheck:
         self._delays: dict[int, _Delays] = {}
 
     def count(self, queue: QueueState, agreed: int) -> None:
-        """Note how many entries of a queue have the code that they should."""
+        """Count entries of a queue with the expected code."""
         if queue.topic == _DELAY_TOPIC:
             self._delays.setdefault(queue.queue_id, _Delays()).agreed += agreed
 
@@ -54,7 +54,7 @@ class TagCheck:
         times: Column,
         position: Column,
     ) -> None:
-        """Entries (numbers in the file) whose code is not the expected one."""
+        """Check entries (numbers in the file) whose code is not the expected one."""
         name = self.ctx.name(file.segment.path)
         for row in range(len(at)):
             code, wanted = int(actual[row]), int(expected[row])
@@ -107,7 +107,7 @@ class TagCheck:
             self.ctx.found.add("cq-deliver-time", name, expected=wanted, actual=code, **about)
 
     def finish(self, queue: QueueState) -> None:
-        """A level whose every deliver time has the same distance was written with another delay table: no damage."""
+        """Report deliver times, unless all of a level differ by the same amount, because of another delay table."""
         if queue.topic != _DELAY_TOPIC:
             return
         delays = self._delays.pop(queue.queue_id, None)

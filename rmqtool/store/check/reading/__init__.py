@@ -1,1 +1,1 @@
-"""All findings of a check read as one situation."""
+"""Interpret all findings of a check together."""

@@ -1,11 +1,11 @@
-"""Which codes of ``check`` follow from which: one damage shows in many places."""
+"""Which codes of ``check`` are consequences of others, as one damage shows in many places."""
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 from rmqtool.store.check.codes.code import SEVERITIES
 
-# A code, and what follows from it where both are found; a code that follows from several is reported under the first.
+# By code, the codes that are its consequences if both occur; one with several causes is reported under the first.
 _PAST_END = ("cq-no-message", "cq-other-message", "bcq-no-message", "index-ghost", "index-entry", "timer-no-message")
 _AHEAD = (
     "offset-ahead",
@@ -60,10 +60,10 @@ _FOLLOWS: dict[str, tuple[str, ...]] = {
 
 
 def causes_of(found: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Codes that were there first, each with those that follow from it; the worst first.
+    """Root causes with the codes that follow from each; the worst first.
 
     Args:
-        found: codes, each with its severity.
+        found: severity by code.
     """
     parents = {code: _parent(code, found) for code in found}
     roots: dict[str, list[str]] = {}

@@ -1,7 +1,7 @@
-"""One reading of all findings of a store: what a broker's next start would do, what to do first, and what causes what.
+"""Interpret all findings of a store together: what a broker's next start would do, what to do, and what causes what.
 
-Findings come by the thousand from one damage. Here they are counted by code, codes that follow from another are put
-under it, and their steps are merged into one way that can be gone from top to bottom.
+One damage can cause thousands of findings. Here they are counted by code, codes that follow from another are listed
+under it, and their steps are merged into one list to work through.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -15,9 +15,9 @@ from rmqtool.store.check.reading.causes import causes_of
 from rmqtool.store.layout.mending import FILES
 from rmqtool.words import command_line, counted
 
-# what keeps a broker from starting though it would load log and queues, or may do so
+# codes that keep, or may keep, a broker from starting although it would load log and queues
 STOPS_BROKERS = {"bcq-form", "file-unreadable", "rcq-unreadable", "timer-wheel-size"}
-PLACES = 3  # of each code that a reading tells one by one
+PLACES = 3  # findings listed individually per code
 _FIRST = {step for steps in (LOG_BACK, STOP_BROKER) for step in steps}
 _STARTS_MEND = {"abort-present"}
 _BY_COMMAND = ("undo", "salvage", "recover", "rebuild")
@@ -30,8 +30,8 @@ class CodeFindings:
 
     Attributes:
         severity: the worst of them.
-        count: places, messages or entries they stand for.
-        places: the first of them, as many as were asked for.
+        count: number of places, messages or entries.
+        places: the first findings, as many as were asked for.
     """
 
     code: str
@@ -45,8 +45,8 @@ class Cause:
     """One cause, and what follows from it.
 
     Attributes:
-        root: the code that was there first.
-        follows: codes that would not be there without it.
+        root: the code of the cause.
+        follows: codes that would not occur without it.
     """
 
     root: CodeFindings
@@ -54,22 +54,22 @@ class Cause:
 
     @property
     def all(self) -> tuple[CodeFindings, ...]:
-        """The code and those that follow from it."""
+        """The root and the codes that follow from it."""
         return self.root, *self.follows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a report of ``check`` comes to.
+    """The interpretation of a report of ``check``.
 
     Attributes:
-        severity: the worst of all findings; None where nothing was found.
-        start: whether a broker may be started as the store is.
-        broker: what a broker would do now, a sentence or more.
-        lost: what would be lost by that, a sentence.
-        steps: what to do, in this order.
-        then: what comes after that, a sentence.
-        causes: the worst first.
+        severity: the worst of all findings; None without findings.
+        start: whether it is safe to start a broker on the store.
+        broker: what a broker would do now, in one or more sentences.
+        lost: what would be lost by that, in a sentence.
+        steps: what to do, in order.
+        then: what to do after that, in a sentence.
+        causes: root causes, the worst first.
     """
 
     severity: str | None
@@ -82,10 +82,10 @@ class Reading:
 
 
 class Reader:
-    """Takes the findings of one check as they come; memory grows with codes, not with findings.
+    """Collects the findings of one check; memory use depends on the number of codes, not of findings.
 
     Args:
-        places: of each code that are listed one by one.
+        places: number of findings listed individually per code.
     """
 
     def __init__(self, places: int = PLACES) -> None:
@@ -94,7 +94,7 @@ class Reader:
         self._steps: dict[Step, str] = {}
 
     def take(self, finding: Finding) -> None:
-        """One more finding."""
+        """Add a finding."""
         findings = self._by_code.setdefault(finding.code, CodeFindings(finding.code, finding.severity))
         findings.severity = min(findings.severity, finding.severity, key=SEVERITIES.index)
         findings.count += finding.count
@@ -104,26 +104,26 @@ class Reader:
             self._steps.setdefault(step, finding.code)
 
     def reading(self, situation: Situation) -> Reading:
-        """What they come to.
+        """Interpret the findings.
 
         Args:
-            situation: as the check has left it.
+            situation: the facts after the check.
         """
         worst = min((findings.severity for findings in self._by_code.values()), key=SEVERITIES.index, default=None)
         causes = tuple(
             Cause(self._by_code[root], tuple(self._by_code[code] for code in codes))
             for root, codes in causes_of({code: findings.severity for code, findings in self._by_code.items()}).items()
         )
-        # what follows from a stop that was not clean is what the next start is for
+        # the consequences of an unclean stop are repaired by the next start
         stays = [findings.severity for cause in causes if cause.root.code not in _STARTS_MEND for findings in cause.all]
         errors = {findings.code for findings in self._by_code.values() if findings.severity == ERROR}
         broker, lost, start = _verdict(situation, min(stays, key=SEVERITIES.index, default=worst and WARNING), errors)
         follow = {findings.code for cause in causes for findings in cause.follows}
-        # what a person does by hand mends what was there first, and with it what follows
+        # a manual step repairs the root cause, and with it what follows
         steps = merge_steps((step, code) for step, code in self._steps.items() if step.command or code not in follow)
         mending = tuple(step for step in steps if step not in MEND_FILES)
         if situation.refused and mending:
-            steps = mending  # which are said file by file
+            steps = mending  # those for each file
         return Reading(
             severity=worst,
             start=start,
@@ -136,31 +136,33 @@ class Reader:
 
 
 def merge_steps(steps: Iterable[tuple[Step, str]]) -> tuple[Step, ...]:
-    """Steps of many findings as one way: the safest first, each once.
+    """Merge the steps of many findings into one list: the safest first, without duplicates.
 
     Args:
-        steps: each with the code that asks for it.
+        steps: each with the code that needs it.
     """
     ranked = sorted(
         ((_rank(step, code), number, step) for number, (step, code) in enumerate(steps) if not _only_looks(step)),
-        key=lambda one: one[:2],
+        key=lambda item: item[:2],
     )
-    way: list[Step] = []
+    merged: list[Step] = []
     for _rank_of, _number, step in ranked:
-        if step not in NOTHING and not (step.command and _again(step, way)):
-            way.append(step)
-    # beside something to do, "nothing needs to be done" is no step
-    return tuple(step for step in way if len(way) == 1 or step.command or not step.does.startswith(NOTHING[0].does))
+        if step not in NOTHING and not (step.command and _is_listed(step, merged)):
+            merged.append(step)
+    # among other steps, "nothing needs to be done" is omitted
+    return tuple(
+        step for step in merged if len(merged) == 1 or step.command or not step.does.startswith(NOTHING[0].does)
+    )
 
 
 def _only_looks(step: Step) -> bool:
-    """Whether a command finds messages in spite of a damage, and mends nothing."""
+    """Whether a command only finds messages in spite of a damage, and repairs nothing."""
     return step.command[:1] == ("rmqtool",) and step.command[1] not in _BY_COMMAND
 
 
-def _again(step: Step, way: Sequence[Step]) -> bool:
-    """Whether a command is there already; of two ways to call recover, the one that tells of a loss comes first."""
-    return any(step.command[:4] == other.command[:4] or _recovers(step, other) for other in way)
+def _is_listed(step: Step, merged: Sequence[Step]) -> bool:
+    """Whether a command is in the list already; of two ways to call recover, the one with a loss comes first."""
+    return any(step.command[:4] == other.command[:4] or _recovers(step, other) for other in merged)
 
 
 def _recovers(step: Step, other: Step) -> bool:
@@ -171,9 +173,9 @@ def _rank(step: Step, code: str) -> tuple[int, int, int]:
     if step in _FIRST:
         return 0, 0, 0
     if step in MEND_FILES:
-        return 1, 1, 0  # each of the files is reported before
+        return 1, 1, 0  # each file has a step of its own
     if not step.command and code == "file-foreign":
-        return 1, -1, 0  # a directory that is moved away; no command goes on where one is
+        return 1, -1, 0  # moving a directory away, without which no command continues
     if not step.command:
         return (1, 0, 0) if code.startswith("file-") or code == "log-position" else (4, 0, 0)
     if step.command == FILES:
@@ -185,10 +187,10 @@ def _rank(step: Step, code: str) -> tuple[int, int, int]:
 
 
 def _verdict(situation: Situation, worst: str | None, errors: Collection[str]) -> tuple[str, str, bool]:
-    """What a broker does now, what is lost by it, and whether it may be started.
+    """Summary of findings: what a broker would do now, what that would lose, and whether it is safe to start.
 
     Args:
-        errors: codes of what is an error.
+        errors: codes with severity error.
     """
     if situation.in_use:
         return (
@@ -226,7 +228,7 @@ def _verdict(situation: Situation, worst: str | None, errors: Collection[str]) -
 
 
 def _next_step(situation: Situation, steps: tuple[Step, ...]) -> str:
-    """What comes when all steps were gone."""
+    """Return what to do after all steps."""
     verbs = [step.command[1] for step in steps if step.command and step.command != FILES]
     if situation.refused and steps and steps[-1] not in MEND_FILES:
         return (
@@ -254,7 +256,7 @@ def _what_is_damaged(situation: Situation, errors: Collection[str]) -> str:
 
 
 def severities_of(causes: Iterable[Cause]) -> dict[str, int]:
-    """Findings of each severity that occurs, the worst first."""
+    """Number of findings by severity, the worst first."""
     counts = dict.fromkeys(SEVERITIES, 0)
     for cause in causes:
         for findings in cause.all:

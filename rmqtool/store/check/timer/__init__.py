@@ -1,1 +1,1 @@
-"""The timer of 5.x: wheel, timer log, checkpoint, and the messages they lead to."""
+"""Check the 5.x timer: wheel, timer log, checkpoint, and the messages they refer to."""

@@ -1,4 +1,4 @@
-"""Files of the timer by themselves: lengths, units, and where the log ends."""
+"""Check the timer's files by themselves: lengths, units, and where the log ends."""
 
 from itertools import pairwise
 
@@ -16,14 +16,14 @@ _REFUSED = by_hand("stop the broker and move the file out of timerlog; messages 
 
 
 def check_timer_files(ctx: Context, files: TimerFiles, *, used: bool) -> None:
-    """Wheel, timer log and checkpoint, each by itself.
+    """Check wheel, timer log and checkpoint, each by itself.
 
     Args:
-        used: whether there has ever been a timer message; before, the checkpoint holds nothing.
+        used: whether there has ever been a timer message; until then the checkpoint is empty.
     """
     length = len(files.wheel_bytes)
     if ctx.is_passed("timerwheel"):
-        pass  # reported where all such files are
+        pass  # reported with all unreadable files
     elif length not in (0, timer.WHEEL_SIZE):
         ctx.found.add("timer-wheel-size", "timerwheel", expected=f"{timer.WHEEL_SIZE} bytes", actual=f"{length} bytes")
     elif not length and files.end:
@@ -70,7 +70,7 @@ def _check_units(ctx: Context, files: TimerFiles, file: Segment) -> None:
         return
     count = files.count(file)
     behind = timer.unit_array(file.view())[count + 1 :]
-    # a unit of zeros is none; one that was torn off has at most its own 52 bytes
+    # zeros are not a unit; a torn one has at most its own 52 bytes
     rest = (count + 1) * timer.UNIT_SIZE
     more = not last or (rest < file.size and not is_zero(file.path, rest, file.size))
     if more:

@@ -1,4 +1,4 @@
-"""Wheel, timer log, timer queue and commit log against each other.
+"""Check wheel, timer log, timer queue and commit log against each other.
 
 Source: store.timer.TimerMessageStore (recover, enqueue, dequeue).
 """
@@ -50,11 +50,11 @@ def check_timer(ctx: Context, *, queues: bool) -> None:
 
 
 def _timeline(ctx: Context) -> Timeline | None:
-    """Where a broker keeps in RocksDB what waits: wheel and timer log stand still meanwhile."""
+    """The timeline if a broker keeps waiting messages in RocksDB, in which case wheel and timer log are unused."""
     try:
         return timeline_of(ctx.layout)
     except (CorruptFile, MissingRuntime):
-        return None  # reported where the database is checked
+        return None  # reported by the check of the database
 
 
 def _check_timeline(ctx: Context, timeline: Timeline, queue: PlainQueue) -> None:
@@ -70,14 +70,14 @@ def _check_timeline(ctx: Context, timeline: Timeline, queue: PlainQueue) -> None
 
 
 def _in_database(ctx: Context) -> RocksQueue | None:
-    """The queue of the timer in RocksDB; None where it cannot be read, or lacks what the next start puts into it."""
+    """The timer's queue in RocksDB; None if it cannot be read, or lacks units that the next start will add."""
     try:
         database = queue_database(ctx.layout)
         if database is None or built_up_to(database) < ctx.log_seen.end:
             return None
         return open_rocks_queue(ctx.layout, timer.TOPIC, timer.QUEUE_ID)
     except (CorruptFile, MissingRuntime, UnreadableStore):
-        return None  # reported where the database is checked
+        return None  # reported by the check of the database
 
 
 class _Check:
@@ -91,12 +91,12 @@ class _Check:
         used = bool(turned or files.end or (self.queue is not None and self.queue.max_offset))
         check_timer_files(self.ctx, files, used=used)
         in_wheel = waiting(files)
-        self._slots(in_wheel)
-        self._messages(in_wheel)
+        self._check_slots(in_wheel)
+        self._check_messages(in_wheel)
         if self.queue is not None:
-            self._queue(in_wheel, self.queue)
+            self._check_queue(in_wheel, self.queue)
 
-    def _slots(self, found: Waiting) -> None:
+    def _check_slots(self, waiting_units: Waiting) -> None:
         add = self.ctx.found.many
         wheel = self.files.wheel
 
@@ -105,44 +105,44 @@ class _Check:
             actual = str(wheel[number]["last_position"]) if wheel is not None else "a position"
             return {"offset": 32 * number, "expected": f"a unit before byte {self.files.end}", "actual": actual}
 
-        add("timer-slot-outside", "timerwheel", len(found.outside), lambda i: slot(found.outside, i))
+        add("timer-slot-outside", "timerwheel", len(waiting_units.outside), lambda i: slot(waiting_units.outside, i))
         add(
             "timer-slot-misplaced",
             "timerwheel",
-            len(found.misplaced),
-            lambda i: {"offset": 32 * int(found.misplaced[i])},
+            len(waiting_units.misplaced),
+            lambda i: {"offset": 32 * int(waiting_units.misplaced[i])},
         )
-        add("timer-expired", "timerwheel", len(found.expired), lambda i: slot(found.expired, i))
-        for code, positions in (("timer-chain", found.broken), ("timer-expired", found.gone)):
+        add("timer-expired", "timerwheel", len(waiting_units.expired), lambda i: slot(waiting_units.expired, i))
+        for code, positions in (("timer-chain", waiting_units.broken), ("timer-expired", waiting_units.gone)):
             for position in positions.tolist():
                 name, at = self._place(position)
                 self.ctx.found.add(code, name, offset=at, expected="the unit before it in its slot")
 
     def _place(self, position: int) -> tuple[str, int]:
-        """(file, byte in it) of a position of the timer log."""
+        """(file, position in it) of a position in the timer log."""
         file = self.files.log.find(position)
-        assert file is not None  # a unit was read there
+        assert file is not None  # a unit has been read there
         return self.ctx.name(file.path), position - file.base
 
-    def _messages(self, found: Waiting) -> None:
-        good = np.zeros(len(found.position), bool)
-        rolled = found.rolled
-        for number, message in in_the_wheel(self.ctx.log, found):
+    def _check_messages(self, waiting_units: Waiting) -> None:
+        good = np.zeros(len(waiting_units.position), bool)
+        rolled = waiting_units.rolled
+        for number, message in in_the_wheel(self.ctx.log, waiting_units):
             good[number] = True
-            self._message(message, int(found.position[number]), rolled=bool(rolled[number]))
+            self._check_message(message, int(waiting_units.position[number]), rolled=bool(rolled[number]))
         for number in np.flatnonzero(~good).tolist():
-            self._no_message(found, number)
-        offsets = found.units["physical_offset"]
+            self._report_no_message(waiting_units, number)
+        offsets = waiting_units.units["physical_offset"]
         order = np.argsort(offsets, kind="stable")
         twice = order[1:][offsets[order][1:] == offsets[order][:-1]]
         for number in np.sort(twice).tolist():
-            name, at = self._place(int(found.position[number]))
+            name, at = self._place(int(waiting_units.position[number]))
             self.ctx.found.add("timer-twice", name, offset=at, actual=f"physical offset {offsets[number]}")
 
-    def _message(self, message: TimerMessage, position: int, *, rolled: bool) -> None:
+    def _check_message(self, message: TimerMessage, position: int, *, rolled: bool) -> None:
         reason, time = message.unusable, message.deliver_time
         if reason is not None:
-            self._unusable(message, reason)
+            self._report_unusable(message, reason)
         elif time is not None and (time < message.fires if rolled else self._slot(time) != message.fires):
             name, at = self._place(position)
             self.ctx.found.add("timer-deliver-time", name, offset=at, expected=time, actual=message.fires)
@@ -150,9 +150,9 @@ class _Check:
     def _slot(self, time: int) -> int:
         return time // self.files.precision * self.files.precision
 
-    def _unusable(self, message: TimerMessage, reason: str) -> None:
+    def _report_unusable(self, message: TimerMessage, reason: str) -> None:
         file = self.ctx.log.segments.find(message.physical_offset)
-        assert file is not None  # the message was read there
+        assert file is not None  # the message has been read there
         self.ctx.found.add(
             "timer-properties",
             self.ctx.name(file.path),
@@ -163,11 +163,11 @@ class _Check:
             actual=reason,
         )
 
-    def _no_message(self, found: Waiting, number: int) -> None:
-        unit = found.units[number]
+    def _report_no_message(self, waiting_units: Waiting, number: int) -> None:
+        unit = waiting_units.units[number]
         offset, size = int(unit["physical_offset"]), int(unit["message_size"])
         there = self.ctx.log.look(offset, crc=False)
-        name, at = self._place(int(found.position[number]))
+        name, at = self._place(int(waiting_units.position[number]))
         if isinstance(there, LocatedRecord):
             topic = there.record.topic.decode("utf-8", "replace")
             expected, actual = f"{timer.TOPIC}, {size} bytes", f"{topic}, {there.record.total_size} bytes"
@@ -178,7 +178,7 @@ class _Check:
             actual = f"physical offset {offset}: {there.reason}"
             self.ctx.found.add("timer-no-message", name, offset=at, expected="a message", actual=actual)
 
-    def _queue(self, found: Waiting, queue: PlainQueue) -> None:
+    def _check_queue(self, waiting_units: Waiting, queue: PlainQueue) -> None:
         files, point = self.files, self.files.checkpoint
         if point is not None and point.last_timer_queue_offset > queue.max_offset:
             self.ctx.found.add(
@@ -189,26 +189,29 @@ class _Check:
                 actual=point.last_timer_queue_offset,
             )
         if point is None or not point.last_read_time:
-            return  # which messages were delivered is not known
+            return  # it is unknown which messages were delivered
         coming: set[str | None] = set()
         behind = 0
-        for message in not_in_the_wheel(self.ctx.log, queue, files, found):
+        for message in not_in_the_wheel(self.ctx.log, queue, files, waiting_units):
             behind += 1
             coming.add(message.key)
             if (reason := message.unusable) is not None:
-                self._unusable(message, reason)
+                self._report_unusable(message, reason)
         if behind:
             self.ctx.found.add(
                 "timer-behind", "config/timercheck", offset=16, count=behind, topic=timer.TOPIC, queueId=0
             )
-        self._report_lost(found, queue, point, coming)
+        self._report_lost(waiting_units, queue, point, coming)
 
-    def _report_lost(self, found: Waiting, queue: PlainQueue, point: timer.Checkpoint, coming: set[str | None]) -> None:
-        """Messages that the wheel had, whose time is to come, and that nothing leads to.
+    def _report_lost(
+        self, waiting_units: Waiting, queue: PlainQueue, point: timer.Checkpoint, coming: set[str | None]
+    ) -> None:
+        """Report future messages that were in the wheel and that nothing refers to any more.
 
-        One that was late when it was taken up was delivered at once, so that its time is before that of the checkpoint.
+        Messages that were overdue when they were read were delivered at once; their time is before that in the
+        checkpoint.
         """
-        known = np.unique(found.units["physical_offset"])
+        known = np.unique(waiting_units.units["physical_offset"])
         later = max(point.last_read_time, point.version_timestamp)
         lost: dict[str | None, tuple[int, int]] = {}
         for first, units in queue.runs(
@@ -216,19 +219,19 @@ class _Check:
         ):
             offsets = units["physical_offset"]
             rows = np.flatnonzero(~np.isin(offsets, known))
-            # a message that was moved on comes again with its key
+            # a rolled message appears again with the same key
             for number, record in records_at(self.ctx.log, offsets[rows].tolist()):
                 properties = parse(record.properties)
                 message = TimerMessage(0, record, properties, 0, 0)
                 time = message.deliver_time
-                # one that no broker can deliver is reported where it is in the way
+                # one that no broker can deliver is reported with the messages that block the timer
                 if record.topic != _TOPIC or time is None or time <= later or message.mark or message.unusable:
                     lost.pop(properties.get(UNIQ_KEY), None)
                     continue
                 lost[message.key] = (first + int(rows[number]), int(offsets[rows[number]]))
         if not lost:
             return
-        keys = {message.key for _number, message in in_the_wheel(self.ctx.log, found)} | coming
+        keys = {message.key for _number, message in in_the_wheel(self.ctx.log, waiting_units)} | coming
         for key, (queue_offset, physical) in lost.items():
             if key is None or key not in keys:
                 self.ctx.found.add(

@@ -139,7 +139,7 @@ class TimerFiles:
         return self._counts[file.base]
 
     def ending(self, file: Segment) -> UnitEnd:
-        """What follows the units of a file."""
+        """Kind of data after the units of a file."""
         view = file.view()
         at = self.count(file) * timer.UNIT_SIZE
         end = timer.read_unit(view, at, len(view))
@@ -152,7 +152,7 @@ class TimerFiles:
         """(number of the first file that the next start reads, position at which it ends the timer log).
 
         The start goes back from the flush position in the checkpoint by the length of one file, and reads that file
-        from its beginning; the first invalid element ends the log, and everything behind it is truncated.
+        from its beginning; the first invalid element ends the log, and everything after it is truncated.
         """
         files = self.log.files
         if files and not files[-1].size:  # a broker deletes it first
@@ -192,7 +192,7 @@ class TimerFiles:
         return expired
 
     def sound_end(self, log_end: int) -> int:
-        """Position after the last unit before the first that points behind the end of the commit log.
+        """Position after the last unit before the first that points beyond the end of the commit log.
 
         Such units are left over from messages that were truncated; usually there are none, and this is the end.
         """

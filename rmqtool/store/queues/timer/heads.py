@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MAGICS = MAGIC_V1, MAGIC_V2
 _TOPIC = timer.TOPIC.encode()
-_BEHIND = 1 + len(_TOPIC)  # the topic with its length, behind the body; the length of the properties follows
+_BEHIND = 1 + len(_TOPIC)  # the topic with its length, after the body; the length of the properties follows
 
 
 class TimerHeads(NamedTuple):

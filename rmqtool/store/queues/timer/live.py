@@ -31,13 +31,13 @@ class LiveTimer:
 
     Args:
         now: ms since the epoch.
-        log_end: end of the commit log; units that point behind it are left over from messages that are gone.
+        log_end: end of the commit log; units that point beyond it are left over from messages that are gone.
 
     Attributes:
         read_time: time of the next slot to read, ms.
         write_time: time of the current slot, ms; earlier messages are delivered without the wheel.
         queue_offset: next queue offset to read from the timer's queue.
-        known: physical offsets of messages that are in the wheel already, although behind the checkpoint.
+        known: physical offsets of messages that are in the wheel already, although after the checkpoint.
         revised: whether units recorded in the checkpoint are gone; the position in the queue then follows from the
             message at ``last_offset``.
         last_offset: physical offset of the message of the log's last unit; -1 without one.
@@ -134,9 +134,9 @@ class LiveTimer:
         return timer.NOWHERE
 
     def _cut_short(self, files: TimerFiles) -> bool:
-        """Zero what is behind the end, as the next start would take it for units; returns whether there was any.
+        """Zero what is after the end, as the next start would take it for units; returns whether there was any.
 
-        After a truncation slots may point behind the end of the log, so all waiting slots are rewritten.
+        After a truncation slots may point beyond the end of the log, so all waiting slots are rewritten.
         """
         if not files.log.files:
             return False

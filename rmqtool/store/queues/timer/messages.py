@@ -54,7 +54,7 @@ class TimerMessage(NamedTuple):
 
     @property
     def unusable(self) -> str | None:
-        """The flaw in its properties at which a broker stops, delivering nothing behind it; None if there is none."""
+        """The flaw in its properties at which a broker stops, delivering nothing after it; None if there is none."""
         if self.deliver_time is None:
             return f"{timer.OUT_MS} {_describe(self.properties.get(timer.OUT_MS))}"
         if not self.properties.get(REAL_TOPIC):

@@ -1,6 +1,6 @@
 """The timer's wheel and log in the state after a broker's start: where each slot points, and where the queue continues.
 
-A start reads the end of the timer log and makes slots point to the last units there. A slot that points behind the end
+A start reads the end of the timer log and makes slots point to the last units there. A slot that points beyond the end
 of the log is searched once more, from its first unit on; if it still points there after that, it is left alone.
 
 Source: store.timer.TimerMessageStore (recover, recoverAndRevise, reviseQueueOffset), TimerWheel (reviseSlot,
@@ -29,7 +29,7 @@ class Started(NamedTuple):
 
     Attributes:
         slots: record array of shape (SLOTS,) with the fields of :class:`formats.variants.timer.Slot`.
-        dangling: numbers of future slots that point behind the end of the log; of shape (slots,).
+        dangling: numbers of future slots that point beyond the end of the log; of shape (slots,).
     """
 
     slots: "Array"
@@ -103,7 +103,7 @@ def _revise(slots: "Array", files: TimerFiles, file: Segment, table: "Array", ch
 
 
 def leading_behind(files: TimerFiles, slots: "Array", end: int, *, exactly: bool = False) -> "Array":
-    """Numbers of the slots that are in the future by the checkpoint and point behind the end of the log.
+    """Numbers of the slots that are in the future by the checkpoint and point beyond the end of the log.
 
     Args:
         exactly: exclude those that point exactly to the end.
@@ -119,7 +119,7 @@ def leading_behind(files: TimerFiles, slots: "Array", end: int, *, exactly: bool
 
 
 def units_are_gone(files: TimerFiles) -> bool:
-    """Whether wheel or checkpoint refer to units behind the end of the log."""
+    """Whether wheel or checkpoint refer to units after the end of the log."""
     if files.end < files.point.last_timer_log_flush_position:
         return True
     return files.wheel is not None and len(leading_behind(files, files.wheel, files.end)) > 0

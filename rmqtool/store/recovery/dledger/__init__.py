@@ -1,1 +1,1 @@
-"""What a start of its broker would do with a DLedger log; nothing of it is done here."""
+"""Predict what a start of its broker would do with a DLedger log; nothing of it is carried out."""

@@ -1,4 +1,4 @@
-"""The plan of ``recover`` for a member of a DLedger group. There is no deed: its log is not written by us."""
+"""``recover --dry-run`` for a member of a DLedger group, whose log rmqtool does not write."""
 
 import os
 from collections import Counter
@@ -22,7 +22,7 @@ _QUEUES = "queues and index files are not looked at: the broker fits them to its
 
 
 def plan_dledger(layout: StoreLayout) -> RecoveryReport:
-    """What a broker's start would do with the DLedger log of a store that has one; it is only read.
+    """Plan what a broker's start would do with a store's DLedger log; the store is only read.
 
     Raises:
         UnreadableStore: a file of the log cannot be read.
@@ -56,7 +56,7 @@ def _reason(log: DLedgerLog) -> str:
 
 
 class _Report:
-    """A verdict in the form of every recovery's report."""
+    """Converts a verdict to the report of a recovery."""
 
     def __init__(self, layout: StoreLayout, log: DLedgerLog, verdict: MemberVerdict) -> None:
         self._layout, self._log, self._verdict = layout, log, verdict
@@ -112,7 +112,7 @@ class _Report:
         return files[0].base if files else -1
 
     def _behind(self) -> int:
-        """Bytes behind the log's end that are not zero, up to the last of each file."""
+        """Return the number of bytes after the log's end, counted in each file up to its last non-zero byte."""
         verdict, files = self._verdict, self._log.data.files
         at = verdict.end
         return sum(has_bytes(f.path, max(at - f.base, 0), f.size) - max(at - f.base, 0) for f in files if f.end > at)
@@ -132,7 +132,7 @@ class _Report:
         return steps
 
     def _lost(self) -> list[Loss]:
-        """Messages behind the end, by queue."""
+        """Return the messages after the log's end, counted per queue."""
         if self._verdict.stop_file is None or not self._behind():
             return []
         counts: Counter[tuple[str, int]] = Counter()

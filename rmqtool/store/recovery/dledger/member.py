@@ -1,6 +1,6 @@
-"""What a DLedger member's start makes of its log: where it begins to look, where the log ends, what its index becomes.
+"""Predict how a DLedger member recovers its log when it starts: where the scan begins and where log and index end.
 
-Nothing is changed here. Entries are judged by their headers alone; neither bodies nor checksums are looked at.
+This module is read-only. Like the member, it validates entry headers only, neither bodies nor checksums.
 
 Source: io.openmessaging.storage.dledger.store.file.DLedgerMmapFileStore (load, recover, reviseLedgerBeginIndex,
 updateCommittedIndex), MmapFileList of 0.3.1.2 and 0.3.2, which do the same.
@@ -17,25 +17,25 @@ from rmqtool.errors import RmqError
 from rmqtool.store.disk.segments import Segment, Segments, read_small
 from rmqtool.store.log.dledger import UNIT, DLedgerLog, IndexUnit
 
-INDEX_FILE_SIZE = 5 * 1024 * 1024 * UNIT  # bytes; no setting of a broker changes it
-_JAVA_SPACE = bytes(range(33)).decode()  # what String.trim takes away
-_LOOKED_AT = 3  # newest files that a start reads
+INDEX_FILE_SIZE = 5 * 1024 * 1024 * UNIT  # bytes; fixed in the broker
+_JAVA_SPACE = bytes(range(33)).decode()  # the characters removed by String.trim
+_CHECKED_FILES = 3  # newest files that a start reads
 
 
 class _Stop(Exception):
-    """The scan of the entries ends here, for the reason given."""
+    """The scan of the entries ends here; the text is the reason."""
 
 
 class MemberRefused(Exception):
-    """The member does not start, for the reason given."""
+    """The member does not start; the text is the reason."""
 
 
 @dataclass(slots=True)
 class IndexFile:
-    """One file of the index, as it becomes.
+    """One file of the index, in its state after the start.
 
     Attributes:
-        written: bytes up to which it counts; the next unit goes there.
+        written: length of its valid part, bytes; the next unit goes there.
         source: the file on disk; None for a new one.
     """
 
@@ -45,11 +45,11 @@ class IndexFile:
 
 
 class IndexFiles:
-    """The files of the index, as a start changes them.
+    """The files of the index, with the changes of a start.
 
     Attributes:
-        units: those that are written anew, by the byte of the index where they go.
-        removed: files that go.
+        units: rewritten units, by their position in the index.
+        removed: files to be removed.
     """
 
     def __init__(self, files: Segments) -> None:
@@ -58,10 +58,10 @@ class IndexFiles:
         self.removed: list[Segment] = []
 
     def unit(self, offset: int, *, whole: bool) -> IndexUnit | None:
-        """The unit at a byte of the index; None where it cannot be read.
+        """The unit at a position of the index; None if it cannot be read.
 
         Args:
-            whole: it has to end within what is written; without it, it has to begin there.
+            whole: whether it must end within the valid part; otherwise it must begin there.
         """
         file = self._find(offset)
         if file is None:
@@ -81,25 +81,25 @@ class IndexFiles:
 
     @property
     def end(self) -> int:
-        """Where the next unit goes; 0 without files."""
+        """Position of the next unit; 0 without files."""
         return self.files[-1].base + self.files[-1].written if self.files else 0
 
-    def cut(self, offset: int) -> None:
-        """Let the index end at a byte, where it has so much; files behind it go."""
+    def truncate(self, offset: int) -> None:
+        """Let the index end at a position, if it is that long; files after it are removed."""
         for file in self.files:
             if file.base <= offset < file.base + INDEX_FILE_SIZE:
                 file.written = offset - file.base
         self._remove([file for file in self.files if file.base > offset])
 
-    def begin(self, offset: int) -> None:
-        """Files that end at or before a byte go."""
+    def remove_before(self, offset: int) -> None:
+        """Remove files that end at or before a position."""
         self._remove([file for file in self.files if file.base + INDEX_FILE_SIZE <= offset])
 
-    def begin_anew(self, offset: int) -> None:
-        """Let all files go, and make one that begins to count at a byte.
+    def restart(self, offset: int) -> None:
+        """Remove all files, and create one whose valid part begins at a position.
 
         Raises:
-            _Stop: no file can hold it.
+            _Stop: no file can contain it.
         """
         self._remove(self.files)
         if offset < 0:
@@ -108,7 +108,7 @@ class IndexFiles:
         self.files.append(IndexFile(offset - at, at, None))
 
     def append(self, unit: IndexUnit) -> None:
-        """Write the unit of the next entry."""
+        """Append the unit of the next entry."""
         if not self.files or self.files[-1].written == INDEX_FILE_SIZE:
             self.files.append(IndexFile(self.files[-1].base + INDEX_FILE_SIZE if self.files else 0, 0, None))
         self.units[self.end] = unit
@@ -121,25 +121,25 @@ class IndexFiles:
 
 
 class Committed(NamedTuple):
-    """Up to where a member knows that a majority has the log."""
+    """The part of the log that a member knows to be on a majority."""
 
     index: int = -1  # type: ignore[assignment]
-    position: int = -1  # behind that entry
+    position: int = -1  # position after that entry
 
 
-NOT_KNOWN = Committed()
+UNKNOWN = Committed()
 
 
 @dataclass(slots=True, kw_only=True)
 class MemberVerdict:
-    """What becomes of a member's log.
+    """The log of a member after a start.
 
     Attributes:
         first: the file in which the scan begins; None without files.
-        begin_index, end_index, end_term: as the member then says them; -1 without entries, a term of 0 without files.
-        end: position behind the last entry.
+        begin_index, end_index, end_term: as the member reports them; -1 without entries, a term of 0 without files.
+        end: position after the last entry.
         stop_file, stop_at, reason: where the scan ended, and why.
-        removed: data files that go.
+        removed: data files to be removed.
         index: the index.
         committed: as the member knows it.
     """
@@ -154,11 +154,11 @@ class MemberVerdict:
     reason: str = "no files"
     removed: list[Segment] = field(default_factory=list)
     index: IndexFiles
-    committed: Committed = NOT_KNOWN
+    committed: Committed = UNKNOWN
 
 
 def judge_member(log: DLedgerLog, file_size: int) -> MemberVerdict:
-    """What a start makes of a member's log.
+    """Determine the log of a member after a start.
 
     Args:
         file_size: bytes of each data file.
@@ -173,7 +173,7 @@ def judge_member(log: DLedgerLog, file_size: int) -> MemberVerdict:
 
 
 def _admit(files: Segments, size: int, kind: str) -> None:
-    """Every entry of a directory is a file of its length, and they follow each other without a gap."""
+    """Check that a directory has only files of the right length, without gaps between them."""
     for path in files.foreign:
         raise MemberRefused(f"{path}: does not belong into the {kind} directory of a DLedger log")
     for file in files:
@@ -188,13 +188,13 @@ class _Recovery:
     def __init__(self, log: DLedgerLog, file_size: int) -> None:
         self._log, self._files, self._size = log, log.data.files, file_size
         self._index = IndexFiles(log.index)
-        self._writes = False  # units are written from here on
+        self._writes = False  # whether units are being rewritten
         self._last_index = self._last_term = -1
 
     def run(self) -> MemberVerdict:
         index, files = self._index, self._files
         if not files:
-            index.cut(0)
+            index.truncate(0)
             return MemberVerdict(index=index)
         number = self._first_file()
         verdict = MemberVerdict(index=index, first=files[number], end_term=-1)
@@ -207,15 +207,15 @@ class _Recovery:
         if self._last_index != -1:
             self._check_last(verdict)
             verdict.begin_index = _head(files[0], 0).index
-            index.begin(_long(verdict.begin_index * UNIT))
+            index.remove_before(_long(verdict.begin_index * UNIT))
         verdict.removed = [file for file in files if file.base > verdict.end]
-        index.cut(_long((self._last_index + 1) * UNIT))
+        index.truncate(_long((self._last_index + 1) * UNIT))
         verdict.committed = self._committed(verdict)
         return verdict
 
     def _first_file(self) -> int:
-        """The third file from the end, or the newest before it whose first entry the index has."""
-        for number in range(max(len(self._files) - _LOOKED_AT, 0), -1, -1):
+        """The third file from the end, or the newest before it whose first entry is in the index."""
+        for number in range(max(len(self._files) - _CHECKED_FILES, 0), -1, -1):
             file = self._files[number]
             try:
                 head = _head(file, 0)
@@ -230,7 +230,7 @@ class _Recovery:
         return 0
 
     def _compare(self, head: DLedgerEntry, position: int, unit: IndexUnit | None) -> None:
-        """An entry lies where it says, is as long as it says, and its unit says the same."""
+        """Check that an entry is where it states, has a consistent length, and agrees with its unit."""
         _check_place(head, position)
         if unit is None or unit != (head.magic, position, head.size, head.index, head.term):
             raise _Stop("the index does not lead to it")
@@ -261,7 +261,7 @@ class _Recovery:
             verdict.end += size
 
     def _take(self, file: Segment, at: int) -> int:
-        """Check the entry at a byte, and see to its unit; its bytes.
+        """Check the entry at a position, and its unit; returns its size.
 
         Raises:
             _Stop: the log ends before it.
@@ -287,39 +287,39 @@ class _Recovery:
         return head.size
 
     def _index_entry(self, head: DLedgerEntry, position: int) -> None:
-        """Compare the entry with its unit; from the first that differs on, units are written anew."""
+        """Compare an entry with its unit; from the first difference on, units are rewritten."""
         where = _long(head.index * UNIT)
         if not self._writes:
             try:
                 self._compare(head, position, self._index.unit(where, whole=False))
                 return
             except _Stop:
-                self._index.cut(where)
+                self._index.truncate(where)
                 if self._index.end != where:
-                    self._index.begin_anew(where)
+                    self._index.restart(where)
                 self._writes = True
         self._index.append(IndexUnit(head.magic, position, head.size, head.index, head.term))
 
     def _check_last(self, verdict: MemberVerdict) -> None:
-        """The last entry is read again, by its index."""
+        """The last entry is read again through the index."""
         if self._last_index < 0:
             raise MemberRefused(f"{self._log.folder}: the last entry has the index {self._last_index}")
 
     def _committed(self, verdict: MemberVerdict) -> Committed:
-        """What the checkpoint says, as far as the log goes."""
+        """The committed index from the checkpoint, limited to the log."""
         path = os.path.join(self._log.folder, "checkpoint")
         try:
             data = read_small(path) or b""
-        except RmqError:  # a start logs that, and goes on
+        except RmqError:  # a start logs that and continues
             data = b""
-        # a byte that is no UTF-8 is a character that no number has
+        # invalid UTF-8 becomes a character that no number contains
         text = parse_properties(data.decode("utf-8", "replace").encode()).get("committedIndex", "").strip(_JAVA_SPACE)
         if not text:
-            return NOT_KNOWN
+            return UNKNOWN
         if (index := java_int(text, 64)) is None:
             raise MemberRefused(f"{path}: committedIndex {text!r} is not a number")
         if index < 0 or verdict.end_index == -1 or index < verdict.begin_index:
-            return NOT_KNOWN
+            return UNKNOWN
         index = min(index, verdict.end_index)
         if index < verdict.begin_index:
             first = self._files[0].path
@@ -335,10 +335,10 @@ def _first_int(file: Segment, at: int) -> int:
 
 
 def _head(file: Segment, at: int) -> DLedgerEntry:
-    """The header at a byte.
+    """The header at a position.
 
     Raises:
-        _Stop: the file ends in it.
+        _Stop: the file ends in the header.
     """
     data = file.read(at, HEAD_SIZE)
     if len(data) < HEAD_SIZE:
@@ -354,10 +354,10 @@ def _check_place(head: DLedgerEntry, position: int) -> None:
 
 
 def _int(number: int) -> int:
-    """As Java's int overflows."""
+    """Overflow like Java's int."""
     return (number + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 def _long(number: int) -> int:
-    """As Java's long overflows."""
+    """Overflow like Java's long."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)

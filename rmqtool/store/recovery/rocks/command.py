@@ -1,4 +1,4 @@
-"""The plan of ``recover`` for a store in RocksDB form. There is no deed: such a store is not written in place."""
+"""``recover --dry-run`` for a store in RocksDB form. Such a store is never changed in place."""
 
 from dataclasses import replace
 
@@ -13,14 +13,14 @@ from rmqtool.store.recovery.rocks.words import report
 
 
 def plan_rocks(layout: StoreLayout, release: Release | None = None) -> RecoveryReport:
-    """What a broker would do with the store at its next start; it is only read.
+    """Plan what a broker would do with the store at its next start; the store is only read.
 
     Args:
-        release: of the broker; by default the one that the store shows.
+        release: release of the broker; by default the store's own.
 
     Raises:
-        MissingRuntime: no library to read its database.
-        Refused: it has a form besides that these rules do not cover.
+        MissingRuntime: the library to read its database is not installed.
+        Refused: the store also has a form that these rules do not cover.
         UnreadableStore: a file of the log cannot be read.
     """
     with planning(layout.root) as change:

@@ -1,4 +1,4 @@
-"""Dispatch into queues in RocksDB, on paper: which units a broker would put, and where queues would end."""
+"""Simulate dispatch to queues in RocksDB: which units a broker would write, and where queues would end."""
 
 from formats.errors import FormatError
 from formats.queues.rocks import CHECKPOINT_KEY, OFFSETS, parse_built
@@ -12,23 +12,23 @@ from rmqtool.store.recovery.dispatcher import Dispatcher, QueueKey
 from rmqtool.store.recovery.report import QueueChange, QueueRange
 from rmqtool.store.recovery.rocks.queues import PlannedQueue
 
-_LONGEST = 281  # bytes of a topic: with them the key of a unit fills the broker's buffer
+_LONGEST = 281  # longest topic, in bytes, for which a unit's key fits the broker's buffer
 
 
 class RocksDispatcher(Dispatcher):
-    """Puts nothing: it tells what the broker would put.
+    """Determines what the broker would write, without writing anything.
 
     Attributes:
         planned: queues by topic and queue id.
-        built: up to which physical offset the database says that the log is in the queues.
-        stuck: end that the broker cannot set back, by topic and queue id.
-        found_built: the same as it was found.
-        destroyed: the broker removes the database, because there is no log.
-        unread: why a part of the database cannot be read; None where it can.
-        too_long: topic whose messages the broker tries to put for ever; None without one.
+        built: physical offset up to which the log is in the queues, according to the database.
+        stuck: queues whose end the broker cannot set back, by topic and queue id.
+        found_built: ``built`` at the beginning.
+        destroyed: whether the broker removes the database because there is no log.
+        unread: why a part of the database cannot be read; None if it can.
+        too_long: a topic whose messages the broker would try to write forever; None without one.
 
     Raises:
-        CorruptFile: the database cannot be read, or what it says of itself is no number.
+        CorruptFile: the database cannot be read, or its recorded position is invalid.
     """
 
     def __init__(self, layout: StoreLayout, database: Database, index: IndexBuilder, *, indexed: bool) -> None:
@@ -68,7 +68,7 @@ class RocksDispatcher(Dispatcher):
         ]
 
     def ranges(self, log_begins: int) -> list[QueueRange]:
-        """Lowest and next queue offset of all queues, as the broker tells them; the next time it may tell others."""
+        """Lowest and next queue offset of all queues as the broker reports them; a second call may return others."""
         if self.destroyed:
             return []
         rows = []
@@ -96,7 +96,7 @@ class RocksDispatcher(Dispatcher):
             self.unread = err.reason
 
     def destroy(self) -> None:
-        """Without a log the broker removes the database."""
+        """Without a log, remove the database like the broker."""
         self.destroyed, self.built = True, 0
         for queue in self.planned.values():
             queue.destroy()
@@ -105,7 +105,7 @@ class RocksDispatcher(Dispatcher):
         """Set queues back to the end of the log (truncateDirty).
 
         Returns:
-            Whether the broker does so: it does not where the database has not more than the log.
+            Whether the broker does so; it does not if the database is not ahead of the log.
         """
         if end >= self.built:
             return False

@@ -1,8 +1,8 @@
-"""What a 5.3 broker would do at its next start with a store whose queues are in RocksDB. The store is only read.
+"""Predict what a broker would do at its next start with a store whose queues are in RocksDB. The store is only read.
 
 Source: store.RocksDBMessageStore, store.queue.RocksDBConsumeQueueStore, store.CommitLog of 5.3.3. The log is checked as
-in a store of files. The database takes what the log has behind the end that it notes, under the key of each message's
-own queue offset; a log that ends before that has the ends of queues set back.
+in a store of files. The messages after the recorded end of the database are dispatched to it, under keys made of their
+own queue offsets; if the log ends before the recorded end, the ends of queues are set back.
 """
 
 from dataclasses import replace
@@ -31,10 +31,10 @@ from rmqtool.store.releases.rocks import RocksRules, RocksRulesV5_5
 
 
 def _database(layout: StoreLayout) -> Database:
-    """The one that the broker opens. Where there is nothing of one, or tables alone, it makes a new one.
+    """The database that the broker opens, or creates if there is none or only tables of one.
 
     Raises:
-        MissingRuntime: no library to read it.
+        MissingRuntime: the library to read it is not installed.
         CorruptFile: it cannot be opened.
     """
     path = layout.path(queue_database_place(layout) or QUEUES)
@@ -44,10 +44,10 @@ def _database(layout: StoreLayout) -> Database:
 
 
 def _by_rocks_rules(inputs: StoreInputs, database: Database) -> StoreInputs:
-    """The same store, by the rules for RocksDB.
+    """The same store with the rules for RocksDB.
 
     Raises:
-        CorruptFile: the database cannot be read, and the settings do not say whether there are light queues.
+        CorruptFile: the database cannot be read, and is needed to determine whether there are light queues.
     """
     light = inputs.layout.conf.flag("enableLmq", False)
     if inputs.layout.conf.text("enableLmq") is None:
@@ -56,7 +56,7 @@ def _by_rocks_rules(inputs: StoreInputs, database: Database) -> StoreInputs:
 
 
 def _rules(inputs: StoreInputs) -> RocksRules:
-    """Those of the release by which the store is read.
+    """The rules of the release by which the store is read.
 
     Raises:
         CorruptFile: a database of 5.5 cannot be read.
@@ -70,13 +70,13 @@ def _rules(inputs: StoreInputs) -> RocksRules:
 
 
 def run_rocks_recovery(inputs: StoreInputs, stage: Stage) -> Recovery:
-    """The broker's load, up to the moment at which it would take messages; nothing is carried out.
+    """Simulate the broker's start up to the moment at which it would accept messages.
 
     Args:
-        stage: gives a path for a new staging file, outside the store: the index is put together there.
+        stage: returns a path for a new staging file, outside the store; the index is built there.
 
     Raises:
-        MissingRuntime: no library to read the database.
+        MissingRuntime: the library to read the database is not installed.
         Refused: the store has a form that these rules do not cover.
         UnreadableStore: a file of the log cannot be read.
     """
@@ -143,7 +143,7 @@ class _Run:
             last = inputs.checkpoint.confirm_phy_offset
             return LogVerdict(files=[], removed=self._loaded.removed, end=0, last_record=last)
         verdict = judge_log(inputs, self._loaded, known, dispatcher)
-        # what was dispatched meanwhile has moved the noted end: a broker that looks at it then does not cut
+        # dispatch has advanced the recorded end in the meantime; a broker that reads it only then does not truncate
         if known >= verdict.end:
             dispatcher.truncate(verdict.min_offset, verdict.end)
         return verdict

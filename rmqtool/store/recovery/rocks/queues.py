@@ -1,4 +1,4 @@
-"""Ends of queues in RocksDB as a broker changes them while it recovers; the database itself is only read.
+"""Simulate how a broker changes the ends of queues in RocksDB in recovery; the database itself is only read.
 
 Source: store.queue.RocksDBConsumeQueueOffsetTable, RocksDBConsumeQueueTable of 5.3.3.
 """
@@ -11,11 +11,11 @@ from rmqtool.store.queues.rocks_columns import Column, units_at
 
 
 class PlannedQueue:
-    """One queue: what the database has of it, and over that what the broker would put.
+    """One queue: the units in the database, overlaid by those that the broker would write.
 
     Attributes:
-        added: units that the broker would put, and that the database does not have so.
-        cut: units behind the end that was set back.
+        added: number of units that the broker would write and that differ from the database's.
+        cut: number of units after an end that was set back.
     """
 
     def __init__(self, stored: RocksQueue) -> None:
@@ -23,7 +23,7 @@ class PlannedQueue:
         self.topic, self.queue_id = stored.topic, stored.queue_id
         self.first, self.last = stored.first, stored.last
         self.added = self.cut = 0
-        self._offsets, self._physical = list[Column](), list[Column]()  # of the units that were added
+        self._offsets, self._physical = list[Column](), list[Column]()  # of the added units
         self._merged: tuple[Column, Column] | None = None
 
     def __repr__(self) -> str:
@@ -35,18 +35,18 @@ class PlannedQueue:
         return self.last.queue_offset + 1 if self.last is not None else 0
 
     def put(self, offsets: Column, physical: Column, size: Column, tags: Column, times: Column) -> None:
-        """Take the units of messages in the order of the log: a unit with the same key is replaced.
+        """Add units of messages in the order of the log; a unit with the same key is replaced.
 
         Raises:
             CorruptFile: a part of the database cannot be read.
         """
-        known = units_at(self._stored, offsets)
-        at = np.searchsorted(known["offset"], offsets)
-        there = at < len(known)
-        there[there] = known["offset"][at[there]] == offsets[there]
+        stored = units_at(self._stored, offsets)
+        at = np.searchsorted(stored["offset"], offsets)
+        there = at < len(stored)
+        there[there] = stored["offset"][at[there]] == offsets[there]
         same = there.copy()
         for name, column in (("physical", physical), ("size", size), ("tags", tags), ("time", times)):
-            same[there] &= known[name][at[there]] == column[there]
+            same[there] &= stored[name][at[there]] == column[there]
         new = ~same
         if new.any():
             self.added += len(np.unique(offsets[new]))
@@ -56,7 +56,7 @@ class PlannedQueue:
         self.last = RocksOffset(int(physical[-1]), int(offsets[-1]))
 
     def physical_offset(self, queue_offset: int) -> int | None:
-        """Where the message of a unit lies; None without the unit."""
+        """Physical offset in a unit; None if there is no such unit."""
         if self._offsets:
             if self._merged is None:
                 offsets, physical = np.concatenate(self._offsets), np.concatenate(self._physical)
@@ -70,34 +70,34 @@ class PlannedQueue:
         return None if unit is None else unit.physical_offset
 
     def min_offset(self, log_begins: int) -> int:
-        """The lowest queue offset, which the broker notes when it is asked for it (getMinCqOffset)."""
+        """The lowest queue offset, which the broker records when asked for it (getMinCqOffset)."""
         if self.first is not None and self.first.physical_offset >= log_begins:
             return self.first.queue_offset
-        noted = self.first.queue_offset if self.first is not None else 0
+        recorded = self.first.queue_offset if self.first is not None else 0
         if self.last is None:
             self.first = RocksOffset(log_begins, 0)
             return 0
         if self.last.physical_offset < log_begins:
             self.first = RocksOffset(log_begins, self.last.queue_offset + 1)
             return self.first.queue_offset
-        lowest_offset = self._search(noted, self.last.queue_offset, log_begins, lowest=True)
+        lowest_offset = self._search(recorded, self.last.queue_offset, log_begins, lowest=True)
         if lowest_offset is None:
-            if self.last.queue_offset != noted:
+            if self.last.queue_offset != recorded:
                 self.first = self.last
-            return noted
+            return recorded
         self.first = lowest_offset
         return lowest_offset.queue_offset
 
     def destroy(self) -> None:
-        """All units go."""
+        """Remove all units."""
         self.cut += self.max_offset
         self.first = self.last = None
 
     def set_back(self, log_begins: int, end: int) -> bool:
-        """Set the end back to the last message before an end of the log (correctMaxCqOffset).
+        """Set the end back to the last message before the end of the log (correctMaxCqOffset).
 
         Returns:
-            Whether the broker can do so; else it notes an error, and leaves the end where it is.
+            Whether the broker can do so; otherwise it logs an error and leaves the end as it is.
         """
         if self.last is None:
             return True
@@ -109,12 +109,12 @@ class PlannedQueue:
         if highest is not None:
             self.last = highest
         elif before != low:
-            self.last = self.first  # one message stays, whatever it is
+            self.last = self.first  # one message stays in any case
         self.cut += max(before - self.last.queue_offset, 0)
         return True
 
     def _search(self, low: int, high: int, target: int, *, lowest: bool) -> RocksOffset | None:
-        """The first unit at or behind a physical offset, or the last before it, as the broker's halving finds it."""
+        """The first unit at or after a physical offset, or the last before it, by the broker's binary search."""
         nearest: RocksOffset | None = None
         while high >= low:
             middle = low + (high - low) // 2

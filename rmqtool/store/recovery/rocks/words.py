@@ -1,4 +1,4 @@
-"""What a broker would do with a store in RocksDB form, and what is to be said of that, in words."""
+"""Describe what a broker would do with a store in RocksDB form, with warnings."""
 
 import os
 from dataclasses import replace
@@ -28,7 +28,7 @@ NOT_IN_PLACE = (
 
 
 def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: RocksDispatcher) -> list[str]:
-    """All of them."""
+    """The warnings of such a plan."""
     warnings = list(inputs.rules.warnings())
     if verdict.passed_over is not None:
         warnings.append(
@@ -76,7 +76,7 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: RocksDispa
 
 
 def _unknown_topics(inputs: StoreInputs, dispatcher: RocksDispatcher) -> list[str]:
-    """Topics whose queues a broker takes for left over (RocksDBConsumeQueueStore.cleanDirty); none without a table."""
+    """Topics whose queues a broker would delete (RocksDBConsumeQueueStore.cleanDirty); none without a topic table."""
     try:
         table = read_config(inputs.layout, "topics.json")
     except (RmqError, FormatError):
@@ -97,7 +97,7 @@ def _name_queues(keys: list[tuple[str, int]]) -> str:
 
 
 def actions_of(recovery: Recovery, dispatcher: RocksDispatcher) -> list[str]:
-    """What the broker would do, in words. An empty list means that it would change nothing."""
+    """Return what the broker would do, one sentence each. An empty list means that it would change nothing."""
     inputs, verdict, index = recovery.inputs, recovery.verdict, dispatcher.index
     root, place = inputs.layout.root, queue_database_place(inputs.layout) or QUEUES
     actions: list[str] = []
@@ -124,7 +124,7 @@ def actions_of(recovery: Recovery, dispatcher: RocksDispatcher) -> list[str]:
 
 
 def report(recovery: Recovery) -> RecoveryReport:
-    """What the broker would do; nothing of it is done."""
+    """The report of what the broker would do; nothing is carried out."""
     dispatcher = recovery.dispatcher
     actions = actions_of(recovery, dispatcher) if isinstance(dispatcher, RocksDispatcher) else []
     report = report_of(recovery, actions=actions, applied=False, backup=None)
@@ -138,7 +138,7 @@ def _ways_on(recovery: Recovery, ways: list[str]) -> list[str]:
     place = queue_database_place(layout) or QUEUES
     if not any(why.startswith(f"{layout.path(place)}: ") for why in recovery.refusals):
         return ways
-    # a database that is not there is made of the log; after a clean stop 5.3.3 leaves out the first message then
+    # a missing database is rebuilt from the log, but after a clean stop 5.3.3 then skips the first message
     rebuilt = (
         f"or, with a copy of the store at hand and the broker stopped, move {place} out of the store and put an empty "
         "file abort into it: a broker dispatches the whole log into a new database at its next start"
