@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from formats.message.bodies import decompress
 from formats.message.read import Record, read
 from tests import roles
 from tests.amounts import by_turns
@@ -188,7 +189,10 @@ def test_a_broker_serves_what_was_exported(form: str, member: str, exporting_bro
     try:
         for (topic, queue_id), messages in sorted(facts.items()):
             records = pull_all(exporting_broker, topic, queue_id, max(messages) + 1)
-            digests = {offset: hashlib.sha256(record.body).hexdigest() for offset, record in records.items()}
+            digests = {
+                offset: hashlib.sha256(decompress(record.body, record.sys_flag)).hexdigest()
+                for offset, record in records.items()
+            }
             assert {offset: digests.get(offset) for offset in messages} == messages, (topic, queue_id)
             sent = exporting_broker.ask("request", code=MAX_OFFSET, fields={"topic": topic, "queueId": str(queue_id)})
             assert int(sent["fields"]["offset"]) > max(messages)
