@@ -114,7 +114,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             _shows("dump", "read.files", "List messages in log order.", "store topic"),
             _shows("hexdump", "read.files", "Show bytes of the commit log with every field named.", "store"),
         ),
-        _shows("grep", "read.grep", "Find messages by a text in body, keys, properties or hosts.", "store"),
+        _shows("grep", "read.grep", "Find messages by a text in body, keys, properties or hosts.", "store pattern topic"),
         Group(
             "consumequeue", "Look into consume queues", None,
             _shows(
@@ -130,7 +130,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             "offsets", "read.inspect", "Show consumer offsets beside the queues they point into.", "store group topic"
         ),
         _asks("config", "read.inspect", "Show the broker's config files, read as it reads them.", "store config-file"),
-        _shows("diff", "read.diff", "Compare two stores: logs, messages, queues, offsets, config.", "store store"),
+        _shows("diff", "read.diff", "Compare two stores: logs, messages, queues, offsets, config.", "store other"),
         _shows("du", "read.usage", "Add up what messages take, by topic, tag, day and more.", "store topic"),
         _shows("retention", "read.usage", "Tell when files expire, and how long the disk lasts.", "store"),
         _shows("manual", "man.manual", "Read the manual: emergencies, commands, file formats.", "page"),
