@@ -123,8 +123,8 @@ def run(command: str, folder: Path) -> str:
     found = environment()
     if "@lab" in command:
         found["RMQTOOL_CONFIG"] = config_of_lab()
-    done = subprocess.run(["bash", "-c", command], cwd=folder, env=found, capture_output=True, text=True, check=False)
-    said = normal(done.stdout + done.stderr)
+    result = subprocess.run(["bash", "-c", command], cwd=folder, env=found, capture_output=True, text=True, check=False)
+    said = normal(result.stdout + result.stderr)
     return re.sub(r"127\.0\.0\.1:\d{5}", "127.0.0.1:10911", said) if "@lab" in command else said
 
 
@@ -139,10 +139,10 @@ def run_script(code: str, folder: Path) -> None:
         from rmqtool.analytics.spark.java import find_java
 
         more["JAVA_HOME"] = find_java().home
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, env=environment() | more, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
 
 
 def commands(block: str) -> list[str]:
@@ -170,12 +170,12 @@ def with_answer(recipe: str, folder: Path) -> str:
     lines = recipe.splitlines()
     while lines[-1].startswith("# "):
         lines.pop()
-    done = subprocess.run(
+    result = subprocess.run(
         ["bash", "-c", "\n".join(lines)], cwd=folder, env=environment(), capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
-    assert "error" not in done.stderr.replace("errors, ", ""), done.stderr
-    return "\n".join([*lines, *(f"# {line}" for line in done.stdout.splitlines())]) + "\n"
+    assert result.returncode == 0, result.stderr
+    assert "error" not in result.stderr.replace("errors, ", ""), result.stderr
+    return "\n".join([*lines, *(f"# {line}" for line in result.stdout.splitlines())]) + "\n"
 
 
 @contextmanager

@@ -18,19 +18,19 @@ def run(*args: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_find_message() -> None:
-    done = run("examples/find_message.py", "examples/store", "Orders", "order-10")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "queue  3 offset 2: listed" in done.stdout
-    assert "group  lab-consumer: consumed" in done.stdout
+    result = run("examples/find_message.py", "examples/store", "Orders", "order-10")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "queue  3 offset 2: listed" in result.stdout
+    assert "group  lab-consumer: consumed" in result.stdout
     missing = run("examples/find_message.py", "examples/store", "Orders", "nothing")
     assert missing.returncode == 1
     assert "never stored" in missing.stdout
 
 
 def test_write_store(tmp_path: Path) -> None:
-    done = run("examples/write_store.py", str(tmp_path / "new"))
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
+    result = run("examples/write_store.py", str(tmp_path / "new"))
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
     assert lines[0].startswith("PUT_OK: offset 0, queue offset 0, id 7F000001")
     assert lines[1] == "a delayed message waits in SCHEDULE_TOPIC_XXXX queue 2"
     assert lines[2].startswith("1000 more; ")
@@ -41,23 +41,23 @@ def test_write_store(tmp_path: Path) -> None:
 
 
 def test_traffic() -> None:
-    done = run("examples/traffic.py", "examples/store")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[0].split() == ["Orders", "420", "messages", "105676", "bytes"]
+    result = run("examples/traffic.py", "examples/store")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[0].split() == ["Orders", "420", "messages", "105676", "bytes"]
 
 
 @by_turns(7)
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_quickstart() -> None:
-    done = run("examples/quickstart.py")
-    assert done.returncode == 0, done.stderr
-    (said,) = done.stderr.splitlines()  # Spark's own noise is not shown
+    result = run("examples/quickstart.py")
+    assert result.returncode == 0, result.stderr
+    (said,) = result.stderr.splitlines()  # Spark's own noise is not shown
     assert said.startswith("608 messages by Spark")
-    assert "Nothing to do: a broker's next start changes nothing." in done.stdout
-    assert '"order-10' in done.stdout or "order-10 user-10" in done.stdout
+    assert "Nothing to do: a broker's next start changes nothing." in result.stdout
+    assert '"order-10' in result.stdout or "order-10 user-10" in result.stdout
     # one of the 609 records was torn
-    assert "messages: 608 messages" in done.stdout
+    assert "messages: 608 messages" in result.stdout
 
 
 @by_turns(7)
@@ -71,7 +71,7 @@ def test_spark_dump_under_spark_submit(tmp_path: Path) -> None:
     from rmqtool.analytics.spark.java import find_java
 
     submit = Path(sysconfig.get_path("scripts")) / "spark-submit"
-    done = subprocess.run(
+    result = subprocess.run(
         [str(submit), "--master", "local[2]", "examples/spark_dump.py", "examples/store", str(tmp_path / "out")],
         cwd=EXAMPLES.parent,
         env={**os.environ, "JAVA_HOME": find_java().home, "PYSPARK_PYTHON": sys.executable},
@@ -80,6 +80,6 @@ def test_spark_dump_under_spark_submit(tmp_path: Path) -> None:
         check=False,
         timeout=300,
     )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["rows"] == 609
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["rows"] == 609
     assert (tmp_path / "out" / "_SUCCESS").exists()

@@ -56,9 +56,9 @@ def test_lines_of_a_crontab_have_five_times_a_user_and_a_command() -> None:
         assert days == ["*"] * 3
         assert user == "rocketmq"
         assert "%" not in command, "cron takes it for the end of a line"
-        found = re.search(r"rmqtool [^)]*?(?= 2>|$)", command)
-        assert found
-        check_example(found[0])
+        match = re.search(r"rmqtool [^)]*?(?= 2>|$)", command)
+        assert match
+        check_example(match[0])
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -66,13 +66,13 @@ def test_the_cron_line_speaks_only_when_there_is_something_to_say(clean: bool, t
     readme.prepare(tmp_path)
     (line,) = re.findall(r"^\d.*(said=.*)$", page("installing"), re.MULTILINE)
     store = tmp_path / ("store" if clean else "crashed")
-    done = subprocess.run(
+    result = subprocess.run(
         ["sh", "-c", line.replace("/data/store", str(store))],
         env=readme.environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.stderr == ""
-    assert ("cq-no-message" in done.stdout) is not clean
-    assert bool(done.stdout) is not clean
+    assert result.stderr == ""
+    assert ("cq-no-message" in result.stdout) is not clean
+    assert bool(result.stdout) is not clean
 
 
 def test_units_start_commands_that_parse() -> None:
@@ -93,11 +93,11 @@ def test_systemd_finds_nothing_wrong_in_the_units(tmp_path: Path) -> None:
             made = re.sub(r"^OnFailure=.*\n|^User=.*\n", "", made, flags=re.MULTILINE)  # of another machine
             (tmp_path / Path(path).name).write_text(made, encoding="utf-8")
     units = sorted(tmp_path.iterdir())
-    done = subprocess.run(
+    result = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", *map(str, units)],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    ours = [line for line in done.stderr.splitlines() if "rmqtool" in line]
+    ours = [line for line in result.stderr.splitlines() if "rmqtool" in line]
     assert ours == []
 
 

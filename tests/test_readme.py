@@ -13,6 +13,7 @@ from rmqtool.remoting.signing import Credentials
 from tests import readme
 from tests.amounts import by_turns
 from tests.cli.test_help import ALL, check_example
+from tests.interop.mqadmin import COMMANDS as MQADMIN
 
 WITH_SPARK = {"sql", "spark", "remote"}
 WITHOUT_EXAMPLES = {"api", "formats", "developing", "glossary"}
@@ -144,6 +145,19 @@ def test_the_list_of_commands_names_every_one() -> None:
     page = readme.PAGES["commands"].read_text(encoding="utf-8")
     for command in ALL:
         assert f"`{command} " in page or f"`{command}`" in page, command
+
+
+def test_each_command_of_mqadmin_has_a_row() -> None:
+    text = readme.PAGES["mqadmin"].read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (.*)\| (.*)\|$", text, re.MULTILINE)
+    names = [name for name, _command, _note in rows]
+    assert sorted(set(names)) == sorted(names)
+    assert {command.name for command in MQADMIN} <= {*names}
+    reasons = re.findall(r"^- \*\*(.*)\*\*: ", text, re.MULTILINE)
+    assert 0 < len(reasons) <= 5
+    for name, command, note in rows:
+        if not command.strip():
+            assert note.startswith(tuple(reasons)), name
 
 
 @pytest.mark.parametrize("page", ["README", "machine-output"])

@@ -29,12 +29,12 @@ def loaded_by(*words: str, code: int = 0) -> set[str]:
         "sys.exit(code)"
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV_"))}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script, *words], cwd=ROOT, capture_output=True, text=True, timeout=60, env=environment
     )
-    assert done.returncode == code, done.stderr
-    assert bool(done.stdout) == (code == 0)
-    return set(done.stderr.splitlines()[-1].split())
+    assert result.returncode == code, result.stderr
+    assert bool(result.stdout) == (code == 0)
+    return set(result.stderr.splitlines()[-1].split())
 
 
 def test_a_command_has_no_threads_that_wait_for_matrices() -> None:
@@ -45,11 +45,11 @@ def test_a_command_has_no_threads_that_wait_for_matrices() -> None:
         "import numpy; print(len(os.listdir('/proc/self/task')) if os.path.isdir('/proc/self/task') else 1)"
     )
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script, "--version"],
         cwd=ROOT, capture_output=True, text=True, timeout=60, env=environment, check=True,
     )  # fmt: skip
-    assert done.stdout.split()[-1] == "1"
+    assert result.stdout.split()[-1] == "1"
 
 
 def tops(modules: set[str]) -> set[str]:
@@ -95,25 +95,25 @@ def test_a_lookup_loads_little(form: str, golden: Unpacked) -> None:
 
 def test_values_of_options_are_converted_without_pydantic(tmp_path: Path) -> None:
     store = str(ROOT / "examples" / "store")
-    for words in (
+    for arguments in (
         ["check", store, "--severity", "error"], ["group", "lag", store, "-g", "lab-*", "--by", "topic"],
         ["info", store], ["commitlog", "dump", store, "--limit", "1", "-q", "0", "-q", "1"], ["recover", store, "-n"],
         ["salvage", store, str(tmp_path / "new"), "-o", "json"],
     ):  # fmt: skip
-        assert not tops(loaded_by(*words)) & {"pydantic", "pydantic_core"}
+        assert not tops(loaded_by(*arguments)) & {"pydantic", "pydantic_core"}
 
 
 def test_looking_at_groups_loads_nothing_that_writes() -> None:
     store = str(ROOT / "examples" / "store")
-    for words in (["group", "lag", store], ["group", "list", store], ["group", "diff", store, store, "--all"]):
-        loaded = loaded_by(*words)
+    for arguments in (["group", "lag", store], ["group", "list", store], ["group", "diff", store, store, "--all"]):
+        loaded = loaded_by(*arguments)
         assert "rmqtool.services.consumers.groups" in loaded
         assert not {name for name in loaded if ".append" in name or ".kernels" in name or ".changes" in name}
 
 
 def test_reading_commands_load_neither_spark_nor_arrow(golden: Unpacked) -> None:
-    for words in (["info"], ["consumequeue", "dump"], ["recover", "--dry-run"], ["commitlog", "dump"]):
-        loaded = loaded_by(*words, str(golden("clean")))
+    for arguments in (["info"], ["consumequeue", "dump"], ["recover", "--dry-run"], ["commitlog", "dump"]):
+        loaded = loaded_by(*arguments, str(golden("clean")))
         assert not tops(loaded) & {"pyspark", "pyarrow", "py4j", "construct"}
 
 
@@ -136,10 +136,10 @@ def test_the_start_is_not_spent_in_looking_for_garbage() -> None:
         "try: main()\n"
         "except SystemExit: print(gc.get_threshold()[0], sum(of['collections'] for of in gc.get_stats()))"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script, "info", str(ROOT / "examples" / "store")],
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
-    threshold, collections = map(int, done.stdout.splitlines()[-1].split())
+    threshold, collections = map(int, result.stdout.splitlines()[-1].split())
     assert threshold == 50_000
     assert collections < 30  # with Python's own threshold it is 95

@@ -220,10 +220,10 @@ def messages_of(store: Path, base: Base) -> int:
 def move_directories(store: Path) -> bool:
     """Move away directories among the files of a queue or of the log."""
     places = (*store.glob("consumequeue/*/*/*"), *store.glob("commitlog/*"))
-    found = [path for path in places if path.is_dir()]
-    for path in found:
+    paths = [path for path in places if path.is_dir()]
+    for path in paths:
         path.rmdir()
-    return bool(found)
+    return bool(paths)
 
 
 def faults_of(store: Path, conf: BrokerConf, engine: str) -> list[str]:

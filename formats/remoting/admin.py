@@ -13,7 +13,8 @@ class DeleteGroup:
     """Consumer group to delete (DeleteSubscriptionGroupRequestHeader)."""
 
     group_name: str
-    remove_offset: bool = False  # since 4.9; the tool of 5.x calls it cleanOffset, but sends this name
+    remove_offset: bool = False  # 4.9
+    clean_offset: bool = False  # the same in 5.x
 
 
 @dataclass(kw_only=True)
@@ -306,3 +307,28 @@ class ColdData:
     cg_cold_read_threshold: Long
     global_cold_read_threshold: Long
     global_acc: Long = 0
+
+
+@dataclass(kw_only=True)
+class User:
+    """A user of access control 2.0 (CreateUser-, UpdateUser-, DeleteUser-, GetUserRequestHeader, 5.x)."""
+
+    username: str
+
+
+@dataclass(kw_only=True)
+class Subject:
+    """Who has rights (CreateAcl-, UpdateAcl-, DeleteAcl-, GetAclRequestHeader, 5.x)."""
+
+    subject: str
+    policy_type: str | None = None  # 3008 alone, as the next
+    resource: str | None = None
+
+
+@dataclass(kw_only=True)
+class Filter:
+    """Part of the names of users or subjects to list (ListUsers-, ListAclsRequestHeader, 5.x)."""
+
+    filter: str | None = None
+    subject_filter: str | None = None
+    resource_filter: str | None = None

@@ -78,6 +78,10 @@ def _asks(name: str, module: str, summary: str, arguments: str = "target") -> Co
     return Command(name, module, summary, arguments, pages=True, live=True)
 
 
+def _changes(name: str, module: str, summary: str, arguments: str = "target") -> Command:
+    return Command(name, module, summary, arguments, writes=True, live=True)
+
+
 def _writes(name: str, module: str, summary: str, arguments: str = "", **more: bool) -> Command:
     return Command(name, module, summary, arguments, writes=True, **more)
 
@@ -94,6 +98,10 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             _asks("show", "read.topic", "Show one topic: settings, queues, lag of each group.", "store topic"),
             _shows("latest", "read.topic", "Show the newest message of each key of a compacted topic.", "store topic"),
             _shows("unused", "read.topic", "List topics that nobody needs, and why.", "store"),
+            _changes("create", "admin.topics", "Create a topic on live brokers.", "target topic"),
+            _changes("update", "admin.topics", "Change a topic on live brokers.", "target topic"),
+            _changes("perm", "admin.topics", "Change what may be done with a topic.", "target topic perm"),
+            _changes("delete", "admin.topics", "Delete a topic on live brokers.", "target topic"),
         ),
         _asks("query-key", "read.query", "Find the messages of a topic by key, through the index.", "store topic key"),
         _asks("query-id", "read.query", "Find a message by its offset id or its unique id.", "store id topic"),
@@ -134,7 +142,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         _writes(
             "rebuild", "repair.rebuild", "Build queues, index or checkpoint again, repair config.", "store part..."
         ),
-        _writes("undo", "repair.undo", "Put back what the last writing command replaced.", "store"),
+        _changes("undo", "repair.undo", "Put back what the last writing command replaced.", "store"),
         _writes("truncate", "repair.truncate", "Cut the log at a message, queues and index too.", "store offset"),
         _writes("dispatch", "repair.truncate", "Put messages that no queue has yet into queues and index.", "store"),
         _writes("clean", "repair.clean", "Remove expired commit-log files, and what points there.", "store"),
@@ -157,6 +165,37 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         Group(
             "broker-config", "Settings of live brokers", "Look at the settings of live brokers",
             _asks("show", "admin.cluster", "Show the settings of brokers, as they run with them.", "target broker"),
+            _changes("set", "admin.settings", "Set settings of brokers.", "target setting"),
+        ),
+        Group(
+            "write-perm", "Sending to a broker, as name servers allow it", None,
+            _changes("wipe", "admin.settings", "Let nobody send to a broker.", "target broker"),
+            _changes("add", "admin.settings", "Let clients send to a broker again.", "target broker"),
+        ),
+        Group(
+            "kv", "The KV configuration of name servers", None,
+            _asks("show", "admin.settings", "Show the entries of a namespace, or one of them.", "target namespace key"),
+            _changes("set", "admin.settings", "Set an entry on every name server.", "target namespace key value"),
+            _changes("delete", "admin.settings", "Delete an entry on every name server.", "target namespace key"),
+        ),
+        Group(
+            "order-conf", "Queues of ordered topics, as name servers tell them", None,
+            _asks("show", "admin.settings", "Show the ordered topics.", "target name"),
+            _changes("set", "admin.settings", "Say how many queues a topic has on each broker.", "target topic queues"),
+            _changes("delete", "admin.settings", "Let a topic be ordered no more.", "target topic"),
+        ),
+        Group(
+            "user", "Users of live brokers, 5.x", None,
+            _asks("list", "admin.access", "List users.", "target user"),
+            _changes("create", "admin.access", "Create a user.", "target user"),
+            _changes("update", "admin.access", "Change a user.", "target user"),
+            _changes("delete", "admin.access", "Delete a user.", "target user"),
+        ),
+        Group(
+            "acl", "Rights of users on live brokers, 5.x", None,
+            _asks("list", "admin.access", "List who may do what.", "target subject"),
+            _changes("set", "admin.access", "Allow or deny a subject to use resources.", "target subject"),
+            _changes("delete", "admin.access", "Take rules from a subject.", "target subject"),
         ),
         Group(
             "client", "Clients of a live cluster", "Look at the clients of a live cluster",
@@ -174,10 +213,13 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             _asks("lag", "consumers.group", "Show how far groups are behind.", "store group topic"),
             _shows("inflight", "consumers.group", "List messages that POP consumers hold.", "store group topic"),
             _asks("offsets", "consumers.group", "List offsets as they are stored.", "store group topic"),
-            _writes("reset", "consumers.set_offsets", "Set the offsets of a group.", "store group topic"),
-            _writes(
+            _changes("reset", "consumers.set_offsets", "Set the offsets of a group.", "store group topic"),
+            _changes(
                 "clone", "consumers.set_offsets", "Give a group the offsets of another.", "store group group topic"
             ),
+            _changes("create", "admin.groups", "Create a group on live brokers.", "target group"),
+            _changes("update", "admin.groups", "Change a group on live brokers.", "target group"),
+            _changes("delete", "admin.groups", "Delete a group on live brokers.", "target group"),
             _shows(
                 "diff", "consumers.group", "Compare the offsets of two stores or snapshots.", "store other group topic"
             ),

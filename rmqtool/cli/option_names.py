@@ -1,7 +1,12 @@
 """Options of all commands, their values and codes of check, for completion, by ``python -m tests.cli.derive``."""
 
 TEXT = """
+acl delete: --backup= --broker= --columns= --dry-run --help --output= --resource= --tz= --wide --yes -h -n -o= -y
+acl list: --columns= --help --output= --tz= --wide -h -o=
+acl set: --action= --backup= --broker= --columns= --default --deny --dry-run --help --output= --resource= --source-ip=
+  --tz= --wide --yes -h -n -o= -y
 append: --broker-conf= --columns= --engine= --help --keep-times --output= --progress= --sync --tz= --wide -h -o=
+broker-config set: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 broker-config show: --columns= --help --limit= --name= --output= --tz= --wide -h -o=
 check: --broker-conf= --columns= --engine= --help --limit-per-code= --output= --progress= --severity= --tz= --wide -h
   -o=
@@ -40,6 +45,9 @@ grep: --body= --broker-conf= --columns= --count --fixed --help --ignore-case --i
   --until= --where= --wide -C= -F -c -h -i -o= -q= -t= -v
 group clone: --backup= --broadcast= --broker-conf= --broker= --clamp --columns= --dry-run --help --output=
   --to-broadcast= --topic= --tz= --wide --yes -h -n -o= -t= -y
+group create: --backup= --broadcasting --broker= --columns= --consume --dry-run --help --max-retries= --ordered
+  --output= --retry-queues= --tz= --wide --yes -h -n -o= -y
+group delete: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 group diff: --all --bak --broker-conf= --columns= --group= --help --limit= --output= --queue= --topic= --tz= --wide
   -g= -h -o= -q= -t=
 group inflight: --broker-conf= --columns= --group= --help --limit= --output= --queue= --topic= --tz= --wide -g= -h -o=
@@ -51,18 +59,26 @@ group offsets: --broadcast= --broker-conf= --broker= --columns= --group= --help 
   --tz= --wide -g= -h -o= -q= -t=
 group reset: --backup= --broadcast= --broker-conf= --broker= --clamp --columns= --dry-run --from-csv= --help --output=
   --queue= --shift= --to-earliest --to-latest --to-offset= --to-time= --topic= --tz= --wide --yes -h -n -o= -q= -t= -y
+group update: --backup= --broadcasting --broker= --columns= --consume --dry-run --help --max-retries= --ordered
+  --output= --retry-queues= --tz= --wide --yes -h -n -o= -y
 import: --broker-conf= --columns= --engine= --help --map= --new-times --output= --progress= --topics-of= --tz= --wide
   -h -o=
 index dump: --broker-conf= --columns= --headers --help --limit= --offset= --output= --since= --tz= --until= --wide -h
   -o=
 info: --broker-conf= --columns= --help --output= --table= --tz= --wide -h -o=
 init: --broker-conf= --columns= --engine= --help --output= --tz= --wide -h -o=
+kv delete: --backup= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
+kv set: --backup= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
+kv show: --columns= --help --output= --tz= --wide -h -o=
 manual: --columns= --help --man --output= --wide -h -o=
 mirror: --acl= --broker-conf= --columns= --engine= --follow --help --keep-times --limit= --namesrv= --output=
   --progress= --tls-config= --wide -f -h -o=
 namesrv: --columns= --help --kv-config= --listen= --output= --tls-config= --wide -h -o=
 offsets: --bak --broker-conf= --columns= --group= --help --limit= --output= --queue= --topic= --tz= --wide -g= -h -o=
   -q= -t=
+order-conf delete: --backup= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
+order-conf set: --backup= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
+order-conf show: --columns= --help --output= --tz= --wide -h -o=
 query-id: --body= --broker-conf= --columns= --help --limit= --output= --scan --topic= --tz= --wide -h -o= -t=
 query-key: --body= --broker-conf= --columns= --help --limit= --output= --scan --since= --tz= --until= --wide -h -o=
 query-offset: --body= --broker-conf= --broker= --columns= --engine= --help --max-msgs= --output= --status --tz= --wide
@@ -101,10 +117,16 @@ send: --acl= --batch= --columns= --delay= --engine= --group= --help --key= --lin
 serve: --acl-config= --broker-conf= --cluster= --columns= --create --engine= --follow --help --listen= --metrics=
   --name= --namesrv-listen= --namesrv= --offsets= --output= --read-only --tls-config= --tz= --until= --wide -h -o=
 sql: --broker-conf= --columns= --help --output= --overwrite --progress= --to= --tz= --wide -h -o=
+topic create: --attribute= --backup= --broker= --columns= --dry-run --help --output= --perm= --queues= --read-queues=
+  --tz= --wide --write-queues= --yes -h -n -o= -y
+topic delete: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 topic latest: --body= --broker-conf= --columns= --help --key= --limit= --output= --tz= --wide -h -o=
 topic list: --broker-conf= --columns= --help --limit= --output= --system --topic= --tz= --wide -h -o= -t=
+topic perm: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 topic show: --broker-conf= --columns= --help --output= --table= --tz= --wide -h -o=
 topic unused: --broker-conf= --columns= --help --output= --tz= --wide -h -o=
+topic update: --attribute= --backup= --broker= --columns= --dry-run --help --output= --perm= --queues= --read-queues=
+  --tz= --wide --write-queues= --yes -h -n -o= -y
 trace: --body= --broker-conf= --columns= --help --output= --scan --table= --tz= --wide -h -o=
 transaction list: --broker-conf= --columns= --group= --help --limit= --output= --since= --state= --topic= --tz=
   --until= --wide -g= -h -o= -t=
@@ -113,7 +135,15 @@ truncate: --backup= --broker-conf= --columns= --dry-run --help --output= --progr
   -o= -y
 undo: --backup= --broadcast= --broker-conf= --columns= --dry-run --force --forget --help --output= --progress= --tz=
   --wide --yes -h -n -o= -y
+user create: --backup= --broker= --columns= --dry-run --help --output= --password-file= --super --tz= --wide --yes -h
+  -n -o= -y
+user delete: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
+user list: --columns= --help --output= --tz= --wide -h -o=
+user update: --backup= --broker= --columns= --dry-run --enable --help --output= --password-file= --super --tz= --wide
+  --yes -h -n -o= -y
 warm-up: --columns= --help --output= --remove --wide -h -o=
+write-perm add: --backup= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
+write-perm wipe: --backup= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 """
 
 VALUES = """

@@ -143,7 +143,9 @@ async def namesrv_of(healthy: str, failing: str) -> AsyncIterator[str]:
 
 
 def test_every_command_is_here() -> None:
-    assert WORDS.keys() == {name for name, command in COMMANDS.items() if command.live}
+    # what changes something is in test_changes_failing; name servers are no brokers, and users are of 5.x
+    apart = {"kv show", "order-conf show", "user list", "acl list"}
+    assert WORDS.keys() == {name for name, command in COMMANDS.items() if command.live and not command.writes} - apart
 
 
 @by_turns(7)
@@ -152,50 +154,50 @@ def test_half_of_the_brokers_fail(failing: str, broker: str) -> None:
     with serving(namesrv_of(broker, failing)) as namesrv:
         for name, words in WORDS.items():
             started = time.monotonic()
-            done = rmqtool(*name.split(), f"rocketmq://{namesrv}", *words, "-o", "ndjson")
+            result = rmqtool(*name.split(), f"rocketmq://{namesrv}", *words, "-o", "ndjson")
             assert time.monotonic() - started < 20 * TIMEOUT, f"{name}: each request has its time, and no broker two"
-            assert "Traceback" not in done.err, done.err
-            assert done.out or name == "client list", f"{name}: the other half is shown"
+            assert "Traceback" not in result.err, result.err
+            assert result.out or name == "client list", f"{name}: the other half is shown"
             if name in OF_ONE_BROKER:
-                assert done.code == 0, (name, done.err)
+                assert result.code == 0, (name, result.err)
                 continue
-            assert done.code == 1, (name, done)
-            said = [line for line in done.err.splitlines() if line.startswith(("warning: ", "problem: "))]
-            assert said, (name, done.err)
-            assert all("127.0.0.1:" in line and "missing" in line for line in said), said
+            assert result.code == 1, (name, result)
+            lines = [line for line in result.err.splitlines() if line.startswith(("warning: ", "problem: "))]
+            assert lines, (name, result.err)
+            assert all("127.0.0.1:" in line and "missing" in line for line in lines), lines
             if failing == "refusing":
-                assert "NO_PERMISSION (16): no right, says the broker" in done.err
+                assert "NO_PERMISSION (16): no right, says the broker" in result.err
 
 
 @pytest.mark.parametrize("name", WORDS)
 def test_no_broker_answers(name: str) -> None:
     with serving(namesrv_of("127.0.0.1:1", "refusing")) as namesrv:
-        done = rmqtool(*name.split(), f"rocketmq://{namesrv}", *WORDS[name], "-o", "ndjson")
-    assert done.code in (1, 3), done
-    assert "127.0.0.1:1" in done.err
+        result = rmqtool(*name.split(), f"rocketmq://{namesrv}", *WORDS[name], "-o", "ndjson")
+    assert result.code in (1, 3), result
+    assert "127.0.0.1:1" in result.err
     if name == "cluster list":
         return  # answered by name servers
     if name != "info":
-        assert "null" not in done.out
-    assert done.code == 3 or not done.out, "nothing is taken for a fact"
+        assert "null" not in result.out
+    assert result.code == 3 or not result.out, "nothing is taken for a fact"
 
 
 @pytest.mark.parametrize("answer", BYTES.values(), ids=list(BYTES))
 def test_a_name_server_that_sends_nonsense(answer: bytes) -> None:
     with serving(raw_peer(answer)) as namesrv:
         for name, words in WORDS.items():
-            done = rmqtool(*name.split(), f"rocketmq://{namesrv}", *words)
-            assert (done.code, done.out) == (3, ""), (name, done)
-            assert done.err.splitlines()[-1].startswith("error: "), done.err
+            result = rmqtool(*name.split(), f"rocketmq://{namesrv}", *words)
+            assert (result.code, result.out) == (3, ""), (name, result)
+            assert result.err.splitlines()[-1].startswith("error: "), result.err
 
 
 def test_a_name_server_that_is_silent() -> None:
     with serving(silent()) as namesrv:
         started = time.monotonic()
-        done = rmqtool("topic", "list", f"rocketmq://{namesrv},{namesrv}")
+        result = rmqtool("topic", "list", f"rocketmq://{namesrv},{namesrv}")
         assert time.monotonic() - started < 10 * TIMEOUT
-    assert (done.code, done.out) == (3, "")
-    assert "no response within 2 s" in done.err or "no name server answers" in done.err
+    assert (result.code, result.out) == (3, "")
+    assert "no response within 2 s" in result.err or "no name server answers" in result.err
 
 
 def test_the_second_name_server_is_asked(broker: str) -> None:
@@ -204,8 +206,8 @@ def test_the_second_name_server_is_asked(broker: str) -> None:
             serving(FAILURES[failing]()) as bad,
             serving(namesrv_of(broker, "refusing")) as good,
         ):
-            done = rmqtool("cluster", "list", f"rocketmq://{bad},{good}", "-o", "ndjson")
-        assert len(done.out.splitlines()) == 2, done.err
+            result = rmqtool("cluster", "list", f"rocketmq://{bad},{good}", "-o", "ndjson")
+        assert len(result.out.splitlines()) == 2, result.err
 
 
 def test_no_name_server_knows_a_broker() -> None:
@@ -216,15 +218,15 @@ def test_no_name_server_knows_a_broker() -> None:
             yield namesrv.address
 
     with serving(empty()) as namesrv:
-        done = rmqtool("topic", "list", f"rocketmq://{namesrv}")
-    assert done.code == 3
-    assert "no broker is registered" in done.err
+        result = rmqtool("topic", "list", f"rocketmq://{namesrv}")
+    assert result.code == 3
+    assert "no broker is registered" in result.err
 
 
 def test_keys_that_are_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tmp_path / "config.toml"
     config.write_text('[target.a]\nnamesrv = "127.0.0.1:1"\naccess-key-env = "NOKEY"\nsecret-key-env = "NOSECRET"\n')
     monkeypatch.setenv("RMQTOOL_CONFIG", str(config))
-    done = rmqtool("topic", "list", "@a")
-    assert done.code == 2
-    assert "NOKEY and NOSECRET are not set" in done.err
+    result = rmqtool("topic", "list", "@a")
+    assert result.code == 2
+    assert "NOKEY and NOSECRET are not set" in result.err

@@ -34,8 +34,8 @@ def target(store: Path) -> Iterator[str]:
 def read_rows(result: Result, form: str) -> list[Row]:
     assert result.out, result.err
     if form == "json":
-        found = json.loads(result.out)
-        return found if isinstance(found, list) else [found]
+        parsed = json.loads(result.out)
+        return parsed if isinstance(parsed, list) else [parsed]
     return [json.loads(line) for line in result.out.splitlines()]
 
 
@@ -92,17 +92,21 @@ def test_lag(store: Path, target: str) -> None:
     of_store, of_cluster = both("group lag {} --group lab-*", store, target)
     assert len(of_cluster) > 15
     # a directory has no files of queues without a message
-    check_same(*([one for one in rows if one["brokerOffset"]] for rows in (of_store, of_cluster)))
-    for words in ("--by topic", "--by group", "--by topic --topic Ord*"):
-        check_same(*both(f"group lag {{}} --group lab-* {words}", store, target))
-    for words in ("--lagging", "--queue 1 --limit 2 --topic Orders"):
-        results = [rmqtool("group", "lag", where, "--group", "lab-*", *words.split()) for where in (store, target)]
+    check_same(*([row for row in rows if row["brokerOffset"]] for rows in (of_store, of_cluster)))
+    for arguments in ("--by topic", "--by group", "--by topic --topic Ord*"):
+        check_same(*both(f"group lag {{}} --group lab-* {arguments}", store, target))
+    for arguments in ("--lagging", "--queue 1 --limit 2 --topic Orders"):
+        results = [rmqtool("group", "lag", where, "--group", "lab-*", *arguments.split()) for where in (store, target)]
         assert results[0].code == results[1].code == 0
 
 
 def test_offsets(store: Path, target: str) -> None:
-    for words in ("group offsets {}", "group offsets {} --group lab-orderly --queue 0", "offsets {} --topic Orders"):
-        check_same(*both(words, store, target))
+    for arguments in (
+        "group offsets {}",
+        "group offsets {} --group lab-orderly --queue 0",
+        "offsets {} --topic Orders",
+    ):
+        check_same(*both(arguments, store, target))
     of_store, of_cluster = both("offsets {}", store, target)
     assert [one["brokerOffset"] for one in of_cluster if one["topic"] == OP] == [None]
     keys = [(one["topic"], one["queueId"]) for one in of_cluster if one["brokerOffset"]]
@@ -112,14 +116,14 @@ def test_offsets(store: Path, target: str) -> None:
 def test_messages(store: Path, target: str) -> None:
     all_of_them, _ = both("query-offset {} Orders 2 0 --max-msgs 32", store, target)
     message = all_of_them[3]
-    for words in (
+    for arguments in (
         "query-key {} Orders order-65", f"query-id {{}} {message['offsetMsgId']}", f"query-id {{}} {message['msgId']}",
         f"query-id {{}} {message['msgId']} --topic Ord*", "query-offset {} Orders 2 7 --max-msgs 5",
         "query-offset {} Orders 2 0 --status", "query-offset {} Orders 2 9999 --status",
         f"query-time {{}} Orders 2 {message['storeTimestamp']}",
     ):  # fmt: skip
-        of_store, of_cluster = both(words, store, target)
-        assert of_cluster, words
+        of_store, of_cluster = both(arguments, store, target)
+        assert of_cluster, arguments
         check_same(of_store, of_cluster)
 
 
@@ -142,7 +146,7 @@ def test_keys_beyond_one_answer(store: Path, target: str, monkeypatch: pytest.Mo
     from rmqtool.admin.live import messages
 
     rows = [json.loads(line) for line in rmqtool("commitlog", "dump", store, "-o", "ndjson").out.splitlines()]
-    times = [one["storeTimestamp"] for one in rows if "user-0" in one["keys"] and one["topic"] == "Orders"]
+    times = [row["storeTimestamp"] for row in rows if "user-0" in row["keys"] and row["topic"] == "Orders"]
     most = max(sum(time - 1000 < other <= time for other in times) for time in times)  # in the same second
     assert len(times) > most + 2
     monkeypatch.setattr(messages, "_PAGE", most + 2)

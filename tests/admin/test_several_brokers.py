@@ -50,9 +50,9 @@ def target(brokers: dict[str, str]) -> Iterator[str]:
 
 
 def rows(*words: str, code: int = 0) -> list[dict[str, Any]]:
-    done = rmqtool(*words, "-o", "ndjson")
-    assert done.code == code, done.err
-    return [json.loads(line) for line in done.out.splitlines()]
+    result = rmqtool(*words, "-o", "ndjson")
+    assert result.code == code, result.err
+    return [json.loads(line) for line in result.out.splitlines()]
 
 
 def test_numbers_of_a_topic_are_those_of_all(target: str) -> None:
@@ -76,12 +76,12 @@ def test_rows_name_their_broker(target: str) -> None:
 
 
 def test_a_queue_that_several_have(target: str) -> None:
-    for words in (("query-offset", target, "Orders", "0", "3"), ("query-time", target, "Orders", "0", "0")):
-        done = rmqtool(*words)
-        assert done.code == 2
-        assert "give --broker, one of lab-a, lab-b" in done.err
-        assert rows(*words, "--broker", "lab-b")
-        assert rmqtool(*words, "--broker", "lab-c").code == 1
+    for arguments in (("query-offset", target, "Orders", "0", "3"), ("query-time", target, "Orders", "0", "0")):
+        result = rmqtool(*arguments)
+        assert result.code == 2
+        assert "give --broker, one of lab-a, lab-b" in result.err
+        assert rows(*arguments, "--broker", "lab-b")
+        assert rmqtool(*arguments, "--broker", "lab-c").code == 1
     assert rmqtool("config", target, "topics.json").code == 2
     perm = json.loads(rmqtool("config", target, "topics.json", "--broker", "lab-b", "-o", "json").out)
     assert perm["topicConfigTable"]["Orders"]["perm"] == 4
@@ -91,9 +91,9 @@ def test_a_queue_that_several_have(target: str) -> None:
 def test_one_cluster_of_the_name_server(target: str) -> None:
     assert len(rows("cluster", "list", f"{target}/C")) == 2
     assert rmqtool("cluster", "list", f"{target}/Empty").code == 3
-    done = rmqtool("cluster", "list", f"{target}/Other")
-    assert done.code == 3
-    assert "knows no cluster Other; it knows C, Empty" in done.err
+    result = rmqtool("cluster", "list", f"{target}/Other")
+    assert result.code == 3
+    assert "knows no cluster Other; it knows C, Empty" in result.err
 
 
 def test_slaves(brokers: dict[str, str]) -> None:
@@ -104,7 +104,7 @@ def test_slaves(brokers: dict[str, str]) -> None:
         (orders,) = rows("topic", "list", f"rocketmq://{namesrv}", "Orders")
         assert orders["messages"] == 420, "a slave has what its master has"
     with serving(namesrv_of({"lab-a": {1: brokers["lab-a"]}})) as namesrv:
-        done = rmqtool("topic", "list", f"rocketmq://{namesrv}", "Orders", "-o", "ndjson")
-        assert done.code == 1
-        assert json.loads(done.out)["messages"] == 420
-        assert "broker lab-a has no master" in done.err
+        result = rmqtool("topic", "list", f"rocketmq://{namesrv}", "Orders", "-o", "ndjson")
+        assert result.code == 1
+        assert json.loads(result.out)["messages"] == 420
+        assert "broker lab-a has no master" in result.err

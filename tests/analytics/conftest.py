@@ -1,4 +1,4 @@
-"""One Spark for all tests of analytics: starting it takes longer than all of them."""
+"""One Spark for all tests of analytics: starting it takes longer than running them."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ sys.path.insert(0, _NO_PANDAS)
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
-    """A session on two cores; dumps find it and use it."""
+    """A session on two cores, also used by dumps."""
     try:
         find_java()
     except MissingRuntime as err:
@@ -38,7 +38,7 @@ def spark() -> Iterator["SparkSession"]:
 
 @pytest.fixture(scope="session")
 def day(tmp_path_factory: pytest.TempPathFactory) -> "StoreLayout":
-    """A store of one day, not to be written to."""
+    """A store of one day, read-only."""
     from tests.analytics.stores import day_store
 
     return day_store(tmp_path_factory.mktemp("day"))

@@ -1,4 +1,4 @@
-"""What the tests of analytics share: small logs made by hand, and rows to compare."""
+"""Helpers for tests of analytics: small handmade logs, and rows to compare."""
 
 import hashlib
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ GOLDEN_FIELDS = [name for name in MESSAGE_FIELDS if name not in ("msgId", "tags"
 
 
 def record(topic: str | bytes, at: int, *, base: int = 0, number: int = 0, **fields: Any) -> bytes:
-    """The stored form of a message that begins at byte ``at`` of a file."""
+    """The record of a message at byte ``at`` of a file."""
     values: dict[str, Any] = {
         "topic": topic.encode() if isinstance(topic, str) else topic,
         "queue_id": number % 4,
@@ -39,7 +39,7 @@ def record(topic: str | bytes, at: int, *, base: int = 0, number: int = 0, **fie
 
 
 def log_of(topics: list[Any], *, base: int = 0, **fields: Any) -> bytes:
-    """A log with one message for each topic."""
+    """A log with one message per topic."""
     data = b""
     for number, topic in enumerate(topics):
         data += record(topic, len(data), base=base, number=number, **fields)
@@ -47,7 +47,7 @@ def log_of(topics: list[Any], *, base: int = 0, **fields: Any) -> bytes:
 
 
 def store_of(folder: Path, *files: bytes, size: int | None = None, base: int = 0) -> StoreLayout:
-    """A store of commit-log files, each filled up with zeros to ``size``."""
+    """A store of commit-log files, each padded with zeros to ``size``."""
     directory = folder / "store" / "commitlog"
     directory.mkdir(parents=True)
     for data in files:
@@ -58,13 +58,13 @@ def store_of(folder: Path, *files: bytes, size: int | None = None, base: int = 0
 
 
 def rows_of(out: Path) -> list[dict[str, Any]]:
-    """Every row, in the order of the log, as pyarrow reads it."""
+    """Every row, in log order, as read by pyarrow."""
     table = ds.dataset(out, partitioning="hive").to_table()
     return sorted(map(plain, table.to_pylist()), key=lambda row: row["physicalOffset"])
 
 
 def plain(row: dict[str, Any]) -> dict[str, Any]:
-    """A row with its times in ms and its properties as a dict, whoever has read it."""
+    """A row with times in ms and properties as a dict, whichever reader it is from."""
     row = dict(row)
     for name in ("bornTimestamp", "storeTimestamp"):
         if row[name] is not None:
@@ -76,7 +76,7 @@ def plain(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def same_as_golden(row: dict[str, Any], message: dict[str, Any]) -> None:
-    """Assert that a row says what the engine itself said of the message."""
+    """Assert that a row equals the engine's data of the message."""
     expected = {name: message[name] for name in GOLDEN_FIELDS}
     assert {name: row[name] for name in GOLDEN_FIELDS} == expected
     properties = message["properties"]
@@ -90,18 +90,18 @@ def same_as_golden(row: dict[str, Any], message: dict[str, Any]) -> None:
 
 
 def engine_messages(case: str) -> dict[int, dict[str, Any]]:
-    """What the engine said of each message, by physical offset; several queue entries may point at one."""
+    """The engine's data of each message, by physical offset; several queue entries may point to one."""
     return {row["cqPhysicalOffset"]: row["message"] for row in goldens.messages(case) if row["message"] is not None}
 
 
 @contextmanager
 def asked(root: object, query: str, **options: str) -> Iterator[Answer]:
-    """The answer of ``sql`` about a store."""
+    """The result of ``sql`` on a store."""
     with answer(request_of({"path": str(root), **options}), query) as found:
         yield found
 
 
 def ask(root: object, query: str, **options: str) -> list[tuple[Any, ...]]:
-    """The same, its rows alone."""
+    """The rows of ``sql`` on a store."""
     with asked(root, query, **options) as found:
         return [tuple(row) for row in found.rows()]

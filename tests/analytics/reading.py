@@ -1,4 +1,4 @@
-"""Reading as the data source does, without Spark."""
+"""Read like the data source, without Spark."""
 
 import pickle
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ def moment(millis: int) -> datetime:
 def read(
     root: object, conditions: Iterable[Condition] = (), columns: list[str] | None = None, **options: str
 ) -> tuple[list[dict[str, Any]], Counters]:
-    """Rows as a reader gives them, before Spark looks at conditions, and what it cost."""
+    """Rows of a reader, before Spark applies conditions, and their cost."""
     request = request_of({"path": str(root), **options})
     found, bytes_read = pieces(request, request.wanted.narrow(conditions))
     counters = Counters(bytesRead=bytes_read)

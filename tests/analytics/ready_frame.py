@@ -1,4 +1,4 @@
-"""Ready queries by the data source, beside the command that reads without one."""
+"""Ready-made queries through the data source, to compare with the command."""
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -8,12 +8,12 @@ from rmqtool.analytics.sql.ready import READY
 
 
 def ready_frame(spark: SparkSession, name: str, path: str, **options: str | int) -> DataFrame:
-    """The rows of a ready query as a data frame.
+    """The rows of a ready-made query as a data frame.
 
     Args:
         name: a key of :data:`READY`.
-        path: of a store, or of several.
-        options: of the data source, as ``topic`` or ``since``.
+        path: path of one or several stores.
+        options: options of the data source, such as ``topic`` or ``since``.
     """
     ready, frames = READY[name], {}
     for table, columns in ready.columns.items():

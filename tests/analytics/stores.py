@@ -1,4 +1,4 @@
-"""A store of one day and fifty topics, with the queues and the index that belong to it."""
+"""A store of one day and fifty topics, with queues and index."""
 
 from pathlib import Path
 
@@ -22,12 +22,12 @@ CONF = BrokerConf(
 
 
 def topic_of(number: int) -> str:
-    """The topic of a message; the last of fifty is rarer than the others."""
+    """The topic of a message; the last of the fifty is rarer than the others."""
     return f"topic-{number % TOPICS:02d}"
 
 
 def time_of(number: int) -> int:
-    """When a message was stored: evenly over the day."""
+    """Store time of a message: evenly distributed over the day."""
     return TIME + number * (DAY // MESSAGES)
 
 
@@ -35,8 +35,8 @@ def day_store(folder: Path, *, queues: bool = True, messages: int = MESSAGES, bo
     """Messages with a key ``k<number>`` and a unique id ``U<number>`` each, in files of 1 MiB.
 
     Args:
-        messages: the first of the day.
-        body: bytes of one.
+        messages: number of messages, from the start of the day.
+        body: bytes of each body.
     """
     size = CONF.sizes["mappedFileSizeCommitLog"]
     offsets: dict[tuple[str, int], int] = {}

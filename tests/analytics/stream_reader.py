@@ -1,4 +1,4 @@
-"""A stream from a store to Parquet files, until it is killed: ``python stream_reader.py STORE CHECKPOINT OUT``."""
+"""Stream from a store to Parquet files until killed: ``python stream_reader.py STORE CHECKPOINT OUT``."""
 
 import sys
 
@@ -6,7 +6,7 @@ from rmqtool.analytics.spark.session import session_of, spark_context
 
 
 def main(store: str, checkpoint: str, out: str) -> None:
-    """Run for ever."""
+    """Run forever."""
     with spark_context("local[2]", settings={"spark.sql.shuffle.partitions": "1"}) as context:
         frame = session_of(context).readStream.format("rocketmq").option("maxBytesPerTrigger", "15000").load(store)
         query = (

@@ -1,7 +1,7 @@
-"""A broker's commit log, written slowly by a process of its own: ``python stream_writer.py STORE COUNT SEED``.
+"""Slowly write a commit log like a broker: ``python stream_writer.py STORE COUNT SEED``.
 
-Messages are numbered. A record is written in pieces, and sometimes only a part of it before the process ends itself as
-if it were killed; the next run goes on behind the last whole record, with that number's message in other bytes.
+Messages are numbered. A record is written in pieces, and sometimes only partly before the process kills itself; the
+next run continues after the last complete record, writing the message of that number with different bytes.
 """
 
 import random
@@ -19,7 +19,7 @@ KILLED = 9
 
 
 def written(root: str) -> tuple[int, int]:
-    """(number of the next message, where it goes)."""
+    """(number of the next message, its position)."""
     log = CommitLog(StoreLayout(root))
     found = [item for item in log.walk() if isinstance(item, LocatedRecord)]
     if not found:
@@ -29,7 +29,7 @@ def written(root: str) -> tuple[int, int]:
 
 
 def write(root: str, count: int, seed: int) -> int:
-    """Write messages up to a number; KILLED when it stopped inside of one."""
+    """Write messages up to a number; returns KILLED if it stopped inside one."""
     chance = random.Random(seed)
     number, at = written(root)
     while number < count:

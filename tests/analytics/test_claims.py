@@ -1,4 +1,4 @@
-"""Work that tasks take from a common heap: each piece once, all of them, whatever becomes of a task."""
+"""Tasks take pieces of work from a shared queue: all pieces, each once, whatever happens to a task."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ def test_each_piece_is_taken_once() -> None:
 
 
 class Work:
-    """A store of some splits, and a job for them."""
+    """A store with some splits, and a job for them."""
 
     def __init__(self, folder: Path) -> None:
         log = CommitLog(store_of(folder, *(log_of(["A", "B"], base=0) for _file in range(5))))

@@ -1,4 +1,4 @@
-"""A real standalone cluster on this machine, a master and two workers: the dump and the data source run on it."""
+"""Run the dump and the data source on a real standalone cluster on this machine: a master and two workers."""
 
 import json
 import os
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Cluster(NamedTuple):
-    """Where it is, and what its workers have put down."""
+    """Address of the cluster, and logs of its workers."""
 
     master: str
     work: list[Path]
@@ -34,14 +34,14 @@ class Cluster(NamedTuple):
     log: Path
 
     def run(self, *words: object) -> "subprocess.CompletedProcess[str]":
-        """A driver of this cluster."""
+        """Run a driver on this cluster."""
         return subprocess.run(
             [sys.executable, *map(str, words)],
             cwd=ROOT, env=self.environ, capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
 
     def executors(self) -> list[set[str]]:
-        """Applications that each worker has run something for."""
+        """Applications for which each worker has run executors."""
         return [{path.name for path in work.glob("app-*") if any(path.iterdir())} for work in self.work]
 
 

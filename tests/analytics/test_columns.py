@@ -1,4 +1,4 @@
-"""Compiled decoding against the plain one: the same batches, tallies and places, whatever lies in the log."""
+"""Compiled and plain decoding give the same batches, tallies and positions, whatever is in the log."""
 
 import zlib
 from collections.abc import Callable
@@ -65,7 +65,7 @@ def read(
 
 
 def agree(file: Segment, start: int = 0, stop: int | None = None, **options: Any) -> int:
-    """Compare both; returns the number of rows."""
+    """Compare both decoders; returns the number of rows."""
     stop = file.size if stop is None else stop
     plain, expected = read(RowReader, file, start, stop, **options)
     fast, tally = read(ColumnReader, file, start, stop, **options)
@@ -90,14 +90,14 @@ def agree(file: Segment, start: int = 0, stop: int | None = None, **options: Any
 
 
 def copied(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """With the bodies that views show."""
+    """A batch with body views copied."""
     columns = [column.cast(kind) for column, kind in zip(batch, MESSAGE_SCHEMA.types, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=MESSAGE_SCHEMA)
 
 
 @pytest.fixture(scope="module")
 def file_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bytes], Segment]:
-    """Makes a file of bytes."""
+    """Creates a file with bytes."""
     folder = tmp_path_factory.mktemp("files")
     numbers = count()
 
@@ -168,7 +168,7 @@ def test_a_choice_by_text(file_of: File) -> None:
 
 
 def half_moved() -> bytes:
-    """Records that do not say their own position, and others behind them that do."""
+    """Records with wrong positions, followed by records with right ones."""
     data = log_of(["T"] * 6, base=5_000_000)
     for number in range(4):
         data += record("U", len(data), number=number)

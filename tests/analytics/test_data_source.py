@@ -1,4 +1,4 @@
-"""The data source in Spark itself: the engine's answers, and how little is read for them."""
+"""The data source in Spark: the engine's answers, and how little is read for them."""
 
 from collections import Counter
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_spark_finds_the_source_and_reads_what_the_engine_says(
 @by_turns(7)
 @pytest.mark.parametrize("pushing", every(2, ["true", "false"]))
 def test_a_frame_may_be_asked_again(pushing: str, spark: "SparkSession", day: StoreLayout) -> None:
-    """Spark would keep what a filter that was pushed down leaves of a frame, for all later questions: so none is."""
+    """Spark would reuse the result of a pushed-down filter for all later queries on a frame, so none is pushed down."""
     spark.conf.set(PUSH_DOWN, pushing)
     try:
         frame = spark.read.format("rocketmq").option("columns", "topic,msgId").load(day.root)

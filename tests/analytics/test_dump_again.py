@@ -1,4 +1,4 @@
-"""Dumps that go on: after a run that was killed, and from where the last one ended, while a broker writes."""
+"""Dumps that continue: after a killed run, and from the end of the last one, while a broker writes."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def a_store(folder: Path, files: int = 4) -> StoreLayout:
 
 
 class Broker:
-    """Appends to a log as a broker does."""
+    """Appends to a log like a broker."""
 
     def __init__(self, folder: Path) -> None:
         self.layout = store_of(folder, b"", size=SIZE)
@@ -59,7 +59,7 @@ class Broker:
             file.write(data)
 
     def put(self, parts: tuple[float, ...] = ()) -> None:
-        """One message; of a broken one, these parts."""
+        """Append a message, or parts of a damaged one."""
         data = record("T", self._at, base=self._base, number=self.number, body=b"b" * (self.number * 37 % 400))
         if self._at + len(data) + 8 > SIZE:
             self._write(build_blank(SIZE - self._at))
@@ -80,7 +80,7 @@ class Broker:
 
 
 class Killed(BaseException):
-    """What a test ends a run by."""
+    """Raised to simulate a kill."""
 
 
 @pytest.mark.parametrize("partition_by", [(), ("topic",)])
@@ -170,8 +170,8 @@ def test_killed_at_any_moment_the_same_command_finishes(tmp_path: Path) -> None:
         process.wait()
         if (tmp_path / "out" / "_SUCCESS").exists():
             assert offsets_in(tmp_path / "out") == offsets_of(layout)
-    done = subprocess.run(call, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, killed > 0) == (0, True), done.stderr
+    result = subprocess.run(call, env=environment, capture_output=True, text=True, check=False)
+    assert (result.returncode, killed > 0) == (0, True), result.stderr
     assert offsets_in(tmp_path / "out") == offsets_of(layout)
 
 
@@ -323,7 +323,7 @@ def test_progress_is_told(tmp_path: Path) -> None:
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the files of ``elsewhere://`` lie: a file system that is not this machine's, as far as one can tell."""
+    """Directory of ``elsewhere://``, a file system that looks remote."""
     place = tmp_path / "elsewhere"
     place.mkdir()
     opened = pafs.SubTreeFileSystem(str(place), pafs.LocalFileSystem())

@@ -1,4 +1,4 @@
-"""Dumps parted by many topics: one file for each partition, from rows that were put aside, whatever fits memory."""
+"""Dumps partitioned by many topics: one file per partition, from spilled rows, whatever fits into memory."""
 
 import errno
 import os
@@ -25,7 +25,7 @@ BY_TOPIC = DumpOptions(runner="local", partition_by=("topic",))
 
 @pytest.fixture
 def layout(tmp_path: Path) -> StoreLayout:
-    """Every topic has two messages in each of the log files; one has many more."""
+    """Two messages of every topic in each log file; one topic has many more."""
     names = [f"T{number:03d}" for number in range(TOPICS)] * 2 + ["Large"] * 200
     return store_of(tmp_path, *(log_of(names, base=SIZE * number) for number in range(FILES)), size=SIZE)
 

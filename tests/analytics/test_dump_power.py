@@ -1,4 +1,4 @@
-"""The power goes at any step of a dump: what an output says of itself holds, and the same command finishes it."""
+"""A power cut at any step of a dump: an output that claims to be complete is, and the same command finishes it."""
 
 import os
 import shutil
@@ -27,9 +27,9 @@ STEPS += ((os, "fsync"), (os, "rmdir"), (shutil, "rmtree"))
 
 
 class Disk:
-    """A directory of which lasts what was synced. It goes by inodes, for Arrow writes and renames past Python.
+    """A directory that keeps only what was synced. Tracked by inode, as Arrow writes and renames without Python.
 
-    They are held open, so that no number comes back for another file.
+    Files are held open, so that inode numbers are not reused.
     """
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,14 +69,14 @@ class Disk:
             self._contents[self._inode(path)] = path.read_bytes()
 
     def begin(self, stop_at: int = -1) -> None:
-        """All that is there lasts; the power goes at a step."""
+        """Make everything durable, and cut the power at a step."""
         self.close()
         self.steps, self.stop_at, self.dead = 0, stop_at, False
         for path in (self._root, *self._root.rglob("*")):
             self._sync(path)
 
     def cut(self, chance: Random | None) -> None:
-        """Lose what was not synced: all of it, names too; or the content of a file here and there."""
+        """Lose what was not synced: everything including names, or the content of random files."""
         self.dead, self.stop_at = False, -1
         if chance is None:
             tree = self._lasting(self._inode(self._root))
@@ -88,7 +88,7 @@ class Disk:
                 path.write_bytes(self._contents.get(path.stat().st_ino, b""))
 
     def _lasting(self, inode: int) -> Any:
-        """A file's content, or names to such and to contents."""
+        """Durable content: of a file, or of a directory by name."""
         if os.path.isdir(f"/proc/self/fd/{self._held[inode]}"):
             return {name: self._lasting(child) for name, child in self._names.get(inode, {}).items()}
         return self._contents.get(inode, b"")
@@ -102,7 +102,7 @@ class Disk:
             self._make(path / name, inner)
 
     def close(self) -> None:
-        """Forget everything."""
+        """Close all files."""
         for fd in self._held.values():
             os.close(fd)
         for known in (self._held, self._contents, self._names):
@@ -117,13 +117,13 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
 
 
 def a_store(folder: Path, files: int) -> tuple[StoreLayout, list[int]]:
-    """A store, and where its messages lie."""
+    """A store, and the positions of its messages."""
     layout = store_of(folder, *(log_of(["A", "B"] * 2, base=SIZE * number) for number in range(files)), size=SIZE)
     return layout, [item.physical_offset for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord)]
 
 
 def seen(out: Path) -> list[int] | None:
-    """What a reader finds; None where there is no whole output. What it says of itself is checked on the way."""
+    """The rows that a reader finds; None if there is no complete output. Checks its manifest, too."""
     manifest = manifest_of(str(out))
     for file in manifest["files"] if manifest else []:
         assert (out / file["path"]).stat().st_size == file["bytes"]

@@ -1,4 +1,4 @@
-"""Two runs into one output at once, and stores that change between two runs or in the middle of one."""
+"""Two concurrent runs into one output, and stores that change between runs or during one."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def run(code: str, *words: object) -> "subprocess.CompletedProcess[str]":
 
 
 def command(place: Path, *words: object) -> "subprocess.CompletedProcess[str]":
-    """A command line in a process of its own."""
+    """Run a command in a separate process."""
     code = textwrap.dedent(ELSEWHERE.format(place=str(place))) + "from rmqtool.main import main\nmain()\n"
     return run(code, *words)
 
@@ -56,7 +56,7 @@ def dump(layout: StoreLayout, out: object, **options: Any) -> DumpReport:
 def test_a_second_run_is_refused_whenever_it_comes(
     where: str, options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One run is held up when it has looked at what there is; another process comes then."""
+    """One run is paused after it has read the current state; then another process starts."""
     layout, place = a_store(tmp_path), tmp_path / "place"
     place.mkdir()
     from pyarrow import fs
@@ -88,7 +88,7 @@ def test_a_second_run_is_refused_whenever_it_comes(
 def test_what_came_meanwhile_is_not_replaced(
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A plain dump, which locks beside OUT, and one that grows in it, which locks OUT."""
+    """A plain dump locks beside OUT, an incremental one locks OUT."""
     layout, out = a_store(tmp_path), tmp_path / "out"
     real = tasks.run_split
     told = []
@@ -179,7 +179,7 @@ def test_a_killed_run_does_not_go_on_with_what_the_store_was(tmp_path: Path, mon
 
 
 def test_a_log_that_is_cut_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is published, and the next run has it all."""
+    """Nothing is published, and the next run has everything."""
     broker, out = Broker(tmp_path), tmp_path / "out"
     for _message in range(40):
         broker.put()
@@ -202,7 +202,7 @@ def test_a_log_that_is_cut_while_it_is_read(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_two_stores_into_one_output(tmp_path: Path) -> None:
-    """Also where the second one begins behind all that the first one had, which looks like expired log."""
+    """Also if the second store begins after the first one's end, which looks like expired log."""
     layout, out = a_store(tmp_path / "a"), tmp_path / "out"
     dump(layout, out, since_last=True)
     far = store_of(
@@ -218,7 +218,7 @@ def test_two_stores_into_one_output(tmp_path: Path) -> None:
 
 
 def test_messages_where_there_were_none(tmp_path: Path) -> None:
-    """A log that began with damage was dumped, cut, and written anew."""
+    """A log that began with damage was dumped, cut, and rewritten."""
     layout, out = store_of(tmp_path, b"x" * SIZE, b"", size=SIZE), tmp_path / "out"
     assert dump(layout, out, since_last=True).rows == 0
     (Path(layout.commit_log_paths[0]) / f"{0:020d}").write_bytes(log_of(["A"] * 5).ljust(SIZE, b"\0"))

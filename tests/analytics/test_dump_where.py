@@ -1,4 +1,4 @@
-"""A condition in SQL with outputs that grow, and outputs elsewhere: each message that it holds for, once."""
+"""SQL conditions with incremental and remote outputs: each matching message once."""
 
 import json
 import random
@@ -37,7 +37,7 @@ def dump(layout: StoreLayout, out: object, where: str = EVEN, **options: Any) ->
 
 
 def wanted(broker: Broker) -> list[int]:
-    """Offsets of the messages that :data:`EVEN` holds for."""
+    """Offsets of the messages that match :data:`EVEN`."""
     return [offset for number, offset in enumerate(broker.offsets) if number % 3 != 1]
 
 

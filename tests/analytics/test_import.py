@@ -1,4 +1,4 @@
-"""Messages given back: what Parquet and NDJSON hold becomes a store again."""
+"""Import: Parquet and NDJSON become a store again."""
 
 import json
 from itertools import product
@@ -27,7 +27,7 @@ def dumped(store: Path) -> list[dict[str, Any]]:
 
 
 def told(row: dict[str, Any]) -> dict[str, Any]:
-    """A message without its place, and without what compression changes."""
+    """A message without its position and without fields that compression changes."""
     kept = {name: value for name, value in row.items() if name not in PLACED + INFLATED}
     if "UNIQ_KEY" not in row["properties"]:
         del kept["msgId"]
@@ -36,7 +36,7 @@ def told(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_parquet(found: list[dict[str, Any]], folder: Path) -> None:
-    """As a dump leaves it: a file for each topic and stretch of the log."""
+    """Parquet files as from a dump: one per topic and part of the log."""
     import base64
 
     columns = [f for f in MESSAGE_SCHEMA if f.name not in ("sourceFile", "fileOffset", "bodyError")]
@@ -77,11 +77,11 @@ def test_what_was_dumped_becomes_a_store(case: str, form: str, golden: Unpacked,
         (source / "_temporary" / "torn.parquet").write_bytes(b"PAR1")
     else:
         source.write_text("".join(json.dumps(row) + "\n" for row in before))
-    done = rmqtool("import", tmp_path / "new", source, "-o", "ndjson")
-    assert done.code == 0, done.err
+    result = rmqtool("import", tmp_path / "new", source, "-o", "ndjson")
+    assert result.code == 0, result.err
     after = dumped(tmp_path / "new")
     assert [told(row) for row in after] == [told(row) for row in before]
-    acknowledged = [json.loads(line) for line in done.out.splitlines()]
+    acknowledged = [json.loads(line) for line in result.out.splitlines()]
     assert [row["physicalOffset"] for row in acknowledged] == [row["physicalOffset"] for row in after]
     # commits point at their half messages, wherever these lie now
     place = {old["physicalOffset"]: new["physicalOffset"] for old, new in zip(before, after, strict=True)}
@@ -114,10 +114,10 @@ def test_new_times_and_few_columns(tmp_path: Path) -> None:
 def test_rows_that_are_no_messages_are_named_and_passed_over(tmp_path: Path) -> None:
     table = pa.table({"topic": ["a", None, "b", "x" * 200], "queueId": [0, 0, -1, 0], "body": [b"x"] * 4})
     pq.write_table(table, tmp_path / "some.parquet")
-    done = rmqtool("import", tmp_path / "new", tmp_path / "some.parquet")
-    assert done.code == 1
-    assert [line.split(":")[0] for line in done.err.splitlines()[:3]] == ["row 2", "row 3", "row 4"]
-    assert "1 message appended, 3 refused" in done.err
+    result = rmqtool("import", tmp_path / "new", tmp_path / "some.parquet")
+    assert result.code == 1
+    assert [line.split(":")[0] for line in result.err.splitlines()[:3]] == ["row 2", "row 3", "row 4"]
+    assert "1 message appended, 3 refused" in result.err
 
 
 def test_what_is_no_input(tmp_path: Path, golden: Unpacked) -> None:
@@ -131,10 +131,10 @@ def test_what_is_no_input(tmp_path: Path, golden: Unpacked) -> None:
         ("nothing.ndjson", 3, "No such file"),
         ("empty", 3, "no Parquet files"),
     ):
-        done = rmqtool("import", tmp_path / "new", tmp_path / name)
-        assert (done.code, done.out) == (code, ""), done
-        assert done.err.startswith(f"error: {tmp_path / name}: ")
-        assert said in done.err
+        result = rmqtool("import", tmp_path / "new", tmp_path / name)
+        assert (result.code, result.out) == (code, ""), result
+        assert result.err.startswith(f"error: {tmp_path / name}: ")
+        assert said in result.err
         assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "other.parquet", "torn.parquet"]
     assert rmqtool("import", golden("clean"), tmp_path / "other.parquet").code == 4
     with pytest.raises(UnreadableStore):

@@ -1,4 +1,4 @@
-"""Parquet that others have written: what means the same is taken, and the rest is told in one line."""
+"""Parquet written by other programs: equivalent columns are used, and the rest is reported in one line."""
 
 import json
 from datetime import UTC, datetime
@@ -133,9 +133,9 @@ def test_a_column_that_is_there_twice(tmp_path: Path) -> None:
     columns = [pa.array(["t"]), pa.array([b""]), pa.array([1]), pa.array([2])]
     table = pa.Table.from_arrays(columns, ["topic", "body", "queueId", "queueId"])
     pq.write_table(table, tmp_path / "in.parquet")
-    done = rmqtool("import", tmp_path / "new", tmp_path / "in.parquet")
-    assert (done.code, done.err.count("\n")) == (5, 1)
-    assert "queueId more than once" in done.err
+    result = rmqtool("import", tmp_path / "new", tmp_path / "in.parquet")
+    assert (result.code, result.err.count("\n")) == (5, 1)
+    assert "queueId more than once" in result.err
 
 
 def test_where_every_row_is_refused_nothing_is_left(tmp_path: Path) -> None:
@@ -152,8 +152,8 @@ def test_where_every_row_is_refused_nothing_is_left(tmp_path: Path) -> None:
 def test_whole_floats_in_ndjson(tmp_path: Path) -> None:
     lines = [{"topic": "t", "queueId": 3.0, "flag": 1e2}, {"topic": "t", "queueId": 1.5}]
     (tmp_path / "in.ndjson").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    done = rmqtool("import", tmp_path / "new", tmp_path / "in.ndjson")
-    assert (done.code, done.err.splitlines()[0]) == (1, "row 2: queueId: not a number")
+    result = rmqtool("import", tmp_path / "new", tmp_path / "in.ndjson")
+    assert (result.code, result.err.splitlines()[0]) == (1, "row 2: queueId: not a number")
     assert [(row["queueId"], row["flag"]) for row in told(tmp_path)] == [(3, 100)]
 
 
@@ -161,9 +161,9 @@ def test_times_that_step_back_are_told(tmp_path: Path) -> None:
     for name, times in (("a", [5000, 6000]), ("b", [1000, 7000])):
         table = pa.table({"topic": ["t", "t"], "storeTimestamp": times, "body": [b"%d" % time for time in times]})
         pq.write_table(table, tmp_path / f"{name}.parquet")
-    done = rmqtool("import", tmp_path / "new", tmp_path / "a.parquet", tmp_path / "b.parquet")
-    assert done.code == 0
-    assert "store times step back 1 times, by 5000 ms at most" in done.err
+    result = rmqtool("import", tmp_path / "new", tmp_path / "a.parquet", tmp_path / "b.parquet")
+    assert result.code == 0
+    assert "store times step back 1 times, by 5000 ms at most" in result.err
     assert [row["storeTimestamp"] for row in told(tmp_path)] == [5000, 6000, 1000, 7000]
     alone = rmqtool("import", tmp_path / "one", tmp_path / "b.parquet", tmp_path / "a.parquet", "--new-times")
     assert "step back" not in alone.err

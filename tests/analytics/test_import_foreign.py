@@ -1,4 +1,4 @@
-"""Tables of others: what is not taken is named, bodies are not lost, other names are mapped, flipped bits are seen."""
+"""Foreign tables: ignored columns are named, bodies are not lost, names are mapped, flipped bits are detected."""
 
 import json
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 def kafka() -> pa.Table:
-    """As Spark reads it from Kafka; two partitions, whose rows are mixed."""
+    """A table as read by Spark from Kafka; two partitions with interleaved rows."""
     return pa.table({
         "key": pa.array([b"k1", None, b"k3"]),
         "value": pa.array([b"v1", b"\xff", b"v3"]),
@@ -49,12 +49,13 @@ def told(store: Path) -> list[dict[str, Any]]:
 
 def test_a_table_in_kafkas_shape_is_known(tmp_path: Path) -> None:
     source = written(tmp_path / "kafka.parquet", kafka())
-    done = rmqtool("import", tmp_path / "new", source)
-    assert done.code == 0, done.err
+    result = rmqtool("import", tmp_path / "new", source)
+    assert result.code == 0, result.err
     assert (
-        f"{source}: in Kafka's shape: taken as partition=queueId, offset=queueOffset, key=keys, value=body" in done.err
+        f"{source}: in Kafka's shape: taken as partition=queueId, offset=queueOffset, key=keys, value=body"
+        in result.err
     )
-    assert "columns that are not taken: timestampType, headers (map NAME=FIELD takes one)" in done.err
+    assert "columns that are not taken: timestampType, headers (map NAME=FIELD takes one)" in result.err
     found = [(row["queueId"], row["queueOffset"], row["keys"], row["body"]) for row in told(tmp_path / "new")]
     assert found == [(0, 0, [], "/w=="), (1, 0, ["k3"], "v3"), (1, 1, ["k1"], "v1")]
     assert {(row["bornTimestamp"], row["storeTimestamp"]) for row in told(tmp_path / "new")} == {(MILLIS, MILLIS)}
@@ -62,9 +63,9 @@ def test_a_table_in_kafkas_shape_is_known(tmp_path: Path) -> None:
 
 def test_more_of_kafkas_columns_are_mapped(tmp_path: Path) -> None:
     source = written(tmp_path / "kafka.parquet", kafka())
-    done = rmqtool("import", tmp_path / "new", source, "--map", "headers=properties", "--map", "key=tags")
-    assert done.code == 0, done.err
-    assert "not taken: timestampType (" in done.err
+    result = rmqtool("import", tmp_path / "new", source, "--map", "headers=properties", "--map", "key=tags")
+    assert result.code == 0, result.err
+    assert "not taken: timestampType (" in result.err
     by_body = {row["body"]: row for row in told(tmp_path / "new")}
     assert by_body["v1"]["properties"] == {"h": "x", "TAGS": "k1"}
     assert (by_body["v1"]["keys"], by_body["v3"]["tags"]) == ([], "k3")
@@ -76,9 +77,9 @@ def test_lines_in_kafkas_shape_are_known(tmp_path: Path) -> None:
         {"topic": "t", "partition": 2, "offset": 6, "key": None, "value": {"a": 1}, "timestamp": MILLIS, "extra": 1},
     ]
     (tmp_path / "in.ndjson").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    done = rmqtool("import", tmp_path / "new", tmp_path / "in.ndjson")
-    assert done.code == 0, done.err
-    assert "fields that are not taken: extra (" in done.err
+    result = rmqtool("import", tmp_path / "new", tmp_path / "in.ndjson")
+    assert result.code == 0, result.err
+    assert "fields that are not taken: extra (" in result.err
     found = [(row["queueId"], row["keys"], row["body"], row["storeTimestamp"]) for row in told(tmp_path / "new")]
     assert found == [(2, ["k"], "v", MILLIS), (2, [], '{"a":1}', MILLIS)]
 
@@ -90,10 +91,10 @@ def test_a_body_of_another_name_is_not_lost(name: str, form: str, tmp_path: Path
         source = table(tmp_path, topic=["t"], **{name: ["x"]})
     else:
         (source := tmp_path / "in.ndjson").write_text(json.dumps({"topic": "t", name: "x"}) + "\n")
-    done = rmqtool("import", tmp_path / "new", source)
-    assert done.code == (2 if form == "parquet" else 1)
+    result = rmqtool("import", tmp_path / "new", source)
+    assert result.code == (2 if form == "parquet" else 1)
     likely = "COLUMN" if name == "stuff" else name
-    assert f"no field body, and {name} not taken: map {likely}=body takes one, map =body none" in done.err
+    assert f"no field body, and {name} not taken: map {likely}=body takes one, map =body none" in result.err
     assert not (tmp_path / "new").exists()
     assert rmqtool("import", tmp_path / "new", source, "--map", f"{name}=body").code == 0
     assert [row["body"] for row in told(tmp_path / "new")] == ["x"]
@@ -104,13 +105,13 @@ def test_a_body_of_another_name_is_not_lost(name: str, form: str, tmp_path: Path
 
 def test_a_second_file_without_bodies_is_told(tmp_path: Path) -> None:
     one, other = table(tmp_path, "a.parquet", topic=["t"], body=["x"]), table(tmp_path, "b.parquet", topic=["t"])
-    done = rmqtool("import", tmp_path / "new", one, other)
-    assert done.code == 0
-    assert f"{other}: no column body: messages have no bodies" in done.err
-    assert f"{one}:" not in done.err
+    result = rmqtool("import", tmp_path / "new", one, other)
+    assert result.code == 0
+    assert f"{other}: no column body: messages have no bodies" in result.err
+    assert f"{one}:" not in result.err
     third = table(tmp_path, "c.parquet", topic=["t"], payload=["y"])
-    done = rmqtool("import", tmp_path / "newer", one, third)
-    assert (done.code, done.err.startswith(f"error: {third}: no field body")) == (2, True)
+    result = rmqtool("import", tmp_path / "newer", one, third)
+    assert (result.code, result.err.startswith(f"error: {third}: no field body")) == (2, True)
     assert not (tmp_path / "newer").exists()
 
 
@@ -122,9 +123,9 @@ def test_what_append_and_replay_do_not_take_is_told(tmp_path: Path) -> None:
         {"topic": "t", "body": "", "tag": 1},
     ]
     (tmp_path / "in.ndjson").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    done = rmqtool("append", tmp_path / "store", tmp_path / "in.ndjson")
-    assert done.code == 1
-    first, second, third = done.err.splitlines()
+    result = rmqtool("append", tmp_path / "store", tmp_path / "in.ndjson")
+    assert result.code == 1
+    first, second, third = result.err.splitlines()
     assert first == f"{tmp_path / 'in.ndjson'}: fields that are not taken: tag (map NAME=FIELD takes one)"
     assert second.startswith("line 2: no field body, and payload not taken")
     assert third == "2 messages appended, 1 refused"
@@ -141,8 +142,8 @@ def test_what_is_written_of_messages_is_all_known(tmp_path: Path) -> None:
     (tmp_path / "out.ndjson").write_text(rmqtool("commitlog", "dump", tmp_path / "store", "-o", "ndjson").out)
     assert rmqtool("dump-to-parquet", tmp_path / "store", tmp_path / "out", "--runner", "local").code == 0
     for source in ("out.ndjson", "out"):
-        done = rmqtool("import", tmp_path / f"new-{source}", tmp_path / source)
-        assert (done.code, done.err) == (0, "1 message appended\n")
+        result = rmqtool("import", tmp_path / f"new-{source}", tmp_path / source)
+        assert (result.code, result.err) == (0, "1 message appended\n")
 
 
 @pytest.mark.parametrize(
@@ -156,17 +157,17 @@ def test_what_is_written_of_messages_is_all_known(tmp_path: Path) -> None:
     ],
 )
 def test_a_mapping_that_cannot_be_is_refused(given: str, said: str, tmp_path: Path) -> None:
-    done = rmqtool("import", tmp_path / "new", table(tmp_path, topic=["t"], value=["x"]), "--map", given)
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert done.err.startswith(f"error: {said}")
+    result = rmqtool("import", tmp_path / "new", table(tmp_path, topic=["t"], value=["x"]), "--map", given)
+    assert (result.code, result.err.count("\n")) == (2, 1)
+    assert result.err.startswith(f"error: {said}")
     assert not (tmp_path / "new").exists()
 
 
 def test_a_column_with_another_name_and_of_no_use(tmp_path: Path) -> None:
     source = table(tmp_path, topic=["t"], body=["x"], number=["x"])
-    done = rmqtool("import", tmp_path / "new", source, "--map", "number=queueId")
-    assert done.code == 5
-    assert "column number, taken as queueId, is string, not a number" in done.err
+    result = rmqtool("import", tmp_path / "new", source, "--map", "number=queueId")
+    assert result.code == 5
+    assert "column number, taken as queueId, is string, not a number" in result.err
 
 
 def test_names_of_a_table() -> None:
@@ -185,9 +186,9 @@ def test_a_flipped_bit_is_seen_by_the_checksums_of_pages(column: str, tmp_path: 
     data = bytearray(source.read_bytes())
     data[data.index(content[column][0].as_py().encode() if column == "topic" else b"y" * 50) + 9] ^= 1
     source.write_bytes(data)
-    done = rmqtool("import", tmp_path / "new", source)
-    assert (done.code, done.out, done.err.count("\n")) == (5, "", 1)
-    assert f"{source}: cannot be read: could not verify page integrity" in done.err
+    result = rmqtool("import", tmp_path / "new", source)
+    assert (result.code, result.out, result.err.count("\n")) == (5, "", 1)
+    assert f"{source}: cannot be read: could not verify page integrity" in result.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.parquet"]
 
 
@@ -212,9 +213,9 @@ def test_an_error_of_the_footer_is_one_line(cut: int, tmp_path: Path) -> None:
     data = bytearray(source.read_bytes())
     data[-8 - cut] ^= 0xFF
     source.write_bytes(data)
-    done = rmqtool("import", tmp_path / "new", source)
-    assert "\\x0a" not in done.err
-    assert (done.code, done.err.count("\n")) in ((5, 1), (0, done.err.count("\n"))), done.err
+    result = rmqtool("import", tmp_path / "new", source)
+    assert "\\x0a" not in result.err
+    assert (result.code, result.err.count("\n")) in ((5, 1), (0, result.err.count("\n"))), result.err
 
 
 def test_the_store_comes_first(tmp_path: Path) -> None:
@@ -222,10 +223,10 @@ def test_the_store_comes_first(tmp_path: Path) -> None:
     (tmp_path / "dump").mkdir()
     table(tmp_path / "dump", topic=["t"], body=["x"])
     for name in (source, tmp_path / "dump"):
-        done = rmqtool("import", name, tmp_path / "new")
-        assert done.code == 2
+        result = rmqtool("import", name, tmp_path / "new")
+        assert result.code == 2
         assert (
-            done.err
+            result.err
             == f"error: {name} is no new store: that comes first, as in rmqtool import {tmp_path / 'new'} {name}\n"
         )
         assert not (tmp_path / "new").exists()

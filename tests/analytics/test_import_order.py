@@ -1,4 +1,4 @@
-"""Order outlasts any shuffle: rows of files in any order become queues as they were, in bounded memory."""
+"""Order survives any shuffle: rows in any order become the original queues, in bounded memory."""
 
 import os
 import random
@@ -132,10 +132,10 @@ def test_more_files_than_may_be_open(tmp_path: Path) -> None:
 
     script = "from rmqtool.analytics.load.rows import parquet_files, rows\nimport sys\n"
     script += "for row in rows(parquet_files(sys.argv[1])): print(row['physicalOffset'])"
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path / "in")],
         preexec_fn=few, capture_output=True, text=True, check=False, env={**os.environ, "TMPDIR": str(tmp_path)},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert [int(line) for line in done.stdout.split()] == [row["physicalOffset"] for row in before]
+    assert result.returncode == 0, result.stderr
+    assert [int(line) for line in result.stdout.split()] == [row["physicalOffset"] for row in before]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]

@@ -1,4 +1,4 @@
-"""Messages of batches as rows: by the plain reader, the compiled one, in a dump, and through conditions."""
+"""Messages of batches as rows: in the plain and compiled reader, in a dump, and with conditions."""
 
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ CHOICES = [
 
 
 def log_with(folder: Path) -> CommitLog:
-    """A log of these bodies."""
+    """A log with these bodies."""
     data = b""
     for number, (body, sys_flag) in enumerate(BODIES):
         data += record("T", len(data), number=number, body=body, sys_flag=sys_flag, queue_offset=10 * number)
@@ -66,7 +66,7 @@ def by(
 
 
 def same_by_all(log: CommitLog, choice: MessageChoice, size: int) -> list[dict[str, Any]]:
-    """The rows, which are the same by every reader."""
+    """Check that all readers give the same rows; returns them."""
     rows, tally = by(RowReader, MESSAGE_SCHEMA, log, choice, size)
     for schema in (MESSAGE_SCHEMA, VIEW_SCHEMA):
         others, other = by(ColumnReader, schema, log, choice, size)

@@ -1,4 +1,4 @@
-"""Finding a Java for Spark among what machines really have: old ones, cut-down ones, broken ones, none."""
+"""Finding a Java for Spark on real machines: old, reduced, broken or none."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""A file that is mapped here and fetched in parts."""
+"""A locally mapped file that is fetched in parts."""
 
 import os
 
@@ -9,7 +9,7 @@ from rmqtool.errors import RmqError, UnreadableStore
 
 
 class Fetched:
-    """A file, and what is fetched of it."""
+    """A file, and the fetched ranges."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data

@@ -22,7 +22,7 @@ def fill(folder: Path, name: str = "part-0.parquet", text: str = "old") -> Path:
 
 
 def put(target: Output, text: str = "new", name: str = "part-1") -> dict[str, Any]:
-    """Write a file as tasks do; returns what is to be said of it."""
+    """Write a file like a task; returns its description."""
     assert not target.begin(RUN)
     staging = Path(target.staging.path)
     (staging / "day=2").mkdir()
@@ -41,7 +41,7 @@ NEW = [SUCCESS, MANIFEST, "day=2/part-1.parquet"]
 
 @pytest.fixture(params=["beside", "inside"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An output directory, where the parent may be written to or, as for a mount point, not."""
+    """An output directory, with a writable parent or, as for a mount point, a read-only one."""
     path = tmp_path / "parent" / "out"
     path.mkdir(parents=True)
     if request.param == "inside":
@@ -116,14 +116,14 @@ def test_an_older_output_survives_a_failed_swap(tmp_path: Path, monkeypatch: pyt
 
 
 class Killed(BaseException):
-    """What a test ends a run by."""
+    """Raised to simulate a kill."""
 
 
 STEPS = ("move", "write", "delete", "delete_dir")
 
 
 def publish_killed_at(target: Output, manifest: dict[str, Any], step: int, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Publish, with the process killed before a step of it; returns whether it was."""
+    """Publish, with a kill before a step; returns whether it was reached."""
     left = step
 
     def killing(real: Any) -> Any:

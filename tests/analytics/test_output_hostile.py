@@ -1,4 +1,4 @@
-"""What lies in a directory that was found is never an instruction: hostile journals, positions, leftovers, links."""
+"""Existing files in an output are never trusted: hostile journals, positions, leftovers, links."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def dump(layout: StoreLayout, out: Path, **options: Any) -> None:
 
 
 def everything(folder: Path) -> dict[str, Any]:
-    """Every file and link below a directory, and what is in it."""
+    """Every file and link below a directory, with its content."""
     return {
         str(path.relative_to(folder)): os.readlink(path) if path.is_symlink() else path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -159,7 +159,7 @@ def test_what_has_the_name_of_an_old_output_is_not_deleted(tmp_path: Path) -> No
 
 
 def test_a_copy_that_was_made_in_the_middle_of_a_publication_loses_nothing(tmp_path: Path) -> None:
-    """The journal was copied and what it moves was not: what it removes is all that there is."""
+    """The journal was copied but not the files it moves: the files it removes are the only ones."""
     layout, out = a_store(tmp_path), tmp_path / "out"
     dump(layout, out, since_last=True)
     old = min(out.glob("*.parquet"))

@@ -1,4 +1,4 @@
-"""Parquet files of a task: partitions, labels, row groups, few open files, nothing half-written in sight."""
+"""Parquet files of a task: partitions, labels, row groups, few open files, no visible partial files."""
 
 from pathlib import Path
 from typing import Any
@@ -164,7 +164,7 @@ def test_codecs_and_encodings(codec: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("size", [10, 3000])
 def test_files_of_few_rows_have_the_schema_and_the_rows(size: int, codec: str, tmp_path: Path) -> None:
-    """They are written another way, so all that readers rely on is looked at."""
+    """They are written differently, so everything that readers rely on is checked."""
     out = tmp_path / "out"
     out.mkdir()
     batch = batch_of(tmp_path, ["A", "B", "A", "A"], body=b"x" * size, properties=b"KEYS\x01a b\x02TAGS\x01paid\x02")
@@ -198,7 +198,7 @@ def test_an_empty_file_has_the_schema(tmp_path: Path) -> None:
 @by_turns(7)
 @pytest.mark.parametrize("views", [False, True])
 def test_many_partitions_take_bounded_memory(views: bool, tmp_path: Path) -> None:
-    """Rows are kept as they come, not cut into as many batches as there are partitions."""
+    """Rows are kept together, not split into a batch per partition."""
     topics = [f"T{number * 7919 % 400}" for number in range(1200)]
     (split,), _none = plan(CommitLog(store_of(tmp_path, log_of(topics))))
     if views:

@@ -1,4 +1,4 @@
-"""Rows of a range of the log, where compiled code finds no record that plain code finds."""
+"""Rows of a log range if compiled code misses a record that plain code finds."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
-"""Whoever reads a file of a store elsewhere asks for the bytes that it looks at: the others are not there.
+"""Readers of remote files request the bytes that they read: others are not available.
 
-The mapping of these tests has exactly what was asked for, byte by byte, and elsewhere bytes that are no zeros and no
-part of any store. Rows that are not those of the same store on a path come from bytes that nobody has asked for.
+The mapping in these tests has exactly the requested bytes; all others have values that are neither zero nor part of any
+store. So rows that differ from those of the same local store reveal bytes read without a request.
 """
 
 import mmap
@@ -29,7 +29,7 @@ POISON = 0xA7
 
 
 class Asked(Partial):
-    """A file elsewhere, of which there is what was asked for, and not a byte more."""
+    """A remote file with exactly the requested bytes."""
 
     _fetch: Fetch
     _fd: int
@@ -57,7 +57,7 @@ class Asked(Partial):
         self.need(0, len(self))
 
     def forget(self, start: int, stop: int) -> None:
-        """All of it: who reads it again must ask again."""
+        """Drop everything: reading again requires requesting again."""
         start, stop = max(start, 0), min(stop, len(self))
         if start < stop:
             os.pwrite(self._fd, bytes([POISON]) * (stop - start), start)
@@ -68,7 +68,7 @@ class Asked(Partial):
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stores at URIs are read by :class:`Asked`."""
+    """Read stores at URIs through :class:`Asked`."""
     monkeypatch.setattr(stores, "Mirror", Asked)
     monkeypatch.setattr(stores, "open_uri", lambda uri: (fs.LocalFileSystem(), uri.removeprefix("here://")))
 
@@ -100,7 +100,7 @@ def test_tables_of_golden_stores(
 
 
 def test_the_mapping_tells() -> None:
-    """What nobody asked for is seen: a row that is read without asking is another one."""
+    """Reading without a request is detected: the row differs."""
     data = log_of(["Orders"] * 3)
     made = Asked(len(data), lambda start, stop: data[start:stop])
     assert bytes(made[:50]) == bytes([POISON]) * 50
@@ -113,7 +113,7 @@ def test_the_mapping_tells() -> None:
 @pytest.mark.parametrize("at", [0, 7])
 @pytest.mark.parametrize("cut", [0, 1, 60, 200])
 def test_a_record_is_read_from_what_it_asks_for(at: int, cut: int) -> None:
-    """A whole record, one that is cut, and one whose lengths lead elsewhere, by both hosts' widths."""
+    """A complete record, a cut one, and one with wrong lengths, for all host widths."""
     for wide in (0, 0x10, 0x20, 0x30):
         hosts = {
             "sys_flag": wide,

@@ -1,4 +1,4 @@
-"""Stores at URIs, on a server that speaks S3: the rows of local stores, and how much is fetched for them."""
+"""Stores at URIs, on an S3 server: same rows as local stores, and how much is fetched for them."""
 
 import gc
 import json
@@ -47,10 +47,10 @@ DAMAGED = ["body-bit-flip-last-file", "torn-last-record", "short-last-file", "ex
 
 
 class Server:
-    """Where stores are put.
+    """The server.
 
     Attributes:
-        options: of every URI.
+        options: options of every URI.
     """
 
     def __init__(self, port: int) -> None:
@@ -63,7 +63,7 @@ class Server:
         return f"s3://tester:secret@{BUCKET}/{name}{self.options}"
 
     def put(self, name: str, root: Path) -> str:
-        """Upload a store; its URI."""
+        """Upload a store; returns its URI."""
         with ThreadPoolExecutor(8) as pool:
             for path in root.rglob("*"):
                 if path.is_file():
@@ -102,7 +102,7 @@ def server() -> Iterator[Server]:
 def read(
     path: object, conditions: Iterable[Condition] = (), columns: list[str] | None = None, **options: str
 ) -> tuple[list[dict[str, Any]], Counters]:
-    """Rows of a table, and what it cost."""
+    """Rows of a table, and their cost."""
     request = request_of({"path": str(path), **options})
     found, counters = plan_pieces(request, request.wanted.narrow(conditions))
     names = columns or SCHEMAS[request.table].names
@@ -139,7 +139,7 @@ def test_messages_of_damaged_logs(
 
 
 def test_records_larger_than_what_is_fetched_at_once(server: Server, tmp_path: Path) -> None:
-    """And the room that is taken meanwhile: nothing stays that the reader has behind it."""
+    """And their space on disk: nothing is kept that the reader has passed."""
     bodies = [3 << 20, 100, 9 << 20, 20 << 20] + [1 << 20] * 20
     data = b"".join(_bodies(bodies))
     layout = store_of(tmp_path, data)
@@ -165,12 +165,12 @@ def _bodies(sizes: list[int]) -> Iterator[bytes]:
 
 
 def mirrors() -> list[Mirror]:
-    """Those of other tests too, until Python has tidied up."""
+    """Mirror files, including those of other tests until garbage collection."""
     return [each for each in gc.get_objects() if type(each) is Mirror]  # others may be proxies of what is gone
 
 
 def room_of_mirrors(earlier: list[Mirror]) -> int:
-    """Bytes that what was fetched takes on disk, but for earlier ones."""
+    """Bytes of fetched data on disk, except from before."""
     ours = [each for each in mirrors() if not any(each is other for other in earlier)]
     return sum(os.fstat(mirror._fd).st_blocks * 512 for mirror in ours)
 
@@ -193,7 +193,7 @@ SOME = 5000  # messages of the day
 
 
 class Day:
-    """A store that a broker has closed, here and there."""
+    """A cleanly closed store, local and remote."""
 
     def __init__(self, folder: Path, server: Server) -> None:
         self.local = day_store(folder, messages=SOME, body=2000)
@@ -205,7 +205,7 @@ class Day:
         self.bytes = CommitLog(self.local).end()[0]
 
     def share(self, conditions: list[Condition], **options: str) -> float:
-        """Of the log, what is fetched for the rows of some conditions; they are asserted to be those of the path."""
+        """Fraction of the log fetched for the rows of some conditions; asserts that they equal the local ones."""
         rows, counters = read(self.uri, conditions, brokerConf=str(self.conf), **options)
         assert rows == read(self.local.root, conditions, **options)[0]
         assert rows
@@ -231,7 +231,7 @@ def test_narrow_queries_fetch_little(day: Day) -> None:
 
 @by_turns(7)
 def test_tables_fetch_what_they_show(day: Day) -> None:
-    """Entries of the index and not its slots; of queues what is in them; of the log its two ends."""
+    """Index entries without slots, the used part of queues, and both ends of the log."""
     fetched = {}
     for table in ("index", "queues", "topics"):
         rows, counters = read(day.uri, table=table, brokerConf=str(day.conf))
@@ -268,7 +268,7 @@ def test_zeros_behind_a_closed_log_are_not_fetched(ahead: bool, server: Server, 
 
 
 def test_zeros_may_hide_messages(server: Server, tmp_path: Path) -> None:
-    """Where nobody has closed the log, or the checkpoint knows of later messages, all of it is looked through."""
+    """If the log was not closed, or the checkpoint has a later time, all of it is read."""
     data = bytearray(log_of(["A"] * 100, body=b"x" * 5000))
     data[100_000:350_000] = bytes(250_000)  # a hole that halving may fall into
     layout = store_of(tmp_path, bytes(data), size=2 << 20)
@@ -354,15 +354,15 @@ def test_what_is_said_of_a_uri() -> None:
 def test_other_commands_refuse_a_uri(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = {"init": ["init", "STORE"], "import": ["import", "STORE", "/dev/null"], **COMMANDS}[name]
-    done = rmqtool(
+    result = rmqtool(
         *[{"STORE": "s3://key:secret@bucket/store?region=x", "NEW": "new"}.get(word, word) for word in words]
     )
-    assert done.out == ""
-    assert done.err.startswith(
+    assert result.out == ""
+    assert result.err.startswith(
         "error: s3://bucket/store: a URI: only sql, report and dump-to-parquet read a store there"
     )
-    assert done.err.count("\n") == 1
-    assert done.code == 2
+    assert result.err.count("\n") == 1
+    assert result.code == 2
     assert not list(tmp_path.iterdir())
 
 
@@ -398,9 +398,9 @@ def test_several_stores(server: Server, golden: Unpacked) -> None:
 
 
 def dumped(server: Server, store: object, out: object, *more: object) -> dict[str, Any]:
-    done = rmqtool("dump-to-parquet", store, out, "-o", "json", *more)
-    assert done.code in (0, 1), done
-    report: dict[str, Any] = json.loads(done.out)
+    result = rmqtool("dump-to-parquet", store, out, "-o", "json", *more)
+    assert result.code in (0, 1), result
+    report: dict[str, Any] = json.loads(result.out)
     return report
 
 

@@ -1,4 +1,4 @@
-"""Reports: values that were written down from the golden stores and from what their clients did (scenario.md there)."""
+"""Reports: expected values come from the golden stores and from what their clients did (scenario.md)."""
 
 import json
 import re
@@ -205,7 +205,7 @@ def test_damage_shows_in_the_exit_code(spark: "SparkSession", golden: Unpacked) 
     "name", [name if name in SOME else pytest.param(name, marks=pytest.mark.slow) for name in READY]
 )
 def test_reports_are_data_frames_too(name: str, spark: "SparkSession", golden: Unpacked, tmp_path: Path) -> None:
-    """By the data source, the same rows as by the command."""
+    """The data source gives the same rows as the command."""
     frame = ready_frame(spark, name, str(golden("broker")), splitBytes=60_000)
     word, by, what = name.partition("-by-")
     words = [word, "--by", what] if by else [word]
@@ -216,7 +216,7 @@ def test_reports_are_data_frames_too(name: str, spark: "SparkSession", golden: U
 
 
 def odd_store(folder: Path) -> Path:
-    """Times that no reader can show, and that are null; ids and keys that are absent or there twice."""
+    """A store with times that cannot be represented and become null, and missing or duplicate ids and keys."""
     data = b""
     properties = [b"", b"UNIQ_KEY\x01a\x02KEYS\x01k k l", b"UNIQ_KEY\x01a\x02KEYS\x01k", b"", b"ORIGIN_MESSAGE_ID\x01o"]
     times = [-1, 0, 2**62, TIME, -86_400_001, TIME + 59_999]

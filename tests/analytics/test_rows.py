@@ -1,4 +1,4 @@
-"""Records as rows: the schema against the contract, every value against the other forms of output."""
+"""Records as rows: the schema matches the contract, every value the other forms of output."""
 
 import zlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Temporary directories: gone with the process that has made them, or with the next one where that was killed."""
+"""Temporary directories are removed by the process that created them, or, after a kill, by the next one."""
 
 import os
 import signal
@@ -60,7 +60,7 @@ def test_few_open_files() -> None:
     script += "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
     for option, wanted in (("-S", 1024), ("", 256)):
         command = f'ulimit {option} -n 256 && exec "$0" -c "$1"'
-        done = subprocess.run(
+        result = subprocess.run(
             ["bash", "-c", command, sys.executable, script], capture_output=True, text=True, check=True
         )
-        assert int(done.stdout) == wanted
+        assert int(result.stdout) == wanted

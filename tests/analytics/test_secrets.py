@@ -1,4 +1,4 @@
-"""Keys, passwords and tokens of URIs are never said, whatever fails."""
+"""Keys, passwords and tokens in URIs are never printed, whatever fails."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The data source's tables, without Spark: what is planned and read, for every golden store and every cut."""
+"""The data source's tables without Spark: planning and reading, for every golden store and every split."""
 
 import hashlib
 import pickle
@@ -94,7 +94,7 @@ def test_columns_in_any_order(golden: Unpacked) -> None:
 
 
 def starts(root: str, file: Path, start: int, stop: int, *, exactly: bool = False, last: bool = True) -> list[int]:
-    """Where the messages of one byte range lie."""
+    """Positions of the messages in a byte range."""
     split = Split(0, str(file), int(file.name), file.stat().st_size, start, stop, last, exactly or start == 0)
     piece = Piece(Store(root, "b"), "messages", splits=(split,), ranges=(None,))
     batches = read_piece(piece, ["physicalOffset"], Counters())
@@ -102,7 +102,7 @@ def starts(root: str, file: Path, start: int, stop: int, *, exactly: bool = Fals
 
 
 def moved_by(at: int) -> bytes:
-    """Many records for this place in a log."""
+    """Many records for this position in a log."""
     raw = b""
     while len(raw) < 9000:
         raw += record("A", at + len(raw))
@@ -132,7 +132,7 @@ def test_a_cut_at_any_byte_loses_and_doubles_nothing(build: Callable[[], bytes],
 def test_a_short_chain_proves_a_start_where_no_queue_does(
     build: Callable[[], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As long as it is longer than any message."""
+    """If it is longer than any message."""
     hostile, walked = build(), beginning._end_of_walk
     data = hostile + moved_by(len(hostile))
     monkeypatch.setattr(beginning, "is_large", lambda *_args: True)
@@ -175,7 +175,7 @@ def test_golden_logs_cut_at_any_byte(case: str, golden: Unpacked) -> None:
 
 
 def test_a_range_of_a_large_log_begins_where_the_one_before_ends(tmp_path: Path) -> None:
-    """Without queues nothing proves a start: the log is gone through, by compiled code."""
+    """Without queues nothing proves a start: the log is scanned by compiled code."""
     from tests.bench.make_log import write_log
 
     count = write_log(tmp_path / "store" / "commitlog", body=100, file_size=24 << 20, messages=80_000)

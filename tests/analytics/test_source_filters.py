@@ -1,4 +1,4 @@
-"""Filters of the data source, without Spark: nothing that they ask for is missed, and how little is read for it."""
+"""Filters of the data source without Spark: no matching message is missed, and little is read."""
 
 import shutil
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from tests.conftest import Unpacked
 @by_turns(3)
 @pytest.mark.parametrize("case", every(4, goldens.cases(), 1))
 def test_narrow_reads_miss_nothing(case: str, golden: Unpacked) -> None:
-    """By topic, id, key and time: what a whole read would have kept, in damaged stores too."""
+    """By topic, id, key and time: the same as filtering a full read, also in damaged stores."""
     root = golden(case)
     columns = ["topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "msgId", "keys", "tags"]
     whole, _counters = read(root, columns=columns)
@@ -96,7 +96,7 @@ def test_one_topic_of_fifty_reads_entries_and_its_messages(day: StoreLayout) -> 
 
 @pytest.mark.parametrize("hour", [0, 7, 23])
 def test_one_hour_of_a_day_reads_heads_and_its_messages(hour: int, day: StoreLayout) -> None:
-    """Or, where somebody knows that times grow along the log, next to nothing else."""
+    """Or, if times are known to ascend along the log, almost nothing else."""
     first, after = time_of(0) + hour * 3_600_000, time_of(0) + (hour + 1) * 3_600_000
     times = [Condition("storeTimestamp", ">=", moment(first)), Condition("storeTimestamp", "<", moment(after))]
     rows, counters = read(day.root, times)
@@ -263,7 +263,7 @@ def test_filters_narrow_each_other() -> None:
 
 
 def test_a_reader_takes_no_filters_from_spark() -> None:
-    """What it left after them Spark would keep for every later question to the frame."""
+    """Spark would reuse the filtered result for every later query on the frame."""
     assert Reader.pushFilters is DataSourceReader.pushFilters
 
 

@@ -1,4 +1,4 @@
-"""What a way leads past must not be missed: narrowed reads of stores whose times, queues or index cannot be trusted."""
+"""Narrowed reads miss nothing in stores whose times, queues or index cannot be trusted."""
 
 import random
 import shutil
@@ -26,7 +26,7 @@ def records(root: Path) -> list[Any]:
 
 
 def set_times(root: Path, times: list[int]) -> None:
-    """Give the messages other store times, in the order of the log."""
+    """Set the store times of the messages, in log order."""
     changed: dict[str, bytearray] = {}
     for item, time in zip(records(root), times, strict=True):
         data = changed.setdefault(item.file.path, bytearray(Path(item.file.path).read_bytes()))
@@ -36,7 +36,7 @@ def set_times(root: Path, times: list[int]) -> None:
 
 
 def two_dumps(root: Path, chance: random.Random) -> None:
-    """The second half was stored before the first, as an import of two dumps has it."""
+    """Store the second half before the first, as after importing two dumps."""
     half = MESSAGES // 2
     set_times(root, [time_of(n) for n in (*range(half, MESSAGES), *range(half))])
 
@@ -68,7 +68,7 @@ def queue_deleted(root: Path, chance: random.Random) -> None:
 
 
 def queue_begins_late(root: Path, chance: random.Random) -> None:
-    """The first file of each queue has gone before the log's."""
+    """Delete the first file of each queue before the log's."""
     for queue in (root / "consumequeue").glob("*/*"):
         min(queue.iterdir()).unlink()
 
@@ -91,7 +91,7 @@ def no_index(root: Path, chance: random.Random) -> None:
 
 
 def index_was_off_for_a_while(root: Path, chance: random.Random) -> None:
-    """Its files are those of a store that lacked messages in the middle, as with messageIndexEnable=false."""
+    """Use an index that lacks messages in the middle, as with messageIndexEnable=false."""
     from rmqtool.store.index.reader import IndexView, open_index
 
     bare = root.with_name("bare")

@@ -1,4 +1,4 @@
-"""Dumps through Spark, read back by Spark; and the start and end of Spark itself."""
+"""Dumps through Spark, read back by Spark, and Spark's start and end."""
 
 import json
 import os
@@ -211,7 +211,7 @@ def run(args: list[str], **environ: str | None) -> subprocess.CompletedProcess[s
 
 
 def path_without_java(folder: Path) -> str:
-    """A PATH with what Spark's scripts call, without a Java, and without ps."""
+    """A PATH with the programs of Spark's scripts, without a Java and without ps."""
     folder.mkdir()
     for name in ("bash", "sh", "env", "dirname", "head", "uname", "cat"):
         program = shutil.which(name)
@@ -226,7 +226,7 @@ def test_without_a_java_of_the_system(golden: Unpacked, tmp_path: Path) -> None:
     out = tmp_path / "out"
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    done = run(
+    result = run(
         [str(golden("broker")), str(out)],
         PATH=path_without_java(tmp_path / "bin"),
         JAVA_HOME=None,
@@ -234,8 +234,8 @@ def test_without_a_java_of_the_system(golden: Unpacked, tmp_path: Path) -> None:
         XDG_CACHE_HOME=str(tmp_path / "cache"),
         TMPDIR=str(scratch),
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    report = json.loads(done.stdout)
+    assert (result.returncode, result.stderr) == (0, "")
+    report = json.loads(result.stdout)
     assert report["rows"] == len(rows_of(out)) > 0
     assert [path for path in scratch.iterdir() if not path.name.startswith("hsperfdata")] == []
     by_offset = {row["physicalOffset"]: row for row in rows_of(out)}
@@ -245,10 +245,10 @@ def test_without_a_java_of_the_system(golden: Unpacked, tmp_path: Path) -> None:
 
 def test_without_any_java(golden: Unpacked, tmp_path: Path) -> None:
     path = path_without_java(tmp_path / "bin")
-    done = run([str(golden("clean")), str(tmp_path / "out"), "no-wheel"], PATH=path, JAVA_HOME=None)
-    assert done.returncode == 1
-    assert done.stderr.startswith("MissingRuntime: Spark needs Java 17 or newer and none was found")
-    assert done.stderr.count("\n") == 1
+    result = run([str(golden("clean")), str(tmp_path / "out"), "no-wheel"], PATH=path, JAVA_HOME=None)
+    assert result.returncode == 1
+    assert result.stderr.startswith("MissingRuntime: Spark needs Java 17 or newer and none was found")
+    assert result.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 
@@ -258,8 +258,8 @@ def test_a_java_that_does_not_run(golden: Unpacked, tmp_path: Path) -> None:
     program.write_text('#!/bin/sh\necho "Picked up JAVA_TOOL_OPTIONS: -x"\necho "Error: no libjvm.so" >&2\nexit 6\n')
     program.chmod(0o755)
     (tmp_path / "jdk" / "release").write_text('JAVA_VERSION="21"\nMODULES="jdk.incubator.vector"\n')
-    done = run([str(golden("clean")), str(tmp_path / "out")], JAVA_HOME=str(tmp_path / "jdk"), SPARK_HOME=None)
-    assert done.stderr == "MissingRuntime: Spark did not start: Error: no libjvm.so\n"
+    result = run([str(golden("clean")), str(tmp_path / "out")], JAVA_HOME=str(tmp_path / "jdk"), SPARK_HOME=None)
+    assert result.stderr == "MissingRuntime: Spark did not start: Error: no libjvm.so\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["jdk"]
 
 
@@ -353,8 +353,8 @@ def test_workers_have_compiled_code_when_it_is_wanted(preload: bool) -> None:
         "    print(context.parallelize([0], 1).map(reached).collect())"
     )
     by_socket = has_unix_sockets(f"{tempfile.gettempdir()}/rmqtool-spark-12345678")
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert (done.stdout, done.stderr) == (f"[{preload}]\n{['true' if by_socket else 'no']}\n", "")
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert (result.stdout, result.stderr) == (f"[{preload}]\n{['true' if by_socket else 'no']}\n", "")
 
 
 def test_sockets_need_short_paths() -> None:

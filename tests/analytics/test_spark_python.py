@@ -1,4 +1,4 @@
-"""Which Python Spark starts for the data source, and what it says of errors; in scripts that are run by path."""
+"""Which Python Spark starts for the data source, and its error messages, in scripts run by path."""
 
 import os
 import subprocess
@@ -38,7 +38,7 @@ spark.stop()
 
 
 def other_python3(folder: Path) -> str:
-    """A PATH whose ``python3`` is a Python in which nothing is installed."""
+    """A PATH whose ``python3`` has no packages."""
     folder.mkdir()
     program = folder / "python3"
     program.write_text(f'#!/bin/sh\nexec "{sys._base_executable}" -I -S "$@"\n')  # type: ignore[attr-defined]
@@ -57,7 +57,7 @@ def other_python3(folder: Path) -> str:
     ids=["import", "register"],
 )
 def test_a_script_that_is_run_by_path(before: str, after: str, golden: Unpacked, tmp_path: Path) -> None:
-    """With another ``python3`` in PATH; and errors are one line, without a traceback before it."""
+    """With another ``python3`` in PATH; errors are one line, without a traceback."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site/pyspark_rocketmq.py").write_bytes(PLUGIN.read_bytes())
     script = tmp_path / "script.py"
@@ -65,12 +65,12 @@ def test_a_script_that_is_run_by_path(before: str, after: str, golden: Unpacked,
     environ = {name: value for name, value in os.environ.items() if name not in NAMES}
     environ["PYTHONPATH"] = f"{tmp_path / 'site'}{os.pathsep}{ROOT}"
     environ |= {"PATH": other_python3(tmp_path / "bin"), "JAVA_HOME": find_java().home, "TMPDIR": str(tmp_path)}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, str(script), str(golden("clean"))],
         env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    count, *errors = done.stdout.splitlines()
+    assert result.returncode == 0, result.stderr
+    count, *errors = result.stdout.splitlines()
     assert int(count) > 100
     path, table, column = errors
     assert path.endswith(": rmqtool.errors.UnreadableStore: /no/store: no such directory")

@@ -1,4 +1,4 @@
-"""Splits: wherever a log is cut, the parts together are the whole, hostile content and damage included."""
+"""Wherever a log is split, the parts add up to the whole, including hostile content and damage."""
 
 import os
 from collections.abc import Callable
@@ -75,7 +75,7 @@ def read_split(split: Split) -> tuple[list[tuple[str, int]], SplitTally]:
 
 
 def read_in_splits(layout: StoreLayout, size: int) -> tuple[list[tuple[str, int]], list[Damage], int]:
-    """Rows and damage of a log read in splits, put right as a dump does; and how many were read again."""
+    """Rows and damage of a log read in splits, reconciled as by a dump, and the number of splits read again."""
     splits, _unusable = plan(CommitLog(layout), split_bytes=size)
     done = {split.number: read_split(split) for split in splits}
     count = 0
@@ -94,7 +94,7 @@ def read_in_splits(layout: StoreLayout, size: int) -> tuple[list[tuple[str, int]
 
 
 def body_with_a_record() -> bytes:
-    """A message whose body is a record that says the right position, between two others."""
+    """A message whose body is a record with the right position, between two others."""
     first = record("A", 0)
     outer_at = len(first)
     inner_at = outer_at + 88
@@ -104,14 +104,14 @@ def body_with_a_record() -> bytes:
 
 
 def old_records_behind_a_blank() -> bytes:
-    """A file whose end was written anew after a crash, with the old records still behind its blank."""
+    """A file whose end was rewritten after a crash, with old records still after its blank."""
     old = log_of(["old"] * 10)
     new = log_of(["new", "new"], body=b"x" * 40)
     return new + build_blank(len(old) - len(new)) + old[len(new) + 8 :]
 
 
 def moved() -> bytes:
-    """A file that was renamed: no record says its own position."""
+    """A renamed file: all records have wrong positions."""
     return log_of(["T"] * 6, base=5_000_000)
 
 

@@ -101,7 +101,7 @@ def test_only_the_columns_that_are_needed_are_decoded(
 
 @by_turns(3)
 def test_sums_of_every_golden_store_are_the_engines(spark: "SparkSession", golden: Unpacked, tmp_path: Path) -> None:
-    """Counts and sums over the messages that the engine reads, and the findings; all stores in one table."""
+    """Counts and sums of messages equal the engine's, with findings; all stores in one table."""
     expected: dict[tuple[str, str], list[int]] = {}
     findings: Counter[tuple[str, str]] = Counter()
     cut = []  # what lies in a log and the engine does not read, behind damage or in files that no queue knows
@@ -256,12 +256,12 @@ def test_large_stores_are_decoded_by_workers(
 
 @pytest.mark.parametrize("store", ["missing", "file", "no store"])
 def test_stores_that_are_none(store: str, tmp_path: Path) -> None:
-    """Found out before Spark is started."""
+    """Detected before Spark starts."""
     (tmp_path / "file").write_text("x")
     (tmp_path / "no store").mkdir()
-    for words in (["sql", tmp_path / store, "SELECT 1"], ["report", "traffic", tmp_path / store]):
+    for arguments in (["sql", tmp_path / store, "SELECT 1"], ["report", "traffic", tmp_path / store]):
         began = time.process_time()
-        result = rmqtool(*words)
+        result = rmqtool(*arguments)
         assert (result.code, result.out) == (3, "")
         assert result.err.startswith(f"error: {tmp_path / store}: ")
         assert time.process_time() - began < 5
@@ -331,7 +331,7 @@ def test_conditions_as_catalyst_writes_them(nodes: list[str], conditions: list[C
 
 @only_in_all
 def test_an_answer_outside_of_any_session(golden: Unpacked) -> None:
-    """As a process of its own, with a Java of its own that is gone afterwards."""
+    """In a separate process, with its own Java, which ends afterwards."""
     code = (
         "from rmqtool.analytics.source.plan import request_of\n"
         "from rmqtool.analytics.sql.query import answer\n"
@@ -341,11 +341,11 @@ def test_an_answer_outside_of_any_session(golden: Unpacked) -> None:
         "        print(next(found.rows())[0])\n"
     )
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_REMOTE": "sc://nowhere"}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code, str(golden("clean"))],
         env=environ, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["500", "500"], "")
+    assert (result.returncode, result.stdout.split(), result.stderr) == (0, ["500", "500"], "")
 
 
 def test_bad_values_are_ours(spark: "SparkSession", golden: Unpacked) -> None:
@@ -356,7 +356,7 @@ def test_bad_values_are_ours(spark: "SparkSession", golden: Unpacked) -> None:
 @pytest.mark.slow
 @only_in_all
 def test_spark_connect(golden: Unpacked, tmp_path: Path) -> None:
-    """Where PySpark's own requirements for it are installed, as the extra ``test`` has them."""
+    """If PySpark's requirements for it are installed, as in the extra ``test``."""
     for module in ("grpc", "grpc_status", "zstandard"):
         pytest.importorskip(module)
     code = """
@@ -376,12 +376,12 @@ print(spark.table("t").count())
 spark.stop()
 """
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "JAVA_HOME": find_java().home}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code, str(golden("broker")), str(tmp_path / "checkpoint")],
         env=environ, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["pyspark.sql.connect.session", "609", "420", "16", "609"]
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == ["pyspark.sql.connect.session", "609", "420", "16", "609"]
 
 
 @pytest.mark.parametrize("alone", [True, False])

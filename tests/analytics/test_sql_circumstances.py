@@ -1,4 +1,4 @@
-"""``sql`` where readers leave, descriptors are few, and processes are killed."""
+"""``sql`` with closed pipes, few descriptors, and killed processes."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Streams in Spark: a log that is written meanwhile, both sides killed at random; each message once."""
+"""Streams in Spark from a log being written, both sides killed at random: each message once."""
 
 import os
 import random
@@ -32,7 +32,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 @contextmanager
 def started() -> Iterator[Start]:
-    """A function that starts processes, each in a group of its own, so that Spark's Java goes with it."""
+    """A function that starts processes in their own groups, so that Spark's Java is killed too."""
     processes: list[subprocess.Popen[str]] = []
 
     def start(module: str, *words: object) -> "subprocess.Popen[str]":
@@ -52,7 +52,7 @@ def started() -> Iterator[Start]:
 
 
 def end(process: "subprocess.Popen[str]") -> None:
-    """Kill a process and what belongs to it."""
+    """Kill a process and its group."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -61,13 +61,13 @@ def end(process: "subprocess.Popen[str]") -> None:
 
 
 def batches_of(checkpoint: Path) -> int:
-    """Batches that a query has finished."""
+    """Number of batches that a query has finished."""
     commits = checkpoint / "commits"
     return sum(name.isdecimal() for name in os.listdir(commits)) if commits.exists() else 0
 
 
 def finish(spark: "SparkSession", store: Path, checkpoint: Path, out: Path) -> list[tuple[int, bytes]]:
-    """Read what is left, and what the sink has: (physical offset, body)."""
+    """Read the rest; returns (physical offset, body) of everything in the sink."""
     frame = spark.readStream.format("rocketmq").option("maxRecordsPerTrigger", "300").load(str(store))
     query = (
         frame.select("physicalOffset", "body", "sourceFile")

@@ -1,4 +1,4 @@
-"""How far a live log is read, and what a stream makes of it, without Spark: at every byte that is written."""
+"""How far a live log is read, and the batches of a stream, without Spark, at every written byte."""
 
 import json
 from collections.abc import Callable
@@ -27,7 +27,7 @@ SIZE = 4096
 
 
 def ends_of(data: bytes) -> list[int]:
-    """Where the records of a log end, and 0."""
+    """The ends of a log's records, and 0."""
     ends = [0]
     while ends[-1] < len(data) and data[ends[-1] + 4 : ends[-1] + 5] != b"\0":
         ends.append(ends[-1] + int.from_bytes(data[ends[-1] : ends[-1] + 4], "big"))
@@ -40,18 +40,18 @@ def tail(*paths: object, **options: str) -> Tail:
 
 
 def ends(offset: dict[str, Any]) -> dict[str, int]:
-    """Up to where an offset of the stream is, without the proof."""
+    """The positions in a stream offset, without proofs."""
     return {root: told["next"] for root, told in offset.items()}
 
 
 def offsets(stream: Tail, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
-    """The messages of a batch."""
+    """Physical offsets of a batch's messages."""
     parts = stream.partitions(start, end)
     return [row["physicalOffset"] for part in parts for batch in stream.read(part) for row in batch.to_pylist()]
 
 
 def everything(stream: Tail, limit: Any) -> list[list[int]]:
-    """The batches until nothing more comes."""
+    """All batches until there are no more."""
     found, at = [], stream.initialOffset()
     while (reached := stream.latestOffset(at, limit)) != at:
         found.append(offsets(stream, at, reached))
@@ -89,7 +89,7 @@ def test_a_body_that_is_not_written_yet_holds_a_record_back(tmp_path: Path) -> N
 
 
 def two_files(folder: Path, *, last: bool = True) -> tuple[StoreLayout, list[int]]:
-    """A log of two files, and where its messages lie."""
+    """A log of two files, and the positions of its messages."""
     first = log_of(["A", "B", "A"])
     starts = ends_of(first)[:-1]
     second = log_of(["B"] * 4, base=SIZE)
@@ -242,7 +242,7 @@ def test_expired_files(tmp_path: Path) -> None:
 
 
 def cut_and_grown(root: Path, layout: StoreLayout) -> None:
-    """Cut in the middle of the first file, and written on far beyond where it was."""
+    """Cut the log in the middle of the first file, and append far beyond its old end."""
     data = log_of(["A", "cut", "B", "B", "B", "B", "B"])
     (root / f"{0:020d}").write_bytes(data.ljust(SIZE, b"\0"))
     (root / f"{SIZE:020d}").write_bytes(log_of(["N"] * 9, base=SIZE).ljust(SIZE, b"\0"))
@@ -255,7 +255,7 @@ def only_cut(root: Path, layout: StoreLayout) -> None:
 
 
 def of_another_store(root: Path, layout: StoreLayout) -> None:
-    """The same messages as far as one can see, stored at another time."""
+    """A log with seemingly the same messages, stored at another time."""
     for number, count in ((0, 3), (1, 6)):
         data = log_of(["A", "B", "A", "B", "B", "B"][:count], base=SIZE * number, store_timestamp=77)
         (root / f"{SIZE * number:020d}").write_bytes(data.ljust(SIZE, b"\0"))
@@ -275,7 +275,7 @@ def shorter(root: Path, layout: StoreLayout) -> None:
 def test_a_log_that_was_cut_or_replaced(
     options: dict[str, str], change: Callable[[Path, StoreLayout], None], tmp_path: Path
 ) -> None:
-    """The stream stops: nothing is lost, and nothing comes twice. With a batch that is planned it is the same."""
+    """The stream stops: nothing is lost or repeated, even with a planned batch."""
     layout, _starts = two_files(tmp_path)
     stream = tail(layout.root, **options)
     start = stream.initialOffset()
@@ -297,7 +297,7 @@ def test_a_log_that_was_cut_or_replaced(
 
 
 def test_offsets_of_earlier_versions(tmp_path: Path) -> None:
-    """They prove nothing: whoever knows that the store was not changed says so."""
+    """They prove nothing: a user who knows that the store is unchanged can accept them."""
     layout, starts = two_files(tmp_path)
     root = layout.root
     assert everything(tail(root), ReadAllAvailable()) == [starts]
@@ -355,7 +355,7 @@ def test_a_stream_begins_where_a_message_does(tmp_path: Path) -> None:
 
 
 def test_the_case_that_was_reported(golden_copy: Unpacked, tmp_path: Path) -> None:
-    """Streamed to its end, cut by ``truncate``, and 200 appended, so that the log grew past the old position."""
+    """Streamed to its end, cut by ``truncate``, and 200 appended, so that the log grew beyond the old position."""
     root = golden_copy("broker")
     whole = [item for item in CommitLog(StoreLayout(str(root))).walk() if isinstance(item, LocatedRecord)]
     stream = tail(root)
@@ -363,12 +363,12 @@ def test_the_case_that_was_reported(golden_copy: Unpacked, tmp_path: Path) -> No
     end = stream.latestOffset(at, ReadAllAvailable())
     assert len(offsets(stream, at, end)) == len(whole)
     middle = whole[len(whole) * 9 // 10].physical_offset
-    done = rmqtool("truncate", root, middle, "--yes")
-    assert done.code == 0, done.err
+    result = rmqtool("truncate", root, middle, "--yes")
+    assert result.code == 0, result.err
     lines = "".join(json.dumps({"topic": "Grown", "body": "x" * 1000}) + "\n" for _ in range(200))
     (tmp_path / "lines").write_text(lines)
-    done = rmqtool("append", root, tmp_path / "lines")
-    assert done.code == 0, done.err
+    result = rmqtool("append", root, tmp_path / "lines")
+    assert result.code == 0, result.err
     assert CommitLog(StoreLayout(str(root))).end()[0] > end[str(root)]["next"]
     with pytest.raises(Refused, match="is not the one that was read"):
         tail(root).latestOffset(end, ReadAllAvailable())

@@ -1,4 +1,4 @@
-"""Bodies as views: they show what lies there, and what is written from them is what is written from copies."""
+"""Bodies as views: they show the mapped bytes, and files written from them equal those written from copies."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Views are made by compiled code."""
+    """Let compiled code create views for all bodies."""
     monkeypatch.setattr(dispatch, "BULK_BYTES", 64)
 
 
@@ -120,8 +120,8 @@ def test_small_stores_do_without_compiled_code(golden: Unpacked, tmp_path: Path)
         "print([name for name in sys.modules if name.startswith(('rmqtool.kernels.load', 'rmqtool.kernels.scan'))])"
     )
     call = [sys.executable, "-c", script, str(golden("clean")), str(tmp_path / "out")]
-    done = subprocess.run(call, capture_output=True, text=True, check=True, cwd=ROOT)
-    assert (done.stdout, done.stderr) == ("500\n[]\n", "")
+    result = subprocess.run(call, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert (result.stdout, result.stderr) == ("500\n[]\n", "")
 
 
 def test_a_batch_outlives_the_mapping_it_was_read_from(tmp_path: Path) -> None:

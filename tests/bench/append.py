@@ -1,8 +1,8 @@
-"""Bulk append beside the real engine: batches as clients send them, and messages as objects of this process.
+"""Bulk append compared with the real engine: batches as sent by clients, and messages as Python objects.
 
-Run as ``python -m tests.bench.append``. Both sides take the same batches of the same messages with default file sizes,
-all encoded before the clock starts, and have dispatched the last of them when it stops. Each side does so several times
-in one process; the best counts. The engine needs Maven and a JDK.
+Run as ``python -m tests.bench.append``. Both sides get the same batches of the same messages with default file sizes,
+encoded before the clock starts, and have dispatched the last of them when it stops. Each side runs several times in one
+process; the best counts. The engine needs Maven and a JDK.
 """
 
 import argparse
@@ -25,7 +25,7 @@ _BODIES, _KEYS, _TAGS = 64, 10_000, 8
 
 
 class Figures(TypedDict):
-    """Messages a second of one side, and bytes."""
+    """Messages per second of one side, and bytes."""
 
     batches: float
     objects: float
@@ -48,7 +48,7 @@ def _place(number: int) -> tuple[str, int]:
 
 
 def _input(way: str, bodies: list[bytes], count: int, batch: int) -> list[Any]:
-    """Batches in either form."""
+    """The batches in both forms."""
     made: list[Any] = []
     for first in range(0, count, batch):
         numbers = range(first, min(first + batch, count))
@@ -67,7 +67,7 @@ def _input(way: str, bodies: list[bytes], count: int, batch: int) -> list[Any]:
 
 
 def measure(store: str, count: int, body: int, batch: int, rounds: int) -> Figures:
-    """Append ``count`` messages in either way, each time to a new store; the best of ``rounds``."""
+    """Append ``count`` messages both ways, each time to a new store; returns the best of ``rounds``."""
     bodies = _bodies(body)
     gc.disable()
     best, closing = {"batches": 0.0, "objects": 0.0}, []
@@ -83,7 +83,7 @@ def measure(store: str, count: int, body: int, batch: int, rounds: int) -> Figur
 
 
 def _timed(path: Path, way: str, given: list[Any], count: int) -> tuple[float, float]:
-    """Seconds of the appends with their dispatch, and of closing the store."""
+    """Seconds for the appends with dispatch, and for closing the store."""
     with Store.create(path) as made:
         made.append_many([Message(topic="warm", body=b"up")] * 2000)
         made.live.append_encoded(Message(topic="warm", body=build_batch([BatchItem(0, b"up", b"")] * 10)))
@@ -105,7 +105,7 @@ def _timed(path: Path, way: str, given: list[Any], count: int) -> tuple[float, f
 
 
 def report(folder: Path, count: int, body: int, batch: int, rounds: int, *, beside: bool) -> tuple[float, float]:
-    """Measure, print; (our best rate for batches, the engine's best or 0)."""
+    """Measure and print; returns (our best rate for batches, the engine's best or 0)."""
     ours: Figures = in_own_process("tests.bench.append", "measure", str(folder / "ours"), count, body, batch, rounds)
     best = ours["batches"]
     print(f"{count} messages of {body} bytes in batches of {batch}, dispatch included")
@@ -127,7 +127,7 @@ def report(folder: Path, count: int, body: int, batch: int, rounds: int, *, besi
 
 
 def main() -> None:
-    """Both sizes of body."""
+    """Measure both body sizes."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--messages", type=int, default=1_000_000)
     options.add_argument("--batch", type=int, nargs="*", default=[100, 1000], help="messages of a batch")

@@ -1,7 +1,7 @@
-"""Our client and Java's, against one real broker in one run: rates of sends, of batches, and of a backlog consumed.
+"""Our client and Java's with one real broker in one run: rates of sends, of batches, and of consuming a backlog.
 
-Run as ``python -m tests.bench.client [--release 4.9.8|5.3.3] [--messages N] [--profile FILE]``. Java's clients have a
-JVM of their own beside the broker's, as ours have a process; the two take turns, and the better round of each counts.
+Run as ``python -m tests.bench.client [--release 4.9.8|5.3.3] [--messages N] [--profile FILE]``. Java's clients run in a
+separate JVM, ours in a separate process; the two take turns, and the better round of each counts.
 """
 
 import argparse
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def java(clients: Broker, messages: int) -> dict[str, float]:
-    """Messages a second of each kind, by Java."""
+    """Messages per second of each kind, by Java."""
 
     def rate(topic: str, count: int, threads: int, batch: int) -> float:
         told = clients.ask("rate", topic=topic, count=count, threads=threads, batch=batch, size=len(_BODY))
@@ -56,7 +56,7 @@ async def _sent(producer: Producer, topic: str, count: int, workers: int, batch:
 
 
 async def ours(options: ClientOptions, messages: int) -> dict[str, float]:
-    """The same by ours."""
+    """Messages per second of each kind, by ours."""
     async with Producer(options, "bench") as producer:
         await _sent(producer, "Singles", messages // 50, 16, 1)
         singles = await _sent(producer, "Singles", messages // 10, 16, 1)
@@ -66,7 +66,7 @@ async def ours(options: ClientOptions, messages: int) -> dict[str, float]:
 
 
 async def drained(options: ClientOptions, group: str, count: int) -> float:
-    """Messages a second that a push consumer of ours takes."""
+    """Messages per second consumed by our push consumer."""
     taken, first = 0, 0.0
     done = asyncio.Event()
 
@@ -83,7 +83,7 @@ async def drained(options: ClientOptions, group: str, count: int) -> float:
 
 
 def report(release: str, messages: int, profile: str | None = None) -> dict[str, float]:
-    """Measure both and print; our rates as multiples of Java's."""
+    """Measure and print both; returns our rates as multiples of Java's."""
     best: list[dict[str, float]] = [{}, {}]
     with tempfile.TemporaryDirectory(prefix="bench-client-") as work, Broker(release) as broker:
         broker.boot(Path(work, "store"), {"sendThreadPoolQueueCapacity": 100_000})
@@ -116,7 +116,7 @@ def report(release: str, messages: int, profile: str | None = None) -> dict[str,
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """On the event loop that serve has where it is installed."""
+    """Run on uvloop if installed, as serve does."""
     try:
         import uvloop
     except ImportError:

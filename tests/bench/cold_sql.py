@@ -1,8 +1,8 @@
-"""A query over a small store from nothing: ``rmqtool sql`` beside Spark as it comes, which reads the same store.
+"""A query on a small store from a cold start: ``rmqtool sql`` compared with default Spark on the same store.
 
-Run as ``python -m tests.bench.cold_sql``. Each run is a whole process, from the start of Python to its end; both take
-turns. Spark as it comes is ``SparkSession.builder.getOrCreate()`` on the same Java, the store read by the data source.
-``--warm-up`` makes the file of Java classes first that ``rmqtool warm-up`` makes.
+Run as ``python -m tests.bench.cold_sql``. Each run is a complete process, including the start of Python; both take
+turns. Default Spark is ``SparkSession.builder.getOrCreate()`` on the same Java, reading the store through the data
+source. ``--warm-up`` first creates the class archive of ``rmqtool warm-up``.
 """
 
 import argparse
@@ -32,7 +32,7 @@ spark.stop()
 
 
 def report(folder: Path, rounds: int) -> dict[str, list[float]]:
-    """Make a store, measure and print."""
+    """Create a store, measure and print."""
     store = folder / "store"
     write_log(store / "commitlog", body=128, file_size=4 << 20, files=1)
     ways = {
@@ -50,9 +50,9 @@ def report(folder: Path, rounds: int) -> dict[str, list[float]]:
     for _ in range(rounds):
         for way, command in ways.items():
             start = time.perf_counter()
-            done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=True)
+            result = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=True)
             seconds[way].append(time.perf_counter() - start)
-            answers.add("\n".join(line for line in done.stdout.splitlines() if line.rpartition(",")[2].isdecimal()))
+            answers.add("\n".join(line for line in result.stdout.splitlines() if line.rpartition(",")[2].isdecimal()))
     assert len(answers) == 1, answers
     for way, each in seconds.items():
         print(f"  {way:18}{told(each)}")

@@ -1,9 +1,9 @@
-"""How long the commands most used take on a small store: whole processes, the best of ten, against a limit of 0.3 s.
+"""Durations of the most used commands on a small store: complete processes, best of ten, with a limit of 0.3 s.
 
-Run as ``python -m tests.bench.commands [NAME ...]``. Beside the time stands the processor's, user and system together,
-which tells the same on a machine that others keep busy. Commands that write get a new copy of the store each time.
+Run as ``python -m tests.bench.commands [NAME ...]``. CPU time, user and system together, is printed too, as it depends
+less on other load. Writing commands get a new copy of the store each time.
 
-pandas is hidden: tests have it for Spark Connect, rmqtool does not ask for it, and PyArrow loads it where it is there.
+pandas is hidden: the tests install it for Spark Connect, rmqtool does not require it, but PyArrow loads it if present.
 """
 
 import argparse
@@ -37,17 +37,17 @@ WRITE = {"recover", "rebuild", "append"}
 
 
 def run(words: list[str]) -> tuple[float, float]:
-    """Seconds of a process: those of the clock, and those of the processor."""
+    """Wall-clock and CPU seconds of a process."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+    result = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
     took, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode not in (0, 1):
-        sys.exit(f"{' '.join(words)}: {done.stderr.decode()}")
+    if result.returncode not in (0, 1):
+        sys.exit(f"{' '.join(words)}: {result.stderr.decode()}")
     return took, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def measure(command: str, store: Path, folder: Path) -> tuple[float, float]:
-    """The best of all runs, of each kind of time."""
+    """The best wall-clock and CPU times of all runs."""
     rmqtool = str(Path(sys.executable).with_name("rmqtool"))
     lines = folder / "lines.ndjson"
     lines.write_text('{"topic": "Orders", "body": "x"}\n')
@@ -72,7 +72,7 @@ def _some_id(rmqtool: str, store: Path) -> str:
 
 
 def main() -> None:
-    """Print the times; exit code 1 where one is above the limit."""
+    """Print the times; exit code 1 if one exceeds the limit."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these commands")
     names = parser.parse_args().names or list(COMMANDS)

@@ -1,8 +1,8 @@
-"""A backlog on a real broker, taken by Java's push consumer and by ours in one run: messages a second.
+"""A backlog on a real broker, consumed by Java's push consumer and by ours in one run: messages per second.
 
-Run as ``python -m tests.bench.consuming [--release 4.9.8|5.3.3] [--messages N] [--size BYTES] [--profile]``. Both take
-up to 32 messages a call of the listener, and are measured from their first message to their last. Ours runs on uvloop
-where that is installed.
+Run as ``python -m tests.bench.consuming [--release 4.9.8|5.3.3] [--messages N] [--size BYTES] [--profile]``. Both get
+up to 32 messages per call of the listener, and are measured from their first message to their last. Ours runs on uvloop
+if installed.
 """
 
 import argparse
@@ -22,7 +22,7 @@ WANTED = 0.5
 
 
 async def drain(broker: Broker, group: str, count: int) -> float:
-    """Messages a second that our consumer takes."""
+    """Messages per second of our consumer."""
     left, first, begin, done = count, 0.0, time.process_time(), asyncio.Event()
 
     async def listen(messages: Sequence[Received]) -> None:
@@ -42,7 +42,7 @@ async def drain(broker: Broker, group: str, count: int) -> float:
 
 
 def report(release: str, messages: int, size: int, profile: bool) -> float:
-    """Measure both three times, print, and give the best ratio of a round."""
+    """Measure both three times and print; returns the best ratio of a round."""
     best = 0.0
     with tempfile.TemporaryDirectory(prefix="bench-consuming-") as work, Broker(release) as broker:
         broker.boot(Path(work, "store"), {})
@@ -64,7 +64,7 @@ def report(release: str, messages: int, size: int, profile: bool) -> float:
 
 
 def _loop() -> Callable[[], asyncio.AbstractEventLoop]:
-    """That of uvloop where it is installed, as serve has it."""
+    """uvloop's event loop if installed, as in serve."""
     try:
         import uvloop
     except ImportError:
@@ -81,7 +81,7 @@ class Nothing:
 
 
 def main() -> int:
-    """Run and tell."""
+    """Run and print the result."""
     options = argparse.ArgumentParser(prog="python -m tests.bench.consuming", description=__doc__)
     options.add_argument("--release", choices=VERSIONS, help="of the broker and the Java client; else both")
     options.add_argument("--messages", type=int, default=300_000)

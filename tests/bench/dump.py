@@ -1,8 +1,8 @@
-"""dump-to-parquet on two cores beside two ways to do without it, over one store; the start of Spark is told apart.
+"""dump-to-parquet on two cores compared with two alternatives on one store; the start of Spark is reported separately.
 
-Run as ``python -m tests.bench.dump``. Beside it: one process that writes our batches with pyarrow, and Spark's
-``binaryFile`` with a Python function over a file's content, as one would write it without rmqtool. Each round is a
-process of its own; what a process imports and starts before it reads is not counted.
+Run as ``python -m tests.bench.dump``. The alternatives: one process that writes our batches with pyarrow, and Spark's
+``binaryFile`` with a Python function on the file content, as one would write it without rmqtool. Each round is a
+separate process; imports and start-up before reading are not counted.
 """
 
 import argparse
@@ -23,7 +23,7 @@ MASTER = "local[2]"
 
 
 class Figures(TypedDict):
-    """Of one run; seconds, rows, bytes of memory of the driver's Python."""
+    """Figures of one run: seconds, rows, bytes of memory of the driver's Python."""
 
     rows: int
     startup: float
@@ -80,7 +80,7 @@ def writer(store: str, out: str) -> Figures:
 
 
 def messages_in(content: bytes) -> Iterator[dict[str, Any]]:
-    """The messages of a commit-log file, as a script would read them."""
+    """The messages of a commit-log file, read like in a simple script."""
     from formats.message.read import Record, read
     from rmqtool.contract import message_row
 
@@ -105,7 +105,7 @@ _UDF_TYPE = (
 
 
 def udf(store: str, out: str) -> Figures:
-    """Spark reads whole files, a Python function takes them apart, Spark writes."""
+    """Spark reads whole files, a Python function parses them, Spark writes."""
     begun = time.perf_counter()
     from pyspark.sql.functions import explode
     from pyspark.sql.functions import udf as function
@@ -126,7 +126,7 @@ def udf(store: str, out: str) -> Figures:
 
 
 def run(way: str, store: Path, messages: int) -> Figures:
-    """One way, in a process of its own, into a directory of its own."""
+    """Run one alternative in a separate process, with its own output directory."""
     out = store.parent / "out"
     figures: Figures = in_own_process("tests.bench.dump", way, str(store), str(out))
     shutil.rmtree(out)
@@ -135,7 +135,7 @@ def run(way: str, store: Path, messages: int) -> Figures:
 
 
 def report(folder: Path, body: int, size: int, rounds: int, udf_size: int) -> dict[str, list[Figures]]:
-    """Make logs, measure and print."""
+    """Create logs, measure and print."""
     store, small = folder / "store", folder / "small" / "store"
     messages = write_log(store / "commitlog", body=body, file_size=size, files=1)
     # two files, one for each core: binaryFile knows no parts of a file

@@ -1,9 +1,8 @@
-"""What the very first command costs after an installation: the first run of each command beside its second one.
+"""Cost of the first command after an installation: the first run of each command compared with its second.
 
-Run as ``python -m tests.bench.first_use``. The project is installed into a virtual environment of its own, anew for
-each command (pip compiles its modules), so that the first run finds nothing that an earlier one could have left. Both
-runs work on the same store, whose files are in the page cache. Beside the time stands the processor's, which tells what
-a first run has to do where others keep the machine busy.
+Run as ``python -m tests.bench.first_use``. The project is installed into a new virtual environment for each command
+(pip compiles its modules), so that the first run finds nothing left by an earlier one. Both runs use the same store,
+whose files are in the page cache. CPU time is printed too, as it depends less on other load.
 """
 
 import argparse
@@ -31,7 +30,7 @@ COMMANDS = {
 
 
 def install(folder: Path, wheel: Path, command: str) -> Path:
-    """The command in a fresh environment that shares its libraries with this one, but not the project itself."""
+    """Install the command into a new environment that shares this one's libraries, but not the project itself."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     (site,) = folder.glob("lib/python*/site-packages")
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(site), str(wheel)]
@@ -50,8 +49,8 @@ def report(
     """Measure and print.
 
     Returns:
-        For each command its first run's time as a multiple of the second's, each the best of its rounds; and the same
-        of the processor's time.
+        For each command, the first run's time as a multiple of the second's, each the best of its rounds, and the same
+            for CPU time.
     """
     build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(work / "wheel"), str(ROOT)]
     subprocess.run(build, check=True)
@@ -76,10 +75,10 @@ def report(
                     (store / "abort").unlink()
                 line = [str(rmqtool), *(word.format(store=store, out=out) for word in words)]
                 begun, used = time.perf_counter(), _processor()
-                done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+                result = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
                 figures += time.perf_counter() - begun, _processor() - used
-                if done.returncode not in (0, 1):
-                    raise RuntimeError(f"{' '.join(line)}: {done.returncode}: {done.stderr}")
+                if result.returncode not in (0, 1):
+                    raise RuntimeError(f"{' '.join(line)}: {result.returncode}: {result.stderr}")
             taken.append((figures[0], figures[1], figures[2], figures[3]))
             shutil.rmtree(folder)
             shutil.rmtree(work / "cache", ignore_errors=True)
@@ -94,7 +93,7 @@ def report(
 
 
 def _processor() -> float:
-    """Seconds of the processor that ended children of this process took."""
+    """CPU seconds of this process's ended children."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

@@ -1,8 +1,8 @@
-"""New topics and new groups on our broker: what each further thousand costs, against the first; and starts with many.
+"""New topics and groups on our broker: cost of each further thousand relative to the first, and starts with many.
 
-Run as ``python -m tests.bench.growing [--count N] [--clients N] [--topics N]``. Each client asks for the next one when
-its last was answered: a message to a topic that is not there, or the heartbeat of a consumer of a new group. The
-processor's time of the broker counts: on a machine that others use too, the time on the clock says little.
+Run as ``python -m tests.bench.growing [--count N] [--clients N] [--topics N]``. Each client sends its next request
+after the last answer: a message to a missing topic, or the heartbeat of a consumer of a new group. The broker's CPU
+time counts, as wall-clock time depends on other load.
 """
 
 import argparse
@@ -32,7 +32,7 @@ _PARTS = 10
 
 
 class Part(NamedTuple):
-    """Seconds that a part took: of the broker's processor, and on the clock."""
+    """CPU seconds of the broker, and wall-clock seconds of a part."""
 
     used: float
     passed: float
@@ -92,7 +92,7 @@ async def _grow(serving: Serving, make: Callable[[int], Command], count: int, cl
 
 
 class Start(NamedTuple):
-    """Seconds until ``serve`` said its address: of its processor, and on the clock."""
+    """CPU and wall-clock seconds until ``serve`` printed its address."""
 
     used: float
     passed: float
@@ -107,7 +107,7 @@ def _start(store: Path) -> Start:
 
 
 def starts(folder: Path, topics: int, clients: int) -> tuple[Start, Start]:
-    """Starts of ``serve`` after a kill, and after a clean stop, on a store with so many topics of one message each."""
+    """Starts of ``serve`` after a kill and after a clean stop, on a store with many topics of one message each."""
     with Serving(folder / "started", "--create", "--engine", "5.3") as serving:
         said = Thread(target=_read_all, args=(serving.process.stderr,))
         said.start()
@@ -119,7 +119,7 @@ def starts(folder: Path, topics: int, clients: int) -> tuple[Start, Start]:
 
 
 def report(folder: Path, count: int, clients: int) -> dict[str, list[Part]]:
-    """Grow a store of each kind, and print what the parts took."""
+    """Grow a store of each kind, and print the cost of each part."""
     found = {}
     for kind, make in KINDS.items():
         with Serving(folder / kind, "--create", "--engine", "5.3") as serving:

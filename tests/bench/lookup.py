@@ -1,6 +1,6 @@
 """Look up messages by key in a process that keeps log and index open.
 
-Run as ``python -m tests.bench.lookup``. The store has a million messages and default file sizes; each look-up is of
+Run as ``python -m tests.bench.lookup``. The store has a million messages and default file sizes; each look-up uses
 another unique id, and reads, parses and compares the message.
 """
 
@@ -17,7 +17,7 @@ from rmqtool.store.layout.paths import StoreLayout
 
 
 def measure(folder: Path, messages: int, lookups: int, rounds: int) -> list[float]:
-    """Microseconds of a look-up, of each round."""
+    """Microseconds per look-up, for each round."""
     store = folder / "store"
     with Store.create(store) as made:
         for first in range(0, messages, 10_000):

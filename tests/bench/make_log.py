@@ -1,7 +1,7 @@
-"""Commit logs for measurements: many real records, written fast.
+"""Create commit logs for benchmarks: many realistic records, written fast.
 
-Records come in blocks. The records of one block differ in topic, queue, tag and lengths; one block differs from the
-next in what no two messages share: positions, times, keys and message ids. So a whole run of blocks is one NumPy array.
+Records are created in blocks. The records of a block differ in topic, queue, tag and lengths; blocks differ in
+positions, times, keys and message ids. So a series of blocks is one NumPy array.
 """
 
 from pathlib import Path
@@ -25,7 +25,7 @@ _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 
 
 class _Template:
-    """One block: its bytes, and where the numbers are that each block has its own of."""
+    """One block: its bytes, and the positions of the numbers that differ between blocks."""
 
     def __init__(self, body: int) -> None:
         random = np.random.default_rng(body)
@@ -101,8 +101,9 @@ def write_log(folder: Path, *, body: int, file_size: int, messages: int | None =
     """Write commit-log files of ``file_size`` bytes; returns the number of messages.
 
     Args:
-        body: bytes of each body, give or take one.
-        messages: at least so many, the last file being unwritten behind them; else as many as fill ``files``.
+        body: bytes of each body, plus or minus one.
+        messages: minimum number of messages, with the rest of the last file unwritten; by default as many as fill
+            ``files``.
     """
     template = _Template(body)
     size = len(template.bytes)

@@ -1,4 +1,4 @@
-"""What the benches share: processes of their own, their peak memory, and how figures are told."""
+"""Helpers for benches: separate processes, their peak memory, and formatting of figures."""
 
 import json
 import os
@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def peak_rss() -> int:
-    """Most memory that this process ever had, in bytes.
+    """Peak memory of this process, in bytes.
 
-    Linux counts what a parent had before it started this program into ``ru_maxrss``, so the kernel's own figure of the
-    address space is asked first.
+    On Linux, ``ru_maxrss`` includes the parent's memory before exec, so the kernel's figure for the address space is
+    preferred.
     """
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii")
@@ -30,10 +30,10 @@ def peak_rss() -> int:
 
 
 class Workers:
-    """Watches the Python processes that this one starts, directly or not, as long as a ``with`` block lasts.
+    """Watches the Python processes started directly or indirectly within a ``with`` block.
 
     Attributes:
-        peak_rss: most memory that one of them ever had, in bytes; 0 where the kernel does not say.
+        peak_rss: peak memory of the largest of them, in bytes; 0 if the kernel does not report it.
     """
 
     def __init__(self) -> None:
@@ -68,14 +68,14 @@ class Workers:
 
 
 def in_own_process(module: str, function: str, *args: Any) -> Any:
-    """What a function of plain values gives, called in a fresh Python."""
+    """Call a function with plain values in a new Python process; returns its result."""
     code = f"import json, sys; from {module} import {function} as f; print(json.dumps(f(*json.loads(sys.argv[1]))))"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program has its modules compiled
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code, json.dumps(args)], env=env, stdout=subprocess.PIPE, text=True, check=True
     )
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(result.stdout.splitlines()[-1])
 
 
 def told(seconds: list[float]) -> str:

@@ -1,9 +1,9 @@
-"""dump-to-parquet parted by very many topics, or by buckets of them, beside the unparted dump and the cost of files.
+"""dump-to-parquet partitioned by many topics, or by bucket, compared with the unpartitioned dump and the cost of files.
 
-Run as ``python -m tests.bench.parted``. The floor is pyarrow alone: as many directories, each with one file that
-:func:`pyarrow.parquet.write_table` writes with its default options, by as many processes as the dump has, then one
-``sync``. No layout with a directory for each topic is cheaper with pyarrow. Each round is a process of its own, and
-what Spark takes to start is not counted.
+Run as ``python -m tests.bench.parted``. The floor is pyarrow alone: as many directories, each with one file written by
+:func:`pyarrow.parquet.write_table` with default options, by as many processes as the dump has, then one ``sync``. No
+layout with a directory per topic is cheaper with pyarrow. Each round is a separate process, and the start of Spark is
+not counted.
 """
 
 import argparse
@@ -30,7 +30,7 @@ _SPREAD = 7919  # a prime: neighbours in the log have topics that are far apart
 
 
 class Figures(TypedDict):
-    """Of one run; peak_rss is that of the largest Python worker."""
+    """Figures of one run; peak_rss is that of the largest Python worker."""
 
     rows: int
     files: int
@@ -84,7 +84,7 @@ def dump(store: str, out: str, by: str) -> Figures:
 
 
 def floor(store: str, out: str, topics: int) -> Figures:
-    """Directories and files, with some rows each, and nothing else; the rows are read and sorted before."""
+    """Write only directories and files with some rows each; rows are read and sorted before."""
     import pyarrow as pa
 
     from rmqtool.analytics.ranges.splits import plan
@@ -132,7 +132,7 @@ def _write(job: tuple[str, int, int]) -> None:
 
 
 def report(folder: Path, messages: int, topics: int, rounds: int) -> dict[str, list[Figures]]:
-    """Make a store, measure and print."""
+    """Create a store, measure and print."""
     store, out = folder / "store", folder / "out"
     write_store(store, messages, topics)
     ways: dict[str, tuple[str, Any]] = {
@@ -160,7 +160,7 @@ def report(folder: Path, messages: int, topics: int, rounds: int) -> dict[str, l
 
 
 def main() -> None:
-    """As the command line says."""
+    """Measure according to the command line."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--messages", type=int, default=1_000_000)
     options.add_argument("--topics", type=int, default=200_000)

@@ -1,8 +1,8 @@
-"""Stores of very many queues: what they cost to look at, to check, to recover, to build anew and to append to.
+"""Stores with very many queues: cost of reading, checking, recovering, rebuilding and appending.
 
-Run as ``python -m tests.bench.queues``. Queue files have the broker's default size and a few entries each, as those of
-a broker with many topics have: nearly all of each is a hole. Every command is a process of its own; its wall time and
-peak memory are told.
+Run as ``python -m tests.bench.queues``. Queue files have the broker's default size and a few entries each, as in a
+broker with many topics: each is mostly a hole. Every command runs in a separate process; its wall-clock time and peak
+memory are printed.
 """
 
 import argparse
@@ -29,7 +29,7 @@ _PER_TOPIC = 8
 
 
 class Cost(NamedTuple):
-    """What one command took."""
+    """Cost of one command."""
 
     seconds: float
     peak_rss: int  # bytes
@@ -48,12 +48,12 @@ def write_store(
     per_topic: int = _PER_TOPIC,
     sparse: bool = True,
 ) -> None:
-    """A store as after a clean stop; messages have neither keys nor ids, so that there is no index.
+    """A cleanly stopped store; messages have neither keys nor ids, so there is no index.
 
     Args:
-        messages: of each queue; those of all queues take turns.
-        per_topic: queues of each topic.
-        sparse: leave holes in queue files; else their zeros are written.
+        messages: number per queue; queues take turns in the log.
+        per_topic: number of queues per topic.
+        sparse: leave holes in queue files instead of writing zeros.
     """
     entries: list[list[tuple[int, int, int]]] = [[] for _ in range(queues)]
     log = bytearray()
@@ -95,12 +95,12 @@ def write_store(
 
 
 def topic_of(queue: int, per_topic: int = _PER_TOPIC) -> str:
-    """The topic of the queue with a number."""
+    """The topic of the queue with this number."""
     return f"wide-{queue // per_topic:06d}"
 
 
 def write_offsets(store: Path, queues: int, per_topic: int = _PER_TOPIC) -> None:
-    """A group that has come to offset 1 in every queue."""
+    """Write offsets of a group at 1 in every queue."""
     table: dict[str, dict[str, int]] = {}
     for queue in range(queues):
         table.setdefault(f"{topic_of(queue, per_topic)}@group", {})[str(queue % per_topic)] = 1
@@ -115,11 +115,11 @@ def _write(path: Path, content: bytes, size: int) -> None:
 
 
 def run(*args: str, text: str = "", descriptors: int | None = None) -> Cost:
-    """A command of the tool in a process of its own.
+    """Run a command in a separate process.
 
     Args:
-        text: for its stdin.
-        descriptors: most that it may have open.
+        text: its stdin.
+        descriptors: limit of open descriptors.
     """
 
     def limit() -> None:
@@ -132,7 +132,7 @@ def run(*args: str, text: str = "", descriptors: int | None = None) -> Cost:
         "from rmqtool.main import main; main()"
     )
     start = time.perf_counter()
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code, *args],
         input=text,
         text=True,
@@ -142,12 +142,12 @@ def run(*args: str, text: str = "", descriptors: int | None = None) -> Cost:
         check=False,
     )
     seconds = time.perf_counter() - start
-    words, _, peak = done.stderr.rpartition("\npeak ")
-    return Cost(seconds, int(peak or 0), done.returncode, done.stdout, words)
+    words, _, peak = result.stderr.rpartition("\npeak ")
+    return Cost(seconds, int(peak or 0), result.returncode, result.stdout, words)
 
 
 def report(folder: Path, queues: int) -> list[Cost]:
-    """Make a store, run the commands and print."""
+    """Create a store, run the commands and print."""
     store = folder / "store"
     write_store(store, queues)
     name = str(store)

@@ -1,10 +1,9 @@
-"""Recovery of a crashed store whose queues, index and checkpoint are lost: everything is dispatched anew.
+"""Recovery of a crashed store that lost queues, index and checkpoint: everything is dispatched again.
 
-Run as ``python -m tests.bench.recover``. Beside it the real engine loads and starts the same store; it needs Maven and
-a JDK. Each side has processes of its own, one after the other, in which it recovers the store several times: the first
-time it has to load or to compile its code, as a broker's start and a command do, which recover once; from the second on
-it is warm. Both are told. What a process needs before it is asked to recover is not counted: the start of the JVM, the
-start of Python.
+Run as ``python -m tests.bench.recover``. For comparison, the real engine loads and starts the same store; it needs
+Maven and a JDK. Each side uses several processes, one after another, and recovers the store several times in each: the
+first time cold, like a broker's start or a command, then warm. Both are printed. The start of the JVM and of Python is
+not counted.
 """
 
 import argparse
@@ -23,7 +22,7 @@ TARGETS = {128: 0.5, 2048: 0.2}  # of the engine's time, by bytes of a body
 
 
 class Figures(TypedDict):
-    """Of one process; seconds of each recovery, bytes."""
+    """Figures of one process: seconds of each recovery, bytes."""
 
     messages: int
     keys: int
@@ -32,7 +31,7 @@ class Figures(TypedDict):
 
 
 def crash(store: Path) -> None:
-    """Leave of a store its commit log only, as if the broker had been killed."""
+    """Reduce a store to its commit log, as if the broker had been killed."""
     for name in ("consumequeue", "index"):
         shutil.rmtree(store / name, ignore_errors=True)
     shutil.rmtree(f"{store}.rmqtool", ignore_errors=True)
@@ -57,7 +56,7 @@ def measure(store: str, rounds: int) -> Figures:
 
 
 def report(folder: Path, messages: int, file_size: int, processes: int, rounds: int, body: int = 128) -> list[Figures]:
-    """Make a log, recover it again and again, and print."""
+    """Create a log, recover it repeatedly, and print."""
     store = folder / "store"
     made = write_log(store / "commitlog", body=body, file_size=file_size, messages=messages)
     crash(store)
@@ -84,7 +83,7 @@ def _apart(seconds: list[list[float]]) -> tuple[list[float], list[float]]:
 
 
 def beside(store: Path, processes: int, rounds: int) -> list[list[float]]:
-    """Seconds in which the engine loads and starts the store that was crashed likewise."""
+    """Seconds for the engine to load and start the equally crashed store."""
     seconds: list[list[float]] = []
     for _ in range(processes):
         seconds.append([])

@@ -1,7 +1,7 @@
-"""A store in RocksDB form beside the real 5.3.3: all units listed, a check, the plan of a recovery.
+"""A RocksDB store compared with the real 5.3.3: listing all units, a check, the plan of a recovery.
 
 Run as ``python -m tests.bench.rocks``. The engine, which needs Maven and a JDK, fills the store, and then loads and
-starts it: after a clean stop, and after a crash. Its start after a clean stop reads no unit, a check reads all of them.
+starts it after a clean stop and after a crash. Its start after a clean stop reads no units, a check reads all of them.
 """
 
 import argparse
@@ -18,7 +18,7 @@ WAYS = ("list", "check", "plan")
 
 
 def measure(store: str, way: str) -> tuple[float, int, int]:
-    """(seconds, bytes of memory at the most, how many units, findings or dispatched messages) of one way."""
+    """(seconds, peak bytes of memory, number of units, findings or dispatched messages) of one operation."""
     from rmqtool.store.check import check_store, is_problem
     from rmqtool.store.layout.broker_conf import BrokerConf
     from rmqtool.store.layout.paths import StoreLayout
@@ -37,7 +37,7 @@ def measure(store: str, way: str) -> tuple[float, int, int]:
 
 
 def report(folder: Path, messages: int, rounds: int) -> dict[str, list[float]]:
-    """Fill a store, measure both sides, and print; seconds of each."""
+    """Fill a store, measure both sides, and print; returns seconds of each."""
     store = folder / "store"
     seconds: dict[str, list[float]] = {}
     with Engine("5.3.3") as engine:

@@ -1,8 +1,8 @@
-"""What salvage keeps of the intact messages of damaged stores, beside what a broker keeps.
+"""Intact messages of damaged stores kept by salvage, compared with a broker.
 
-Run as ``python -m tests.bench.salvage``. Intact is a message of the undamaged store whose bytes are still in a file of
-the damaged log, at the same place of it. The broker's figure is the real 4.9.8's answer for the golden stores, and
-``recover``, which follows it, for those that are damaged here.
+Run as ``python -m tests.bench.salvage``. A message of the undamaged store is intact if its bytes are still in a file of
+the damaged log, at the same position. The broker's figure comes from the real 4.9.8 for the golden stores, and from
+``recover``, which behaves the same, for those damaged here.
 """
 
 import argparse
@@ -39,12 +39,12 @@ class Kept(NamedTuple):
 
 
 def conf_of(case: str) -> BrokerConf:
-    """The settings that a golden store was written with."""
+    """The settings with which a golden store was written."""
     return BrokerConf({name: str(value) for name, value in goldens.about(case)["config"].items()})
 
 
 def message_of(record: Record) -> Record:
-    """A record without what says where it lies: by this it is known again."""
+    """A record without its positions, to recognise it."""
     return record._replace(physical_offset=0, queue_offset=0, prepared_transaction_offset=0)
 
 
@@ -63,7 +63,7 @@ class Original:
             self._places.append((item.at, raw, message_of(item.record)))
 
     def intact(self, store: Path) -> "Counter[Record]":
-        """Those whose bytes are still in a file of the damaged log."""
+        """Messages whose bytes are still in a file of the damaged log."""
         folder = store / "commitlog"
         files = [p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file()] if folder.is_dir() else []
         return Counter(
@@ -74,8 +74,8 @@ class Original:
         """Salvage a damaged store, and recover it.
 
         Args:
-            work: for the salvaged store.
-            broker: what it keeps, where that is known; -1 has ``recover`` tell, which changes the store.
+            work: directory for the salvaged store.
+            broker: number of messages kept by the broker, if known; -1 runs ``recover``, which changes the store.
         """
         intact = self.intact(store)
         layout = StoreLayout(str(store), self.conf)
@@ -101,7 +101,7 @@ def _common(intact: "Counter[Record]", layout: StoreLayout) -> int:
 
 
 def golden_cases(folder: Path) -> Iterator[Kept]:
-    """The golden stores that are damaged or crashed."""
+    """The damaged and crashed golden stores."""
     crash = Original(goldens.unpack("crash", folder / "crash"), conf_of("crash"))
     broker_crash = Original(goldens.unpack("broker-crash", folder / "broker-crash"), conf_of("broker-crash"))
     for case in goldens.cases():
@@ -118,7 +118,7 @@ def golden_cases(folder: Path) -> Iterator[Kept]:
 
 
 def seeded_cases(folder: Path, seed: int, rounds: int, bases: int = len(BASES)) -> Iterator[Kept]:
-    """Every way of damage, on all base stores or the first of them."""
+    """Every kind of damage, on all base stores or the first one."""
     for base in BASES[:bases]:
         conf = conf_of(base)
         store = goldens.unpack(base, folder / base)
@@ -134,7 +134,7 @@ def seeded_cases(folder: Path, seed: int, rounds: int, bases: int = len(BASES)) 
 
 
 def table(kept: list[Kept]) -> str:
-    """For people; the cases of one name together."""
+    """A table for people, grouped by name."""
     rows: dict[str, list[Kept]] = {}
     for one in kept:
         rows.setdefault(one.case, []).append(one)
@@ -155,7 +155,7 @@ def table(kept: list[Kept]) -> str:
 
 
 def short_of(kept: list[Kept]) -> list[Kept]:
-    """Stores of which too little was kept."""
+    """Stores with too few messages kept."""
     return [one for one in kept if one.salvaged < WANTED * one.intact]
 
 

@@ -1,7 +1,7 @@
-"""Scan of a commit log, every record and checksum checked, against one CRC-32 pass of zlib over the same file.
+"""Scan a commit log, checking every record and checksum, compared with one CRC-32 pass of zlib over the same file.
 
-Run as ``python -m tests.bench.scan``. Both take turns in one process, on one thread, over fresh mappings of a file that
-is in the page cache, and both give pages back as they go.
+Run as ``python -m tests.bench.scan``. Both take turns in one process, on one thread, over new mappings of a file in the
+page cache, and both release pages as they go.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def crc_pass(file: Segment) -> int:
 
 
 def scan_pass(file: Segment) -> int:
-    """Number of records, after all have been checked."""
+    """Check all records; returns their number."""
     from rmqtool.store.log.scan import scan
 
     count = sum(part.rows.records for part in scan(file.view(), 0, file.size))
@@ -50,7 +50,7 @@ def scan_pass(file: Segment) -> int:
 
 
 def measure(path: str, rounds: int) -> Figures:
-    """Time both in turn; the first scan, which loads compiled code, does not count."""
+    """Time both in turn; the first scan, which loads compiled code, is not counted."""
     size = Path(path).stat().st_size
     figures = Figures(records=scan_pass(Segment(path, 0, size, 0)), scan=[], crc=[], peak_rss=0)
     for _ in range(rounds):
@@ -64,7 +64,7 @@ def measure(path: str, rounds: int) -> Figures:
 
 
 def report(folder: Path, body: int, size: int, rounds: int) -> Figures:
-    """Make a log, measure and print."""
+    """Create a log, measure and print."""
     records = write_log(folder, body=body, file_size=size, files=1)
     figures: Figures = in_own_process("tests.bench.scan", "measure", str(folder / f"{0:020d}"), rounds)
     assert figures["records"] == records, (figures["records"], records)

@@ -39,9 +39,9 @@ def other_grep() -> list[str]:
 def seconds(words: Sequence[str], matches: int | None) -> float:
     """Processor time of a process, and its output checked."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(words, stdout=subprocess.PIPE, check=True, env=os.environ | {"LC_ALL": "C"})
+    result = subprocess.run(words, stdout=subprocess.PIPE, check=True, env=os.environ | {"LC_ALL": "C"})
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert matches is None or len(done.stdout.splitlines()) == matches, done.stdout[:200]
+    assert matches is None or len(result.stdout.splitlines()) == matches, result.stdout[:200]
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 

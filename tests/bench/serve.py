@@ -1,10 +1,9 @@
-"""The real broker and ours, by the same Java clients, in one run: rates of sends and of draining, times of sends.
+"""The real broker and ours with the same Java clients in one run: rates of sends and of draining, send latencies.
 
 Run as ``python -m tests.bench.serve [--release 4.9.8|5.3.3] [--messages N] [--rounds N]``. Both run all the time, and
-each figure is taken of one and of the other in turn, so that what else the machine does meets both; the middle one of
-the rounds counts. Figures are taken where the clients are, which share the machine with the broker. What both sides
-used of the processors, clients included, is told beside them: on a machine that others use too, a process of one thread
-gets less of it than one of many, and rates say little.
+each figure is measured on both in turn, so that other load affects both; the median of the rounds counts. Figures are
+measured by the clients, on the broker's machine. CPU time of both sides, including clients, is printed too: on a shared
+machine, a single-threaded process gets less CPU than a multi-threaded one, and rates mean little.
 """
 
 import argparse
@@ -31,7 +30,7 @@ def _rate(broker: Broker, count: int, threads: int, batch: int = 1) -> float:
 
 
 def _used(*pids: int) -> float:
-    """Seconds of the processors that processes have used."""
+    """CPU seconds used by processes."""
     ticks = 0
     for pid in pids:
         ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
@@ -39,7 +38,7 @@ def _used(*pids: int) -> float:
 
 
 def figures(messages: int) -> dict[str, Take]:
-    """How each is taken of one round, from 0; messages a second, or ms under ``p99``."""
+    """Functions that measure one round, numbered from 0: messages per second, or ms for ``p99``."""
 
     def sends(name: str) -> Take:
         return lambda broker, _round: _rate(broker, _SENDS[name], int(name.split()[0]))
@@ -61,7 +60,7 @@ def figures(messages: int) -> dict[str, Take]:
 
 
 def report(release: str, messages: int, rounds: int, only: str = "") -> dict[str, float]:
-    """Measure both and print; our figures as multiples of the real broker's."""
+    """Measure and print both; returns our figures as multiples of the real broker's."""
     ratios: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="bench-serve-") as work, Broker(release) as real, Broker(release) as ours:
         store = Path(work, "real")

@@ -1,7 +1,8 @@
-"""The real broker and ours, started on one large healthy store: time until the first answer; and idle consumers.
+"""Starts of the real broker and ours on a large healthy store: time to the first answer, and memory with idle
+consumers.
 
 Run as ``python -m tests.bench.serve_start [--release 4.9.8|5.3.3] [--gigabytes N] [--consumers N]``. Each start is a
-process of its own, with its name server. Both have started on the store and stopped once before the clock runs.
+separate process with its own name server. Both have started on the store and stopped once before the measurement.
 """
 
 import argparse
@@ -33,7 +34,7 @@ _SUSPEND, _SUBSCRIBED = 2, 4  # bits of a pull
 
 
 def write_store(folder: Path, size: int, engine: str) -> int:
-    """A healthy store with about so many bytes of messages; how many there are."""
+    """Write a healthy store with about ``size`` bytes of messages; returns their number."""
     count = 0
     batch = [Message(topic=_TOPIC, queue_id=number % _QUEUES, body=bytes(_BODY)) for number in range(_BATCH)]
     with Store.create(folder, release=RELEASES[engine]) as store:
@@ -50,7 +51,7 @@ def _ask(broker: Broker, wanted: int) -> None:
 
 
 def starts(release: str, folder: Path, size: int) -> tuple[float, float]:
-    """Seconds of the real broker and of ours, medians."""
+    """Median seconds of the real broker and ours."""
     real, ours = [], []
     store = folder / "store"
     with Broker(release) as client:
@@ -73,7 +74,7 @@ def starts(release: str, folder: Path, size: int) -> tuple[float, float]:
 
 
 async def _consumers(address: str, count: int, pid: int) -> int:
-    """Memory in KB with so many consumers, in a hundred groups, whose pulls all wait."""
+    """Memory in KB with ``count`` consumers in a hundred groups, all with held pulls."""
     host, _, port = address.rpartition(":")
     async with AsyncExitStack() as opened:
         waiting = []
@@ -114,7 +115,7 @@ def _sent() -> Command:
 
 
 def idle(folder: Path, consumers: int) -> int:
-    """Memory of the server in KB while so many consumers wait for a message; then each gets it."""
+    """Memory of the server in KB while ``count`` consumers wait for a message, which each then gets."""
     with Serving(folder / "idle", "--create", "--engine", "5.3") as serving:
 
         async def run() -> int:

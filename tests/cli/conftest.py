@@ -1,4 +1,4 @@
-"""No test of the command line may hang: whoever waits for a FIFO or a lock fails instead."""
+"""No test of the command line may hang: one that waits for a FIFO or a lock fails instead."""
 
 import signal
 from collections.abc import Iterator
@@ -10,12 +10,12 @@ MOST_SECONDS = 300  # a machine may be busy with many tests at once
 
 
 class Hung(BaseException):
-    """Passes every ``except Exception`` and ``except OSError``."""
+    """Not caught by ``except Exception`` and ``except OSError``."""
 
 
 @pytest.fixture(autouse=True)
 def no_hang() -> Iterator[None]:
-    """Fail after a while, wherever the program is."""
+    """Fail after a time limit, wherever the program is."""
 
     def fail(_number: int, _frame: FrameType | None) -> None:
         raise Hung

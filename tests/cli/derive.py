@@ -1,7 +1,8 @@
-"""Write what derives from the table of commands: ``python -m tests.cli.derive``.
+"""Update everything derived from the table of commands: ``python -m tests.cli.derive``.
 
-That is completion's list of options, ``rmqtool/cli/option_names.py``, the help texts, ``rmqtool/cli/startup/help.txt``,
-the list of commands in README, and a line in the manual's page of commands for each that is missing there.
+These are the option list for completion (``rmqtool/cli/option_names.py``), the help texts
+(``rmqtool/cli/startup/help.txt``), the list of commands in README, and a line in the manual's page of commands for each
+missing command.
 """
 
 import textwrap
@@ -33,7 +34,7 @@ TEXT = """
 
 
 def choices(parameter: Any) -> list[str]:
-    """Values of an option or argument that takes a few words; none of others."""
+    """The choices of an option or argument; empty if it has none."""
     if parameter.metavar == "RELEASE":
         return ["auto", *RELEASES]
     descriptor = getattr(parameter, "type_descriptor", None)
@@ -44,12 +45,12 @@ def choices(parameter: Any) -> list[str]:
 
 
 def kind_of(name: str) -> str:
-    """What the table calls the argument of a command that takes a few words."""
+    """The kind of an argument with choices, in the table."""
     return next(kind for kind in COMMANDS[name].arguments if kind in ("page", "part..."))
 
 
 def text() -> str:
-    """What the module holds, by the commands themselves."""
+    """The text of the module, from the commands."""
     lines, values = [], []
     for name, command in sorted(commands().items()):
         names = [
@@ -71,7 +72,7 @@ def text() -> str:
 
 
 def help_texts() -> str:
-    """The help of every command and group, as they lay it out themselves."""
+    """The help of every command and group, as rendered by themselves."""
     texts = {}
     for name in {*WORDS, *COMMANDS}:
         with redirect_stdout(StringIO()) as out, patch.dict("os.environ", COLUMNS=str(help_screens.WIDTH)):
@@ -81,14 +82,14 @@ def help_texts() -> str:
 
 
 def readme() -> str:
-    """README with the list of commands as the table has them."""
+    """README with the list of commands from the table."""
     page = README.read_text(encoding="utf-8")
     before, rest = page.split("\n- look: ", 1)
     return f"{before}\n{listed()}\n\n{rest.split(chr(10) * 2, 1)[1]}"
 
 
 def manual() -> str:
-    """The page of commands, with a line for each command that it does not have; better ones are written by hand."""
+    """The page of commands, with a line added for each missing command, to be improved by hand."""
     page = MANUAL.read_text(encoding="utf-8")
     for title, entries in SECTIONS.items():
         commands = [c for e in entries for c in (e.commands.values() if isinstance(e, Group) else [e])]
@@ -103,7 +104,7 @@ def manual() -> str:
 
 
 def listed() -> str:
-    """Each section and its commands, those of a group together."""
+    """Each section with its commands, grouped."""
     lines = []
     for title, entries in SECTIONS.items():
         names = [

@@ -1,4 +1,4 @@
-"""A small store whose topics, bodies, tags and properties are chosen to break whoever prints them."""
+"""A small store with topics, bodies, tags and properties that are hard to print."""
 
 import json
 from collections import Counter
@@ -42,7 +42,7 @@ PROPERTIES = [
 
 
 def make(root: Path) -> Path:
-    """Write the store; its messages are every topic with every body."""
+    """Write the store, with a message for every topic and body."""
     log = bytearray()
     queues: dict[bytes, list[tuple[int, int, int]]] = {}
     counts: Counter[bytes] = Counter()

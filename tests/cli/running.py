@@ -1,4 +1,4 @@
-"""Run the command line inside the test's own process, or as a process of its own."""
+"""Run the command line inside the test's process, or as a separate process."""
 
 import io
 import subprocess
@@ -23,13 +23,13 @@ def _built(app: typer.Typer, _commands: int) -> Any:
 
 
 def _get_command(app: typer.Typer) -> Any:
-    """Building all commands takes longer than most of them run, so it is done when there are new ones."""
+    """The Typer command, cached: building all commands takes longer than running most of them."""
     groups = [group.typer_instance for group in app.registered_groups]
     return _built(app, sum(len(one.registered_commands) for one in (app, *groups) if one is not None))
 
 
 class Result(NamedTuple):
-    """What a run left."""
+    """The result of a run."""
 
     code: int
     out: str
@@ -37,7 +37,7 @@ class Result(NamedTuple):
 
 
 def rmqtool(*words: object, stdin: str = "") -> Result:
-    """Run a command line in this process, streams as the entry point sets them up."""
+    """Run a command line in this process, with streams set up as by the entry point."""
     streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace") for _ in range(2)]
     with (
         patch.object(sys, "stdout", streams[0]),
@@ -54,13 +54,13 @@ def rmqtool(*words: object, stdin: str = "") -> Result:
 
 
 def process(*words: object, **options: object) -> Result:
-    """Run it as a process; bytes that are no UTF-8 show in the texts as ``\\x..``."""
-    done = subprocess.run(  # type: ignore[call-overload]
+    """Run it as a process; bytes that are not UTF-8 appear as ``\\x..``."""
+    result = subprocess.run(  # type: ignore[call-overload]
         [*RMQTOOL, *map(str, words)],
         **{"capture_output": True, "stdin": subprocess.DEVNULL, "timeout": 60, "cwd": ROOT, **options},
     )
     return Result(
-        done.returncode,
-        (done.stdout or b"").decode("utf-8", "backslashreplace"),
-        (done.stderr or b"").decode("utf-8", "backslashreplace"),
+        result.returncode,
+        (result.stdout or b"").decode("utf-8", "backslashreplace"),
+        (result.stderr or b"").decode("utf-8", "backslashreplace"),
     )

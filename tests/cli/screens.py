@@ -1,7 +1,7 @@
-"""Run commands at real terminals of three sizes, and read from an emulator what stands there.
+"""Run commands at real terminals of three sizes, and read the screen from an emulator.
 
-Golden screens lie in ``tests/golden/screens``; ``python -m tests.cli.screens [NAME ...]`` records them anew. A process
-per store holds the modules that commands need, and forks for each command, so that a screen costs no start of Python.
+Golden screens are in ``tests/golden/screens``; ``python -m tests.cli.screens [NAME ...]`` records them again. One
+process per store loads the modules of commands and forks for each command, which saves the start of Python.
 """
 
 import fcntl
@@ -36,7 +36,7 @@ _ID = "FD0000000000000000000000000000020FB630946E09664343CD0000"
 
 
 class Screen(NamedTuple):
-    """A command at a store."""
+    """A command on a store."""
 
     name: str
     case: str
@@ -49,7 +49,7 @@ def _files(store: Path) -> list[Path]:
 
 
 def _without_blank(store: Path) -> None:
-    """A full file of the log without its end: as a page that never reached the disk."""
+    """Zero the end of a full log file, like a page that never reached the disk."""
     path = _files(store)[-3]
     data = path.read_bytes()
     path.write_bytes(data[: data.rindex(b"\xcb\xd4\x31\x94") - 4].ljust(len(data), b"\0"))
@@ -161,12 +161,12 @@ ALL = {screen.name: screen for screen in _all()}
 
 
 def path_of(name: str, columns: int) -> Path:
-    """Where a screen is kept."""
+    """The file of a screen."""
     return SCREENS / f"{name}-{columns}.txt"
 
 
 def recorded(names: list[str], sizes: Sequence[tuple[int, int]] = SIZES) -> dict[tuple[str, int], str]:
-    """What was shown at terminals of each width, by name and width, with a mark where the last screen begins."""
+    """Run commands and return the screens by name and width, with a mark where the last screen begins."""
     shown = {}
     stores: dict[tuple[str, object], list[str]] = {}
     for name in names:
@@ -178,7 +178,7 @@ def recorded(names: list[str], sizes: Sequence[tuple[int, int]] = SIZES) -> dict
 
 
 def _run(names: list[str], sizes: Sequence[tuple[int, int]]) -> dict[tuple[str, tuple[int, int]], bytes]:
-    """What commands at one store write to terminals of each size."""
+    """The output of commands on one store at terminals of each size."""
     first = ALL[names[0]]
     with tempfile.TemporaryDirectory(prefix="s", dir="/tmp") as room:  # a name of always the same length
         store = goldens.unpack(first.case, Path(room)).rename(Path(room, "STORE"))
@@ -213,7 +213,7 @@ def _run(names: list[str], sizes: Sequence[tuple[int, int]]) -> dict[tuple[str, 
 
 
 def _read(screen: Screen, data: bytes, columns: int, rows: int) -> str:
-    """What an emulator of this size shows, with what it has scrolled away."""
+    """The screen of an emulator of this size, with scrolled-off lines."""
     terminal = pyte.HistoryScreen(columns, rows, history=_HISTORY, ratio=0.5)
     stream = pyte.ByteStream(terminal)
     stream.feed(f"$ rmqtool {' '.join(screen.words)}\r\n".encode() + data)
@@ -229,7 +229,7 @@ def _line(terminal: pyte.HistoryScreen, line: dict[int, pyte.screens.Char]) -> s
 
 
 def _act() -> None:
-    """In the terminal: every command in a process of its own, which has what this one has loaded."""
+    """Run commands in the terminal, each in a forked process with the modules already loaded."""
     import typer.main
 
     import rmqtool.cli.read.lookups
@@ -261,7 +261,7 @@ def _act() -> None:
 
 
 def main() -> None:
-    """Record them."""
+    """Record screens."""
     if sys.argv[1:] == ["--act"]:
         _act()
         return

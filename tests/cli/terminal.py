@@ -17,10 +17,10 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 def at_terminal(
     *words: object, columns: int = 80, rows: int = 24, typed: str = "", cwd: Path = ROOT, **env: str
 ) -> tuple[int, str]:
-    """Exit code, and everything that came on a terminal of this size, with its colours.
+    """Exit code and complete output at a terminal of this size, with colours.
 
     Args:
-        typed: what a person types.
+        typed: keyboard input.
     """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -52,5 +52,5 @@ def at_terminal(
 
 
 def plain(text: str) -> str:
-    """Without colours."""
+    """Output without colours."""
     return _ESCAPES.sub("", text)

@@ -1,4 +1,4 @@
-"""Keys that commands sign with: where they come from, and that nobody is told of them."""
+"""Keys for signing requests: where they come from, and that they are never printed."""
 
 from pathlib import Path
 
@@ -55,10 +55,10 @@ def test_a_file_that_is_none_is_one_error_without_its_secret(text: str, said: st
         credentials(str(file))
     assert said in str(failed.value)
     assert "s3cret" not in str(failed.value)
-    done = rmqtool("send", "--namesrv", "127.0.0.1:1", "T", "--acl", file)
-    assert done.code == 2
-    assert "s3cret" not in done.err + done.out
-    assert "Traceback" not in done.err
+    result = rmqtool("send", "--namesrv", "127.0.0.1:1", "T", "--acl", file)
+    assert result.code == 2
+    assert "s3cret" not in result.err + result.out
+    assert "Traceback" not in result.err
 
 
 def test_half_of_the_keys_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

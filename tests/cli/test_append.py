@@ -1,4 +1,4 @@
-"""init, append and clean as a shell calls them."""
+"""init, append and clean from the command line."""
 
 import json
 import os
@@ -38,22 +38,22 @@ def store(tmp_path: Path, conf: Path) -> Path:
 
 def append(store: Path, conf: Path, lines: str | bytes, *options: object) -> tuple[int, str, str]:
     data = lines.encode() if isinstance(lines, str) else lines
-    done = process("append", store, "--broker-conf", conf, *options, input=data, stdin=None)
-    return done.code, done.out, done.err
+    result = process("append", store, "--broker-conf", conf, *options, input=data, stdin=None)
+    return result.code, result.out, result.err
 
 
 @by_turns(7)
 @pytest.mark.parametrize("case", every(3, ["ipv6", "broker", "clean", "large-bodies"]))
 def test_what_is_dumped_can_be_appended(case: str, golden: Unpacked, tmp_path: Path) -> None:
-    """All of it but the places, with the times if asked for, comes out as it went in."""
+    """Everything except positions, and times unless requested, is preserved."""
     source = golden(case)
     target = tmp_path / "new"
     assert process("init", target).code == 0
     dumped = process("commitlog", "dump", source, "-o", "ndjson", "--body", "base64").out
-    done = process("append", target, "--keep-times", "-o", "ndjson", input=dumped.encode(), stdin=None)
-    assert done.code == 0, done.err
+    result = process("append", target, "--keep-times", "-o", "ndjson", input=dumped.encode(), stdin=None)
+    assert result.code == 0, result.err
     before = [json.loads(line) for line in dumped.splitlines()]
-    acknowledged = [json.loads(line) for line in done.out.splitlines()]
+    acknowledged = [json.loads(line) for line in result.out.splitlines()]
     assert [row["line"] for row in acknowledged] == list(range(1, len(before) + 1))
     assert all(list(row) == list(PUT_FIELDS) for row in acknowledged)
     after = [
@@ -108,7 +108,7 @@ def test_lines_that_are_no_messages(store: Path, conf: Path) -> None:
 
 
 def test_a_line_is_acknowledged_when_it_is_stored(store: Path, conf: Path) -> None:
-    """Not only when the input ends: whoever feeds it may wait for the answer."""
+    """Not only at the end of the input: its producer may wait for the answer."""
     command = [*RMQTOOL, "append", str(store), "--broker-conf", str(conf), "-o", "ndjson", "--sync"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as running:
         assert running.stdin is not None
@@ -144,8 +144,8 @@ def test_what_append_refuses(tmp_path: Path, store: Path, conf: Path, golden_cop
     assert append(crashed, conf, '{"topic": "t"}')[0] == 4
     assert tree(crashed) == before
     assert append(tmp_path / "none", conf, "")[0] == 3
-    done = process("append", store, tmp_path / "nothing.ndjson")
-    assert (done.code, done.err) == (3, f"error: {tmp_path}/nothing.ndjson: No such file or directory\n")
+    result = process("append", store, tmp_path / "nothing.ndjson")
+    assert (result.code, result.err) == (3, f"error: {tmp_path}/nothing.ndjson: No such file or directory\n")
     assert process("append", store, "--engine", "6").code == 2
     assert process("init", crashed).code == 4
     assert process("init", tmp_path / "broker.conf" / "x").code == 4
@@ -169,9 +169,9 @@ def test_clean_goes_by_the_age_of_the_log(store: Path, conf: Path) -> None:
     assert tree(store) == aged
     assert [name for name in named if name.startswith("commitlog")] == [f"commitlog/{p.name}" for p in logs[:3]]
     assert process("clean", store, *options).code == 4  # nobody was asked
-    done = process("clean", store, "--yes", "-o", "json", *options)
-    assert done.code == 0
-    report = json.loads(done.out)
+    result = process("clean", store, "--yes", "-o", "json", *options)
+    assert result.code == 0
+    report = json.loads(result.out)
     assert report["newMinPhyOffset"] == 3 * 16384
     assert [entry["file"] for entry in report["files"]] == named
     assert set(aged) - set(tree(store)) == set(named)

@@ -1,4 +1,4 @@
-"""How append and import end: by a signal, without a reader of what they say, without anything to read."""
+"""How append and import end: by a signal, with closed stdout, without input."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def lines(number: int) -> bytes:
 
 
 def heeding() -> None:
-    """Under nohup, or in the background of a shell, some signals are ignored, and ignored signals stay so."""
+    """Under nohup, or in a shell's background, some signals are ignored and stay ignored."""
     for number, _code in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
 
@@ -104,18 +104,18 @@ def test_a_signal_that_is_ignored_stays_so(store: Path) -> None:
 
 
 def without_reader(*words: object, data: bytes = b"") -> tuple[int, str]:
-    """Run with a stdout that nobody reads."""
+    """Run with a closed stdout."""
     read, write = os.pipe()
     os.close(read)
     try:
-        done = process(*words, input=data, stdin=None, capture_output=False, stdout=write, stderr=subprocess.PIPE)
+        result = process(*words, input=data, stdin=None, capture_output=False, stdout=write, stderr=subprocess.PIPE)
     finally:
         os.close(write)
-    return done.code, said(done.err)
+    return result.code, said(result.err)
 
 
 def said(text: str) -> str:
-    """What went wrong, in the form for people also where programs are told."""
+    """The error message as text, also from JSON."""
     return f"error: {json.loads(text)['error']}\n" if text.startswith("{") else text
 
 
@@ -206,24 +206,24 @@ def test_what_is_nothing_to_append(store: Path, tmp_path: Path) -> None:
         ([tmp_path / "latin"], {}, f"{tmp_path}/latin: is not text"),
         ([], {"stdin": None, "input": (tmp_path / "gz").read_bytes()}, "stdin: is not text"),
     ):
-        done = process("append", store, *words, **options)
-        assert (done.code, done.out) == (3, "")
-        assert done.err.startswith(f"error: {said}")
-        assert len(done.err.splitlines()) == 1
+        result = process("append", store, *words, **options)
+        assert (result.code, result.out) == (3, "")
+        assert result.err.startswith(f"error: {said}")
+        assert len(result.err.splitlines()) == 1
         assert tree(store) == before
 
 
 def test_import_of_nothing(tmp_path: Path) -> None:
     (tmp_path / "in.ndjson").write_text('{"body": "no topic"}\n{\n')
-    done = process("import", tmp_path / "new", tmp_path / "in.ndjson")
-    assert done.code == 1
-    assert "none of 2 rows is taken; no store was made" in done.err.splitlines()
+    result = process("import", tmp_path / "new", tmp_path / "in.ndjson")
+    assert result.code == 1
+    assert "none of 2 rows is taken; no store was made" in result.err.splitlines()
     assert process("import", tmp_path / "new", "-", stdin=None, preexec_fn=lambda: os.close(0)).code == 3
     assert [p.name for p in tmp_path.iterdir()] == ["in.ndjson"]
 
 
 def test_no_file_of_a_store_gets_the_number_of_a_closed_stderr(store: Path) -> None:
-    """What is written to descriptor 2, whoever does it, must not go there."""
+    """Anything written to descriptor 2 must not end up in the file."""
     script = (
         "import os\n"
         "os.closerange(0, 3)\n"

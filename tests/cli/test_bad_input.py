@@ -16,7 +16,7 @@ import pytest
 from tests import goldens
 from tests.amounts import by_turns
 from tests.cli.running import Result, rmqtool
-from tests.cli.test_help import commands
+from tests.cli.test_help import commands, live_only
 from tests.conftest import Unpacked
 from tests.store.helpers import tree
 
@@ -75,33 +75,34 @@ COMMANDS: dict[str, list[str]] = {
     "dispatch": ["dispatch", "STORE", "--dry-run"],
 }
 # with tests of their own
-APART = {
-    "cluster list",
-    "broker-config show",
-    "client list",
-    "dump-to-parquet",
-    "warm-up",
-    "explain",
-    "import",
-    "init",
-    "manual",
-    "namesrv",
-    "consume",
-    "mirror",
-    "replay",
-    "send",
-    "serve",
-    "sql",
-} | {name for name in commands() if name.startswith("report ")}
+APART = (
+    {
+        "dump-to-parquet",
+        "warm-up",
+        "explain",
+        "import",
+        "init",
+        "manual",
+        "namesrv",
+        "consume",
+        "mirror",
+        "replay",
+        "send",
+        "serve",
+        "sql",
+    }
+    | live_only()
+    | {name for name in commands() if name.startswith("report ")}
+)
 
 
 def covered() -> set[str]:
-    """Commands that have a line."""
+    """Commands with a case."""
     return {" ".join(words[: words.index("STORE")]) for words in COMMANDS.values()}
 
 
 def words_of_example(name: str) -> list[str]:
-    """The words of the example in a command's help, ``STORE`` for its store."""
+    """The arguments of the example in a command's help, with ``STORE`` for the store."""
     words = shlex.split(commands()[name].epilog.partition(": ")[2])[1:]
     return ["STORE" if word == "store" else word for word in words]
 
@@ -140,7 +141,7 @@ def run(name: str, store: object, *more: object) -> Result:
 
 
 def one_line(result: Result, code: int, *parts: str) -> None:
-    """An answer that is an error and nothing else."""
+    """Check that the output is one error line and nothing else."""
     assert result.out == ""
     assert result.err.startswith("error: ")
     assert result.err.count("\n") == 1
@@ -275,7 +276,7 @@ def test_a_broker_conf_of_garbage(name: str, golden: Unpacked, tmp_path: Path) -
 
 @contextmanager
 def not_root() -> Iterator[None]:
-    """No power over files that their permissions do not give."""
+    """Drop root's power over file permissions."""
     if os.geteuid() != 0:
         yield
         return
@@ -288,7 +289,7 @@ def not_root() -> Iterator[None]:
 
 @pytest.fixture
 def own_copy(golden: Unpacked) -> Iterator[Path]:
-    """A store where even somebody who is not root can get at."""
+    """A store accessible to users other than root."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         store = Path(folder) / "store"
@@ -320,7 +321,7 @@ ONE_AFTER_ANOTHER = sorted(COMMANDS, key=lambda name: name in ("recover --yes", 
 
 @pytest.fixture(scope="module")
 def everything_imported(golden: Unpacked) -> None:
-    """Whoever is not root may not be able to import what is not loaded yet."""
+    """Import everything first, as another user might not be able to."""
     for name in ONE_AFTER_ANOTHER:
         run(name, golden("broker"))
 
@@ -375,8 +376,8 @@ def test_no_regular_file(kind: str, relative: str, golden: Unpacked, tmp_path: P
         assert result.code in (0, 1, 3, 4, 5), name
         assert "Traceback" not in result.err
         if result.code >= 3:
-            told = [line for line in result.err.splitlines(keepends=True) if "nothing says whether" not in line]
-            one_line(result._replace(err="".join(told)), result.code)
+            lines = [line for line in result.err.splitlines(keepends=True) if "nothing says whether" not in line]
+            one_line(result._replace(err="".join(lines)), result.code)
 
 
 # -- broken config files ----------------------------------------------------------------------------------------------
@@ -450,7 +451,7 @@ def test_values_that_mean_nothing(words: list[str], golden: Unpacked) -> None:
 @pytest.mark.parametrize("topic", ["", ".", "..", "../Orders", "a/b", "/", "x" * 300, "\udcff"])
 def test_topics_that_cannot_be(topic: str, golden: Unpacked) -> None:
     store = golden("broker")
-    for words in (
+    for arguments in (
         ["query-offset", store, topic, 0, 0],
         ["query-time", store, topic, 0, 0],
         ["query-key", store, topic, "k"],
@@ -458,7 +459,7 @@ def test_topics_that_cannot_be(topic: str, golden: Unpacked) -> None:
         ["query-id", store, topic, "--scan"],
         ["query-id", store, "x", "--topic", topic],
     ):
-        result = rmqtool(*words)
+        result = rmqtool(*arguments)
         assert result.code == 1, result
         assert result.err.count("\n") == 1
 
@@ -466,7 +467,7 @@ def test_topics_that_cannot_be(topic: str, golden: Unpacked) -> None:
 @pytest.mark.parametrize("number", ["2147483648", "9" * 25, "9" * 5000])
 def test_numbers_beyond_every_queue(number: str, golden: Unpacked) -> None:
     store = golden("broker")
-    for words in (
+    for arguments in (
         ["query-offset", store, "Orders", number, 0],
         ["query-offset", store, "Orders", 0, number],
         ["query-offset", store, "Orders", 0, f"-{number}"],
@@ -476,7 +477,7 @@ def test_numbers_beyond_every_queue(number: str, golden: Unpacked) -> None:
         ["commitlog", "hexdump", store, "--offset", number],
         ["query-key", store, "Orders", "k", "--limit", number],
     ):
-        result = rmqtool(*words)
+        result = rmqtool(*arguments)
         assert result.code in (0, 1, 2), result
         assert "Traceback" not in result.err
 
@@ -486,7 +487,7 @@ def test_an_age_that_is_no_number_of_hours(hours: str, golden_copy: Unpacked) ->
     store = golden_copy("broker")
     before = tree(store)
     for more in ("--dry-run", "--yes"):
-        done = rmqtool("clean", store, f"--hours={hours}", more)
-        assert done.code == 2, done
-        assert "Traceback" not in done.err
+        result = rmqtool("clean", store, f"--hours={hours}", more)
+        assert result.code == 2, result
+        assert "Traceback" not in result.err
     assert tree(store) == before

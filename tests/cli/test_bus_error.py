@@ -1,4 +1,4 @@
-"""A file that cannot be read where it is mapped: one line that says which, and where."""
+"""A mapped file that cannot be read: one line says which, and where."""
 
 import re
 import subprocess
@@ -41,15 +41,15 @@ def test_it_is_said_where_a_file_cannot_be_read(command: list[str], way: str, go
     for times in range(1, 12):  # others look at its first bytes only
         store = golden_copy("consumequeue-deleted")
         words = [sys.executable, "-c", CUT, str(times), way, *command, str(store)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
-        if done.returncode == 3:
+        result = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
+        if result.returncode == 3:
             break
     said = re.fullmatch(
         r"(?:.*\n)?error: (.*): byte (\d+): cannot be read: the file was cut short meanwhile\n",
-        done.stderr,
+        result.stderr,
         re.DOTALL,
     )
-    assert said, done.stderr
+    assert said, result.stderr
     assert Path(said[1]).parent == store / "commitlog"
     assert 8192 <= int(said[2]) < file_length("consumequeue-deleted")
     assert (store / "abort").exists()

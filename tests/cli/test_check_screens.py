@@ -18,7 +18,7 @@ from tests.conftest import Unpacked
 @by_turns(2)
 @pytest.mark.parametrize("case", [*goldens.cases(), *goldens.cases_of_5()])
 def test_lines_fit(case: str, golden: Unpacked) -> None:
-    """But for commands, which are copied and stay whole, and what has no blank."""
+    """Except commands, which must stay whole for copying, and text without spaces."""
     reader, situation = Reader(), Situation()
     for finding in check_store(StoreLayout(str(golden(case))), situation=situation):
         reader.take(finding)

@@ -1,4 +1,4 @@
-"""``clean`` says what goes unread, by group, before it asks; with --yes that needs --accept-loss."""
+"""``clean`` lists messages that would be lost unread, by group, before it asks; --yes then needs --accept-loss."""
 
 import json
 import os
@@ -14,7 +14,7 @@ CONF = {"mappedFileSizeCommitLog": "8192", "mappedFileSizeConsumeQueue": "2000"}
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """40 messages and 10 delayed ones over several files; all but the last file are old."""
+    """A store with 40 messages and 10 delayed ones in several files; all but the last are old."""
     path = tmp_path / "store"
     with Store.create(path, broker_conf=CONF) as made:
         for number in range(50):
@@ -55,14 +55,14 @@ def test_a_loss_needs_consent(store: Path) -> None:
     assert "that group behind has not consumed" in refused.err
     assert "--accept-loss" in refused.err
     assert len(list((store / "commitlog").iterdir())) > 3
-    done = rmqtool("clean", store, "--yes", "--accept-loss")
-    assert done.code == 0, done.err
+    result = rmqtool("clean", store, "--yes", "--accept-loss")
+    assert result.code == 0, result.err
     assert len(list((store / "commitlog").iterdir())) == 1
 
 
 def test_what_all_have_consumed_goes_without_a_word(store: Path) -> None:
     consumed(store, done=40)
     (store / "config" / "delayOffset.json").write_text('{"offsetTable":{3:10}}')
-    done = rmqtool("clean", store, "--yes", "-o", "json")
-    assert done.code == 0, done.err
-    assert json.loads(done.out)["unread"] == []
+    result = rmqtool("clean", store, "--yes", "-o", "json")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["unread"] == []

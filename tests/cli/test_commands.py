@@ -1,4 +1,4 @@
-"""A command is in every place that it must be in: the steps of the page ``developing`` that adds one."""
+"""A command is entered in every place listed on the page ``developing``."""
 
 import ast
 import re
@@ -15,10 +15,11 @@ from tests.cli.test_help import commands
 
 KINDS = {*_KINDS, "page", "part...", "store", "new", "file", "file...", "id", "key", "offset", "time", "other", "out"}
 KINDS |= {"query", "live-topic", "live-topic...", "target", "broker"}
+KINDS |= {"perm", "setting", "namespace", "value", "name", "queues", "user", "subject"}
 
 
 def registered() -> dict[str, str]:
-    """Name to module of every ``@command`` below ``rmqtool/cli``."""
+    """Name → module of every ``@command`` below ``rmqtool/cli``."""
     found = {}
     for path in (ROOT / "rmqtool" / "cli").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -1,4 +1,4 @@
-"""Completion: what comes next on a line, in the shells' own words, and without loading the command line."""
+"""Completion: candidates in each shell's format, without loading the command line."""
 
 import os
 import pty
@@ -28,12 +28,12 @@ KNOWN = {*KINDS.values(), "config-file"}
 
 
 def stored() -> dict[str, Any]:
-    """The commands that look at a store, or at nothing: topics and groups of a live cluster are not asked for."""
+    """The commands that read a store, or nothing: topics and groups of live clusters are not completed."""
     return {name: command for name, command in commands().items() if not COMMANDS[name].module.startswith("live.")}
 
 
 def ask(shell: str, line: str, **more: str) -> Result:
-    """What a shell is told for a line, at its end."""
+    """The completion of a line at its end."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("_")}
     words = line.split(" ")
     asked = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_TYPER_COMPLETE_ARGS": line}
@@ -167,10 +167,10 @@ def test_in_bash_itself(golden: Unpacked, tmp_path: Path) -> None:
         f"{script}\nCOMP_WORDS=(rmqtool query-key '{store}' Or)\nCOMP_CWORD=3\n{function[1]} rmqtool\n"
         'printf "%s\\n" "${COMPREPLY[@]}"\n'
     )
-    done = subprocess.run(
+    result = subprocess.run(
         ["bash", str(tmp_path / "try.sh")], capture_output=True, text=True, env=environment, check=True
     )
-    assert done.stdout == "Orders\n"
+    assert result.stdout == "Orders\n"
 
 
 @pytest.mark.parametrize(
@@ -196,11 +196,11 @@ def test_a_key_loads_no_command_line(line: str, golden: Unpacked) -> None:
     environment = {
         **os.environ, "COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_RMQTOOL_COMPLETE": "complete_bash",
     }  # fmt: skip
-    done = subprocess.run(
+    result = subprocess.run(
         [RMQTOOL[0], "-c", script], capture_output=True, text=True, env=environment, cwd=ROOT, check=True
     )
-    assert done.stderr == "\n"
-    assert bool(done.stdout) == (line.split()[-1] not in ("STO", "x"))  # files are the shell's to find
+    assert result.stderr == "\n"
+    assert bool(result.stdout) == (line.split()[-1] not in ("STO", "x"))  # files are the shell's to find
 
 
 def zsh_or_fish(shell: str) -> str:
@@ -212,7 +212,7 @@ def zsh_or_fish(shell: str) -> str:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Of a shell that finds the program."""
+    """The environment of a shell with the program in its PATH."""
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
     program = bin_folder / "rmqtool"
@@ -236,16 +236,16 @@ def test_in_fish_itself(asked: str, golden: Unpacked, environment: dict[str, str
     fish = zsh_or_fish("fish")
     script = process(env={**environment, "_RMQTOOL_COMPLETE": "source_fish"}).out
     line = "rmqtool " + asked.replace("STORE", str(golden("broker")))
-    done = subprocess.run(
+    result = subprocess.run(
         [fish, "--no-config", "-c", f"{script}\ncomplete -C '{line}'"],
         capture_output=True, text=True, env=environment, check=True,
     )  # fmt: skip
-    assert ASKED[asked] in [answer.split("\t")[0] for answer in done.stdout.splitlines()]
+    assert ASKED[asked] in [answer.split("\t")[0] for answer in result.stdout.splitlines()]
 
 
 @pytest.mark.parametrize("asked", ASKED)
 def test_in_zsh_itself(asked: str, golden: Unpacked, environment: dict[str, str], tmp_path: Path) -> None:
-    """A person types it and presses the tabulator; the line is finished then."""
+    """Type a line and press Tab; the line is then completed."""
     zsh = zsh_or_fish("zsh")
     script = process(env={**environment, "_RMQTOOL_COMPLETE": "source_zsh"}).out
     (tmp_path / ".zshrc").write_text(
@@ -271,7 +271,7 @@ def test_in_zsh_itself(asked: str, golden: Unpacked, environment: dict[str, str]
 
 
 def until(terminal: int, *marks: bytes) -> bytes:
-    """What comes on a terminal until these have come, one behind the other."""
+    """Read from a terminal until these texts have appeared, in order."""
     seen, end = b"", time.monotonic() + 30
     while time.monotonic() < end:
         if select.select([terminal], [], [], 1)[0]:

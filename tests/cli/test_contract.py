@@ -1,4 +1,4 @@
-"""Machine output by the contract's names equals what the broker itself said of stores that it closed cleanly."""
+"""Machine output equals what the broker reported for stores that it closed cleanly."""
 
 import base64
 import csv
@@ -26,7 +26,7 @@ THE_CONTRACT = (
 
 
 def rows_of(result: Result, form: str) -> list[dict[str, Any]]:
-    """What a run put out, read back."""
+    """The output of a run, parsed."""
     if form == "json":
         rows: list[dict[str, Any]] = json.loads(result.out)
         return rows
@@ -36,7 +36,7 @@ def rows_of(result: Result, form: str) -> list[dict[str, Any]]:
 
 
 def expected_message(golden_message: dict[str, Any]) -> dict[str, Any]:
-    """A golden message under the contract's names: the broker itself calls the offset id ``msgId``."""
+    """A golden message with the contract's names: the broker calls the offset id ``msgId``."""
     expected = dict(golden_message)
     assert expected.pop("msgId") == expected["offsetMsgId"]
     properties = expected["properties"]
@@ -48,7 +48,7 @@ def expected_message(golden_message: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_message(row: dict[str, Any], golden_message: dict[str, Any]) -> None:
-    """Every field of a row that was asked for with ``--body base64``."""
+    """Check every field of a row from ``--body base64``."""
     row, expected = dict(row), expected_message(golden_message)
     body = base64.b64decode(row.pop("body"), validate=True)
     assert hashlib.sha256(body).hexdigest() == expected.pop("bodySha256")
@@ -216,14 +216,14 @@ def test_what_is_no_negative_offset_stays_a_usage_error(words: list[str], golden
 def test_as_processes(golden: Unpacked) -> None:
     store = golden("broker")
     query = next(q for q in goldens.queries("broker") if len(q["physicalOffsets"]) > 1)
-    for words in (
+    for arguments in (
         ("query-key", store, query["topic"], query["key"], "-o", "ndjson"),
         ("query-offset", store, "Orders", 0, -1),
         ("consumequeue", "dump", store, "--topic", "Orders", "-o", "csv"),
         ("commitlog", "dump", store, "--body", "json", "-o", "json"),
         ("info", store, "-o", "json"),
     ):
-        assert process(*words) == rmqtool(*words), words
+        assert process(*arguments) == rmqtool(*arguments), arguments
 
 
 def test_a_clean_store_needs_no_recovery_and_a_crashed_one_does(golden: Unpacked, golden_copy: Unpacked) -> None:
@@ -234,7 +234,7 @@ def test_a_clean_store_needs_no_recovery_and_a_crashed_one_does(golden: Unpacked
     assert rmqtool("recover", crash, "--dry-run").code == 1
     unconfirmed = rmqtool("recover", crash)
     assert (unconfirmed.code, unconfirmed.out) == (4, "")
-    done = rmqtool("recover", crash, "--yes", "-o", "json")
-    assert (done.code, json.loads(done.out)["applied"]) == (0, True)
+    result = rmqtool("recover", crash, "--yes", "-o", "json")
+    assert (result.code, json.loads(result.out)["applied"]) == (0, True)
     again = rmqtool("recover", crash, "--yes", "-o", "json")
     assert (again.code, json.loads(again.out)["actions"]) == (0, [])

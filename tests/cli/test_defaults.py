@@ -1,4 +1,4 @@
-"""Defaults of the user: in the environment, in a file; the command line counts before both."""
+"""User defaults in the environment and in a file; the command line overrides both."""
 
 import json
 from pathlib import Path
@@ -113,8 +113,8 @@ def test_a_file_that_makes_no_sense(
     assert (result.code, result.out) == (code, "")
     assert result.err.startswith(f"error: {path}: ")
     assert part in result.err
-    for words in (["--help"], ["info", "--help"], ["--version"]):  # whoever is stuck gets help all the same
-        assert rmqtool(*words).code == 0
+    for arguments in (["--help"], ["info", "--help"], ["--version"]):  # whoever is stuck gets help all the same
+        assert rmqtool(*arguments).code == 0
 
 
 def test_a_directory_is_no_file(tmp_path: Path) -> None:

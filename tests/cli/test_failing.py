@@ -1,4 +1,4 @@
-"""Errors: one line of one style for people; one JSON object for programs that asked for JSON."""
+"""Errors: one line in one style for people, one JSON object with JSON output."""
 
 import json
 import os
@@ -122,9 +122,11 @@ def test_the_form_is_the_last_that_is_asked_for() -> None:
 
 def test_stdout_that_takes_no_more(golden: Unpacked) -> None:
     with open("/dev/full", "w", encoding="utf-8") as full:
-        done = process("info", golden("clean"), "-o", "json", capture_output=False, stdout=full, stderr=subprocess.PIPE)
-    told = json.loads(done.err)
-    assert (done.code, told["kind"]) == (3, "output-lost")
+        result = process(
+            "info", golden("clean"), "-o", "json", capture_output=False, stdout=full, stderr=subprocess.PIPE
+        )
+    told = json.loads(result.err)
+    assert (result.code, told["kind"]) == (3, "output-lost")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere the process ends wordless")
@@ -132,10 +134,10 @@ def test_a_file_that_cannot_be_read_where_it_is_mapped(golden_copy: Unpacked) ->
     for times in range(1, 12):  # others look at its first bytes only
         store = golden_copy("consumequeue-deleted")
         words = [sys.executable, "-c", CUT, str(times), "plain", "commitlog", "dump", str(store), "-o", "ndjson"]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
-        if done.returncode == 3:
+        result = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
+        if result.returncode == 3:
             break
-    told = json.loads(done.stderr.splitlines()[-1])
+    told = json.loads(result.stderr.splitlines()[-1])
     assert (told["kind"], told["exitCode"]) == ("unreadable", 3)
     assert "cannot be read: the file was cut short meanwhile" in told["error"]
 
@@ -147,8 +149,8 @@ def test_an_interrupted_reader_says_nothing(golden: Unpacked) -> None:
         "run_files.run_commitlog_dump = stop\nfrom rmqtool.main import main\nmain()"
     )
     words = [sys.executable, "-c", script, "commitlog", "dump", str(golden("clean")), "-o", "json"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100, env=dict(os.environ))
-    assert (done.returncode, done.stderr) == (128 + signal.SIGINT, "")
+    result = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100, env=dict(os.environ))
+    assert (result.returncode, result.stderr) == (128 + signal.SIGINT, "")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere nothing is told of bad sectors")
@@ -159,8 +161,8 @@ def test_an_interrupt_before_anything_is_read_is_one_too(golden: Unpacked) -> No
         "bus_error.arm = stop\nfrom rmqtool.main import main\nmain()"
     )
     words = [sys.executable, "-c", script, "undo", str(golden("clean")), "--yes"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
-    assert (done.returncode, done.stderr) == (128 + signal.SIGINT, "")
+    result = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
+    assert (result.returncode, result.stderr) == (128 + signal.SIGINT, "")
 
 
 @pytest.mark.parametrize(
@@ -177,7 +179,7 @@ def test_an_interrupt_before_anything_is_read_is_one_too(golden: Unpacked) -> No
     ],
 )
 def test_a_release_that_is_none_is_told_first(words: list[str], golden: Unpacked, tmp_path: Path) -> None:
-    """Before anything is looked at, and before it is asked whether to write."""
+    """Before anything is read, and before asking for confirmation."""
     places = {"STORE": golden("clean"), "NOTHING": tmp_path / "nothing"}
     result = rmqtool(*(places.get(word, word) for word in words), "--engine", "6")
     assert result == (2, "", "error: --engine 6: give auto, 4.9, 5.3 or 5.5\n")

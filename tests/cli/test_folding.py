@@ -1,4 +1,4 @@
-"""Long lines for people: folded between words on a terminal, whole in a pipe; a line of progress makes room."""
+"""Long lines for people: folded between words on a terminal, whole in a pipe; progress lines are cleared first."""
 
 import ast
 import io
@@ -66,7 +66,7 @@ def test_a_path_may_have_the_word_for_the_store() -> None:
 
 
 def test_sentences_have_their_commands_as_data() -> None:
-    """Written out in a sentence a command would be broken by a fold, and a path in it would not be quoted."""
+    """In a sentence, a command could be broken by folding, and its paths would not be quoted."""
     named = "|".join(name for name in COMMANDS)
     written = re.compile(rf"\brmqtool ({named})\b")
     found = []
@@ -95,13 +95,13 @@ def _is_command(node: ast.AST) -> bool:
 @pytest.mark.parametrize("columns", [80, 200])
 def test_errors_and_reports_at_a_terminal(columns: int, golden_copy: Unpacked) -> None:
     broken, cut = golden_copy("short-last-file"), golden_copy("size-field-negative")
-    for words in (
+    for arguments in (
         ["append", broken, "/dev/null"],
         ["recover", broken, "--dry-run"],
         ["recover", cut, "--dry-run"],
         ["commitlog", "dump", cut, "--limit", "1", "--offset", "5"],
     ):
-        code, shown = at_terminal(*words, columns=columns)
+        code, shown = at_terminal(*arguments, columns=columns)
         assert code in (0, 1, 4)
         for line in plain(shown).replace("\r", "").splitlines():
             # commands and file names are whole; all else fits

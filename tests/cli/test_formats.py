@@ -1,4 +1,4 @@
-"""The same content in every form, whole lines in pipes, nothing hostile on a terminal, streams that end early."""
+"""The same content in every format, whole lines in pipes, nothing hostile on a terminal, pipes that close early."""
 
 import csv
 import io
@@ -54,7 +54,7 @@ def filled(words: list[str], store: Path, names: dict[str, str]) -> list[str]:
 
 
 def csv_text(value: Any) -> str:
-    """A JSON value as a CSV cell has it."""
+    """A JSON value as a CSV cell."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -119,12 +119,12 @@ def test_hexdump_and_recovery_show_nothing_hostile(nasty: Path, tmp_path: Path) 
     data[at] ^= 1  # its body's CRC
     log.write_bytes(data)
     (store / "abort").touch()
-    for words in (
+    for arguments in (
         ["commitlog", "hexdump", store],
         ["recover", store, "--dry-run"],
         ["recover", store, "--yes", "--accept-loss"],
     ):
-        result = rmqtool(*words)
+        result = rmqtool(*arguments)
         assert result.out
         assert not [c for c in result.out + result.err if c != "\n" and unicodedata.category(c) in ("Cc", "Zl", "Zp")]
 
@@ -142,12 +142,12 @@ def test_a_recovery_plan_in_a_pipe_is_whole(golden: Unpacked, tmp_path: Path) ->
     deep.mkdir(parents=True)
     store = deep / "store"
     store.symlink_to(golden("crash"))
-    for words in (["recover", store, "--dry-run"], ["info", store]):
+    for arguments in (["recover", store, "--dry-run"], ["info", store]):
         for form in ("text", "table"):
-            result = rmqtool(*words, "-o", form)
+            result = rmqtool(*arguments, "-o", form)
             assert "…" not in result.out
             whole = "".join(line.strip() for line in result.out.splitlines())
-            assert words[0] != "info" or str(store) in (whole if form == "text" else result.out)
+            assert arguments[0] != "info" or str(store) in (whole if form == "text" else result.out)
 
 
 def test_long_bodies_are_whole_in_a_pipe(nasty: Path) -> None:
@@ -159,7 +159,7 @@ def test_long_bodies_are_whole_in_a_pipe(nasty: Path) -> None:
 
 @pytest.fixture(scope="module")
 def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log far larger than a pipe holds: one file many times, each record saying where it really lies."""
+    """A log far larger than a pipe's buffer: one file repeated, with corrected positions."""
     small = hostile.make(tmp_path_factory.mktemp("big"))
     first = small / "commitlog" / f"{0:020d}"
     data = bytearray(first.read_bytes())
@@ -217,9 +217,9 @@ def test_head_on_a_quick_query(big: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     try:
-        for words in (["query-key", big, "plain", "k1", "--scan"], ["info", big], ["--help"]):
-            result = process(*words, stdout=writer, capture_output=False, stderr=subprocess.PIPE)
-            assert (result.code, result.err) == (0, ""), words
+        for arguments in (["query-key", big, "plain", "k1", "--scan"], ["info", big], ["--help"]):
+            result = process(*arguments, stdout=writer, capture_output=False, stderr=subprocess.PIPE)
+            assert (result.code, result.err) == (0, ""), arguments
     finally:
         os.close(writer)
 
@@ -236,9 +236,9 @@ def test_a_full_disk_is_one_line(name: str, nasty: Path) -> None:
 def test_closed_streams_are_no_crash(nasty: Path) -> None:
     command = " ".join([*RMQTOOL, "info", str(nasty)])
     for redirect, code in ((">&-", 0), ("2>&-", 0), (">&- 2>&- <&-", 0)):
-        done = subprocess.run(f"{command} {redirect}", shell=True, cwd=ROOT, capture_output=True, timeout=60)
-        assert done.returncode == code
-        assert b"Traceback" not in done.stderr
+        result = subprocess.run(f"{command} {redirect}", shell=True, cwd=ROOT, capture_output=True, timeout=60)
+        assert result.returncode == code
+        assert b"Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize("form", ["ndjson", "json", "csv", "table"])
@@ -271,7 +271,7 @@ def test_a_locale_without_utf8_still_gets_utf8(nasty: Path) -> None:
 
 
 def on_terminal(words: list[str], environment: dict[str, str], typed: str = "", columns: int = 100) -> tuple[int, str]:
-    """Exit code and everything that a terminal shows of a run."""
+    """Exit code and terminal output of a run."""
     variables = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "TERM", "COLUMNS", "FORCE_COLOR")}
     main_end, program_end = pty.openpty()
     import fcntl
@@ -308,7 +308,7 @@ def on_terminal(words: list[str], environment: dict[str, str], typed: str = "", 
 
 
 def cells(text: str) -> int:
-    """Terminal cells of a line without its colours."""
+    """Width of a line in terminal cells, without colours."""
     bare = ANSI.sub("", text)
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in bare)
 

@@ -47,7 +47,7 @@ DAMAGE = st.lists(
 
 
 def reading(store: Path, case: str) -> list[list[str]]:
-    """Every command that only reads, with options that take it everywhere."""
+    """Every command that only reads, with options that exercise all of it."""
     s, topic, key = str(store), TOPIC[case], KEY[case]
     return [
         ["info", s],
@@ -89,7 +89,7 @@ def files_of(store: Path) -> list[Path]:
 
 
 def damage(store: Path, steps: list[Any]) -> None:
-    """Do what was drawn; the words of it are noted for whoever has to look at a failure."""
+    """Apply the drawn damage; its description is noted for failures."""
     for verb, which, where, content in steps:
         files = files_of(store)
         if not files:
@@ -123,7 +123,7 @@ def damage(store: Path, steps: list[Any]) -> None:
 
 
 def fingerprint(store: Path) -> dict[str, tuple[int, str]]:
-    """Everything below a directory: names, modification times, content."""
+    """Names, modification times and content of everything below a directory."""
     found = {}
     for path in sorted(store.rglob("*")):
         content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "directory"
@@ -132,7 +132,7 @@ def fingerprint(store: Path) -> dict[str, tuple[int, str]]:
 
 
 def checked(words: list[str]) -> Result:
-    """Run a command; it must end soon, in an orderly way."""
+    """Run a command; it must end soon, with a documented exit code."""
     start = time.monotonic()
     result = rmqtool(*words)
     assert time.monotonic() - start < MOST_SECONDS, words
@@ -148,7 +148,7 @@ def checked(words: list[str]) -> Result:
 
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A place for one damaged store after the other."""
+    """A directory for one damaged store after another."""
     return tmp_path_factory.mktemp("fuzz")
 
 

@@ -20,9 +20,9 @@ def rows(*words: object) -> list[dict[str, Any]]:
 
 
 def test_it_says_where_it_matched(store: Path) -> None:
-    done = rmqtool("grep", store, r"order-1\b", "--topic", "Orders")
-    assert done.code == 0
-    assert "order-1" in done.out
+    result = rmqtool("grep", store, r"order-1\b", "--topic", "Orders")
+    assert result.code == 0
+    assert "order-1" in result.out
     matched = rows("grep", store, r"^order-1$", "--topic", "Orders")
     assert matched
     assert all("key" in row["matchedIn"] and "order-1" in row["match"] and "order-1" in row["keys"] for row in matched)
@@ -30,8 +30,8 @@ def test_it_says_where_it_matched(store: Path) -> None:
 
 
 def test_nothing_is_an_answer_with_a_code(store: Path) -> None:
-    done = rmqtool("grep", store, "nowhere at all")
-    assert (done.code, done.out, done.err) == (1, "", "no message has it\n")
+    result = rmqtool("grep", store, "nowhere at all")
+    assert (result.code, result.out, result.err) == (1, "", "no message has it\n")
     assert rmqtool("grep", store, "", "--invert").code == 1
 
 
@@ -47,9 +47,9 @@ def test_a_count_is_a_number(store: Path) -> None:
 
 
 def test_a_limit_ends_it(store: Path) -> None:
-    done = rmqtool("grep", store, "order-", "--limit", 2, "--output", "ndjson")
-    assert len(done.out.splitlines()) == 2
-    assert done.err == "stopped after 2 rows (--limit)\n"
+    result = rmqtool("grep", store, "order-", "--limit", 2, "--output", "ndjson")
+    assert len(result.out.splitlines()) == 2
+    assert result.err == "stopped after 2 rows (--limit)\n"
 
 
 def test_neighbours_are_those_of_the_queue(store: Path) -> None:
@@ -66,16 +66,16 @@ def test_neighbours_are_those_of_the_queue(store: Path) -> None:
 
 @pytest.mark.parametrize("pattern", ["(", "[a", "*"])
 def test_what_is_no_pattern_is_said_in_a_line(store: Path, pattern: str) -> None:
-    done = rmqtool("grep", store, pattern)
-    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    result = rmqtool("grep", store, pattern)
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
     assert rmqtool("grep", store, pattern, "--fixed").code in (0, 1)
 
 
 def test_damage_is_named(golden: Unpacked) -> None:
-    done = rmqtool("grep", golden("size-field-negative"), "", "--output", "ndjson")
-    assert done.code == 1
-    assert "damage: " in done.err
-    assert done.out
+    result = rmqtool("grep", golden("size-field-negative"), "", "--output", "ndjson")
+    assert result.code == 1
+    assert "damage: " in result.err
+    assert result.out
 
 
 @pytest.mark.parametrize("words", [("commitlog", "dump"), ("consumequeue", "dump"), ("grep",)])
@@ -102,13 +102,13 @@ def test_conditions_select_the_same_everywhere(store: Path, words: tuple[str, ..
     ],
 )
 def test_what_is_no_condition_is_said_in_a_line(store: Path, option: str, text: str, reason: str) -> None:
-    done = rmqtool("commitlog", "dump", store, option, text)
-    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-    assert reason in done.err
+    result = rmqtool("commitlog", "dump", store, option, text)
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+    assert reason in result.err
 
 
 @pytest.mark.parametrize("words", [("commitlog", "dump"), ("grep",)])
 def test_a_name_that_no_message_has_is_named(store: Path, words: tuple[str, ...]) -> None:
-    done = rmqtool(*words, store, *([""] if words == ("grep",) else []), "--where", "bodyLenth > 1")
-    assert done.code == 1
-    assert "no message that was looked at has bodyLenth" in done.err
+    result = rmqtool(*words, store, *([""] if words == ("grep",) else []), "--where", "bodyLenth > 1")
+    assert result.code == 1
+    assert "no message that was looked at has bodyLenth" in result.err

@@ -1,4 +1,4 @@
-"""What people try before they know a command's name, and what they are told."""
+"""Suggestions for commands that people guess wrong."""
 
 import re
 
@@ -52,12 +52,12 @@ def test_every_command_that_is_named_is_one() -> None:
 
 def test_topics_that_are_not_there(golden: Unpacked) -> None:
     store = golden("broker")
-    for words in (
+    for arguments in (
         ("query-key", store, "orders", "order-1"), ("query-offset", store, "orders", "0", "0"),
         ("query-time", store, "orders", "0", "0"), ("topic", "show", store, "orders"),
         ("topic", "latest", store, "orders"),
     ):  # fmt: skip
-        said = rmqtool(*words)
+        said = rmqtool(*arguments)
         assert (said.code, "the store has no topic orders (did you mean Orders?)" in said.err) == (1, True), said
     assert rmqtool("query-key", store, "Invoices", "x").err == "the store has no topic Invoices\n"
     assert "no message of topic Orders with key x" in rmqtool("query-key", store, "Orders", "x").err

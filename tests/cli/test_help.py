@@ -1,4 +1,4 @@
-"""Help: the first screen names everything, and no example tells of what is not there."""
+"""Help: the first screen lists everything, and every example is valid."""
 
 import os
 import re
@@ -18,7 +18,7 @@ from tests.cli.running import process, rmqtool
 
 @cache
 def commands() -> dict[str, Any]:
-    """Full name to every command, as Typer has them."""
+    """Full name → command, from Typer."""
     app.load()
     found = {}
     for name, command in typer.main.get_command(app.app).commands.items():  # type: ignore[attr-defined]
@@ -28,6 +28,13 @@ def commands() -> dict[str, Any]:
         else:
             found.update({f"{name} {inner}": c for inner, c in subcommands.items()})
     return found
+
+
+def live_only() -> set[str]:
+    """Commands that take a live cluster, and no store."""
+    return {
+        name for name, command in commands().items() if any(one.metavar == "TARGET" for one in command.params)
+    }  # fmt: skip
 
 
 def top_level() -> dict[str, Any]:
@@ -69,7 +76,7 @@ def test_a_narrow_terminal_has_help_of_its_width(monkeypatch: pytest.MonkeyPatch
 
 
 def listed() -> dict[str, tuple[bool, str]]:
-    """Command to (whether it is marked, its line) on the first screen."""
+    """Command → (whether it is marked, its line) on the first screen."""
     rows = re.findall(r"^  ([* ]) ([a-z][a-z-]+) {2,}(\S.*(?:\n {10,}.*)?)$", TEXT.split("Options:")[0], re.MULTILINE)
     return {name: (mark == "*", " ".join(text.split())) for mark, name, text in rows}
 
@@ -173,13 +180,13 @@ def test_completion_can_be_shown_and_completes(shell: str) -> None:
     assert "rmqtool" in script.out
     words = {"COMP_WORDS": "rmqtool query-", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "rmqtool query-"}
     action = {"_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-    done = process(env={**plain, **words, **action, "_RMQTOOL_COMPLETE": f"complete_{shell}"})
-    assert {"query-key", "query-id", "query-offset", "query-time"} <= set(re.findall(r"query-\w+", done.out))
+    result = process(env={**plain, **words, **action, "_RMQTOOL_COMPLETE": f"complete_{shell}"})
+    assert {"query-key", "query-id", "query-offset", "query-time"} <= set(re.findall(r"query-\w+", result.out))
 
 
 def test_a_misspelt_command_or_option_is_a_usage_error() -> None:
-    for words in (["query-keys"], ["commitlog", "dmp"], ["info", "--outptu", "json"], ["info"], ["info", "a", "b"]):
-        result = rmqtool(*words)
+    for arguments in (["query-keys"], ["commitlog", "dmp"], ["info", "--outptu", "json"], ["info"], ["info", "a", "b"]):
+        result = rmqtool(*arguments)
         assert (result.code, result.out) == (2, "")
         assert result.err.startswith("error: ")
         assert result.err.endswith("--help\n")

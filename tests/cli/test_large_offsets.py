@@ -33,7 +33,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def peak(store: Path, *words: str) -> int:
-    """KiB that a process took at most."""
+    """Peak memory of a process in KiB."""
     out = store.parent / "out"
     subprocess.run(["rm", "-rf", out], check=True)
     words = tuple(word.format(out=out) for word in words)
@@ -63,8 +63,8 @@ def test_findings_are_listed_up_to_a_bound_and_counted(store: Path) -> None:
     topics = MOST // QUEUES + 10
     tables = (f'"Gone-{n}@group":{{{",".join(f"{q}:5" for q in range(QUEUES))}}}' for n in range(topics))
     (store / "config" / "consumerOffset.json").write_text('{"offsetTable":{' + ",".join(tables) + "}}")
-    done = rmqtool("check", store, "--output", "ndjson")
-    rows = [line for line in done.out.splitlines() if '"offset-ahead"' in line]
+    result = rmqtool("check", store, "--output", "ndjson")
+    rows = [line for line in result.out.splitlines() if '"offset-ahead"' in line]
     assert len(rows) == MOST + 1
     assert f'"count":{topics * QUEUES - MOST},' in rows[-1].replace(" ", "")
     assert '"actual":"160morelikethosebefore"' in rows[-1].replace(" ", "")

@@ -1,4 +1,4 @@
-"""Commands against a live broker: the name server that the environment names."""
+"""Commands with a live broker: the name server in the environment."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ def run(*words: object, data: str = "", namesrv: str | None = None) -> subproces
 
 def test_the_environment_names_the_name_server(serving: Serving) -> None:
     assert run("send", "T", data='{"body":"x"}\n', namesrv=serving.namesrv).returncode == 0
-    done = run("consume", "T", namesrv=serving.namesrv)
-    assert (done.returncode, "x" in done.stdout) == (0, True), done.stderr
+    result = run("consume", "T", namesrv=serving.namesrv)
+    assert (result.returncode, "x" in result.stdout) == (0, True), result.stderr
     # what is given counts for more
     assert run("send", "T", "--namesrv", serving.namesrv, data='{"body":"x"}\n', namesrv="127.0.0.1:1").returncode == 0

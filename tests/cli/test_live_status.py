@@ -1,4 +1,4 @@
-"""The command serve on a terminal: the status below the log, and nothing of it in a pipe."""
+"""serve on a terminal shows a status below the log, but not in a pipe."""
 
 import os
 import pty
@@ -27,7 +27,7 @@ _WORDS = ("--create", "--engine", "4.9", "--listen", "127.0.0.1:0", "--namesrv-l
 
 
 def read_until(terminal: int, wanted: str, text: str) -> str:
-    """What came on a terminal, until something wanted stands there."""
+    """Read from a terminal until a text appears."""
     end = time.monotonic() + 60
     while wanted not in text:
         ready, _, _ = select.select([terminal], [], [], 1)

@@ -39,7 +39,7 @@ def source() -> str:
 
 
 def plain(text: str) -> str:
-    """Roff as it is read, without fonts."""
+    """Roff without fonts."""
     text = re.sub(r"\\f[BIR]", "", text)
     return re.sub(r"\\(?:\(..|.)", lambda match: SIGNS[match[0]], text)
 
@@ -50,13 +50,13 @@ def sections(text: str) -> dict[str, str]:
 
 
 def set_in_groff(text: str) -> str:
-    """The page as a terminal of 400 columns shows it, each run of blanks one blank."""
-    done = subprocess.run(
+    """The page rendered for 400 columns, with whitespace collapsed."""
+    result = subprocess.run(
         ["groff", "-man", "-Tascii", "-P-cbou", "-rLL=400n", "-rHY=0", "-ww"],
         input=text, capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
-    assert done.stderr == ""
-    return " ".join(done.stdout.split())
+    assert result.stderr == ""
+    return " ".join(result.stdout.split())
 
 
 def test_only_known_requests_and_signs() -> None:
@@ -104,7 +104,7 @@ def test_every_command_is_there_with_all_that_its_help_says() -> None:
                 assert parameter.metavar.strip("[]") in heading
                 assert f"[{parameter.metavar.strip('[]')}" in heading or parameter.required
             for option in parameter.opts if parameter.param_type_name == "option" else []:
-                assert re.search(rf"^(-+[a-z]+, )?{option}(,| |$)", text, re.MULTILINE), (name, option)
+                assert re.search(rf"^(-+[a-zA-Z]+, )?{option}(,| |$)", text, re.MULTILINE), (name, option)
 
 
 def test_every_exit_code_is_there_with_the_words_of_the_manual() -> None:
@@ -161,11 +161,11 @@ def test_any_text_comes_out_as_it_went_in(text: str) -> None:
 def test_man_shows_it(tmp_path: Path) -> None:
     page = tmp_path / "rmqtool.1"
     page.write_text(source(), encoding="utf-8")
-    done = subprocess.run(
+    result = subprocess.run(
         ["man", "-l", "--warnings", str(page)],
         env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "MANWIDTH": "100", "MANPAGER": "cat"},
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
-    assert done.stderr == ""
-    assert done.stdout.startswith("RMQTOOL(1)")
-    assert "dump-to-parquet STORE OUT [OPTIONS]" in done.stdout
+    assert result.stderr == ""
+    assert result.stdout.startswith("RMQTOOL(1)")
+    assert "dump-to-parquet STORE OUT [OPTIONS]" in result.stdout

@@ -19,7 +19,7 @@ FOLDER = Path(package.__file__).parent / "manual"
 
 
 def on_terminal(*words: str, **environment: str) -> str:
-    """What a command shows on a terminal of 100 columns."""
+    """The output of a command at a terminal of 100 columns."""
     ours, theirs = pty.openpty()
     try:
         running = subprocess.Popen(

@@ -20,7 +20,7 @@ from tests.cli.running import RMQTOOL, ROOT, rmqtool
 
 @contextmanager
 def running(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A name server, and the line that says that it is ready."""
+    """A running name server, and its ready line."""
     process = subprocess.Popen(
         [*RMQTOOL, "namesrv", "--listen", "127.0.0.1:0", *words],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,

@@ -1,4 +1,4 @@
-"""Which release a store is of that init or serve makes."""
+"""The release of a store created by init or serve."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Commands that select end with 1 where nothing is as it was asked for, with one line on stderr that says so."""
+"""Selecting commands exit with 1 and one line on stderr if nothing matches."""
 
 from typing import Any
 
@@ -76,7 +76,7 @@ def test_nothing_matches(name: str, option: str, form: str, golden: Unpacked) ->
 
 @pytest.mark.parametrize("name", sorted({name for name, _option in CASES} - set(ARGUMENTS)))
 def test_what_is_there_matches_all(name: str, golden: Unpacked) -> None:
-    """A selection that everything has changes nothing, the exit code included."""
+    """A selection that matches everything changes nothing, including the exit code."""
     words = [*words_of(name, golden("broker")), "-o", "ndjson"]
     options = {option for case, option in CASES if case == name}
     words += ["--system"] if name == "topic list" else []

@@ -1,4 +1,4 @@
-"""Something that is no file, or cannot be read, beside an intact log: who can do without it goes on, and says so."""
+"""A non-file or unreadable file beside an intact log: commands that do not need it continue, with a warning."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.conftest import Unpacked
 
 
 def put(path: Path, kind: str) -> None:
-    """Something else in the place of a file or a directory."""
+    """Replace a file or a directory by something else."""
     if path.is_dir():
         shutil.rmtree(path)
     path.unlink(missing_ok=True)
@@ -50,9 +50,9 @@ def test_salvage_and_check_go_on(relative: str, kind: str, golden: Unpacked, tmp
     if relative != "config/timercheck":  # which is made anew
         assert any(relative in words for words in json.loads(salvaged.out)["warnings"])
 
-    found = rmqtool("check", store, "-o", "json")
-    assert found.code == 1
-    told = [one["file"] for one in json.loads(found.out) if one["code"] == "file-unreadable"]
+    result = rmqtool("check", store, "-o", "json")
+    assert result.code == 1
+    told = [one["file"] for one in json.loads(result.out) if one["code"] == "file-unreadable"]
     assert told.count(relative) == 1
 
     info = rmqtool("info", store, "-o", "json")
@@ -117,7 +117,7 @@ def test_bad_sectors_beside_the_log(golden: Unpacked, tmp_path: Path) -> None:
     try:
         with bad_disk(store, tmp_path / "disk", bad) as broken:
             salvaged = process("salvage", broken, tmp_path / "new", "-o", "json")
-            found = process("query-time", broken, "Orders", "1", "1795206885011", "-o", "json")
+            result = process("query-time", broken, "Orders", "1", "1795206885011", "-o", "json")
     except PermissionError as err:
         pytest.skip(f"cannot mount a file system: {err}")
     assert salvaged.code == 0, salvaged.err
@@ -125,4 +125,4 @@ def test_bad_sectors_beside_the_log(golden: Unpacked, tmp_path: Path) -> None:
     report = json.loads(salvaged.out)
     assert report["leftOut"] == ["config/consumerOffset.json"]
     assert any("checkpoint: Input/output error" in words for words in report["warnings"])
-    assert found == process("query-time", store, "Orders", "1", "1795206885011", "-o", "json")
+    assert result == process("query-time", store, "Orders", "1", "1795206885011", "-o", "json")

@@ -1,4 +1,4 @@
-"""One language of options: the same name has the same meaning, value, default and short form in every command."""
+"""Options are consistent: the same name has the same meaning, values, default and short form in every command."""
 
 import re
 from collections import defaultdict
@@ -18,6 +18,10 @@ OWN_WAY = {
     ("--broker", "config"): "of a live cluster",
     ("--broker", "query-offset"): "of a live cluster",
     ("--broker", "query-time"): "of a live cluster",
+    ("--broker", "group lag"): "in the file of a broadcasting client",
+    ("--broker", "group offsets"): "in the file of a broadcasting client",
+    ("--broker", "group reset"): "in the file of a broadcasting client",
+    ("--broker", "group clone"): "in the file of a broadcasting client",
     ("--name", "broker-config show"): "of settings",
     ("--broker", "rebalance plan"): "many brokers, with their queues",
     ("--output", "dlq export"): "whole messages, which a table does not show: ndjson is the default",
@@ -69,7 +73,7 @@ SELECTING = {
 
 
 def options() -> dict[str, dict[str, Any]]:
-    """Option to the commands that have it, and theirs."""
+    """Option name → commands with it, and their options."""
     found: dict[str, dict[str, Any]] = defaultdict(dict)
     for name, command in commands().items():
         for parameter in command.params:
@@ -79,7 +83,7 @@ def options() -> dict[str, dict[str, Any]]:
 
 
 def spelling(parameter: Any) -> str:
-    """Its long name; an old one comes behind."""
+    """The long name of an option; an old one comes last."""
     return next(str(name) for name in parameter.opts if name.startswith("--"))
 
 

@@ -1,4 +1,4 @@
-"""What may be in a body or a name, and what a table, JSON or a terminal is given of it."""
+"""Unusual content of bodies and names in tables, in JSON and on a terminal."""
 
 import io
 import json
@@ -83,6 +83,6 @@ def test_bodies_that_inflate_to_gigabytes_are_shown_one_at_a_time(tmp_path: Path
         "sys.exit(code)"
     )
     command = [sys.executable, "-c", script, "commitlog", "dump", store, "--limit", "8", "-o", "table"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert len(done.stdout.splitlines()) == 9
-    assert int(done.stderr.splitlines()[-1]) < 600_000  # kB; two bodies, and Python
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert len(result.stdout.splitlines()) == 9
+    assert int(result.stderr.splitlines()[-1]) < 600_000  # kB; two bodies, and Python

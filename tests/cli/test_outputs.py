@@ -1,6 +1,6 @@
-"""A matrix over all commands: every form of output, the exit code, and what comes on stderr where all is well or not.
+"""A matrix of all commands: every output format, exit code and stderr, for success and failure.
 
-What is not taken here is named, with the tests that hold it.
+Combinations not covered here are listed with the tests that cover them.
 """
 
 import csv
@@ -14,7 +14,7 @@ from rmqtool.cli.commands import COMMANDS as TABLE
 from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.cli.test_bad_input import COMMANDS
-from tests.cli.test_help import commands
+from tests.cli.test_help import commands, live_only
 from tests.conftest import Unpacked
 
 MESSAGE_ID = "FD0000000000000000000000000000020FB630946E09664343CD0000"
@@ -24,7 +24,7 @@ NO_OUTPUT = {
 }
 # these have clusters, servers or Spark behind them
 APART = {
-    "cluster list": "tests/admin", "broker-config show": "tests/admin", "client list": "tests/admin",
+    **dict.fromkeys(live_only(), "tests/admin"),
     "serve": "tests/server", "namesrv": "test_namesrv", "send": "tests/client", "consume": "tests/client",
     "replay": "tests/client", "mirror": "tests/client",
     "sql": "tests/analytics", "dump-to-parquet": "test_dump", "warm-up": "tests/analytics",
@@ -56,7 +56,7 @@ CODES = {
 
 
 def the_name(words: list[str]) -> str:
-    """Of the command that these words call."""
+    """The name of the command in these arguments."""
     return " ".join(words[:2]) if " ".join(words[:2]) in commands() else words[0]
 
 

@@ -14,7 +14,7 @@ LIST = ("commitlog", "dump", "STORE", "--limit", "200")
 
 
 def pager(folder: Path, code: str) -> str:
-    """A pager of our own: a program that has its input on stdin and ``seen``, the path of a file."""
+    """A test pager: a program that gets the output on stdin, and ``seen``, a file path."""
     script = folder / "pager.py"
     script.write_text(f"import sys\nseen = {str(folder / 'seen')!r}\n{code}")
     return f"{shlex.quote(sys.executable)} {shlex.quote(str(script))}"

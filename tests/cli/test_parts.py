@@ -1,4 +1,4 @@
-"""CSV of reports that hold several tables: each by its name, the first one unless told otherwise."""
+"""CSV of reports with several tables: each by name, the first by default."""
 
 import csv
 import io
@@ -27,7 +27,7 @@ OWN = {"ranges"}  # of recovery, which JSON has inside of its states
 
 
 def twin(name: str) -> bool:
-    """Whether it is the time for people beside one in ms, which only JSON has."""
+    """Whether a field is the readable twin of a time in ms, which only JSON has."""
     return name == "isoTime" or name.endswith("Time")
 
 

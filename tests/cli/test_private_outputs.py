@@ -1,4 +1,4 @@
-"""What a command makes of a store is never more readable than the store, under any umask of whoever runs it."""
+"""Files created from a store are never more readable than the store, under any umask."""
 
 import os
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def _open_umask() -> Iterator[None]:
 
 
 def close_store(store: Path, what: str) -> int:
-    """Close a store to others; the bits that nothing made of it may have."""
+    """Make a store private; returns the mode bits that its products must not have."""
     if what == "directory":
         store.chmod(0o700)
     elif what == "directory to others":
@@ -51,8 +51,8 @@ def test_what_is_made_of_a_private_store_is_private(
 ) -> None:
     store, out = golden_copy("clean"), tmp_path / "out"
     closed = close_store(store, what)
-    done = rmqtool(*({"STORE": store, "NEW": out}.get(word, word) for word in MADE[command]))
-    assert done.code == 0, done.err
+    result = rmqtool(*({"STORE": store, "NEW": out}.get(word, word) for word in MADE[command]))
+    assert result.code == 0, result.err
     inner = next((path for path in out.rglob("*") if path.is_file()), out)
     assert [path for path in (out, inner, *tmp_path.glob("*")) if path.stat().st_mode & closed] == []
 
@@ -60,8 +60,8 @@ def test_what_is_made_of_a_private_store_is_private(
 @pytest.mark.parametrize("command", MADE)
 def test_what_is_made_of_an_open_store_follows_the_umask(golden_copy: Unpacked, tmp_path: Path, command: str) -> None:
     out = tmp_path / "out"
-    done = rmqtool(*({"STORE": golden_copy("clean"), "NEW": out}.get(word, word) for word in MADE[command]))
-    assert done.code == 0, done.err
+    result = rmqtool(*({"STORE": golden_copy("clean"), "NEW": out}.get(word, word) for word in MADE[command]))
+    assert result.code == 0, result.err
     assert out.stat().st_mode & 0o777 == (0o755 if out.is_dir() else 0o644)
 
 
@@ -69,8 +69,8 @@ def test_what_is_made_of_an_open_store_follows_the_umask(golden_copy: Unpacked, 
 def test_kept_bytes_are_as_private_as_what_they_come_from(golden_copy: Unpacked, what: str) -> None:
     store = golden_copy("torn-header")
     closed = close_store(store, what)
-    done = rmqtool("recover", store, "--yes")
-    assert done.code == 0, done.err
+    result = rmqtool("recover", store, "--yes")
+    assert result.code == 0, result.err
     home = store.with_name("store.rmqtool")
     kept = [path for path in home.rglob("*") if path.is_file() and "commitlog" in path.parts]
     assert kept
@@ -81,7 +81,7 @@ def test_kept_bytes_are_as_private_as_what_they_come_from(golden_copy: Unpacked,
 def test_offsets_that_are_kept_beside_a_private_store_are_private(
     golden_copy: Unpacked, tmp_path: Path, what: str
 ) -> None:
-    """``serve --read-only --offsets FILE``; a file that is there keeps the mode that somebody has given it."""
+    """``serve --read-only --offsets FILE``; an existing file keeps its mode."""
     store = golden_copy("clean")
     closed, offsets = close_store(store, what), tmp_path / "offsets.csv"
     with Store(store) as opened:

@@ -1,4 +1,4 @@
-"""How far long commands are: a line on a terminal, JSON for programs, nothing in a pipe."""
+"""Progress of long commands: a line on a terminal, JSON for programs, nothing in a pipe."""
 
 import io
 import json
@@ -163,8 +163,8 @@ def test_an_undo_says_how_far_it_is(golden_copy: Unpacked) -> None:
 
 
 def test_nothing_in_a_pipe(golden: Unpacked, monkeypatch: pytest.MonkeyPatch) -> None:
-    for words in (["--progress", "none"], []):
-        assert rmqtool("check", golden("clean"), *words) == (0, "Clean: nothing was found.\n", "")
+    for arguments in (["--progress", "none"], []):
+        assert rmqtool("check", golden("clean"), *arguments) == (0, "Clean: nothing was found.\n", "")
     monkeypatch.setenv("RMQTOOL_PROGRESS", "json")
     assert stages(rmqtool("check", golden("clean")).err)
     refused = rmqtool("check", golden("clean"), "--progress", "loud")

@@ -1,4 +1,4 @@
-"""The short cut of single lookups gives the very answers of the full command line, or leaves the call to it."""
+"""The fast path of single look-ups answers exactly like the full command line, or leaves the call to it."""
 
 import itertools
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Call = Callable[[list[str]], tuple[Result, Result]]
 
 @pytest.fixture
 def both(monkeypatch: pytest.MonkeyPatch) -> Call:
-    """A command line with the short cut and without."""
+    """Run a command line with and without the fast path."""
 
     def run(words: list[str]) -> tuple[Result, Result]:
         short = rmqtool(*words)
@@ -32,14 +32,14 @@ def both(monkeypatch: pytest.MonkeyPatch) -> Call:
 
 
 def parameters(command: str) -> dict[str, Any]:
-    """Option name to option of a command, as Typer has it."""
+    """Option name → option of a command, from Typer."""
     app.load()
     group = typer.main.get_command(app.app)
     return {name: option for option in group.commands[command].params for name in option.opts}  # type: ignore[attr-defined]
 
 
 def vectors() -> list[list[str]]:
-    """Calls of every kind; ``STORE`` stands for a store, ``KEY`` for a key and ``ID`` for an id in it."""
+    """Calls of every kind, with ``STORE`` for a store, and ``KEY`` and ``ID`` for a key and an id in it."""
     plain = [
         ["query-key", "STORE", "Orders", "KEY"],
         ["query-key", "STORE", "Orders", "no such key"],

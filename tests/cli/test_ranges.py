@@ -1,4 +1,4 @@
-"""An empty range, an offset where no record begins and a limit that cut are told on stderr; rows stay as they are."""
+"""An empty range, an offset without a record, and a reached limit are reported on stderr; rows are unaffected."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_an_empty_range(name: str, option: str, text: str, golden: Unpacked) -> 
 
 
 def test_an_empty_range_is_told_once(golden: Unpacked) -> None:
-    """Byte 5 is inside a record, which does not matter where nothing is asked for."""
+    """Byte 5 is inside a record, which does not matter for an empty range."""
     dumped = rmqtool("commitlog", "dump", golden("broker"), "--offset", "5:1")
     assert (dumped.code, dumped.out) == (1, "")
     assert dumped.err == "--offset 5:1: an empty range\nnothing matches the selection\n"

@@ -1,4 +1,4 @@
-"""recover --engine and --exactly: whose rules, told in the report, and the help that explains them."""
+"""recover --engine and --exactly: the rules used, as reported, and the help for them."""
 
 import json
 

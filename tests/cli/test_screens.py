@@ -1,4 +1,6 @@
-"""Golden screens: what loses messages, and what is used most. A run records one size of three, and a third by turns."""
+"""Golden screens of situations that lose messages, and of the most used commands. A run checks one size, and a third of
+them.
+"""
 
 import re
 
@@ -18,13 +20,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("screens")]
 
 @pytest.fixture(scope="session")
 def shown() -> dict[tuple[str, int], str]:
-    """Those of this run, recorded once."""
+    """The screens of this run, recorded once."""
     return recorded(list(_NAMES), _RECORDED)
 
 
 @pytest.mark.parametrize(("name", "columns"), [(name, columns) for name in _NAMES for columns, _rows in _RECORDED])
 def test_as_recorded(name: str, columns: int, shown: dict[tuple[str, int], str]) -> None:
-    """``python -m tests.cli.screens`` records them anew."""
+    """``python -m tests.cli.screens`` updates them."""
     assert shown[name, columns] == path_of(name, columns).read_text()
 
 
@@ -44,7 +46,7 @@ def test_the_situations_are_those_that_they_are_called(code: str) -> None:
 
 @pytest.mark.parametrize(("name", "columns"), [one for one in _SHOWN if one[0].startswith(SENTENCES)])
 def test_no_word_is_broken_at_the_edge(name: str, columns: int) -> None:
-    """But for commands, which are copied and stay whole. What is one word is told by the widest screen."""
+    """Except commands, which must stay whole for copying. The widest screen shows what is one word."""
     lines = path_of(name, columns).read_text().splitlines()
     words = set(path_of(name, max(columns for columns, _rows in SIZES)).read_text().split())
     full = [number for number, line in enumerate(lines[:-1]) if len(line) == columns and lines[number + 1][:1].strip()]

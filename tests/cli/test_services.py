@@ -1,4 +1,4 @@
-"""The commands about messages and groups: forms of output, exit codes, and what they write."""
+"""Commands for messages and groups: output formats, exit codes, and what they write."""
 
 import csv
 import io
@@ -69,7 +69,7 @@ def run(words: str, store: object, *more: object) -> Result:
 
 
 def as_csv(value: Any) -> str:
-    """A JSON value as a CSV cell has it."""
+    """A JSON value as a CSV cell."""
     if value is None:
         return ""
     if isinstance(value, list):
@@ -159,12 +159,12 @@ def test_what_people_see_of_a_trace(golden: Unpacked) -> None:
 
 def test_exit_codes(golden: Unpacked, golden_copy: Unpacked, tmp_path: Path) -> None:
     store = golden("broker")
-    for words in ("trace STORE nothing", "transaction show STORE nothing", "topic show STORE nothing"):
-        result = run(words, store)
+    for arguments in ("trace STORE nothing", "transaction show STORE nothing", "topic show STORE nothing"):
+        result = run(arguments, store)
         assert (result.code, result.out) == (1, "")
         assert "nothing" in result.err
-    for words in ("group reset STORE nobody --to-latest --dry-run", "group clone STORE nobody new --dry-run"):
-        assert run(words, store).code == 1
+    for arguments in ("group reset STORE nobody --to-latest --dry-run", "group clone STORE nobody new --dry-run"):
+        assert run(arguments, store).code == 1
     assert run("group reset STORE lab-consumer --to-earliest --dry-run", store).code == 1
     assert run("group diff STORE STORE", store).code == 0
     other = golden_copy("broker")
@@ -224,9 +224,9 @@ def test_plan_edit_apply_undo(golden_copy: Unpacked, tmp_path: Path) -> None:
     assert made.code == 1
     assert fingerprint(store) == before
     plan.write_text(made.out.replace(",14,", ",20,"))
-    done = run(f"group reset STORE lab-consumer --from-csv {plan} --yes -o json", store)
-    assert done.code == 0
-    answer = json.loads(done.out)
+    result = run(f"group reset STORE lab-consumer --from-csv {plan} --yes -o json", store)
+    assert result.code == 0
+    answer = json.loads(result.out)
     assert answer["applied"]
     assert sorted(move["newOffset"] for move in answer["moves"]) == [15, 15, 15, 20]
     lag = run("group lag STORE --group lab-consumer --topic Orders -o ndjson", store)
@@ -275,8 +275,14 @@ def test_rooms(golden: Unpacked) -> None:
 def test_a_broken_config_is_told_and_its_bak_used(golden_copy: Unpacked) -> None:
     store = golden_copy("broker")
     (store / "config" / "consumerOffset.json").write_bytes(b'{"offsetTable":{')
-    for words in ("group lag STORE", "group list STORE", "topic list STORE", "retry list STORE", f"trace STORE {DEAD}"):
-        result = run(words, store)
+    for arguments in (
+        "group lag STORE",
+        "group list STORE",
+        "topic list STORE",
+        "retry list STORE",
+        f"trace STORE {DEAD}",
+    ):
+        result = run(arguments, store)
         assert result.code == 1
         assert "warning: " in result.err
         assert "as a broker does" in result.err
@@ -343,7 +349,7 @@ def test_hostile_half_retry_and_delay_messages(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A place for one damaged store after the other."""
+    """A directory for one damaged store after another."""
     return tmp_path_factory.mktemp("fuzz-services")
 
 

@@ -1,4 +1,4 @@
-"""Tables at terminals: lines that fit, whole ids, and choices of columns."""
+"""Tables on terminals: lines that fit, whole ids, and column selection."""
 
 import io
 import json
@@ -15,14 +15,14 @@ ID = "FD0000000000000000000000000000020FB630946E09664343CD0000"
 
 
 class Terminal(io.TextIOWrapper):
-    """Bytes that take themselves for a terminal."""
+    """A byte buffer that pretends to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 def shown(store: Path, words: tuple[str, ...], columns: int, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What a command prints at a terminal of this width, the store named as ``STORE``."""
+    """The output of a command at a terminal of this width, with the store shown as ``STORE``."""
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("NO_COLOR", "1")
     with patch("tests.cli.running.io.TextIOWrapper", Terminal):

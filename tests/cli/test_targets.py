@@ -1,4 +1,4 @@
-"""A live cluster in the place of a store directory: how it is named, and which commands take it."""
+"""A live cluster instead of a store directory: how to name it, and which commands accept it."""
 
 import json
 import socket
@@ -12,7 +12,7 @@ from rmqtool.cli.commands import COMMANDS
 from rmqtool.errors import BadValue
 from rmqtool.testing import TestBroker, rocketmq  # noqa: F401 (a fixture)
 from tests.cli.running import ROOT, rmqtool
-from tests.cli.test_help import commands
+from tests.cli.test_help import commands, live_only
 from tests.test_start import loaded_by
 
 
@@ -64,9 +64,9 @@ def test_a_profile_of_the_config_file(
     config = tmp_path / "config.toml"
     config.write_text(f'output = "ndjson"\n[target.lab]\nnamesrv = "{rocketmq.namesrv}"\n')
     monkeypatch.setenv("RMQTOOL_CONFIG", str(config))
-    done = rmqtool("cluster", "list", "@lab")
-    assert done.code == 0, done.err
-    assert json.loads(done.out)["brokerName"] == "broker-a"
+    result = rmqtool("cluster", "list", "@lab")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["brokerName"] == "broker-a"
 
 
 def test_a_file_of_that_name_is_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,15 +81,15 @@ def test_the_variable_stands_for_a_store_that_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("RMQTOOL_TARGET", f"rocketmq://{rocketmq.namesrv}")
-    done = rmqtool("topic", "show", "TBW102", "-o", "json")
-    assert done.code == 0, done.err
-    assert json.loads(done.out)["topic"] == "TBW102"
+    result = rmqtool("topic", "show", "TBW102", "-o", "json")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["topic"] == "TBW102"
     assert rmqtool("group", "lag", "--group", "nobody").code == 1
     assert f"{tmp_path}: not a store" in rmqtool("topic", "list", tmp_path).err, "a directory that is named counts"
-    for words in (("check",), ("recover", "--yes"), ("clean",)):
-        done = rmqtool(*words)
-        assert done.code == 2
-        assert "STORE" in done.err, "what needs files never takes the variable"
+    for arguments in (("check",), ("recover", "--yes"), ("clean",)):
+        result = rmqtool(*arguments)
+        assert result.code == 2
+        assert "STORE" in result.err, "what needs files never takes the variable"
 
 
 PLAUSIBLE = {"part": "config"}
@@ -115,35 +115,51 @@ def test_a_command_that_needs_files_says_so(name: str) -> None:
     assert result.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.live])
+# what a command needs beside its arguments to make a plan
+NEEDED = {
+    "topic update": ("--queues", "4"), "group update": ("--consume",), "group reset": ("--to-latest",),
+    "user create": ("--super", "--password-file", "/etc/hostname"), "user update": ("--disable",),
+    "acl set": ("--resource", "Topic:T", "--action", "Sub"),
+}  # fmt: skip
+VALUES = {
+    "message_id": "X", "time": "now", "settings": "a=b", "perm": "R", "queues": "lab-a:4", "subject": "User:a",
+    "target": "2",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.live and name != "undo"])
 def test_without_a_name_server_a_command_ends_with_3(name: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens
-        values = {"store": f"rocketmq://127.0.0.1:{taken.getsockname()[1]}", "message_id": "X", "time": "now"}
+        values = {**VALUES, "store": f"rocketmq://127.0.0.1:{taken.getsockname()[1]}"}
         needed = [parameter for parameter in commands()[name].params if parameter.param_type_name == "argument"]
-        result = rmqtool(*name.split(), *(values.get(one.name, "1") for one in needed if one.required))
+        more = (*NEEDED.get(name, ()), *(("--dry-run",) if COMMANDS[name].writes else ()))
+        result = rmqtool(*name.split(), *(values.get(one.name, "1") for one in needed if one.required), *more)
     assert (result.code, result.out) == (3, "")
     assert result.err.startswith("error: no name server answers: ")
     assert result.err.count("\n") == 1
 
 
 def test_options_of_files_are_refused() -> None:
-    for words in (
+    for arguments in (
         ("query-key", "T", "k", "--scan"), ("offsets", "--bak"), ("group", "lag", "--broadcast", "x"),
         ("group", "offsets", "--broker", "a"), ("query-time", "T", "0", "now", "--upper"),
     ):  # fmt: skip
-        at = 2 if words[0] == "group" else 1
-        result = rmqtool(*words[:at], "rocketmq://127.0.0.1:1", *words[at:])
-        assert (result.code, result.out) == (2, ""), words
+        at = 2 if arguments[0] == "group" else 1
+        result = rmqtool(*arguments[:at], "rocketmq://127.0.0.1:1", *arguments[at:])
+        assert (result.code, result.out) == (2, ""), arguments
 
 
 def test_commands_of_clusters_take_no_directory(tmp_path: Path) -> None:
-    for name in ("cluster list", "client list", "broker-config show"):
-        result = rmqtool(*name.split(), tmp_path)
+    for name in live_only():
+        needed = [one for one in commands()[name].params if one.param_type_name == "argument" and one.required]
+        more = (*NEEDED.get(name, ()), *(("--dry-run",) if COMMANDS[name].writes else ()))
+        values = {**VALUES, "store": str(tmp_path)}
+        result = rmqtool(*name.split(), *(values.get(one.name, "1") for one in needed), *more)
         assert result.code == 2
         assert "give a live cluster" in result.err
-    for words in (("query-offset", "T", "0", "0"), ("query-time", "T", "0", "now"), ("config",)):
-        assert "--broker" in rmqtool(words[0], tmp_path, *words[1:], "--broker", "a").err
+    for arguments in (("query-offset", "T", "0", "0"), ("query-time", "T", "0", "now"), ("config",)):
+        assert "--broker" in rmqtool(arguments[0], tmp_path, *arguments[1:], "--broker", "a").err
 
 
 @pytest.mark.parametrize(

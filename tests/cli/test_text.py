@@ -1,4 +1,4 @@
-"""Text for people wherever it goes: what a terminal of 100 columns shows; tables with whole lines on demand."""
+"""Text output is the same everywhere, as on a terminal of 100 columns; tables have whole lines on demand."""
 
 import io
 import sys
@@ -103,7 +103,7 @@ def test_more_notes_than_memory_should_hold(capsys: pytest.CaptureFixture[str]) 
 def test_nobody_behind_is_said(golden: Unpacked) -> None:
     store = golden("clean")
     for by in ("queue", "topic", "group"):
-        done = rmqtool("group", "lag", golden("broker"), "--group", "lab-orderly", "--lagging", "--by", by)
-        assert (done.code, done.out) == (0, "")
-        assert done.err == "group lab-orderly is not behind: no messages to consume, and none in flight\n"
+        result = rmqtool("group", "lag", golden("broker"), "--group", "lab-orderly", "--lagging", "--by", by)
+        assert (result.code, result.out) == (0, "")
+        assert result.err == "group lab-orderly is not behind: no messages to consume, and none in flight\n"
     assert rmqtool("transaction", "list", store).err == "there is nothing to list\n"

@@ -1,4 +1,4 @@
-"""A broker that lies now and then: what stands between clients and a real one, by chances that a seed decides."""
+"""A proxy between clients and a real broker that sometimes falsifies answers, at random from a seed."""
 
 import asyncio
 import random
@@ -21,17 +21,17 @@ from tests.client.peers import peer, route, tells
 
 @dataclass
 class Liar:
-    """What it is, and what it has done.
+    """Configuration and counts of the proxy.
 
-    It tells no lie that no client can tell from the truth. Which messages a filter leaves out only the broker knows:
-    where a pull has a filter, no message is missing from an answer, and a denial (there is nothing at this offset) is
-    not repeated when the same offset is asked for again. Where a pull has none, every lie is told, and repeated.
+    It makes no change that a client could not detect. Only the broker knows which messages a filter excludes: for a
+    pull with a filter, no message is removed from an answer, and a denial (nothing at this offset) is not repeated for
+    the same offset. Without a filter, every change is made, and repeated.
 
     Attributes:
-        chance: of one answer to be a lie.
-        kinds: the lies that it knows; all by default.
-        most: lies that it tells; then it is honest.
-        told: how often it has told each.
+        chance: probability that an answer is falsified.
+        kinds: kinds of changes; default: all.
+        most: maximum number of changes; then all answers are genuine.
+        told: number of changes of each kind.
     """
 
     seed: int
@@ -45,7 +45,7 @@ class Liar:
         self._denied: set[tuple[str, str, str]] = set()
 
     async def answer(self, upstream: Connection, connection: Connection, request: Command) -> Command | None:
-        """The broker's answer, or a lie."""
+        """The broker's answer, genuine or falsified."""
         lies = LIES if request.code == C.PULL_MESSAGE else SENDS if request.code in _SENDS else ANY
         names = [
             name for name in sorted(lies) if (not self.kinds or name in self.kinds) and self._may_tell(name, request)
@@ -76,16 +76,16 @@ class Liar:
 
 
 def _place(request: Command) -> tuple[str, str, str]:
-    """The topic, queue and offset that a pull asks for."""
+    """The topic, queue and offset of a pull."""
     fields = request.fields or {}
     return fields["topic"], fields["queueId"], fields["queueOffset"]
 
 
 def _as_other_queue(request: Command) -> Command:
-    """A pull of another queue.
+    """The pull, changed to another queue.
 
-    The offset that the client commits on the way is left out: it is of its own queue, and what a broker stores of a
-    commit that it has accepted no answer can show.
+    The offset committed with the pull is removed: it belongs to the client's own queue, and no answer could reveal a
+    wrong commit.
     """
     fields = dict(request.fields or {})
     fields["queueId"] = str((int(fields["queueId"]) + 1) % 4)
@@ -113,7 +113,7 @@ def _told(truth: Command, code: int, following: int) -> Command:
 
 
 def _empty(code: int) -> "Lie":
-    """Nothing is wanted, or there, as far as the queue goes."""
+    """Answer that no message matches, or exists, up to the end of the queue."""
 
     def lie(liar: Liar, _connection: Connection, request: Command, truth: Command) -> Command:
         at, end = int((request.fields or {})["queueOffset"]), int((truth.fields or {}).get("maxOffset", "0"))
@@ -149,7 +149,7 @@ def _another_topic(_liar: Liar, _connection: Connection, _request: Command, trut
 
 
 def _older(_liar: Liar, _connection: Connection, request: Command, truth: Command) -> Command:
-    """What was asked for before, as its queue begins."""
+    """Answer with the beginning of the queue instead."""
     if not (found := _records(truth)):
         return truth
     at = int((request.fields or {})["queueOffset"])
@@ -219,11 +219,11 @@ DENIALS = {"no match", "not found", "another queue"}  # the other queue may have
 
 
 class Opaques:
-    """Answers to pulls, of which two are given to each other's requests now and then.
+    """Swaps the answers of two pulls now and then.
 
     Args:
-        chance: of a pull to wait for another one, whose answer it then gets.
-        most: lies that are told; then all is honest.
+        chance: probability that a pull waits for another one, and gets its answer.
+        most: maximum number of swaps.
     """
 
     def __init__(self, seed: int, chance: float, most: int = 25) -> None:
@@ -255,15 +255,15 @@ class Opaques:
 
 
 class Answerer(Protocol):
-    """Stands between clients and a broker."""
+    """Proxy between clients and a broker."""
 
     async def answer(self, upstream: Connection, connection: Connection, request: Command, /) -> Command | None:
-        """What a client is answered."""
+        """The answer to a client."""
 
 
 @asynccontextmanager
 async def lied_about(broker: str, liar: Answerer, *topics: str) -> AsyncIterator[str]:
-    """The address of a name server whose only broker is the liar in front of one that is honest."""
+    """The address of a name server whose only broker is the proxy in front of a genuine one."""
     upstreams: dict[Connection, asyncio.Task[Connection]] = {}
     made: list[Connection] = []
     ends: list[asyncio.Task[None]] = []
@@ -307,6 +307,6 @@ async def _end_with(connection: Connection, upstream: Connection) -> None:
 
 
 def _forward(connection: Connection, request: Command) -> None:
-    """What the broker asks of a client by itself."""
+    """Forward requests from the broker to the client."""
     if not connection.closed:
         connection.tell(request)

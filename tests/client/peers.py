@@ -1,4 +1,4 @@
-"""Name servers and brokers that answer as a test says, on free ports."""
+"""Scripted name servers and brokers, on free ports."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,7 +17,7 @@ Reply = Callable[[Command], Answer]
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
-    """Run a test, which may not hang."""
+    """Run a test with a time limit."""
 
     async def limited() -> None:
         async with asyncio.timeout(60):
@@ -27,12 +27,12 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
 
 
 class Peer:
-    """A server.
+    """A scripted server.
 
     Attributes:
-        got: the requests that came, in their order.
-        replies: request code to what answers it; a request that nobody answers is refused.
-        connections: those that stand.
+        got: received requests, in order.
+        replies: request code → answer; other requests are refused.
+        connections: open connections.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ def ok(request: Command) -> Command:
 
 @asynccontextmanager
 async def peer(**options: Any) -> AsyncIterator[Peer]:
-    """A peer that listens."""
+    """A listening peer."""
     made = Peer()
     listener = Listener(made.handle, **options)
     await listener.start("127.0.0.1", 0)
@@ -73,7 +73,7 @@ async def peer(**options: Any) -> AsyncIterator[Peer]:
 
 
 def route(*brokers: tuple[str, str], queues: int = 4, perm: int = 6) -> TopicRouteData:
-    """A route over masters, (name, address) each."""
+    """A route with these masters, each (name, address)."""
     return TopicRouteData(
         [BrokerData("C", name, {0: address}) for name, address in brokers],
         [QueueData(name, queues, queues, perm) for name, _address in brokers],
@@ -81,7 +81,7 @@ def route(*brokers: tuple[str, str], queues: int = 4, perm: int = 6) -> TopicRou
 
 
 def tells(routes: dict[str, TopicRouteData]) -> Reply:
-    """What a name server answers that knows these topics."""
+    """The replies of a name server that knows these topics."""
 
     def answer(request: Command) -> Command:
         data = routes.get((request.fields or {})["topic"])
@@ -94,7 +94,7 @@ def tells(routes: dict[str, TopicRouteData]) -> Reply:
 
 @asynccontextmanager
 async def raw_peer(answer: bytes) -> AsyncIterator[str]:
-    """The address of a server that answers whatever comes with the same bytes."""
+    """The address of a server that answers everything with the same bytes."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -115,7 +115,7 @@ async def raw_peer(answer: bytes) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def unreadable(topic: str) -> AsyncIterator[str]:
-    """The address of a name server that knows a topic whose permission forbids reading."""
+    """The address of a name server with a topic that must not be read."""
     data = route(("a", "127.0.0.1:1"), queues=1)
     data.queue_datas[0].perm = 2
     async with peer() as namesrv:

@@ -1,7 +1,7 @@
-"""A broker and a clock that are only simulated: hours of a group's life in a second, the same each time.
+"""A simulated broker and clock: hours of a group in a second, deterministically.
 
-The event loop jumps to the next thing that is due. Requests take some time, are lost, or their answers are; members
-end well or without a word; everything by chances that a seed decides.
+The event loop jumps to the next due event. Requests take time, requests or answers are lost, and members leave or are
+killed, at random from a seed.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _LOCK_LIFE = 60.0  # s
 
 
 class _Jumps(selectors.DefaultSelector):
-    """Nothing ever comes from outside: a wait is over at once, and the time has passed."""
+    """A selector without external events: a wait ends at once and advances the clock."""
 
     now = 0.0
 
@@ -42,7 +42,7 @@ class _Jumps(selectors.DefaultSelector):
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """An event loop whose time is simulated."""
+    """An event loop with simulated time."""
 
     def __init__(self) -> None:
         self._jumps = _Jumps()
@@ -60,7 +60,7 @@ def simulate(work: Coroutine[Any, Any, None]) -> None:
 
 @dataclass
 class Stored:
-    """A message of a queue; it may be pulled from a time on."""
+    """A message of a queue, with the time from which it can be pulled."""
 
     key: int
     times: int
@@ -68,15 +68,15 @@ class Stored:
 
 
 class Broker:
-    """What the group's only broker has.
+    """The group's only broker.
 
     Args:
-        lost: chance of a request, and of an answer, to be lost.
+        lost: probability that a request, or an answer, is lost.
 
     Attributes:
-        queues: their messages, those of the retry topic too.
-        committed: where the group is.
-        dead: keys of its dead letters.
+        queues: messages by queue, including the retry topic.
+        committed: offsets of the group.
+        dead: keys of dead letters.
     """
 
     def __init__(self, chance: random.Random, queues: int, lost: float) -> None:
@@ -205,24 +205,24 @@ def _record(queue: MessageQueue, offset: int, stored: Stored) -> bytes:
 
 
 class SimulatedGroups(GroupMembership):
-    """The groups that a member is in, of which the broker hears by its heartbeats."""
+    """The groups of a member, announced by its heartbeats."""
 
     def __init__(self, member: "Member") -> None:
         self.member = member
 
     def add_consumer(self, group: str, describe: Callable[[], ConsumerData]) -> None:
-        """Every member's heartbeat says the same."""
+        """Do nothing: all heartbeats are equal."""
 
     async def remove_consumer(self, group: str) -> None:
         if not self.member.gone:
             self.member.broker.leave(self.member.client_id)
 
     async def leave_all(self) -> None:
-        """Nothing is left to tell."""
+        """Do nothing."""
 
 
 class Member(Cluster):
-    """A client's view of the broker, in the place of connections."""
+    """A client's view of the broker, replacing connections."""
 
     def __init__(self, broker: Broker, name: str) -> None:
         super().__init__(ClientOptions(namesrv="127.0.0.1:1", client_id=name))

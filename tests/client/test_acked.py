@@ -1,4 +1,4 @@
-"""consume as a member of a group: what stdout has taken is committed, and nothing else."""
+"""consume as a member of a group: only what stdout has accepted is committed."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ def places(text: str) -> list[tuple[int, int]]:
 
 
 def complete(data: bytes) -> list[tuple[int, int]]:
-    """Of the lines that are whole."""
+    """The complete lines."""
     return places(data[: data.rfind(b"\n") + 1].decode())
 
 
@@ -183,7 +183,7 @@ def test_two_processes_share_the_queues(served: TestBroker) -> None:
     ],
 )
 def test_what_does_not_go_together_is_refused(served: TestBroker, words: list[str], said: str) -> None:
-    done = rmqtool("consume", "--namesrv", served.namesrv, "T", *words)
-    assert done.code == 2
-    assert done.err.startswith("error: ")
-    assert said in done.err
+    result = rmqtool("consume", "--namesrv", served.namesrv, "T", *words)
+    assert result.code == 2
+    assert result.err.startswith("error: ")
+    assert said in result.err

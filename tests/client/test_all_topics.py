@@ -1,4 +1,4 @@
-"""consume --all-topics: every ordinary topic of a cluster in one call."""
+"""consume --all-topics: every ordinary topic of a cluster in one command."""
 
 import asyncio
 import json
@@ -31,8 +31,8 @@ def served() -> Iterator[TestBroker]:
 
 
 def consume(served: TestBroker, *words: str) -> tuple[Result, Counter[str]]:
-    done = rmqtool("consume", "--all-topics", "--namesrv", served.namesrv, "-o", "ndjson", *words)
-    return done, Counter(json.loads(line)["topic"] for line in done.out.splitlines())
+    result = rmqtool("consume", "--all-topics", "--namesrv", served.namesrv, "-o", "ndjson", *words)
+    return result, Counter(json.loads(line)["topic"] for line in result.out.splitlines())
 
 
 @pytest.mark.parametrize("words", [(), ("--follow", "--exit-idle", "2", "--from", "earliest")])
@@ -90,19 +90,19 @@ def test_a_topic_that_cannot_be_read_is_named(words: tuple[str, ...]) -> None:
 
 def test_no_topic_at_all() -> None:
     with broker() as one:
-        for words in ((), ACKED):
-            done, shown = consume(one, *words)
+        for arguments in ((), ACKED):
+            done, shown = consume(one, *arguments)
             assert (done.code, done.err, shown) == (1, "0 messages of 0 topics\n", {})
 
 
 @pytest.mark.parametrize(("words", "part"), [((), "give TOPIC or --all-topics"), (("T", "--all-topics"), "not both")])
 def test_a_topic_or_all_of_them(words: tuple[str, ...], part: str) -> None:
-    done = rmqtool("consume", *words)
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert part in done.err
+    result = rmqtool("consume", *words)
+    assert (result.code, result.err.count("\n")) == (2, 1)
+    assert part in result.err
 
 
 def test_a_topic_may_still_be_an_option(served: TestBroker) -> None:
-    done = rmqtool("consume", "--topic", "Third", "--namesrv", served.namesrv, "-o", "ndjson")
-    assert (done.code, done.out.count("\n")) == (0, COUNTS["Third"])
-    assert done.err == "12 messages\n"
+    result = rmqtool("consume", "--topic", "Third", "--namesrv", served.namesrv, "-o", "ndjson")
+    assert (result.code, result.out.count("\n")) == (0, COUNTS["Third"])
+    assert result.err == "12 messages\n"

@@ -52,7 +52,7 @@ class Attempt:
 
 @dataclass
 class Script:
-    """What comes of the attempts, one after the other; and routes by the number of attempts before."""
+    """Scripted results of attempts, and routes by number of previous attempts."""
 
     ends: Sequence[Outcome]
     routes: Sequence[Sequence[str]]

@@ -1,4 +1,4 @@
-"""Messages that go together are, each of them, what it would be if it was sent alone."""
+"""Each message of a batch is the same as if it were sent alone."""
 
 from random import Random
 

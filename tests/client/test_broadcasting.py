@@ -1,4 +1,4 @@
-"""Consumers of which each gets all messages, and the file in which each keeps its offsets."""
+"""Broadcasting consumers, and the files with their offsets."""
 
 import os
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Name servers, routes, heartbeats and connections of a client, with peers that behave and peers that do not."""
+"""Name servers, routes, heartbeats and connections of a client, with correct and misbehaving peers."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A push consumer against a served store: a group shares queues, nothing is lost when members come, go and fail."""
+"""A push consumer against a served store: a group shares queues; nothing is lost when members join, leave and fail."""
 
 import asyncio
 import threading
@@ -43,7 +43,7 @@ def served() -> Iterator[TestBroker]:
 
 
 def fill(served: TestBroker, topic: str, count: int, first: int = 0) -> None:
-    """Numbers, each in the queue of its rest by four, with the tags odd and even; the name server knows the topic."""
+    """Send numbers, each to the queue with its remainder modulo four, tagged odd or even, to a registered topic."""
     with SyncProducer(served.namesrv) as producer:
         for queue in producer.queues(topic):
             numbers = [n for n in range(first, first + count) if n % 4 == queue.queue_id]

@@ -1,7 +1,7 @@
-"""Each frame by which recorded Java consumers sent back, locked, asked for queues, popped and acknowledged, by ours.
+"""Every frame with which recorded Java consumers sent back, locked, queried assignments, popped and acked, from ours.
 
-Not the first of a kind but all of them; what a test needs to know beside (which messages a pop gave) is what the
-broker of the recording answered.
+All frames are compared, not only the first of each kind; what a test needs besides (the messages of a pop) comes from
+the recorded answers.
 """
 
 import json
@@ -33,7 +33,7 @@ BROKER = "lab-a"
 
 
 def recorded(release: str, *codes: C, link: str = "broker") -> Iterator[tuple[Command, Command | None]]:
-    """Requests of these kinds in the order of the recording, with their answers."""
+    """Recorded requests of these kinds, in order, with their answers."""
     for asked, told in wire.requests(release, link):
         if asked.request_code in codes:
             command, _size = frame.parse(asked.raw) or (Command(0), 0)
@@ -46,7 +46,7 @@ def fields_of(command: Command) -> dict[str, str]:
 
 
 def same(ours: Command, java: Command, *fleeting: str) -> None:
-    """Field by field, those aside that tell a time."""
+    """Compare field by field, except times."""
     one, other = fields_of(ours), fields_of(java)
     for name in fleeting:
         assert one.pop(name).lstrip("-").isdecimal()
@@ -64,7 +64,7 @@ def same(ours: Command, java: Command, *fleeting: str) -> None:
 
 
 def repeat(release: str, client_id: str, test: Callable[[Cluster, Peer], Awaitable[None]], *topics: str) -> None:
-    """Run a test with a client of that id, whose topics are all on one broker."""
+    """Run a test with a client with this id, whose topics are all on one broker."""
 
     async def limited() -> None:
         async with peer() as namesrv, peer() as one:
@@ -138,7 +138,7 @@ def test_queues_are_locked_and_given_back_as_by_the_java_client(release: str) ->
 
 @pytest.mark.parametrize("release", wire.RELEASES)
 def test_offsets_are_asked_for_and_kept_as_by_the_java_client(release: str) -> None:
-    """Kept by a request that is answered, as Java's admin does it: its consumers wait for no answer."""
+    """Committed by an acknowledged request, as in Java's admin; Java's consumers do not wait for an answer."""
     wanted = list(recorded(release, C.QUERY_CONSUMER_OFFSET, C.UPDATE_CONSUMER_OFFSET, C.GET_MAX_OFFSET))
     topics = {fields_of(java)["topic"] for java, _answer in wanted}
 
@@ -192,7 +192,7 @@ def test_queues_of_groups_that_pop_are_asked_for_as_by_the_java_client() -> None
 
 
 def test_what_is_popped_is_settled_with_the_handles_of_the_java_client() -> None:
-    """Of each answer to a pop ours makes the handles that Java's then acknowledged, or put off."""
+    """From each answer to a pop, ours builds the handles that Java then acked or postponed."""
     pops = list(recorded("5.3.3", C.POP_MESSAGE))
     settled = [java for java, _answer in recorded("5.3.3", C.ACK_MESSAGE, C.CHANGE_MESSAGE_INVISIBLETIME)]
     assert {java.code for java in settled} == {C.ACK_MESSAGE, C.CHANGE_MESSAGE_INVISIBLETIME}

@@ -1,4 +1,4 @@
-"""A push consumer and brokers that do not behave: it neither hangs nor ends, nor asks without a pause."""
+"""A push consumer with misbehaving brokers: it neither hangs nor ends nor polls without a pause."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -35,7 +35,7 @@ def fields_of(request: Command) -> dict[str, str]:
 
 
 class Store:
-    """What a broker of one queue has: messages at their offsets, and what is committed."""
+    """Messages of a broker's only queue by offset, and the committed offset."""
 
     def __init__(self, one: Peer, count: int, first: int = 0) -> None:
         self.one, self.first, self.end = one, first, count

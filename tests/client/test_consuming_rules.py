@@ -1,4 +1,4 @@
-"""What a process queue and the offsets of a group must hold to, whatever is pulled, consumed and sent back when."""
+"""Invariants of a process queue and a group's offsets, for any order of pulls, calls and messages sent back."""
 
 import asyncio
 from collections.abc import Mapping
@@ -42,9 +42,9 @@ def message(offset: int, size: int = 1) -> Received:
 
 
 class Consuming(RuleBasedStateMachine):
-    """A queue of a broker, a process queue before it, and listeners that end in any order, late or never.
+    """A broker's queue, a process queue, and listeners that end in any order, late or never.
 
-    What the group has committed may never pass a message that is neither consumed nor sent back.
+    The committed offset may never pass a message that is neither consumed nor sent back.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Consuming(RuleBasedStateMachine):
 
     @rule(sizes=st.lists(st.integers(0, 30), max_size=6), gap=st.integers(0, 9))
     def store(self, sizes: list[int], gap: int) -> None:
-        """Messages come, behind some that this group does not want."""
+        """Store messages, some of which the filter excludes."""
         self.next += gap
         for size in sizes:
             self.log[self.next] = size
@@ -89,7 +89,7 @@ class Consuming(RuleBasedStateMachine):
     @precondition(lambda self: self.working)
     @rule(data=st.data(), well=st.booleans())
     def end(self, data: st.DataObject, well: bool) -> None:
-        """A listener ends; where it failed and the message cannot be sent back, it waits for another try."""
+        """End a call; if it failed and the message cannot be sent back, the message waits for another try."""
         offset = data.draw(st.sampled_from(sorted(self.working)))
         del self.working[offset]
         one = message(offset, self.log[offset])
@@ -107,7 +107,7 @@ class Consuming(RuleBasedStateMachine):
 
     @rule(seconds=st.floats(0, 8))
     def time_passes(self, seconds: float) -> None:
-        """What a listener has had for more than ten seconds is sent back, oldest first."""
+        """Send back messages that a listener has had for more than ten seconds, oldest first."""
         self.now += seconds
         head = [offset for offset in self.log if offset < self.pulled and offset not in self.settled]
         expected = []
@@ -134,7 +134,7 @@ class Consuming(RuleBasedStateMachine):
         assert self.process.full(LIMITS) == (len(held) > 6 or self.process.size > 60 or span > 12)
 
     def teardown(self) -> None:
-        """Where all is done, the group is behind the last message that was pulled."""
+        """Once everything is consumed, the committed offset is after the last pulled message."""
         for offset in [*self.waiting, *self.working]:
             if message(offset) in self.process:
                 self.finish(message(offset, self.log[offset]))
@@ -148,9 +148,9 @@ TestConsuming.settings = settings(max_examples=60, stateful_step_count=40, deadl
 
 
 class Ordering(RuleBasedStateMachine):
-    """An orderly listener that succeeds, suspends, commits and rolls back as it likes, with batches and dead letters.
+    """An orderly listener that succeeds, suspends, commits and rolls back at random, with batches and dead letters.
 
-    It gets messages in the order of their offsets, and what is committed was consumed, or is a dead letter.
+    It gets messages in order of their offsets, and every committed message was consumed or is a dead letter.
     """
 
     def __init__(self) -> None:
@@ -294,7 +294,7 @@ STRATEGIES: Mapping[str, Strategy] = {
 )
 @settings(max_examples=60, deadline=None)
 def test_each_queue_is_one_members(name: str, rooms: list[str], queues: int, members: set[str], order: Any) -> None:
-    """In whatever order each of them is told of queues and members."""
+    """In whatever order members learn of queues and members."""
     names = [f"{room}@{number}" for number, room in enumerate(rooms)]
     all_queues = [MessageQueue("T", broker, n) for broker in names for n in range(queues)]
     taken: list[MessageQueue] = []

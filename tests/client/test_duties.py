@@ -1,4 +1,4 @@
-"""What a client does beside sending: requests and replies, names in namespaces, hooks, traces, signatures."""
+"""What a client does besides sending: requests and replies, namespaces, hooks, traces, signatures."""
 
 import asyncio
 from collections.abc import Callable

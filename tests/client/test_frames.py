@@ -1,8 +1,8 @@
-"""What a client asks beside sending, field by field as real Java clients did it.
+"""Requests of a client other than sends match those of real Java clients, field by field.
 
-Three things differ on purpose: a Java client is in the group ``CLIENT_INNER_PRODUCER`` too, which nothing here uses; a
-pull of ours has its subscription with it, so that it never waits for a heartbeat; and offsets are kept by a request
-that is answered, so that a client knows it.
+Three differences are intended: a Java client also joins the group ``CLIENT_INNER_PRODUCER``, which nothing here uses;
+our pulls include the subscription, so that they never wait for a heartbeat; and offsets are committed by an
+acknowledged request.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _SUBSCRIPTION = 4  # in a pull's system flag
 
 
 def java(release: str, code: C, fits: Callable[[Command], bool] = lambda _: True) -> Command:
-    """The first request of a Java client that fits."""
+    """The first matching request of a Java client."""
     for one, _answer in wire.requests(release, "broker"):
         if one.request_code == code:
             command, _size = frame.parse(one.raw) or (Command(0), 0)
@@ -39,7 +39,7 @@ def java(release: str, code: C, fits: Callable[[Command], bool] = lambda _: True
 
 
 def lasting(command: Command, **other: str) -> dict[str, str]:
-    """Fields, without what is fleeting."""
+    """Fields, without volatile ones."""
     return {name: value for name, value in (command.fields or {}).items() if name not in FLEETING} | other
 
 
@@ -49,7 +49,7 @@ async def until(so: Callable[[], object]) -> None:
 
 
 def groups(body: bytes) -> Any:
-    """A heartbeat without the inner group, in an order of its own."""
+    """A heartbeat without the inner group, sorted."""
     data = json.loads(body)
     data["producerDataSet"] = sorted(
         (one for one in data["producerDataSet"] if one["groupName"] != INNER), key=lambda one: one["groupName"]

@@ -1,4 +1,4 @@
-"""Heartbeats of 5.x that leave out what a broker knows (heartbeat v2)."""
+"""Heartbeats of 5.x that omit what a broker knows (heartbeat v2)."""
 
 from formats.fastjson.declare import read_body
 from formats.remoting import bodies as b
@@ -36,7 +36,7 @@ def test_what_was_told_is_left_out_until_something_changes() -> None:
             async with Cluster(client) as cluster:
 
                 async def beat() -> list[tuple[bool, int]]:
-                    """Whether each one was short, and how many topics it named."""
+                    """Whether each heartbeat was short, and its number of topics."""
                     before = len(one.of(C.HEART_BEAT))
                     await cluster.heartbeat()
                     said = [read_body(b.HeartbeatData, request.body) for request in one.of(C.HEART_BEAT)[before:]]

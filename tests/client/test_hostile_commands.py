@@ -1,4 +1,4 @@
-"""Commands and peers that answer with nonsense: one clear error, no traceback, no hang."""
+"""Commands with peers that send nonsense: one clear error, no traceback, no hang."""
 
 import asyncio
 import faulthandler
@@ -31,7 +31,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def serving(peers: AbstractAsyncContextManager[str]) -> Iterator[str]:
-    """An address of what is served in a thread."""
+    """Serve in a thread; yields the address."""
     ready, loop, end = threading.Event(), asyncio.new_event_loop(), asyncio.Event()
     made_: list[str] = []
 
@@ -54,7 +54,7 @@ def serving(peers: AbstractAsyncContextManager[str]) -> Iterator[str]:
 
 @asynccontextmanager
 async def in_front_of(answer: bytes) -> AsyncIterator[str]:
-    """A name server that behaves, and a broker that does not."""
+    """A correct name server in front of a misbehaving broker."""
     async with peer() as namesrv, raw_peer(answer) as address:
         namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", address), queues=1)})
         yield namesrv.address
@@ -62,7 +62,7 @@ async def in_front_of(answer: bytes) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def around_and_around() -> AsyncIterator[str]:
-    """A broker that has nothing, wherever it is asked, and always knows another offset."""
+    """A broker that has nothing at any offset, and always redirects to another one."""
     async with peer() as namesrv, peer() as one:
         namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", one.address), queues=1)})
         one.replies[C.GET_MIN_OFFSET] = lambda request: request.response(fields={"offset": "0"})
@@ -98,12 +98,12 @@ def fails_well(command: str, namesrv: str, tmp_path: Path) -> None:
     made(tmp_path / "origin", "T", 2)
     faulthandler.dump_traceback_later(120, exit=True)  # a command that hangs says where
     try:
-        done = rmqtool(*words_of(command, namesrv, tmp_path))
+        result = rmqtool(*words_of(command, namesrv, tmp_path))
     finally:
         faulthandler.cancel_dump_traceback_later()
-    assert done.code == 3, done
-    assert "Traceback" not in done.err
-    assert done.err.splitlines()[-1].startswith("error: "), done.err
+    assert result.code == 3, result
+    assert "Traceback" not in result.err
+    assert result.err.splitlines()[-1].startswith("error: "), result.err
 
 
 @pytest.mark.parametrize("answer", BYTES.values(), ids=list(BYTES))

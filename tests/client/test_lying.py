@@ -1,4 +1,4 @@
-"""Brokers that lie: whatever they answer, nothing is passed over, and nothing is committed that was not written."""
+"""Brokers that falsify answers: no message is skipped, and nothing is committed that was not written."""
 
 import asyncio
 import json
@@ -86,18 +86,18 @@ def test_consume_commits_what_it_has_written(served: TestBroker, seed: int, orde
     group, liar = f"acked-{seed}-{orderly}-{lies}", Opaques(seed, 0.5) if lies == "opaques" else Liar(seed, 0.15)
     words = ["Told", "--group", group, "--ack", "-o", "ndjson", *(["--orderly"] if orderly else [])]
     with through(served, liar, "Told", f"%RETRY%{group}") as namesrv:
-        done = rmqtool("consume", "--namesrv", namesrv, *words)
-    seen = places(done)
+        result = rmqtool("consume", "--namesrv", namesrv, *words)
+    seen = places(result)
     assert liar.told, "it has not lied"
     nothing_is_passed(seen, asyncio.run(committed(served, group, "Told")))
-    assert done.code == 0, done.err
+    assert result.code == 0, result.err
     assert seen == ALL
 
 
 @by_turns(2)
 @pytest.mark.parametrize("kind", LIES)
 def test_each_lie_is_seen_through(served: TestBroker, kind: str) -> None:
-    """A consumer that reads on gets every message once, in order, and no other."""
+    """A consumer that continues gets every message once, in order, and no others."""
 
     async def test() -> None:
         liar = Liar(5, 0.5, (kind,), 12)
@@ -178,11 +178,11 @@ def test_replay_sends_each_once(served: TestBroker, tmp_path: Path, seed: int) -
     topic = f"Replayed{seed}"
     source = made(tmp_path / "origin", topic, 300)
     with through(served, Liar(seed, 0.2)) as namesrv:
-        done = rmqtool("replay", source, "--namesrv", namesrv, "--batch", 10, "-o", "ndjson")
-    while done.code == 3:
-        assert "goes on from there" in done.err
-        done = rmqtool("replay", source, "--namesrv", served.namesrv, "--batch", 10, "-o", "ndjson")
-    assert done.code == 0, done.err
+        result = rmqtool("replay", source, "--namesrv", namesrv, "--batch", 10, "-o", "ndjson")
+    while result.code == 3:
+        assert "goes on from there" in result.err
+        result = rmqtool("replay", source, "--namesrv", served.namesrv, "--batch", 10, "-o", "ndjson")
+    assert result.code == 0, result.err
     assert bodies(messages(served.store, topic)) == bodies(messages(str(source), topic))
 
 
@@ -211,11 +211,11 @@ def test_mirror_copies_each_once(served: TestBroker, tmp_path: Path, seed: int) 
     store = tmp_path / "copy"
     for liar in liars(seed):
         with through(served, liar) as namesrv:
-            done = rmqtool("mirror", "--namesrv", namesrv, "Told", store, "-o", "ndjson")
-        assert done.code in (0, 3), done
-        assert "Traceback" not in done.err
-    done = rmqtool("mirror", "--namesrv", served.namesrv, "Told", store, "-o", "ndjson")
-    assert done.code == 0, done.err
+            result = rmqtool("mirror", "--namesrv", namesrv, "Told", store, "-o", "ndjson")
+        assert result.code in (0, 3), result
+        assert "Traceback" not in result.err
+    result = rmqtool("mirror", "--namesrv", served.namesrv, "Told", store, "-o", "ndjson")
+    assert result.code == 0, result.err
     assert bodies(messages(str(store), "Told")) == bodies(messages(served.store, "Told"))
 
 

@@ -1,4 +1,4 @@
-"""Positions in queues of a broker that has another store by then: they are proved, or nothing goes on from them."""
+"""Positions in queues of a broker that has another store meanwhile are verified before anything continues."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ TOPIC, GROUP = "Again", "group"
 
 
 def fill(path: Path, first: int, count: int) -> None:
-    """A store with a topic of four queues that its broker knows."""
+    """A store with a registered topic of four queues."""
     new = not path.exists()
     with Store.create(path, broker_conf=CONF) if new else Store(path, write=True, broker_conf=CONF) as store:
         state = BrokerState(store, lambda _text: None)
@@ -41,7 +41,7 @@ def fill(path: Path, first: int, count: int) -> None:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Neighbour]:
-    """One that runs on a store with the messages 0 to 39."""
+    """A broker on a store with the messages 0 to 39."""
     fill(tmp_path / "store", 0, 40)
     with Neighbour(tmp_path / "store", {**CONF, "brokerName": "a"}) as one:
         yield one
@@ -81,7 +81,7 @@ def numbers(text: str) -> set[int]:
 @by_turns(7)
 @pytest.mark.parametrize("count", [20, 40, 400], ids=["shorter", "as long", "longer"])
 def test_what_is_consumed(broker: Neighbour, tmp_path: Path, count: int) -> None:
-    """The position of a group in the old store is not written to the new one, whose messages nobody has seen."""
+    """A group's position in the old store is not committed to the new one, whose messages nobody has seen."""
     consume = ["consume", "--namesrv", broker.namesrv, TOPIC, "--group", GROUP, "--ack", "--from", "earliest"]
     words = [*RMQTOOL, *consume, "-o", "ndjson", "--follow"]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
@@ -92,12 +92,12 @@ def test_what_is_consumed(broker: Neighbour, tmp_path: Path, count: int) -> None
     assert "made again" in said
     assert numbers(out) == set(range(40))
     assert asyncio.run(committed(broker.namesrv)) in ([0] * 4, [None] * 4)
-    done = rmqtool(*consume, "-o", "ndjson")
-    assert (done.code, numbers(done.out)) == (0, set(range(1000, 1000 + count)))
+    result = rmqtool(*consume, "-o", "ndjson")
+    assert (result.code, numbers(result.out)) == (0, set(range(1000, 1000 + count)))
 
 
 def test_a_group_that_is_behind_the_end(broker: Neighbour) -> None:
-    """To begin at the end would pass over messages that nobody has seen; which they are, nobody knows."""
+    """Beginning at the end would skip an unknown number of unseen messages."""
 
     async def commit() -> None:
         async with Cluster(ClientOptions(namesrv=broker.namesrv)) as cluster:
@@ -105,10 +105,10 @@ def test_a_group_that_is_behind_the_end(broker: Neighbour) -> None:
             await Puller(cluster, GROUP).commit(MessageQueue(TOPIC, "a", 2), 50)
 
     asyncio.run(commit())
-    done = rmqtool("consume", "--namesrv", broker.namesrv, TOPIC, "--group", GROUP, "--ack", "-o", "ndjson")
-    assert done.code == 3
-    assert "queue 2 of a: was read up to offset 50, and ends at 10" in done.err
-    assert "mqadmin resetOffsetByTime" in done.err
+    result = rmqtool("consume", "--namesrv", broker.namesrv, TOPIC, "--group", GROUP, "--ack", "-o", "ndjson")
+    assert result.code == 3
+    assert "queue 2 of a: was read up to offset 50, and ends at 10" in result.err
+    assert "mqadmin resetOffsetByTime" in result.err
     assert asyncio.run(committed(broker.namesrv))[2] == 50
 
 
@@ -141,34 +141,34 @@ def test_nothing_is_committed_over_another_connection(broker: Neighbour, tmp_pat
 @by_turns(2)
 @pytest.mark.parametrize("count", [0, 20, 400], ids=["empty", "shorter", "longer"])
 def test_what_is_replayed(broker: Neighbour, tmp_path: Path, count: int) -> None:
-    """What was sent is gone, and a replay that went on would be half of one."""
+    """The sent messages are gone, and a continued replay would be incomplete."""
     source = made(tmp_path / "origin", TOPIC, 60)
     words = ["replay", source, "--namesrv", broker.namesrv, "-o", "ndjson"]
     assert rmqtool(*words, "--limit", 30).code == 0
     another_store(broker, tmp_path / "store", count)
-    done = rmqtool(*words)
-    assert done.code == 3
-    assert "what was sent to it before is gone" in done.err
-    assert "another --journal" in done.err
-    done = rmqtool(*words, "--journal", tmp_path / "second")
-    assert done.code == 0, done.err
+    result = rmqtool(*words)
+    assert result.code == 3
+    assert "what was sent to it before is gone" in result.err
+    assert "another --journal" in result.err
+    result = rmqtool(*words, "--journal", tmp_path / "second")
+    assert result.code == 0, result.err
     got = bodies(messages(str(tmp_path / "store"), TOPIC))
     assert {queue: found[count // 4 :] for queue, found in got.items()} == bodies(messages(str(source), TOPIC))
 
 
 @pytest.mark.parametrize("count", [20, 400], ids=["shorter", "longer"])
 def test_what_may_have_been_sent(broker: Neighbour, tmp_path: Path, count: int) -> None:
-    """Below the offset from which it would be looked for."""
+    """They may be below the offset from which they would be searched."""
     source, journal = made(tmp_path / "origin", TOPIC, 60), tmp_path / "origin.replay"
     words = ["replay", source, "--namesrv", broker.namesrv, "-o", "ndjson"]
     assert rmqtool(*words).code == 0
     lines = [line for line in journal.read_text().splitlines() if '"done"' not in line]
     journal.write_text("\n".join(lines) + "\n")
-    done = rmqtool(*words)
-    assert (done.code, len(messages(str(tmp_path / "store"), TOPIC))) == (0, 100)
+    result = rmqtool(*words)
+    assert (result.code, len(messages(str(tmp_path / "store"), TOPIC))) == (0, 100)
     journal.write_text("\n".join(lines) + "\n")
     another_store(broker, tmp_path / "store", count)
-    done = rmqtool(*words)
-    assert done.code == 3
-    assert "it is not known which of them arrived" in done.err
+    result = rmqtool(*words)
+    assert result.code == 3
+    assert "it is not known which of them arrived" in result.err
     assert len(messages(str(tmp_path / "store"), TOPIC)) == count

@@ -1,4 +1,4 @@
-"""The command mirror, against our own broker, killed on the way."""
+"""The command mirror, against our own broker, with kills."""
 
 import json
 import signal
@@ -21,7 +21,7 @@ from tests.cli.running import RMQTOOL, ROOT, rmqtool
 from tests.client.peers import unreadable
 from tests.client.test_hostile_commands import serving
 from tests.client.test_replay import CONF, bodies, made, messages
-from tests.client.test_replay_away import RemoteStat, name_server
+from tests.client.test_replay_away import KnownRoutes, name_server
 from tests.model.neighbours import free_port
 
 SMALL = "".join(f"{name}={value}\n" for name, value in CONF.items())
@@ -30,8 +30,8 @@ SMALL = "".join(f"{name}={value}\n" for name, value in CONF.items())
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
     with broker(made(tmp_path_factory.mktemp("origin") / "store", "Orders", 2000)) as one:
-        done = rmqtool("replay", one.store, "--namesrv", one.namesrv, "--to", "Second", "--limit", 50)
-        assert done.code == 0, done.err
+        result = rmqtool("replay", one.store, "--namesrv", one.namesrv, "--to", "Second", "--limit", 50)
+        assert result.code == 0, result.err
         yield one
 
 
@@ -43,15 +43,15 @@ def conf(tmp_path: Path) -> str:
 
 
 def mirror(served: TestBroker, *words: object) -> tuple[int, list[dict[str, Any]], str]:
-    done = rmqtool("mirror", "--namesrv", served.namesrv, *words, "-o", "ndjson")
-    return done.code, [json.loads(line) for line in done.out.splitlines()], done.err
+    result = rmqtool("mirror", "--namesrv", served.namesrv, *words, "-o", "ndjson")
+    return result.code, [json.loads(line) for line in result.out.splitlines()], result.err
 
 
 def send(served: TestBroker, topic: str, lines: list[str], tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_text("\n".join(lines))
-    done = rmqtool("send", "--namesrv", served.namesrv, topic, path, "--lines")
-    assert done.code == 0, done.err
+    result = rmqtool("send", "--namesrv", served.namesrv, topic, path, "--lines")
+    assert result.code == 0, result.err
 
 
 def test_topics_are_copied_once_and_gone_on_with(served: TestBroker, tmp_path: Path, conf: str) -> None:
@@ -87,7 +87,7 @@ def test_topics_are_copied_once_and_gone_on_with(served: TestBroker, tmp_path: P
 
 
 def heeds(pid: int) -> bool:
-    """Whether a process has got as far as to take a SIGTERM."""
+    """Whether a process already handles SIGTERM."""
     caught = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt"))
     return bool(int(caught.split()[1], 16) >> signal.SIGTERM - 1 & 1)
 
@@ -119,7 +119,7 @@ def test_killed_again_and_again_it_copies_each_once(tmp_path: Path, conf: str) -
 def test_a_log_that_was_cut_and_has_grown_again_is_not_gone_on_with(
     served: TestBroker, tmp_path: Path, conf: str
 ) -> None:
-    """The file counts the messages that were cut as copied: they would never come again."""
+    """The file counts the cut messages as copied: they would never be copied again."""
     store, sized = tmp_path / "copy", ("--broker-conf", conf)
     assert mirror(served, "Second", store, *sized)[0] == 0
     copied = messages(str(store), "Second")
@@ -138,7 +138,7 @@ def test_a_log_that_was_cut_and_has_grown_again_is_not_gone_on_with(
 
 
 def known(path: Path, topic: str, count: int) -> Path:
-    """A store with messages of a topic that its broker knows."""
+    """A store with messages of a registered topic."""
     made(path, topic, count)
     with Store(path, write=True, broker_conf=CONF) as store:
         state = BrokerState(store, lambda _text: None)
@@ -151,7 +151,7 @@ def known(path: Path, topic: str, count: int) -> Path:
 @pytest.mark.parametrize("grown", [10, 120], ids=["shorter", "longer"])
 @pytest.mark.parametrize("saved", [True, False, None], ids=["as it was saved", "behind a kill", "of an older mirror"])
 def test_a_topic_that_was_made_again_is_another(tmp_path: Path, conf: str, grown: int, saved: bool | None) -> None:
-    """Its offsets say nothing of what was copied: messages below the mirror's would never come."""
+    """Its offsets are unrelated to what was copied: messages below the mirror's position would never be copied."""
     store, sized = tmp_path / "copy", ("--broker-conf", conf)
     with broker(known(tmp_path / "origin", "Again", 80)) as one:
         assert mirror(one, "Again", store, *sized)[0] == 0
@@ -206,15 +206,15 @@ def test_a_topic_that_is_made_again_while_it_is_followed(tmp_path: Path, conf: s
 
 
 def test_a_queue_that_cannot_be_read_now_is_told(tmp_path: Path, conf: str) -> None:
-    store, told = tmp_path / "copy", RemoteStat()
+    store, told = tmp_path / "copy", KnownRoutes()
     with broker(known(tmp_path / "origin", "Wide", 40)) as one, name_server(told) as namesrv:
         told.routes = {"Wide": {0: one.address}}
         words = ("mirror", "--namesrv", namesrv, "Wide", store, "--broker-conf", conf)
         assert rmqtool(*words).code == 0
         told.queues = 2
-        done = rmqtool(*words)
-        assert done.code == 1, done.err
-        assert "queue 3 of broker-a cannot be read now" in done.err
+        result = rmqtool(*words)
+        assert result.code == 1, result.err
+        assert "queue 3 of broker-a cannot be read now" in result.err
 
 
 def test_a_topic_that_has_more_queues_than_before(tmp_path: Path, conf: str) -> None:
@@ -279,16 +279,16 @@ def test_a_store_with_other_messages_of_the_topic_is_left_alone(served: TestBrok
     ],
 )
 def test_bad_options_are_one_line(tmp_path: Path, words: list[str], code: int, part: str) -> None:
-    done = rmqtool("mirror", *[tmp_path / "new" if word == "NEW" else word for word in words])
-    assert (done.code, done.out) == (code, "")
-    assert done.err.count("\n") == 1
-    assert part in done.err
+    result = rmqtool("mirror", *[tmp_path / "new" if word == "NEW" else word for word in words])
+    assert (result.code, result.out) == (code, "")
+    assert result.err.count("\n") == 1
+    assert part in result.err
     assert not (tmp_path / "new").exists()
 
 
 def test_a_topic_that_may_not_be_read_is_not_an_empty_one(tmp_path: Path, conf: str) -> None:
-    """Nothing can be copied of it, which is no copy of nothing."""
+    """Being unable to copy is not the same as having nothing to copy."""
     with serving(unreadable("T")) as address:
-        done = rmqtool("mirror", "--namesrv", address, "T", tmp_path / "copy", "--broker-conf", conf)
-    assert done.code == 3, done
-    assert "T: cannot be read: its permission on a forbids it" in done.err
+        result = rmqtool("mirror", "--namesrv", address, "T", tmp_path / "copy", "--broker-conf", conf)
+    assert result.code == 3, result
+    assert "T: cannot be read: its permission on a forbids it" in result.err

@@ -1,4 +1,4 @@
-"""Consumption in order, against a broker that keeps locks as a test says."""
+"""Orderly consumption, against a broker with scripted locks."""
 
 import asyncio
 import threading
@@ -24,7 +24,7 @@ ORDERLY = replace(OPTIONS, orderly=True, suspend_pause=0.01, lock_interval=0.05,
 
 
 class Locks:
-    """Who has the queue: us, as long as it is not another's."""
+    """The owner of the lock: this client, unless it is another."""
 
     def __init__(self, store: Store) -> None:
         self.store, self.anothers, self.unlocked = store, False, 0
@@ -179,7 +179,7 @@ def test_what_fails_too_often_goes_to_the_retry_topic_which_brokers_make_dead_le
 
 
 def test_a_queue_is_not_given_to_others_while_a_listener_works_on_it() -> None:
-    """Not by a rebalance, and not at the end, where its thread cannot be stopped."""
+    """Neither in a rebalance nor at the end, when its thread cannot be stopped."""
 
     async def test() -> None:
         began, end = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""Consumers that poll: in a group beside others, or queues that they are told."""
+"""Polling consumers: members of a group, or with assigned queues."""
 
 import asyncio
 import inspect

@@ -1,4 +1,4 @@
-"""A push consumer whose broker says that its group pops: served stores, and brokers that do not behave."""
+"""A push consumer whose group pops: served stores, and misbehaving brokers."""
 
 import asyncio
 import threading

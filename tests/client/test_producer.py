@@ -1,4 +1,4 @@
-"""Sending, to brokers that behave and to brokers that do not."""
+"""Sending, to correct and misbehaving brokers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -42,7 +42,7 @@ def stored(request: Command, queue_offset: int = 0) -> Command:
 async def sending(
     *names: str, queues: int = 4, engine: str = "5.3", **options: Any
 ) -> AsyncIterator[tuple[Producer, list[Peer]]]:
-    """A producer, and brokers that take its messages for the topic T."""
+    """A producer, and brokers that accept its messages for the topic T."""
     async with peer() as namesrv, peer() as one, peer() as other:
         brokers = [one, other][: len(names)]
         for each in brokers:
@@ -117,7 +117,7 @@ async def send_again(producer: Producer, java: Command, fields: dict[str, str]) 
 
 
 def same(ours: Command, java: Command) -> None:
-    """Times, numbers and the id of a batch aside, and the order of properties, which is that of a HashMap."""
+    """Compare, except for times, numbers, the id of a batch, and the order of properties (a HashMap's)."""
     one, other = dict(ours.fields or {}), dict(java.fields or {})
     texts = [fields.pop("i") for fields in (one, other)]
     assert one.pop("g").isdecimal()
@@ -226,7 +226,7 @@ def test_codes_are_tried_again_by_the_rules_of_the_java_client(engine: str, code
 
 
 def lose(peers: Sequence[Peer], *codes: C, times: int = 1) -> list[tuple[str, int]]:
-    """Make brokers lose their first answers; the queues (broker's address, number) of the requests without one."""
+    """Make brokers lose their first answers; yields the queues (broker address, number) of these requests."""
     lost: list[tuple[str, int]] = []
 
     def reply_of(one: Peer) -> Reply:

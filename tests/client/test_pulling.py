@@ -1,4 +1,4 @@
-"""Reading by offset: the consumer, the command consume, and brokers that answer with nonsense."""
+"""Reading by offset: the consumer, the command consume, and brokers that send nonsense."""
 
 import asyncio
 import json
@@ -217,7 +217,7 @@ def test_refusals_are_told_and_a_slave_that_is_not_there_is_the_master() -> None
 
 
 def test_a_slave_that_knows_no_offset_of_a_group_proves_nothing() -> None:
-    """It may not have been told yet, and a group would begin anew."""
+    """It may not have received it yet, and the group would start over."""
 
     async def test() -> None:
         async with peer() as namesrv, peer() as one:
@@ -249,8 +249,8 @@ def test_a_length_of_1_gb_is_one_clear_error() -> None:
 
 
 def consume(served: TestBroker, *words: object) -> tuple[int, list[dict[str, Any]], str]:
-    done = rmqtool("consume", "--namesrv", served.namesrv, *words, "-o", "ndjson")
-    return done.code, [json.loads(line) for line in done.out.splitlines()], done.err
+    result = rmqtool("consume", "--namesrv", served.namesrv, *words, "-o", "ndjson")
+    return result.code, [json.loads(line) for line in result.out.splitlines()], result.err
 
 
 def test_consume_shows_all_and_leaves_no_trace(served: TestBroker) -> None:
@@ -284,10 +284,10 @@ def test_consume_from_a_place(served: TestBroker) -> None:
     ],
 )
 def test_bad_options_are_one_line(words: list[str], code: int, part: str) -> None:
-    done = rmqtool("consume", *words)
-    assert (done.code, done.out) == (code, "")
-    assert done.err.count("\n") == 1
-    assert part in done.err
+    result = rmqtool("consume", *words)
+    assert (result.code, result.out) == (code, "")
+    assert result.err.count("\n") == 1
+    assert part in result.err
 
 
 def test_a_topic_that_nobody_knows(served: TestBroker) -> None:
@@ -299,19 +299,19 @@ def test_a_topic_that_nobody_knows(served: TestBroker) -> None:
 @pytest.mark.parametrize("words", [(), ("--group", "g", "--ack")])
 def test_a_topic_that_may_not_be_read_is_not_an_empty_one(words: tuple[str, ...]) -> None:
     with serving(unreadable("T")) as address:
-        done = rmqtool("consume", "--namesrv", address, "T", *words)
-    assert (done.code, done.out) == (3, "")
-    assert "T: cannot be read: its permission on a forbids it" in done.err
+        result = rmqtool("consume", "--namesrv", address, "T", *words)
+    assert (result.code, result.out) == (3, "")
+    assert "T: cannot be read: its permission on a forbids it" in result.err
 
 
 def test_idle_is_an_end(served: TestBroker) -> None:
     with SyncProducer(served.namesrv) as producer:
         producer.send(Message("Idle", b"zero"))
-    for words in ((), ("--group", "idlers", "--ack")):
+    for arguments in ((), ("--group", "idlers", "--ack")):
         follow = ("--follow", "--exit-idle", "2", "--from", "earliest", "-o", "ndjson")
-        done = rmqtool("consume", "--namesrv", served.namesrv, "Idle", *follow, *words)
-        assert (done.code, done.out.count("\n")) == (0, 1), done
-        assert done.err.splitlines()[-1] == "1 message"
+        result = rmqtool("consume", "--namesrv", served.namesrv, "Idle", *follow, *arguments)
+        assert (result.code, result.out.count("\n")) == (0, 1), result
+        assert result.err.splitlines()[-1] == "1 message"
     assert rmqtool("consume", "--namesrv", served.namesrv, "Idle", "--exit-idle", "2").code == 2
 
 

@@ -1,4 +1,4 @@
-"""Each refusal of a broker reaches people with its code and its remark, and a signal the exit code."""
+"""Every refusal of a broker is shown with code and remark, and every signal gives its exit code."""
 
 import asyncio
 import logging
@@ -67,10 +67,10 @@ ASKED: dict[str, dict[C, int]] = {
 
 @dataclass
 class Refuser:
-    """In front of a broker: refuses one kind of request.
+    """A proxy in front of a broker that refuses one kind of request.
 
     Attributes:
-        asked: codes of the requests that have come.
+        asked: codes of received requests.
     """
 
     refused: int | None = None
@@ -98,7 +98,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def words_of(words: Sequence[str], folder: Path) -> list[str]:
-    """The words of a command, with its files in a folder, after which its group is named: no two share one."""
+    """The arguments of a command, with files in a folder; its group has the folder's name, so that no two share it."""
     lines = folder / "lines"
     lines.write_text("1\n2\n3\n")
     origin, copy = str(made(folder / "origin", "T", 2)), str(folder / "copy")
@@ -141,9 +141,9 @@ def test_what_a_broker_refuses_is_told(
 def test_a_warning_of_a_client_reaches_stderr(served: TestBroker, tmp_path: Path) -> None:
     refuser, retries = Refuser(C.PULL_MESSAGE), f"%RETRY%{group_of(tmp_path)}"
     with serving(lied_about(served.address, refuser, "T", retries)) as namesrv:
-        done = process(*words_of(COMMANDS["ack"], tmp_path), "--namesrv", namesrv)
-    assert WORDS in done.err
-    assert done.out == ""
+        result = process(*words_of(COMMANDS["ack"], tmp_path), "--namesrv", namesrv)
+    assert WORDS in result.err
+    assert result.out == ""
 
 
 @pytest.mark.parametrize("code", [C.QUERY_CONSUMER_OFFSET, C.PULL_MESSAGE])
@@ -201,7 +201,7 @@ WAITING = {
 
 @asynccontextmanager
 async def silent_cluster(brokers: list[Peer]) -> AsyncIterator[str]:
-    """A name server that knows a topic, whose broker answers nothing."""
+    """A name server with a topic whose broker never answers."""
     async with peer() as namesrv, peer() as one:
         brokers.append(one)
         namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", one.address), queues=1)})

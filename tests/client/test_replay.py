@@ -1,4 +1,4 @@
-"""The command replay, against our own broker, killed where it hurts."""
+"""The command replay, against our own broker, killed at critical points."""
 
 import asyncio
 import json
@@ -50,8 +50,8 @@ def made(path: Path, topic: str, count: int) -> Path:
 
 
 def messages(store: str, topic: str) -> list[dict[str, Any]]:
-    done = rmqtool("commitlog", "dump", store, "--topic", topic, "-o", "ndjson")
-    return [json.loads(line) for line in done.out.splitlines()]
+    result = rmqtool("commitlog", "dump", store, "--topic", topic, "-o", "ndjson")
+    return [json.loads(line) for line in result.out.splitlines()]
 
 
 def bodies(rows: list[dict[str, Any]]) -> dict[int, list[int]]:
@@ -62,8 +62,8 @@ def bodies(rows: list[dict[str, Any]]) -> dict[int, list[int]]:
 
 
 def replay(served: TestBroker, source: object, *words: object) -> tuple[int, list[dict[str, Any]], str]:
-    done = rmqtool("replay", source, "--namesrv", served.namesrv, *words, "-o", "ndjson")
-    return done.code, [json.loads(line) for line in done.out.splitlines()], done.err
+    result = rmqtool("replay", source, "--namesrv", served.namesrv, *words, "-o", "ndjson")
+    return result.code, [json.loads(line) for line in result.out.splitlines()], result.err
 
 
 def test_all_of_a_store_arrives_once_and_in_order(served: TestBroker, tmp_path: Path) -> None:
@@ -125,8 +125,8 @@ def test_rows_are_replayed_as_a_store_is(served: TestBroker, tmp_path: Path, for
     if form == "ndjson":
         path.write_text(rmqtool("commitlog", "dump", source, "-o", "ndjson").out + '{"body":"x"}\n')
     else:
-        done = rmqtool("dump-to-parquet", source, path, "--runner", "local")
-        assert done.code == 0, done.err
+        result = rmqtool("dump-to-parquet", source, path, "--runner", "local")
+        assert result.code == 0, result.err
     first = replay(served, path, "--limit", 20)
     code, rows, said = replay(served, path)
     assert first[0] == 0
@@ -197,8 +197,8 @@ def test_killed_again_and_again_it_sends_each_once(tmp_path: Path) -> None:
                 running.send_signal(signal.SIGKILL)
         with open(f"{source}.replay", "a") as journal:
             journal.write('{"begin":[12')  # and a line that it could not finish
-        done = rmqtool(*map(str, words[len(RMQTOOL) :]))
-        assert done.code == 0, done.err
+        result = rmqtool(*map(str, words[len(RMQTOOL) :]))
+        assert result.code == 0, result.err
         assert bodies(messages(one.store, "Killed")) == bodies(messages(str(source), "Killed"))
         marks = [row["properties"][REPLAY] for row in messages(one.store, "Killed")]
         assert len({mark.partition(":")[0] for mark in marks}) == 1
@@ -207,7 +207,7 @@ def test_killed_again_and_again_it_sends_each_once(tmp_path: Path) -> None:
 def test_answers_that_are_lost_are_asked_for(
     served: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of every third request nobody knows: it was done, or it was not."""
+    """For every third request, it is unknown whether it was carried out."""
     source = made(tmp_path / "origin", "Uncertain", 300)
     call, count = Cluster.call, 0
 
@@ -268,10 +268,10 @@ def test_a_signal_ends_the_wait_for_a_slow_writer(served: TestBroker, tmp_path: 
 
 def test_nothing_can_be_told_where_the_cluster_is_away(tmp_path: Path) -> None:
     source = made(tmp_path / "origin", "T", 3)
-    done = rmqtool("replay", source, "--namesrv", "127.0.0.1:1")
-    assert done.code == 3
-    assert "Connection refused" in done.err
-    assert "Traceback" not in done.err
+    result = rmqtool("replay", source, "--namesrv", "127.0.0.1:1")
+    assert result.code == 3
+    assert "Connection refused" in result.err
+    assert "Traceback" not in result.err
 
 
 def test_what_a_broker_does_not_take_is_named(tmp_path: Path) -> None:
@@ -287,12 +287,12 @@ def test_what_a_broker_does_not_take_is_named(tmp_path: Path) -> None:
     with cluster() as (one, namesrv):
         one.replies[C.SEND_MESSAGE_V2] = one.replies[C.SEND_BATCH_MESSAGE] = reply
         one.replies[C.GET_MAX_OFFSET] = one.replies[C.GET_MIN_OFFSET] = lambda r: r.response(fields={"offset": "0"})
-        done = rmqtool("replay", source, "--namesrv", namesrv, "-o", "ndjson")
-    assert done.code == 1, done.err
-    rows = [json.loads(line) for line in done.out.splitlines()]
+        result = rmqtool("replay", source, "--namesrv", namesrv, "-o", "ndjson")
+    assert result.code == 1, result.err
+    rows = [json.loads(line) for line in result.out.splitlines()]
     assert {row["status"]: row["messages"] for row in rows if row["queueId"] == 3} == {"REFUSED": 1}
     assert sum(row["messages"] for row in rows if row["status"] == "SENT") == 4
-    assert "not this one" in done.err
+    assert "not this one" in result.err
 
 
 @pytest.mark.parametrize(
@@ -306,9 +306,9 @@ def test_what_a_broker_does_not_take_is_named(tmp_path: Path) -> None:
 def test_another_file_is_not_taken_for_a_journal(tmp_path: Path, content: str, code: int, part: str) -> None:
     source = made(tmp_path / "origin", "T", 1)
     (tmp_path / "origin.replay").write_text(content)
-    done = rmqtool("replay", source, "--namesrv", "127.0.0.1:1")
-    assert (done.code, done.out) == (code, "")
-    assert part in done.err
+    result = rmqtool("replay", source, "--namesrv", "127.0.0.1:1")
+    assert (result.code, result.out) == (code, "")
+    assert part in result.err
     assert (tmp_path / "origin.replay").read_text() == content
 
 
@@ -327,16 +327,16 @@ def test_bad_options_are_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     source = str(made(tmp_path / "origin", "T", 1))
-    done = rmqtool("replay", *[source if word == "STORE" else word for word in words])
-    assert (done.code, done.out) == (code, "")
-    assert done.err.count("\n") == 1
-    assert part in done.err
+    result = rmqtool("replay", *[source if word == "STORE" else word for word in words])
+    assert (result.code, result.out) == (code, "")
+    assert result.err.count("\n") == 1
+    assert part in result.err
     assert os.listdir(tmp_path) == ["origin"]
 
 
 @by_turns(3)
 def test_killed_in_a_round_that_had_been_stopped_before(served: TestBroker, tmp_path: Path) -> None:
-    """What the first run has told of the round is not all that is stored of it after the second."""
+    """After the second run, more of the round is stored than the first run reported."""
     source = made(tmp_path / "origin", "Twice", 400)
     words = [*RMQTOOL, "replay", str(source), "--namesrv", served.namesrv, "--rate", "100"]
     there = 0

@@ -1,4 +1,4 @@
-"""The command replay while its broker is away: what no name server or slave knows proves nothing of a queue."""
+"""The command replay while its broker is away: missing routes and answers of slaves prove nothing about a queue."""
 
 import json
 import signal
@@ -26,11 +26,11 @@ TOPIC = "Away"
 
 
 @dataclass
-class RemoteStat:
-    """What a name server says, from one moment to the next.
+class KnownRoutes:
+    """Changing answers of a name server.
 
     Attributes:
-        routes: topic to the addresses of its brokers, by broker id; a topic that is not in it has no route.
+        routes: topic → addresses of its brokers by broker id; other topics have no route.
     """
 
     routes: dict[str, dict[int, str]] = field(default_factory=dict)
@@ -45,8 +45,8 @@ class RemoteStat:
 
 
 @contextmanager
-def name_server(known: RemoteStat) -> Iterator[str]:
-    """The address of one that says what is known."""
+def name_server(known: KnownRoutes) -> Iterator[str]:
+    """The address of a name server with these answers."""
 
     @asynccontextmanager
     async def one() -> AsyncIterator[str]:
@@ -71,7 +71,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def killed_within_a_round(source: Path, namesrv: str, store: str) -> int:
-    """Messages that are stored when it is killed."""
+    """Number of messages stored when it is killed."""
     words = [*RMQTOOL, "replay", str(source), "--namesrv", namesrv, "--batch", "4", "--rate", "400"]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
         until = time.monotonic() + 60
@@ -89,7 +89,7 @@ def again(source: Path, namesrv: str) -> Result:
 @by_turns(3)
 @pytest.mark.parametrize("gone", ["all routes", "the broker", "its master"])
 def test_a_broker_that_is_away_proves_nothing(served: TestBroker, tmp_path: Path, gone: str) -> None:
-    source, known = made(tmp_path / "origin", TOPIC, 600), RemoteStat()
+    source, known = made(tmp_path / "origin", TOPIC, 600), KnownRoutes()
     there = {TOPIC: {0: served.address}, "TBW102": {0: served.address}}
     with name_server(known) as namesrv, broker(name="broker-a") as slave:
         known.routes = there
@@ -113,7 +113,7 @@ def test_a_broker_that_is_away_proves_nothing(served: TestBroker, tmp_path: Path
 
 
 def begun(journal: Path, floor: int) -> None:
-    """As a process leaves it that is killed when it has begun the first round."""
+    """The state after a kill during the first round."""
     lines = journal.read_text().splitlines()
     found = next(json.loads(line) for line in lines if '"begin"' in line)
     found["floors"] = [[*queue, floor] for *queue, _offset in found["floors"]]
@@ -122,7 +122,7 @@ def begun(journal: Path, floor: int) -> None:
 
 
 def test_a_topic_that_was_never_made_is_made_by_the_first_message(served: TestBroker, tmp_path: Path) -> None:
-    """The broker that would have it says so itself."""
+    """The broker itself says that it does not have it."""
     source, journal = made(tmp_path / "origin", TOPIC, 40), tmp_path / "origin.replay"
     with broker() as other:
         assert again(source, other.namesrv).code == 0
@@ -147,7 +147,7 @@ def test_a_queue_that_ends_before_the_round_began_is_another(served: TestBroker,
 @by_turns(2)
 @pytest.mark.parametrize("code", [0, 1, 19, 20, 21], ids=["found", "an error", "not found", "no match", "moved"])
 def test_an_answer_without_messages_proves_nothing(served: TestBroker, tmp_path: Path, code: int) -> None:
-    """A broker that says that all messages of a queue are passed, and shows none."""
+    """A broker that skips all messages of a queue without returning any."""
     source = made(tmp_path / "origin", TOPIC, 40)
 
     def pulled(request: Command) -> Command:
@@ -156,7 +156,7 @@ def test_an_answer_without_messages_proves_nothing(served: TestBroker, tmp_path:
 
     assert again(source, served.namesrv).code == 0
     begun(tmp_path / "origin.replay", 0)
-    known = RemoteStat()
+    known = KnownRoutes()
     with name_server(known) as namesrv, lying_broker(pulled) as address:
         known.routes = {TOPIC: {0: address}}
         done = again(source, namesrv)

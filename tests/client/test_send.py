@@ -1,4 +1,4 @@
-"""The command send, against our own broker and against one that fails."""
+"""The command send, against our own broker and a failing one."""
 
 import asyncio
 import json
@@ -141,10 +141,10 @@ def test_oneway_has_ids_and_no_places(served: TestBroker) -> None:
 def test_bad_options_are_one_line(words: list[str], code: int, part: str) -> None:
     if len(words) == 3:
         words = [*words, "/dev/null"]
-    done = rmqtool("send", *words)
-    assert (done.code, done.out) == (code, "")
-    assert done.err.count("\n") == 1
-    assert part in done.err
+    result = rmqtool("send", *words)
+    assert (result.code, result.out) == (code, "")
+    assert result.err.count("\n") == 1
+    assert part in result.err
 
 
 def test_a_queue_that_is_not_there(served: TestBroker) -> None:
@@ -155,7 +155,7 @@ def test_a_queue_that_is_not_there(served: TestBroker) -> None:
 
 @contextmanager
 def cluster() -> Iterator[tuple[Peer, str]]:
-    """A broker that answers as a test says, in a thread; and the address of its name server."""
+    """A scripted broker in a thread, and the address of its name server."""
     ready, loop, end = threading.Event(), asyncio.new_event_loop(), asyncio.Event()
     made: list[tuple[Peer, str]] = []
 
@@ -285,8 +285,8 @@ def test_halves_of_transactions_are_ended(served: TestBroker) -> None:
     assert [row["status"] for row in rows(done)] == ["ROLLED_BACK"]
     done = rmqtool("consume", "--namesrv", served.namesrv, "Halves", "-o", "ndjson")
     assert sorted(json.loads(line)["body"] for line in done.out.splitlines()) == ["1", "2"]
-    for words in (["--batch", "2"], ["--oneway"], ["--delay", "1"]):
-        done = send(served.namesrv, "Halves", "--lines", "--transaction", "commit", *words, given="1\n")
+    for arguments in (["--batch", "2"], ["--oneway"], ["--delay", "1"]):
+        done = send(served.namesrv, "Halves", "--lines", "--transaction", "commit", *arguments, given="1\n")
         assert (done.code, done.out) == (2, "")
 
 

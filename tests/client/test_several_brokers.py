@@ -1,4 +1,4 @@
-"""Two and three brokers of ours in one name server, while one of them is killed and comes back: none is lost."""
+"""Two or three of our brokers at one name server, one of them killed and restarted: no message is lost."""
 
 import asyncio
 import signal

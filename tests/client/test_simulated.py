@@ -1,4 +1,4 @@
-"""A group on a simulated broker: members that come, go, fail and lose requests, by chances that a seed decides."""
+"""A group on a simulated broker: members join, leave, fail and lose requests, at random from a seed."""
 
 import asyncio
 import random
@@ -37,7 +37,7 @@ COUNT = 120
 
 
 class Polling:
-    """A member that polls, and does something with each message before it polls again."""
+    """A polling member that processes each message before the next poll."""
 
     def __init__(self, member: Member, life: "Life") -> None:
         self.inner = LitePullConsumer(member, GROUP, replace(POLLS, strategy=life.options.strategy))
@@ -73,7 +73,7 @@ class Polling:
 
 
 class Life:
-    """A group whose members come and go, and what is known of its messages."""
+    """A group whose members join and leave, and the state of its messages."""
 
     def __init__(
         self, seed: int, queues: int, lost: float, *, orderly: bool = False, polling: bool = False, strategy: int = 0
@@ -91,7 +91,7 @@ class Life:
         self.number = 0
 
     def check(self, queue: MessageQueue, offset: int) -> None:
-        """What is committed never passes what is neither consumed nor sent back."""
+        """Check that the committed offset does not pass a message that is neither consumed nor sent back."""
         if queue.topic == TOPIC:
             keys = [stored.key for stored in self.broker.queues[queue][:offset]]
             back = {stored.key for stored in self.broker.queues[self.broker.retry]} | self.broker.dead
@@ -129,7 +129,7 @@ class Life:
         return consumer, member
 
     async def kill(self, consumer: PushConsumer | Polling, member: Member) -> None:
-        """End it without a word; its connection ends, which the broker sees."""
+        """Kill a member; the broker sees its connection end."""
         member.gone = True
         if isinstance(consumer, Polling):
             await consumer.close()  # whatever it says, nobody hears it

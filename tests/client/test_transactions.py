@@ -1,4 +1,4 @@
-"""Transactions: what is committed is there, what is not known is asked for."""
+"""Transactions: committed messages are delivered, unknown outcomes are checked."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Files that only brokers write, for tests of what reads them."""
+"""Build files that only brokers write, for tests of readers."""
 
 from collections.abc import Iterable
 
@@ -9,11 +9,11 @@ from formats.variants.dledger import HEAD_SIZE, MAGIC_ENTRY
 
 
 def extension_file(packed: Iterable[bytes], size: int, *, ended: bool = False) -> bytes:
-    """A file beside a consume queue, of built units.
+    """A queue-extension file with these units.
 
     Args:
-        size: of the file, bytes.
-        ended: write the end mark, as the broker does before it goes on in the next file.
+        size: size of the file in bytes.
+        ended: write the end mark, as a broker does before it continues in the next file.
 
     Raises:
         BadLength: a unit does not fit by the rule of :func:`fits`, or the end mark does not.
@@ -31,6 +31,6 @@ def extension_file(packed: Iterable[bytes], size: int, *, ended: bool = False) -
 
 
 def dledger_entry(body: bytes, *, index: int, term: int, position: int, channel: int = 0) -> bytes:
-    """Stored form of one entry. The library leaves both CRCs 0."""
+    """Encode one entry. The library leaves both CRCs 0."""
     size = HEAD_SIZE + len(body)
     return DLEDGER_ENTRY_HEAD.pack(MAGIC_ENTRY, size, index, term, position, channel, 0, 0, len(body)) + body

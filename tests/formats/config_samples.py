@@ -1,4 +1,4 @@
-"""Configuration files that brokers wrote, and the model of each."""
+"""Configuration files written by brokers, with their models."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def model(path: Path) -> type[ConfigFile]:
 
 
 def text(lines: str) -> bytes:
-    """Sample text with two spaces for a TAB."""
+    """Sample text, with two spaces replaced by a TAB."""
     stripped = lines.strip("\n").split("\n")
     return "\n".join("\t" * ((len(line) - len(line.lstrip())) // 2) + line.lstrip() for line in stripped).encode()
 

@@ -1,4 +1,4 @@
-"""JSON files that brokers wrote."""
+"""JSON files written by brokers."""
 
 from pathlib import Path
 

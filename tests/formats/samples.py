@@ -1,6 +1,6 @@
-"""One healthy sample of every file that the codecs read, and what reads all of it.
+"""One healthy sample of every file format, and a reader for each.
 
-A reader takes any bytes and goes through everything that the codec offers for them. It may raise FormatError.
+A reader accepts any bytes and calls everything that the codec offers for them. It may raise FormatError.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What Hypothesis draws for the codecs, and small shared samples."""
+"""Hypothesis strategies for the codecs, and small shared samples."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ _RANGES = {"b": 8, "h": 16, "i": 32, "q": 64}
 
 
 def signed(bits: int) -> st.SearchStrategy[int]:
-    """Integers of a width, the edges often."""
+    """Integers of a width, often edge values."""
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     return st.one_of(st.integers(low, high), st.sampled_from([low, -1, 0, 1, high]))
 
@@ -40,7 +40,7 @@ addresses = st.one_of(st.binary(min_size=4, max_size=4), st.binary(min_size=16, 
 
 @st.composite
 def records(draw: st.DrawFn) -> Record:
-    """A record as a broker could have stored it, of any version and host width."""
+    """A record that a broker could have stored, of any version and host width."""
     version = draw(st.sampled_from([1, 2]))
     return compose(
         topic=draw(st.binary(min_size=1, max_size=127 if version == 1 else 255)),
@@ -64,7 +64,7 @@ def records(draw: st.DrawFn) -> Record:
 
 
 def a_record(**changes: Any) -> Record:
-    """The record of the reference's first worked example, or one that differs from it."""
+    """The record of the reference's first worked example, optionally changed."""
     fields: dict[str, Any] = {
         "topic": b"OrderEvents",
         "queue_id": 3,

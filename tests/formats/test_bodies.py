@@ -1,4 +1,4 @@
-"""Stored bodies: every kind of stream, cut and broken ones, and inner batches."""
+"""Stored bodies: every kind of stream, cut and damaged ones, and inner batches."""
 
 import zlib
 from contextlib import suppress
@@ -20,13 +20,15 @@ PLAIN = "消息 body ".encode() * 500
 
 
 def _lz4_frame(body: bytes) -> bytes:
-    """As the Java client writes it: descriptor 60 70 73, here one stored block."""
+    """A frame as written by the Java client: descriptor 60 70 73, here with one stored block."""
     block = (len(body) | 1 << 31).to_bytes(4, "little") + body
     return bytes.fromhex("04224d18 607073") + block + bytes(4)
 
 
 def _zstd_frame(body: bytes) -> bytes:
-    """As the Java client writes it: no content size, no checksum, an empty raw block at the end; here of one block."""
+    """A frame as written by the Java client: no content size, no checksum, an empty raw block at the end; here one
+    block.
+    """
     block = (len(body) << 3).to_bytes(3, "little") + body
     return bytes.fromhex("28b52ffd 00 58") + block + bytes.fromhex("010000")
 

@@ -1,4 +1,4 @@
-"""Configuration files as they are asked, and what is wrong in one, named by its path."""
+"""Queries of configuration files, and errors in them with their path."""
 
 from typing import Any
 

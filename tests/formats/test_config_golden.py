@@ -1,4 +1,4 @@
-"""Configuration files that brokers wrote: read, and built again byte for byte."""
+"""Configuration files written by brokers are read, and rebuilt byte for byte."""
 
 import dataclasses
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the models of configuration files declare, against the members of the Java classes."""
+"""Models of configuration files declare the members of the Java classes."""
 
 import dataclasses
 import re
@@ -68,7 +68,7 @@ MODELS: dict[str, type[Bean]] = {
 
 
 def listed(version: str) -> dict[str, dict[str, tuple[str, str]]]:
-    """Java class → member → (type, default), types without what this project does not tell apart."""
+    """Java class → member → (type, default), with types that this project does not distinguish unified."""
     classes: dict[str, dict[str, tuple[str, str]]] = {}
     for line in (GOLDEN / "members" / f"{version}.tsv").read_text().splitlines():
         owner, name, java, default = line.split("\t")

@@ -1,4 +1,4 @@
-"""Any configuration file is built and read again; any bytes read or are refused."""
+"""Any configuration file can be built and read; any bytes are read or refused."""
 
 import dataclasses
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Damaged config files: every entry that is whole is found, and nothing that is not."""
+"""Damaged config files: exactly the intact entries are found."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ GOLDEN = sorted(p for p in CONFIG.glob("*-*/*") if p.name in NAMES and p.parent.
 
 
 def is_part(part: Any, whole: Any) -> bool:
-    """Whether tables hold nothing that the whole file does not."""
+    """Whether tables are a subset of the intact file's."""
     if isinstance(part, dict) and isinstance(whole, dict):
         return all(key in whole and is_part(item, whole[key]) for key, item in part.items())
     return bool(part == whole)
@@ -87,7 +87,7 @@ def test_newer_entries_come_over_older_ones() -> None:
 
 
 def test_an_object_within_itself_ends() -> None:
-    """A damaged file may refer to what the reference stands in, in what is carved out of it too."""
+    """In a damaged file, and in parts carved out of it, a reference may refer to its own container."""
     inner = b'"G":{"groupName":"G","more":{"$ref":"$"}}'
     for data in (b'{"subscriptionGroupTable":{' + inner, b'}{"noise' + inner, inner * 3):
         assert salvage(model_of("subscriptionGroup.json"), data) is not None

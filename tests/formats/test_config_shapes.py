@@ -1,4 +1,4 @@
-"""Each configuration file in full: every member in its place."""
+"""Each configuration file in full, with every member in its place."""
 
 import dataclasses
 from typing import Any

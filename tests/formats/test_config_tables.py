@@ -1,4 +1,4 @@
-"""Large tables of numbers: read the same as any other value, in memory that is bounded."""
+"""Large tables of numbers are read like any other value, in bounded memory."""
 
 import tracemalloc
 from typing import Any

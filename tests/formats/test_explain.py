@@ -1,4 +1,4 @@
-"""Explained buffers: every byte named once, the right names on healthy files, and an end on any bytes."""
+"""Explained buffers: every byte named once, the right names on healthy files, and termination on any bytes."""
 
 import re
 import time
@@ -27,7 +27,7 @@ LINE = re.compile(r"([0-9a-f]{8,})  (.{47})  \|(.{16})\|(  .*)?$")
 
 
 def spans_of(kind: str, raw: bytes, base: int = 0) -> list[Span]:
-    """The spans, having checked that they cover the buffer without gap or overlap."""
+    """The spans, after checking that they cover the buffer without gaps or overlaps."""
     spans = list(explain(kind, raw, base))
     at = 0
     for span in spans:
@@ -40,20 +40,20 @@ def spans_of(kind: str, raw: bytes, base: int = 0) -> list[Span]:
 
 
 def undump(lines: list[str], base: int) -> bytes:
-    """The bytes that dump lines show, repeated rows included."""
+    """The bytes shown by dump lines, including repeated rows."""
     out, row, starred = bytearray(), b"", False
     for line in lines:
         if line == "*":
             starred = True
             continue
-        found = LINE.match(line.ljust(77))
-        offset = int(found[1] if found else line, 16)
+        match = LINE.match(line.ljust(77))
+        offset = int(match[1] if match else line, 16)
         while starred and base + len(out) < offset:
             out += row
         starred = False
-        if found:
+        if match:
             assert offset % 16 == 0
-            row = bytes.fromhex(found[2])
+            row = bytes.fromhex(match[2])
             out += row
     return bytes(out)
 
@@ -67,7 +67,7 @@ def check(kind: str, raw: bytes, base: int = 0) -> list[Span]:
 
 
 def units(spans: list[Span]) -> Counter[str]:
-    """How many units of each name there are."""
+    """Number of units by name."""
     return Counter(re.sub(r"\[.*", "", unit) for unit in {span.path.partition(".")[0] for span in spans})
 
 

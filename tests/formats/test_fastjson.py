@@ -1,4 +1,4 @@
-"""The brokers' JSON dialect: what is read, what is refused and where, and that writing gives a broker's own bytes."""
+"""The brokers' JSON dialect: what is read, what is refused and where; writing gives exactly a broker's bytes."""
 
 import copy
 import math

@@ -1,4 +1,4 @@
-"""Whatever is written in the brokers' JSON dialect reads as it was; any bytes read or are refused."""
+"""Anything written in the brokers' JSON dialect reads back the same; any bytes are read or refused."""
 
 from pathlib import Path
 from typing import Any

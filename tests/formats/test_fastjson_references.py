@@ -1,4 +1,4 @@
-"""References in the brokers' JSON dialect: what they name, what they multiply, and which are refused."""
+"""References in the brokers' JSON dialect: targets, expansion, and which are refused."""
 
 from typing import Any
 

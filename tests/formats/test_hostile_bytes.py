@@ -1,4 +1,4 @@
-"""Any bytes give values, an ending, or one FormatError: cut at each byte, flipped, and made up."""
+"""Any bytes give values, an ending, or a FormatError: cut at each byte, with flipped bits, and random."""
 
 import time
 from collections.abc import Callable
@@ -33,7 +33,7 @@ MAGICS = [
 
 
 def reads_or_refuses(name: str, raw: bytes) -> None:
-    """Both outcomes are right; any other exception is not."""
+    """Read or refuse; any other exception is an error."""
     _, reader = ALL[name]
     with suppress(FormatError):
         reader(raw)

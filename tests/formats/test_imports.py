@@ -1,4 +1,4 @@
-"""What an import costs: the codecs must be had without the libraries that only some of their functions need."""
+"""Import cost: codecs must be importable without libraries that only some of their functions need."""
 
 import subprocess
 import sys

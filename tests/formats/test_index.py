@@ -29,7 +29,7 @@ class Put(NamedTuple):
 
 
 def written(puts: list[Put], slots: int, capacity: int) -> bytes:
-    """A file as the broker's algorithm fills it, for files that begin a run."""
+    """A file filled by the broker's algorithm, for files that begin a run."""
     newest, entries, begin, used = [0] * slots, [], 0, 0
     for number, put in enumerate(puts, start=1):
         slot = put.key_hash % slots

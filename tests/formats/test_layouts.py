@@ -1,4 +1,4 @@
-"""One declaration, three derived forms: construct, struct and NumPy must say the same of every layout."""
+"""One declaration, three derived forms: construct, struct and NumPy agree on every layout."""
 
 import subprocess
 import sys

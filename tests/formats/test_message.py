@@ -1,4 +1,4 @@
-"""Records: what is read, what is refused and under which name, and that writing gives the same bytes."""
+"""Records: what is read, what is refused under which name; writing gives the same bytes."""
 
 import zlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The manual's page about formats is what the layouts say."""
+"""The manual's page on formats matches the layouts."""
 
 from pathlib import Path
 

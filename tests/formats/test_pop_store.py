@@ -1,4 +1,4 @@
-"""Records of kvStore, as brokers of 5.3.3 and later write them."""
+"""Records of kvStore, as written by brokers of 5.3.3 and later."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Frames, headers and bodies of the remoting protocol, against all real frames and arbitrary ones."""
+"""Frames, headers and bodies of the remoting protocol, with all recorded frames and arbitrary ones."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -131,7 +131,7 @@ def test_a_larger_frame_is_not_built() -> None:
 
 
 def read_or_refused(reads: Callable[[bytes], Any], data: bytes) -> Any:
-    """What is read, or None where it is refused at one of its bytes."""
+    """The parsed value, or None if it is refused at one of its bytes."""
     try:
         return reads(data)
     except FormatError as err:

@@ -1,4 +1,4 @@
-"""SQL92 filters as brokers read them; by chance against the brokers themselves: tests/interop/test_sql92.py."""
+"""SQL92 filters as in brokers; tests/interop/test_sql92.py compares random ones with real brokers."""
 
 import pytest
 

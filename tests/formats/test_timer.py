@@ -1,4 +1,4 @@
-"""Timer wheel, timer log, and the handles by which messages are called back."""
+"""Timer wheel, timer log, and recall handles."""
 
 import base64
 

@@ -1,4 +1,4 @@
-"""The worked examples of the format reference, every byte of them, in both directions."""
+"""The worked examples of the format reference, every byte, in both directions."""
 
 from typing import Any
 

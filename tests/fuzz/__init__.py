@@ -1,4 +1,4 @@
-"""Whole stores damaged at random, thousands of them, read and recovered within one process, or several.
+"""Fuzzing: thousands of randomly damaged stores, read and recovered in one or several processes.
 
-Run as ``python -m tests.fuzz --count N --seed S``. Only errors that a command would answer in one line may come out.
+Run as ``python -m tests.fuzz --count N --seed S``. Only errors that a command reports in one line may occur.
 """

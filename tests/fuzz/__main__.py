@@ -1,4 +1,4 @@
-"""``python -m tests.fuzz --count N --seed S``: exit code 1 when a case failed; one stopped by hand tells totals too."""
+"""``python -m tests.fuzz --count N --seed S``: exit code 1 if a case failed; prints totals even if interrupted."""
 
 import argparse
 import os
@@ -17,7 +17,7 @@ _MEMORY = Path("/dev/shm")
 
 
 def main() -> int:
-    """Run cases and tell."""
+    """Run cases and print the results."""
     options = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     options.add_argument("--count", type=int, help="cases; 1000 where nothing else says when to end")
     options.add_argument("--mutations", type=float, default=inf, help="end after so many")

@@ -1,4 +1,4 @@
-"""Fuzzers in processes of their own, each given some cases at a time; one total over all of them."""
+"""Fuzzers in separate processes, each given some cases at a time, with common totals."""
 
 import multiprocessing
 import os
@@ -22,7 +22,7 @@ _TOLD = 60.0  # seconds from one line about the state to the next
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which cases, and when no more are begun: whichever comes first."""
+    """The cases to run, and the limits at which to stop, whichever comes first."""
 
     seed: int
     first: int = 0
@@ -40,12 +40,12 @@ class _Worker:
 
 
 class Jobs:
-    """One run over some processes.
+    """One run over several processes.
 
     Args:
-        jobs: how many processes.
-        folder: each works in a directory below it.
-        keep: where the stores of failures go.
+        jobs: number of processes.
+        folder: each process works in a directory below it.
+        keep: directory for the stores of failures.
     """
 
     def __init__(self, wanted: Wanted, jobs: int, folder: Path, keep: Path | None) -> None:
@@ -61,7 +61,7 @@ class Jobs:
             self._workers.append(_Worker(process, ours))
 
     def run(self) -> Totals:
-        """Until nothing more is wanted, or :meth:`stop`; then what is under way is finished and counted."""
+        """Run until done or :meth:`stop`; then running cases are finished and counted."""
         start = told = time.monotonic()
         for worker in self._workers:
             self._give(worker)
@@ -80,7 +80,7 @@ class Jobs:
         return self.totals
 
     def stop(self) -> None:
-        """Begin no further case."""
+        """Start no more cases."""
         self._stopped = True
         for worker in self._workers:
             worker.process.terminate()
@@ -118,7 +118,7 @@ def _state(totals: Totals) -> str:
 
 
 def _work(end: Connection, seed: int, folder: Path, keep: Path | None) -> None:
-    """What each process does: answer parts of the run until the other end closes."""
+    """Run parts until the connection closes; executed by each process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the first process says when to stop
     folder.mkdir()
     tempfile.tempdir = os.environ["TMPDIR"] = str(folder)  # plans make their files there too

@@ -1,4 +1,4 @@
-"""What is done to a store before it is read: to its bytes, its files and its JSON."""
+"""Mutations of a store: of its bytes, its files and its JSON."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ _VALUES: list[Any] = [
 
 
 def mutate(rng: Random, store: Path) -> list[tuple[str, str | None]]:
-    """One to six mutations: (name, what was done in words; None where nothing of that kind was there)."""
+    """Apply one to six mutations; returns (name, description; None if nothing applied)."""
     count = rng.choice((1, 1, 1, 2, 2, 3, 6))
     names = [rng.choice(_VERBS) if rng.random() < 0.4 else rng.choices(_NAMES, _WEIGHTS)[0] for _ in range(count)]
     names.sort(key="no-file".__eq__)  # last, for whoever writes into a FIFO waits
@@ -40,7 +40,7 @@ def _files(store: Path) -> list[Path]:
 
 
 def _pick(rng: Random, store: Path) -> Path | None:
-    """A file; kinds of which there are few come as often as those of which there are many."""
+    """Pick a file; rare kinds are picked as often as frequent ones."""
     files = _files(store)
     if not files:
         return None
@@ -59,7 +59,7 @@ def _at(rng: Random, size: int) -> int:
 
 
 def write_bytes(rng: Random, store: Path) -> str | None:
-    """Edge values, noise, zeros or ones over some bytes."""
+    """Overwrite some bytes with edge values, noise, zeros or ones."""
     path = _pick(rng, store)
     if path is None:
         return None
@@ -76,7 +76,7 @@ def write_bytes(rng: Random, store: Path) -> str | None:
 
 
 def flip(rng: Random, store: Path) -> str | None:
-    """Single bits."""
+    """Flip single bits."""
     path = _pick(rng, store)
     if path is None or not path.stat().st_size:
         return None
@@ -91,7 +91,7 @@ def flip(rng: Random, store: Path) -> str | None:
 
 
 def copy_bytes(rng: Random, store: Path) -> str | None:
-    """Bytes of one file, or of the same, at another place."""
+    """Copy bytes of this or another file to another position."""
     path, other = _pick(rng, store), _pick(rng, store)
     if path is None or other is None:
         return None
@@ -106,7 +106,7 @@ def copy_bytes(rng: Random, store: Path) -> str | None:
 
 
 def insert(rng: Random, store: Path) -> str | None:
-    """Bytes come in, or go, and all behind them moves."""
+    """Insert or remove bytes, which moves all later ones."""
     path = _pick(rng, store)
     if path is None:
         return None
@@ -117,7 +117,7 @@ def insert(rng: Random, store: Path) -> str | None:
 
 
 def other_length(rng: Random, store: Path) -> str | None:
-    """Cut, or made longer, at times to a hostile size."""
+    """Shorten or extend a file, sometimes to a hostile size."""
     path = _pick(rng, store)
     if path is None:
         return None
@@ -134,7 +134,7 @@ def other_length(rng: Random, store: Path) -> str | None:
 
 
 def swap(rng: Random, store: Path) -> str | None:
-    """Two files under each other's name, of any kinds."""
+    """Swap the names of two files of any kind."""
     one, other = _pick(rng, store), _pick(rng, store)
     if one is None or other is None or one == other:
         return None
@@ -156,7 +156,7 @@ def _strange_name(rng: Random, path: Path) -> Path:
 
 
 def rename(rng: Random, store: Path) -> str | None:
-    """A file or directory under another name."""
+    """Rename a file or directory."""
     path = _pick(rng, store)
     if path is None:
         return None
@@ -170,7 +170,7 @@ def rename(rng: Random, store: Path) -> str | None:
 
 
 def duplicate(rng: Random, store: Path) -> str | None:
-    """A second copy under another name."""
+    """Copy a file or directory to another name."""
     path = _pick(rng, store)
     if path is None:
         return None
@@ -182,7 +182,7 @@ def duplicate(rng: Random, store: Path) -> str | None:
 
 
 def delete(rng: Random, store: Path) -> str | None:
-    """A file, or a whole directory."""
+    """Delete a file or a whole directory."""
     path = _pick(rng, store)
     if path is None:
         return None
@@ -194,7 +194,7 @@ def delete(rng: Random, store: Path) -> str | None:
 
 
 def no_file(rng: Random, store: Path) -> str | None:
-    """Something that is not a regular file in a file's place."""
+    """Replace a file by something that is not a regular file."""
     path = _pick(rng, store)
     if path is None or path.name == "lock":  # who takes the lock makes the file that a link leads to
         return None
@@ -210,7 +210,7 @@ def no_file(rng: Random, store: Path) -> str | None:
 
 
 def edit_json(rng: Random, store: Path) -> str | None:
-    """One value or key of a config file is another."""
+    """Change a value or key of a config file."""
     path = _config(rng, store)
     if path is None:
         return None
@@ -233,7 +233,7 @@ def _config(rng: Random, store: Path) -> Path | None:
 
 
 def _edit(rng: Random, value: Any) -> str | None:
-    """Change one place of a value."""
+    """Change one part of a value."""
     places: list[tuple[Any, Any]] = []
     pending = [value] if isinstance(value, dict | list) else []
     while pending:
@@ -259,7 +259,7 @@ def _edit(rng: Random, value: Any) -> str | None:
 
 
 def edit_text(rng: Random, store: Path) -> str | None:
-    """A config file's text: cut, a stale end behind it, a part twice, a sign elsewhere."""
+    """Change a config file's text: cut it, append a stale end, repeat a part, or change a character."""
     path = _config(rng, store)
     if path is None:
         return None

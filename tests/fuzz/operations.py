@@ -1,4 +1,4 @@
-"""What is asked of a damaged store. Each operation reads all of its answer, in the form that a command prints."""
+"""Operations on a damaged store. Each reads its complete result in the form that a command prints."""
 
 import re
 import shutil
@@ -64,7 +64,7 @@ _BODIES = ("auto", "utf8", "json", "hex", "base64", "none")
 
 
 def _layout(rng: Random, store: Path, base: Base) -> StoreLayout:
-    """With the broker's settings or without."""
+    """The layout, with or without the broker's settings."""
     return StoreLayout(str(store), base.conf if rng.random() < 0.5 else None)
 
 
@@ -105,7 +105,7 @@ def _compacted(rng: Random, store: Path, base: Base) -> None:
 
 
 def _delayed(rng: Random, store: Path, base: Base) -> None:
-    """The levels and the timer, and everything that waits in them."""
+    """Delay levels and the timer, with all waiting messages."""
     log = CommitLog(_layout(rng, store, base))
     now, said = rng.choice((0, _NOW, _NOW + 86_400_000, 2**62)), list[str]()
     delays, timers = Delays(log, now, said.append), Timers(log, now, said.append)
@@ -134,7 +134,7 @@ def _tables(rng: Random, store: Path, base: Base) -> None:
 
 
 def _serving(rng: Random, store: Path, base: Base) -> None:
-    """The services on a copy, for a day of a clock that does not wait."""
+    """Run the services on a copy, for a simulated day."""
     copy = _copied(store)
     now = [rng.choice((_NOW, _NOW + 3_600_000))]
     until = now[0] + 86_400_000
@@ -237,7 +237,7 @@ def _export(rng: Random, store: Path, base: Base) -> None:
 
 
 def _mend(rng: Random, store: Path, base: Base) -> None:
-    """Recover a copy, which must leave nothing to be done, and undo it, which must bring everything back."""
+    """Recover a copy, which must leave nothing to do, and undo it, which must restore everything."""
     copy = _copied(store)
     before = _content(copy)
     layout = StoreLayout(str(copy), base.conf)
@@ -264,7 +264,7 @@ def _copy(source: str, target: str) -> None:
 
 
 def _either_way(rng: Random, store: Path, base: Base) -> None:
-    """Compiled code and the plain way, which small stores go, must say the same of a store."""
+    """Compare compiled code with plain code, which small stores use."""
     layout = _layout(rng, store, base)
     said = []
     for way in (nullcontext(), compiled_way()):
@@ -275,7 +275,7 @@ def _either_way(rng: Random, store: Path, base: Base) -> None:
 
 
 def _decode(rng: Random, store: Path, base: Base) -> None:
-    """What a dump reads, record by record and by compiled code."""
+    """Decode as for a dump, record by record and with compiled code."""
     for split in split_plan(CommitLog(_layout(rng, store, base)), split_bytes=rng.choice((5_000, 1 << 20)))[0]:
         file = split.segment()
         view = file.map()
@@ -290,7 +290,7 @@ def _decode(rng: Random, store: Path, base: Base) -> None:
 
 
 def _said(ask: Callable[[StoreLayout], Any], layout: StoreLayout) -> list[str]:
-    """An answer in lines. New index files are named by the clock."""
+    """A result as lines, without names of index files, which depend on the clock."""
     try:
         answer = ask(layout)
     except RmqError as err:

@@ -1,4 +1,4 @@
-"""Case by case: mutate, ask, compare, put back; what fails is kept."""
+"""Run cases: mutate, run operations, compare, restore; failures are kept."""
 
 import io
 import os
@@ -36,11 +36,11 @@ WAYS: tuple[_Way, ...] = (nullcontext, compiled_way)  # of small stores, and of 
 
 
 class Hung(BaseException):
-    """Passes every ``except Exception``."""
+    """Not caught by ``except Exception``."""
 
 
 class _Null(io.TextIOBase):
-    """Takes text as a terminal would, and forgets it."""
+    """Encodes text like a terminal, and discards it."""
 
     encoding = "utf-8"
 
@@ -51,7 +51,7 @@ class _Null(io.TextIOBase):
 
 @dataclass
 class Failure:
-    """One case that did not end as it should."""
+    """A failed case."""
 
     case: int
     base: str
@@ -63,7 +63,7 @@ class Failure:
 
 @dataclass
 class Totals:
-    """What a run has shown."""
+    """Counts of a run."""
 
     cases: int = 0
     mutations: Counter[str] = field(default_factory=Counter)  # that changed something
@@ -73,7 +73,7 @@ class Totals:
     slowest: tuple[float, int, str] = (0.0, -1, "")
 
     def add(self, other: "Totals") -> None:
-        """Take in what another run, or another part of this one, has shown."""
+        """Add the counts of another run, or of another part of this one."""
         self.cases += other.cases
         self.mutations += other.mutations
         self.operations += other.operations
@@ -86,13 +86,13 @@ class Fuzzer:
     """Runs cases one after another in this process.
 
     Args:
-        seed: with a case's number it decides everything about the case.
-        folder: where stores are worked on; best in memory.
-        keep: where the stores of failures go.
-        every_base: ask every sound store everything at first, else each about some things.
+        seed: together with the case number it determines the case.
+        folder: working directory, preferably in memory.
+        keep: directory for the stores of failures.
+        every_base: first run all operations on every healthy store, otherwise only some on each.
 
     Attributes:
-        stopped: end after the case at hand.
+        stopped: end after the current case.
     """
 
     def __init__(self, seed: int, folder: Path, keep: Path | None = None, *, every_base: bool = ALL) -> None:
@@ -104,7 +104,7 @@ class Fuzzer:
         self._memory = 0
 
     def run(self, first: int, count: int) -> Totals:
-        """Cases first to first + count - 1."""
+        """Run cases first to first + count - 1."""
         with _limits(), small_wheels():
             if not self._memory:
                 self._warm_up()
@@ -115,7 +115,7 @@ class Fuzzer:
         return self.totals
 
     def _warm_up(self) -> None:
-        """Everything once on sound stores: what is compiled and imported then stays."""
+        """Run everything once on healthy stores, to import and compile."""
         for number, (name, way) in enumerate(product(OPERATIONS, WAYS)):
             if name == BOTH_WAYS and way is compiled_way:
                 continue  # it goes both anyway, and is the slowest
@@ -127,7 +127,7 @@ class Fuzzer:
         self._memory = peak_rss()
 
     def case(self, number: int) -> None:
-        """One case; every third goes the way of large stores, by compiled code."""
+        """Run one case; every third uses the compiled code for large stores."""
         rng = Random(f"{self.seed}/{number}")
         way = WAYS[-1] if Random(number).random() < 1 / 3 else WAYS[0]
         shop = self.shops[number % len(self.shops)]
@@ -156,7 +156,7 @@ class Fuzzer:
         shop.restore()
 
     def _ask(self, name: str, rng: Random, shop: Workshop) -> str | None:
-        """Why an operation did not end as it should; None when it did."""
+        """Run an operation; returns why it failed, or None."""
         answer = "ok"
         failed: str | None = None
         nowhere = _Null()
@@ -193,7 +193,7 @@ class Fuzzer:
 
 
 def _forget_peak() -> None:
-    """What a mutation needed is not the operations' memory (``clear_refs`` of Linux; a grown heap is measured on)."""
+    """Reset the peak, so that mutations do not count (``clear_refs`` of Linux; a grown heap still counts)."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
@@ -204,14 +204,14 @@ def _copy_regular(source: str, target: str) -> None:
 
 
 def words_of(failure: Failure) -> str:
-    """A failure in words, with all that is needed to see it again."""
+    """A description of a failure, with everything needed to reproduce it."""
     mutations = "".join(f"  {name}: {words or 'nothing of that kind'}\n" for name, words in failure.mutations)
     return f"case {failure.case}, base {failure.base}, operation {failure.operation}\n{mutations}{failure.what}\n"
 
 
 @contextmanager
 def _limits() -> Iterator[None]:
-    """Time, memory and warnings as a failure sees them."""
+    """Limit time and memory, and turn warnings into failures."""
 
     def hung(_number: int, _frame: FrameType | None) -> None:
         raise Hung
@@ -230,7 +230,7 @@ def _limits() -> Iterator[None]:
 
 
 def tell(totals: Totals, seconds: float) -> str:
-    """A run of so many seconds in words."""
+    """Totals of a run of ``seconds`` as text."""
     slowest, case, name = totals.slowest
     did = f"{totals.cases} cases, {totals.mutations.total()} mutations, {totals.operations.total()} operations"
     return (

@@ -1,4 +1,4 @@
-"""Base stores for fuzzing: small enough that one case takes milliseconds, with files of every kind."""
+"""Base stores for fuzzing: small enough for cases of milliseconds, with files of every kind."""
 
 import os
 import shutil
@@ -35,11 +35,11 @@ Stamp = tuple[int, int]  # size and modification time
 
 @dataclass
 class Base:
-    """One store, and what there is to ask it for.
+    """One store, and arguments for queries.
 
     Attributes:
-        files: path below the store to (content, modification time in ns).
-        directories: below the store.
+        files: path below the store → (content, modification time in ns).
+        directories: directories below the store.
         asked: (topic, queue id, key, id) of some of its messages.
     """
 
@@ -52,7 +52,7 @@ class Base:
 
 @contextmanager
 def small_wheels() -> Iterator[None]:
-    """Timer wheels have few slots meanwhile, here and in everything that is asked."""
+    """Use small timer wheels meanwhile, here and in all operations."""
     before = timer.SLOTS, timer.WHEEL_SIZE
     timer.SLOTS, timer.WHEEL_SIZE = _SLOTS, _SLOTS * timer.SLOT_SIZE
     try:
@@ -62,7 +62,7 @@ def small_wheels() -> Iterator[None]:
 
 
 def _shrink_wheel(path: Path) -> None:
-    """Every slot that was used to its place among fewer."""
+    """Move every used slot to its place in a smaller wheel."""
     made = bytearray(_SLOTS * timer.SLOT_SIZE)
     for _number, slot in timer.slots(path.read_bytes()):
         at = slot.time % _SLOTS * timer.SLOT_SIZE
@@ -71,7 +71,7 @@ def _shrink_wheel(path: Path) -> None:
 
 
 def make_bases(folder: Path) -> list[Base]:
-    """All bases; the folder is for the work and may go afterwards."""
+    """Create all bases; the folder can be deleted afterwards."""
     made = []
     for case in (*_BASES, *_AS_THEY_ARE):
         source = goldens.unpack(case, folder / case)
@@ -127,7 +127,7 @@ def _questions(raw: bytes) -> list[tuple[str, int, str, str]]:
 
 
 class Workshop:
-    """A directory that holds one base at a time, put back after each case by what differs."""
+    """A directory with one base at a time, restored after each case by what differs."""
 
     def __init__(self, folder: Path, base: Base) -> None:
         self.store, self.base = folder / base.name / "store", base
@@ -161,7 +161,7 @@ class Workshop:
         return found
 
     def restore(self) -> None:
-        """The base again."""
+        """Restore the base."""
         shutil.rmtree(f"{self.store}.rmqtool", ignore_errors=True)
         there = self.stamps()
         for name in sorted(there, reverse=True):  # what lies in a directory comes before it

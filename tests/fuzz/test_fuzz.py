@@ -1,4 +1,4 @@
-"""Some hundred cases in a process of their own, and the harness itself."""
+"""Some hundred cases in a separate process, and the harness itself."""
 
 import os
 import re
@@ -27,9 +27,9 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits and reads memory as Linux has it")
 def test_no_case_fails(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.fuzz", "--count", str(COUNT), "--seed", "2026", "--folder", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60 + COUNT, check=False)
-    assert done.returncode == 0, done.stderr + done.stdout
-    assert f"{COUNT} cases" in done.stdout
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60 + COUNT, check=False)
+    assert result.returncode == 0, result.stderr + result.stdout
+    assert f"{COUNT} cases" in result.stdout
 
 
 @by_turns(7)

@@ -1,7 +1,7 @@
-"""A whole real broker, with its name server and unmodified clients, on a store: boots it, and says what consumers got.
+"""Start a complete real broker on a store, with name server and unmodified clients, and return what consumers got.
 
-There are two: 5.3.3, and 4.9.8 as far as Maven Central has it (``broker_judge/pom.xml`` says what comes from where).
-The Java program is in ``broker_judge/``; it is built like the client judge of :mod:`tests.interop.client`.
+There are two: 5.3.3, and 4.9.8 as far as Maven Central has it (``broker_judge/pom.xml`` lists the origins). The Java
+program is in ``broker_judge/``; it is built like the client judge of :mod:`tests.interop.client`.
 """
 
 import json
@@ -23,7 +23,7 @@ _REBALANCE = 2000  # ms between two looks of Java's consumers at their queues; 2
 
 @cache
 def available(version: str) -> str | None:
-    """Why the broker cannot be used here; None if it can. Builds the judge."""
+    """Why the broker is unavailable here, or None. Builds the judge."""
     try:
         _classpath(version)
     except engine.Unavailable as err:
@@ -37,16 +37,16 @@ def _classpath(version: str) -> str:
 
 
 class Broker:
-    """One JVM; :meth:`boot` and :meth:`stop` as often as wanted.
+    """One JVM, for any number of :meth:`boot` and :meth:`stop`.
 
     Args:
-        options: of the JVM.
+        options: options of the JVM.
 
     Attributes:
-        engine: whose rules it goes by, as :class:`rmqtool.Store` names them.
-        namesrv: address of the name server of a broker that was booted.
-        turn: how often it was booted or connected: who finds another number has been driven out.
-        offsets: folder of the files in which broadcasting consumers keep their offsets.
+        engine: the release whose rules it follows, as in :class:`rmqtool.Store`.
+        namesrv: address of the running broker's name server.
+        turn: number of boots and connects: if it has changed, somebody else has taken the JVM.
+        offsets: directory of offset files of broadcasting consumers.
     """
 
     def __init__(self, version: str, *options: str) -> None:
@@ -67,11 +67,11 @@ class Broker:
 
     @property
     def pid(self) -> int:
-        """Of the JVM."""
+        """Process id of the JVM."""
         return self._jvm.pid
 
     def ask(self, command: str, **request: Any) -> Any:
-        """The judge's answer.
+        """Send a request to the judge; returns its answer.
 
         Raises:
             AssertionError: the broker or a client threw.
@@ -86,10 +86,10 @@ class Broker:
         return answer
 
     def boot(self, store: Path, config: dict[str, Any], **more: str) -> None:
-        """Start a broker on a store; one that a failed test has left running is stopped first.
+        """Start a broker on a store, after stopping one left running by a failed test.
 
         Args:
-            more: ``namesrv``, name servers beside its own that are to know of it.
+            more: ``namesrv``: further name servers to register with.
         """
         if self._running:
             self.stop()
@@ -98,7 +98,7 @@ class Broker:
         self._running, self.turn = True, self.turn + 1
 
     def connect(self, namesrv: str, broker: str) -> None:
-        """Use the clients against a broker that runs elsewhere, until :meth:`stop`."""
+        """Use the clients with another running broker, until :meth:`stop`."""
         if self._running:
             self.stop()
         self.ask("connect", namesrv=namesrv, broker=broker)
@@ -110,10 +110,10 @@ class Broker:
         self.ask("stop")
 
     def wait_for(self, enough: Callable[[list[dict[str, Any]]], bool], seconds: float = 180) -> list[dict[str, Any]]:
-        """What the consumers have got, as soon as it is enough; else what they have got in the end.
+        """What the consumers have got, as soon as it is enough, or at the time limit.
 
-        The time is long for a machine that is busy with other things. Pauses are counted, not the clock: on one that
-        stands still nobody has had his time.
+        The limit is long enough for a busy machine. Pauses are counted, not the clock, so that time during a stall does
+        not count.
         """
         for _ in range(int(seconds / _PAUSE)):
             if enough(self.ask("seen")):
@@ -123,7 +123,7 @@ class Broker:
         return seen
 
     def kill(self) -> None:
-        """As if its machine were gone; only :meth:`__exit__` follows."""
+        """Kill the JVM; only :meth:`__exit__` may follow."""
         self._jvm.kill()
         self._jvm.wait()
 

@@ -1,7 +1,7 @@
-"""Every setting that a broker of each release knows, read from its own classes, which Maven has.
+"""Read all settings of a broker of each release from its classes, obtained from Maven.
 
-``python -m tests.interop.broker_settings`` writes ``rmqtool/store/config/settings-RELEASE.json`` again. A value that
-depends on the machine (its name, addresses, cores, home) is null there.
+``python -m tests.interop.broker_settings`` updates ``rmqtool/store/config/settings-RELEASE.json``. Values that depend
+on the machine (name, addresses, cores, home) are null there.
 """
 
 import json
@@ -31,12 +31,12 @@ _SYSTEM = {"rmqAddressServerDomain": ["String", None], "rmqAddressServerSubGroup
 
 
 def taken(release: str, properties: Sequence[Path], *options: str) -> list[dict[str, dict[str, list[Any]]]]:
-    """For each properties file: class to setting to [type, value] after it was read as a broker reads it.
+    """For each properties file: class → setting → [type, value] after a broker has read it.
 
     Args:
         release: one of :data:`VERSIONS`.
-        properties: none stand for an empty one.
-        options: of the JVM.
+        properties: the files; none means an empty one.
+        options: options of the JVM.
     """
     run = subprocess.run(
         [engine._java_tool("java"), "-XX:TieredStopAtLevel=1", *options, "-cp", broker._classpath(VERSIONS[release]),
@@ -48,7 +48,7 @@ def taken(release: str, properties: Sequence[Path], *options: str) -> list[dict[
 
 
 def known(release: str) -> dict[str, dict[str, list[Any]]]:
-    """As the data file of a release has it: defaults that depend on the machine are null."""
+    """The content of a release's data file: defaults that depend on the machine are null."""
     [here] = taken(release, [], "-XX:ActiveProcessorCount=1", "-Duser.home=/here")
     [there] = taken(release, [], "-XX:ActiveProcessorCount=16", "-Duser.home=/there")
     for name, settings in here.items():

@@ -1,7 +1,7 @@
-"""Ask classes of the real RocketMQ client 4.9.8 what they would answer.
+"""Call classes of the real RocketMQ client 4.9.8.
 
-The Java program in ``client_judge/`` does the asking; it is built with Maven once into the same cache folder as the
-judge of :mod:`tests.interop.engine`, and then serves requests over its stdin and stdout.
+The Java program in ``client_judge/`` does the calls; it is built with Maven once into the cache directory of the judge
+of :mod:`tests.interop.engine`, and then serves requests over its stdin and stdout.
 """
 
 import fcntl
@@ -22,7 +22,7 @@ VERSION = "4.9.8"
 
 @cache
 def available() -> str | None:
-    """Why the client cannot be used here; None if it can. Builds the judge."""
+    """Why the client is unavailable here, or None. Builds the judge."""
     try:
         _classpath()
     except engine.Unavailable as err:
@@ -36,7 +36,7 @@ def _classpath() -> str:
 
 @cache
 def built(sources: Path, name: str, *options: str) -> str:
-    """The class path of a Maven project, built on first use into the cache under a name, with options of Maven's."""
+    """The class path of a Maven project, built on first use into the cache under ``name``, with options for Maven."""
     files = sorted(path for path in sources.rglob("*") if path.is_file() and "target" not in path.parts)
     digest = sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
     root = engine._cache_root()
@@ -90,7 +90,7 @@ class Client:
         )
 
     def ask(self, command: str, **request: Any) -> dict[str, Any]:
-        """The judge's answer; what the client throws is an answer with ``error``."""
+        """Send a request to the judge; exceptions of the client are answers with ``error``."""
         assert self._jvm.stdin is not None
         assert self._jvm.stdout is not None
         self._jvm.stdin.write(json.dumps({"command": command, **request}) + "\n")

@@ -37,7 +37,7 @@ OF_ONE_RELEASE = {
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Two tries where the clocks of others run, and one release where programs run for minutes."""
+    """Retry tests with real clients once, and use one release for programs that run for minutes."""
     here = Path(__file__).parent
     other = []
     for item in items:
@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_of(item: pytest.Item, release: str) -> bool:
-    """Whether a test is of a release, or of none."""
+    """Whether a test belongs to a release, or to none."""
     releases = [value for value in brokers.VERSIONS if value in item.name]
     return not releases or release in releases
 
@@ -106,25 +106,25 @@ def broker(request: pytest.FixtureRequest) -> Broker:
 
 @pytest.fixture(scope="session")
 def clients_4() -> Iterator[Broker]:
-    """Clients of 4.9.8 beside its broker."""
+    """Clients of 4.9.8 in a JVM separate from the broker's."""
     yield from _judge(Broker, "4.9.8")
 
 
 @pytest.fixture(scope="session")
 def clients_5() -> Iterator[Broker]:
-    """Clients of 5.3.3 beside its broker."""
+    """Clients of 5.3.3 in a JVM separate from the broker's."""
     yield from _judge(Broker, "5.3.3")
 
 
 @pytest.fixture
 def clients(request: pytest.FixtureRequest, broker: Broker) -> Broker:
-    """Clients of the broker's version in a JVM of their own, so that both work at the same time."""
+    """Clients of the broker's version in a separate JVM, so that both work in parallel."""
     return request.getfixturevalue(f"clients_{broker.engine[0]}")
 
 
 @pytest.fixture(scope="module")
 def pairs() -> Iterator[Pairs]:
-    """Real brokers and ours side by side, for all programs of a module."""
+    """Real brokers and ours in parallel, for all programs of a module."""
     made = Pairs()
     yield made
     made.close()

@@ -1,10 +1,9 @@
-"""Consumers that fail, are slow, come and go, on a real broker: every message is accounted for.
+"""Consumers that fail, are slow, join and leave, on a real broker: every message is accounted for.
 
 Run as ``python -m tests.interop.consuming_soak [--minutes N] [--release 4.9.8|5.3.3] [--rate N] [--seed N]``. One group
-consumes in any order, another in order, a third one of 5.3 pops; members come and go at random, end well or are dropped
-without a word, and a consumer of Java is now and then one of them. Listeners fail, take their time, and hang. In the
-end each message was consumed or is a dead letter, in each group; consumption in order passed none; and memory has
-stayed what it was.
+consumes concurrently, another in order, a third (5.3) pops; members join and leave at random, close cleanly or are
+dropped, and now and then one of them is a Java consumer. Listeners fail, are slow, and hang. In the end each group has
+consumed each message, or has it as a dead letter; orderly consumption skipped none; and memory has not grown.
 """
 
 import argparse
@@ -55,12 +54,12 @@ _MOST_TRIES = 3
 
 @dataclass
 class Account:
-    """What a group has made of messages, by key.
+    """Results of a group, by message key.
 
     Attributes:
-        done: consumed, and how often.
-        settled: queue to the offsets that were consumed in order.
-        jumps: where consumption in order passed a message.
+        done: how often each message was consumed.
+        settled: queue → offsets consumed in order.
+        jumps: places where orderly consumption skipped a message.
     """
 
     done: Counter[str] = field(default_factory=Counter)
@@ -143,7 +142,7 @@ class Soak:
                 await asyncio.sleep(0.05)
 
     async def member(self, group: str) -> None:
-        """Members of a group one after the other, each for some seconds."""
+        """Run members of a group one after another, each for some seconds."""
         listener = {ANY: self.any_order, ORDER: self.in_order, POPS: self.popped}[group]
         while self.going:
             consumer = PushConsumer(self.client, group, {TOPIC: "*"}, listener, self.options[group])
@@ -159,7 +158,7 @@ class Soak:
                 await consumer.close()
 
     async def drop(self, consumer: PushConsumer) -> None:
-        """End a consumer as a kill would: no offset is kept, nobody is told."""
+        """End a consumer like a kill: no offset is committed, no broker is notified."""
         for task in consumer._tasks:
             task.cancel()
         for process in consumer._subscriptions.queues.values():
@@ -176,7 +175,7 @@ class Soak:
         await Peers.close(consumer.cluster)
 
     async def java(self) -> None:
-        """A consumer of Java in the group without an order, now and then: what it takes counts too."""
+        """Now and then run a Java consumer in the concurrent group; its messages count too."""
         while self.going:
             await asyncio.sleep(self.chance.uniform(3, 8))
             if not self.going:
@@ -192,7 +191,7 @@ class Soak:
             self.accounts[ANY].done.update(row["keys"] for row in rows)
 
     async def let_pop(self) -> None:
-        """Have a group pop."""
+        """Switch a group to POP."""
         address = self.broker.ask("addresses")["broker"]
         request = Command(RequestCode.SET_MESSAGE_REQUEST_MODE, body=body_of(RequestMode(TOPIC, POPS, "POP")))
         async with Cluster(self.client) as cluster:
@@ -213,7 +212,7 @@ class Soak:
         return found
 
     async def run(self, seconds: float) -> bool:
-        """All of it; whether all is accounted for."""
+        """Run everything; returns whether all messages are accounted for."""
         sending = asyncio.create_task(self.send())
         groups = [ANY, ANY, ANY, ORDER, ORDER]
         if POPS in self.accounts:
@@ -273,13 +272,13 @@ class Soak:
 
 
 def _resident() -> int:
-    """MB of memory of this process now."""
+    """Current memory of this process in MB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() >> 20
 
 
 def main() -> int:
-    """Run and tell."""
+    """Run and print the result."""
     options = argparse.ArgumentParser(prog="python -m tests.interop.consuming_soak", description=__doc__)
     options.add_argument("--release", choices=VERSIONS, default="5.3.3")
     options.add_argument("--minutes", type=float, default=10)

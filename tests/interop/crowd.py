@@ -1,4 +1,4 @@
-"""Very many connections, and clients that ask and never read, at a served store: ``python -m tests.interop.crowd``."""
+"""Many connections, and clients that send and never read, at a served store: ``python -m tests.interop.crowd``."""
 
 import argparse
 import resource
@@ -19,12 +19,12 @@ _FEW = 128  # descriptors that the process may open at first
 
 @dataclass
 class Stood:
-    """How the server stood it. Sizes are KB, times are seconds.
+    """How the server coped. Sizes are KB, times are seconds.
 
     Attributes:
-        lines: what it logged.
+        lines: its log.
         alone, crowded: its memory.
-        idle, busy: answer to somebody else beside idle connections, and beside those who never read.
+        idle, busy: response time to another client with idle connections, and with clients that never read.
     """
 
     lines: list[str]
@@ -36,7 +36,7 @@ class Stood:
 
 
 def crowd(store: Path, connections: int, greedy: int) -> Stood:
-    """Open that many connections, and let as many more ask and never read."""
+    """Open ``count`` connections, and as many more that send and never read."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with Serving(store, "--create", "--engine", "5.3", files=_FEW) as serving:
@@ -65,7 +65,7 @@ def _connect(opened: ExitStack, address: tuple[str, int]) -> socket.socket:
 
 
 def main() -> None:
-    """Crowd it and tell."""
+    """Run and print the result."""
     options = argparse.ArgumentParser(prog="python -m tests.interop.crowd", description=__doc__)
     options.add_argument("--connections", type=int, default=10_000)
     options.add_argument("--greedy", type=int, default=50)

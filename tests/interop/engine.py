@@ -1,13 +1,13 @@
-"""Ask the real RocketMQ store engine, 4.9.8 or 5.3.3, what it sees in a store directory.
+"""Run the real RocketMQ store engine on a store directory.
 
-The Java program in ``judge/`` does the asking; it is built with Maven once per engine version into a cache folder
+The Java program in ``judge/`` does that; it is built with Maven once per engine version into a cache directory
 (``$RMQTOOL_JUDGE_CACHE``, else ``~/.cache/rmqtool-judge``) and then serves requests over its stdin and stdout:
 
     with Engine("4.9.8") as engine:
         engine.write(store, [{"topic": "T", "body": b"hello", "tags": "a"}])
         seen = engine.open(store, keys=[("T", "k1")])
 
-Opening a store with the engine changes it, so give it copies (``cp -a``: file times matter to expiry).
+Opening a store with the engine changes it, so use copies (``cp -a``: file times matter for expiry).
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class Unavailable(Exception):
 
 
 class BuildFailed(Exception):
-    """The judge does not build although everything that it needs is there."""
+    """The judge does not build although everything it needs is available."""
 
 
 @cache
 def available(version: str | None = None) -> str | None:
-    """Why the engine (of a version, else of every one) cannot be used here; None if it can. Builds the judge."""
+    """Why the engine (of one version or of all) is unavailable here, or None. Builds the judge."""
     if version is None:
         return next(filter(None, map(available, VERSIONS)), None)
     try:
@@ -76,7 +76,7 @@ def available(version: str | None = None) -> str | None:
 
 @cache
 def classpath(version: str) -> str:
-    """The judge for an engine version, built on first use, and everything that it needs."""
+    """The class path of the judge for an engine version, built on first use."""
     if version not in ALL:
         raise ValueError(f"no judge for engine {version!r}, only for {', '.join(ALL)}")
     _java_tool("java")
@@ -145,14 +145,14 @@ def _java_tool(name: str) -> str:
 
 
 class Engine:
-    """One JVM that runs one engine version; started by the first request, and again after one that went wrong.
+    """One JVM with one engine version; started by the first request, and again after a failure.
 
-    Every method returns the judge's answer. What goes wrong inside the engine is an answer with ``error`` in it,
-    beside all that was found out before; that includes an engine that hangs or takes the JVM down.
+    Every method returns the judge's answer. An error inside the engine is an answer with ``error``, in addition to
+    everything found before; this includes an engine that hangs or kills the JVM.
 
-    All take these options: ``timeout`` for the whole answer (seconds), ``startTimeoutMillis`` after which ``start()``
-    counts as hanging, ``lingerMillis`` to stay open before closing, and ``deliver=True`` to have 4.9.8 deliver delayed
-    messages that are due meanwhile, which the judge prevents otherwise.
+    All accept these options: ``timeout`` for the whole answer (seconds), ``startTimeoutMillis`` after which ``start()``
+    counts as hanging, ``lingerMillis`` to stay open before closing, and ``deliver=True`` to let 4.9.8 deliver due
+    delayed messages meanwhile, which the judge prevents otherwise.
     """
 
     def __init__(self, version: str) -> None:
@@ -175,7 +175,7 @@ class Engine:
         gets: Iterable[tuple[str, int, int, int]] = (),
         **options: Any,
     ) -> dict[str, Any]:
-        """Load the store, start it unless told not to, read it, and close it cleanly.
+        """Load the store, start it by default, read it, and close it cleanly.
 
         ``keys`` are (topic, key), ``times`` (topic, queue, timestamp), ``gets`` (topic, queue, offset, most messages).
         The answer has loadOk, loadMillis, afterLoad; with start also startMillis, afterStart and dispatchBehind; and
@@ -202,20 +202,20 @@ class Engine:
         kill: bool = False,
         **options: Any,
     ) -> dict[str, Any]:
-        """Put messages into the store, then close it, or kill the JVM and leave a crashed one behind.
+        """Put messages into the store, then close it, or kill the JVM to leave a crashed store.
 
-        A message has a topic and, as wanted, queueId, body (bytes), tags, keys, properties, propertiesString, sysFlag,
+        A message has a topic and, optionally, queueId, body (bytes), tags, keys, properties, propertiesString, sysFlag,
         flag, bornTimestamp, bornHost and storeHost ("ip:port"), reconsumeTimes, preparedTransactionOffset, delayLevel,
-        pauseMillis (wait before it); or batch, a list of messages that are stored as one batch.
-        The answer has results (status, appendStatus, wroteOffset, logicsOffset, msgId ...) and the state afterwards.
+        pauseMillis (wait before it); or batch, a list of messages that are stored as one batch. The answer has results
+        (status, appendStatus, wroteOffset, logicsOffset, msgId ...) and the state afterwards.
         """
         return self._ask("write", store, config, options, puts=[_put(m) for m in messages], kill=kill)
 
     def step(self, step: str, store: Path, config: Mapping[str, Any] | None = None, **request: Any) -> dict[str, Any]:
-        """One step of a broker's start, so that something else can happen in between.
+        """Run one step of a broker's start, so that something else can happen in between.
 
-        ``construct`` opens the file ``lock``; ``load`` recovers, and deletes; ``start`` asks for the lock (the
-        answer says ``started``, or ``why`` not); ``put`` takes messages as :meth:`write` does; ``end`` closes.
+        ``construct`` opens the file ``lock``; ``load`` recovers and deletes; ``start`` takes the lock (the answer has
+        ``started``, or ``why`` not); ``put`` stores messages as :meth:`write` does; ``end`` closes.
         """
         if "puts" in request:
             request["puts"] = [_put(m) for m in request["puts"]]
@@ -232,8 +232,8 @@ class Engine:
     ) -> dict[str, Any]:
         """Load and start 5.3.3 with its compaction, read compacted topics, and close.
 
-        ``gets`` as for :meth:`open`. The answer has loadOk, and as ``reads`` for each of them status, next, min, max
-        and (queue offset, checksum of the body) of each message; or ``error``, what the engine threw.
+        ``gets`` as for :meth:`open`. The answer has loadOk, and ``reads``: for each, status, next, min, max and (queue
+        offset, checksum of the body) of each message; or ``error``, the engine's exception.
         """
         asked = [{"topic": t, "queueId": q, "offset": at, "maxMsgNums": most} for t, q, at, most in gets]
         return self._ask("compacted", store, config, options, gets=asked)
@@ -249,11 +249,11 @@ class Engine:
         deliver_until: int = 0,
         **options: Any,
     ) -> dict[str, Any]:
-        """Load store and timer of 5.3.3, start both unless told not to, put messages as :meth:`write` does, and close.
+        """Load store and timer of 5.3.3, start both by default, put messages as :meth:`write` does, and close.
 
-        The answer has loadOk, timerOk, and as ``timer`` what recovery has left in memory: end of the timer log, next
-        queue offset, read time, and every slot to come with the units that it leads to. Once started the judge waits
-        until all is taken up, and delivered up to a time in ms (``quiet`` says whether it was).
+        The answer has loadOk, timerOk, and ``timer``, the state after recovery: end of the timer log, next queue
+        offset, read time, and every future slot with its units. Once started, the judge waits until everything is
+        enqueued, and delivered up to a time in ms (``quiet`` says whether it was).
         """
         more = {"start": start, "kill": kill, "deliverUntil": deliver_until}
         return self._ask("timers", store, config, options, puts=[_put(m) for m in puts], **more)
@@ -279,9 +279,9 @@ class Engine:
         batch: int = 0,
         **options: Any,
     ) -> dict[str, Any]:
-        """Fill the store with many messages; the answer says how long the puts, and the dispatch with them, took.
+        """Fill the store with many messages; the answer has the durations of the puts, and with dispatch.
 
-        ``batch`` puts so many at once; they are encoded before the clock starts, as a client does it.
+        ``batch`` is the number per put; batches are encoded before the clock starts, as by a client.
         """
         options.setdefault("timeout", 3600)
         sizes = {"bodySize": body_size, "topics": topics, "queues": queues, "batch": batch}
@@ -319,7 +319,7 @@ class Engine:
         return answer
 
     def _exchange(self, request: bytes, seconds: float) -> tuple[bytes, str]:
-        """The judge's answer line; or none, and why."""
+        """The judge's answer line, or None and the reason."""
         jvm = self._jvm or self._begin()
         assert jvm.stdin is not None
         assert jvm.stdout is not None
@@ -383,7 +383,7 @@ _GOLDEN_EXTRA: dict[str, dict[str, Any]] = {
 
 
 def golden_dir() -> Path | None:
-    """Where the golden stores are: the project's own copies, else those beside the checkout; None without any."""
+    """The directory of the golden stores: the project's copies, else those beside the checkout, else None."""
     candidates = (_REPOSITORY / "tests/golden/stores", _REPOSITORY.parent / "shared/golden")
     return next((folder for folder in candidates if any(folder.glob("*/about.json"))), None)
 
@@ -395,19 +395,19 @@ def golden_cases() -> list[str]:
 
 
 def golden_config(case: str) -> dict[str, Any]:
-    """The engine settings that a golden store was written with."""
+    """The engine settings with which a golden store was written."""
     about = json.loads((_golden(case) / "about.json").read_text())
     return about["config"] | _GOLDEN_EXTRA.get(case, {})
 
 
 def golden_recovered(case: str) -> dict[str, Any] | None:
-    """What the engine said when it recovered a damaged or crashed golden store; None for the clean ones."""
+    """The engine's answer when it recovered a damaged or crashed golden store; None for clean ones."""
     path = _golden(case) / "recovered.json"
     return json.loads(path.read_text()) if path.exists() else None
 
 
 def golden_rows(case: str, name: str) -> list[dict[str, Any]] | None:
-    """The rows of one of a case's NDJSON files, named without suffixes; None where the case has no such file."""
+    """The rows of a case's NDJSON file, named without suffixes; None if there is none."""
     packed, plain = _golden(case) / f"{name}.ndjson.gz", _golden(case) / f"{name}.ndjson"
     if packed.exists():
         data = gzip.decompress(packed.read_bytes())
@@ -419,7 +419,7 @@ def golden_rows(case: str, name: str) -> list[dict[str, Any]] | None:
 
 
 def golden_files(case: str) -> list[tuple[str, int]] | None:
-    """Name and size of every file after the engine had the store, as :func:`files_in` gives them."""
+    """Name and size of every file after the engine opened the store, as from :func:`files_in`."""
     path = _golden(case) / "files.txt"
     if not path.exists():
         return None
@@ -428,14 +428,14 @@ def golden_files(case: str) -> list[tuple[str, int]] | None:
 
 
 def unpack_golden(case: str, folder: Path) -> Path:
-    """A fresh copy of a golden store under a folder, with its file times."""
+    """Unpack a golden store below a folder, with its file times."""
     with tarfile.open(_golden(case) / "store.tar.xz") as archive:
         archive.extractall(folder, filter="data")
     return folder / "store"
 
 
 def files_in(store: Path) -> list[tuple[str, int]]:
-    """Name and size of every file, sorted; the clock names index files, so they are all called the same."""
+    """Name and size of every file, sorted; index files, named by the clock, all get the same name."""
     files = (p for p in store.rglob("*") if p.is_file())
     return sorted((_file_name(p.relative_to(store).as_posix()), p.stat().st_size) for p in files)
 

@@ -1,4 +1,4 @@
-"""Mutated frames, half frames and lengths that lie, sent to a served store: ``python -m tests.interop.hostile``."""
+"""Send mutated frames, half frames and wrong lengths to a served store: ``python -m tests.interop.hostile``."""
 
 import argparse
 import random
@@ -32,13 +32,13 @@ accounts:
 
 @dataclass
 class Met:
-    """How the server stood it. Sizes are KB, times are seconds.
+    """How the server coped. Sizes are KB, times are seconds.
 
     Attributes:
-        lines: what it logged.
+        lines: its log.
         begin, end: its memory after the first twentieth of the frames, and after all.
-        slowest: answer to somebody else meanwhile.
-        queues: that have messages now.
+        slowest: slowest response to another client meanwhile.
+        queues: queues that now have messages.
     """
 
     lines: list[str]
@@ -50,7 +50,7 @@ class Met:
 
 
 def hostile(random: random.Random, *, accounts: bool = False) -> bytes:
-    """One frame, or what is left of it; with accounts, some are signed by one without rights, or nearly so."""
+    """One frame or part of it; with accounts, some are signed by an account without rights, or almost correctly."""
     fields = {name: random.choice(_VALUES) for name in _NAMES}
     code = random.choice([*RequestCode, 9999])
     command = Command(code, fields=fields, body=random.randbytes(random.randrange(200)))
@@ -76,13 +76,13 @@ def hostile(random: random.Random, *, accounts: bool = False) -> bytes:
 
 
 def memory(pid: int) -> int:
-    """What a process has in memory, in KB."""
+    """Memory of a process in KB."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")))
 
 
 def greet(address: tuple[str, int], greeting: bytes) -> float:
-    """Seconds that a new connection waits for an answer."""
+    """Seconds until a new connection gets an answer."""
     begun = time.monotonic()
     with socket.create_connection(address, timeout=30) as other:
         other.sendall(greeting)
@@ -91,7 +91,7 @@ def greet(address: tuple[str, int], greeting: bytes) -> float:
 
 
 def attack(store: Path, frames: int, seed: int = 1, *, accounts: bool = False) -> Met:
-    """Send that many, each on a connection of its own; with accounts, to a server that checks who may do what."""
+    """Send ``count`` frames, each on its own connection; with accounts, to a server with access control."""
     source, met, options = random.Random(seed), Met([]), []
     greeting = build(sign(_ASKED, _ADMIN) if accounts else _ASKED)
     if accounts:
@@ -119,7 +119,7 @@ def attack(store: Path, frames: int, seed: int = 1, *, accounts: bool = False) -
 
 
 def main() -> None:
-    """Attack and tell."""
+    """Run and print the result."""
     options = argparse.ArgumentParser(prog="python -m tests.interop.hostile", description=__doc__)
     options.add_argument("--frames", type=int, default=100_000)
     options.add_argument("--seed", type=int, default=1)

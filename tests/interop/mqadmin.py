@@ -1,7 +1,7 @@
-"""Every command of ``mqadmin`` against a real broker and against ours in the same state.
+"""Run every command of ``mqadmin`` against a real broker and ours in the same state.
 
-``python -m tests.interop.mqadmin`` prints a table; with ``--show`` what both said as well, where it differs. Exit code
-1 if a command differs that should not.
+``python -m tests.interop.mqadmin`` prints a table, with ``--show`` also the outputs that differ. Exit code 1 if a
+command differs that should not.
 """
 
 import argparse
@@ -42,8 +42,8 @@ class Command:
     """One call of a command.
 
     Attributes:
-        line: its words; {broker}, {namesrv}, {id}, {unique}, {file} and the like are filled in.
-        seconds: that it has; one that goes on for ever is stopped then.
+        line: command line; {broker}, {namesrv}, {id}, {unique}, {file} and the like are filled in.
+        seconds: time limit; an endless command is stopped then.
     """
 
     line: str
@@ -51,7 +51,7 @@ class Command:
 
     @property
     def name(self) -> str:
-        """Of the command."""
+        """The name of the command."""
         return self.line.split()[0]
 
 
@@ -229,7 +229,7 @@ _NAMES = re.compile(r"^(?:\S+ +)?(\w+) *:.*")
 
 
 def plain(said: str) -> list[str]:
-    """Lines of an output without times, addresses, ids, column widths and what is of the machine."""
+    """Lines of an output without times, addresses, ids, column widths and machine-specific values."""
     said = _INTERRUPTED.sub("\n", re.sub(r"\n\tat .*", "", said)).replace("MessageTrack [", "\nMessageTrack [")
     said = re.sub(r"See https?://.* for further details\.?[^\n]*", "", said)
     said = re.sub(r"\b[0-9A-F]{40,64}\b", "UNIQUE", said)
@@ -249,7 +249,7 @@ def plain(said: str) -> list[str]:
 
 
 def told(command: Command, said: str) -> list[str]:
-    """What counts of an output; tables in hash order are not in the same order."""
+    """The comparable part of an output; tables in hash order are sorted."""
     lines = plain(said)
     if command.name == "brokerStatus":
         lines = [_NAMES.sub(r"\1", line) for line in lines if "_PATH" not in line]
@@ -263,7 +263,7 @@ def told(command: Command, said: str) -> list[str]:
 
 
 def prepare(broker: Broker, folder: Path) -> dict[str, str]:
-    """Bring a broker into the state; values for the commands."""
+    """Bring a broker into the initial state; returns values for the commands."""
     fields = {
         "topic": "Orders", "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6",
         "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
@@ -294,7 +294,7 @@ def prepare(broker: Broker, folder: Path) -> dict[str, str]:
 
 
 def outputs(broker: Broker, commands: Iterable[Command], filled: dict[str, str]) -> list[str]:
-    """What each command said."""
+    """The output of each command."""
     found = []
     for command in commands:
         arguments = [word.format_map(filled) for word in command.line.split()]
@@ -339,7 +339,7 @@ Tell = Callable[[str], None]
 
 
 def run(version: str, wanted: str, *, show: bool, raw: bool = False, tell: Tell = print) -> dict[str, list[str]]:
-    """Run the commands of a release on both; by name, what came of each call."""
+    """Run the commands of a release on both; returns results by name."""
     found: dict[str, list[str]] = {}
     with tempfile.TemporaryDirectory(prefix="rmqtool-mqadmin-") as made, Broker(version) as broker:
         known = set(broker.ask("admins"))
@@ -368,7 +368,7 @@ def run(version: str, wanted: str, *, show: bool, raw: bool = False, tell: Tell 
 
 
 def main() -> int:
-    """Run and tell."""
+    """Run and print the result."""
     options = argparse.ArgumentParser(prog="python -m tests.interop.mqadmin", description=__doc__)
     options.add_argument("--release", choices=VERSIONS, help="of mqadmin and the real broker; else both")
     options.add_argument("--only", default="", help="expression that the lines of the commands must contain")

@@ -1,4 +1,4 @@
-"""A real broker and ours side by side, with clients of their own, for programs that are run on both."""
+"""A real broker and ours in parallel, with separate clients, to run the same programs on both."""
 
 import shutil
 from collections.abc import Callable
@@ -24,13 +24,13 @@ enablePropertyFilter=true
 
 
 class Pair:
-    """Both, running.
+    """Both brokers, running.
 
     Args:
-        broker: the JVM of the real one.
-        clients: the JVM of the clients of ours.
-        folder: for the stores ``real`` and ``ours``.
-        settings: of both, as lines of a broker's file.
+        broker: JVM of the real broker.
+        clients: JVM of our broker's clients.
+        folder: directory for the stores ``real`` and ``ours``.
+        settings: settings of both, as lines of a broker's file.
     """
 
     def __init__(self, broker: Broker, clients: Broker, folder: Path, settings: str) -> None:
@@ -45,13 +45,13 @@ class Pair:
 
     @property
     def stands(self) -> bool:
-        """Whether nobody else has taken one of the JVMs."""
+        """Whether nobody else has taken over one of the JVMs."""
         return self._turns == (self.broker.turn, self.clients.turn)
 
     def run(self, program: Program) -> tuple[Any, Any]:
-        """What a program gets from the real broker, and from ours at the same time: programs wait more than they work.
+        """Run a program on the real broker and on ours in parallel, as programs mostly wait; returns both results.
 
-        Its topics and groups are its own; those of other programs are still there.
+        A program must use its own topics and groups; those of other programs still exist.
         """
 
         def one(side: Broker) -> Any:
@@ -67,10 +67,10 @@ class Pair:
             return wanted.result(), got
 
     def close(self) -> None:
-        """End both.
+        """Stop both.
 
         Raises:
-            AssertionError: ours did not end as it should, or its store is not as it should be.
+            AssertionError: ours did not end properly, or its store is not in order.
         """
         with self._serving as serving:
             for side, turn in zip((self.broker, self.clients), self._turns, strict=True):
@@ -84,7 +84,7 @@ class Pair:
 
 
 class Pairs:
-    """The pairs that run, one for each real broker; another one takes its place where settings differ."""
+    """Running pairs, one per real broker; a pair is replaced if settings differ."""
 
     def __init__(self) -> None:
         self._pairs: dict[Broker, tuple[Pair, TemporaryDirectory[str]]] = {}
@@ -93,7 +93,7 @@ class Pairs:
         """See :meth:`Pair.run`.
 
         Args:
-            more: settings of both, as lines.
+            more: further settings of both, as lines.
         """
         pair = self._pairs[broker][0] if broker in self._pairs else None
         if pair is None or not pair.stands or pair.settings != SETTINGS + more:
@@ -110,6 +110,6 @@ class Pairs:
                 pair.close()
 
     def close(self) -> None:
-        """End all."""
+        """Stop all pairs."""
         for broker in list(self._pairs):
             self._close(broker)

@@ -1,5 +1,5 @@
-"""POP under kills: messages are sent, popped, acked, postponed and left while the server is killed again and again; in
-the end each that was acknowledged to its sender was handed out until it was acked.
+"""POP under kills: messages are sent, popped, acked, postponed and abandoned while the server is killed repeatedly; in
+the end each acknowledged message was delivered until it was acked.
 
     python -m tests.interop.pop_soak --minutes 2
 """
@@ -30,7 +30,7 @@ _INVISIBLE = 4_000
 
 
 class Soak:
-    """What was sent, handed out and acked, by key."""
+    """Messages sent, delivered and acked, by key."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -40,7 +40,7 @@ class Soak:
         self.number = self.again_after_ack = 0
 
     async def send(self, client: Connection) -> None:
-        """One message; it counts when it was acknowledged."""
+        """Send a message; it counts once acknowledged."""
         self.number += 1
         key = f"k{self.number}"
         fields = send(queue_id=self.number % 4, properties=f"{UNIQ_KEY}\x01{key}")
@@ -48,7 +48,7 @@ class Soak:
             self.sent.add(key)
 
     async def pop(self, client: Connection, ack: float) -> int:
-        """Pop, and ack about so large a part of what came."""
+        """Pop, and ack about this fraction of the messages."""
         answer = await client.call(pop(max_msg_nums=16, invisible_time=_INVISIBLE, poll_time=200), 10)
         found = list(zip(records(answer.body), handles(answer), strict=True)) if answer.code == 0 else []
         for record, handle in found:
@@ -90,10 +90,10 @@ async def _work(soak: Soak, address: str, until: float, *, sends: bool) -> None:
 
 
 def run(minutes: float, seed: int) -> None:
-    """Run it.
+    """Run.
 
     Raises:
-        AssertionError: a message was lost, or the store is damaged.
+    AssertionError: a message was lost, or the store is damaged.
     """
     soak, kills = Soak(seed), 0
     with tempfile.TemporaryDirectory() as folder:

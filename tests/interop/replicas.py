@@ -1,4 +1,4 @@
-"""A real master and a real replica of it, each in a JVM of its own, on directories that are given or made."""
+"""A real master and its real replica, each in its own JVM, on given or new directories."""
 
 import time
 from collections.abc import Iterator
@@ -32,25 +32,25 @@ class Difference(NamedTuple):
 
 
 class Replicas:
-    """A master that was booted, and a replica that was booted beside it.
+    """A running master and replica.
 
     Args:
-        master: the JVM of the one.
-        replica: the JVM of the other.
+        master: JVM of the master.
+        replica: JVM of the replica.
     """
 
     def __init__(self, master: Broker, replica: Broker) -> None:
         self.master, self.replica = master, replica
 
     def ends(self) -> tuple[int, int]:
-        """Where the log of the master ends, and that of the replica."""
+        """The ends of the master's and the replica's log."""
         return self.master.ask("log")["end"], self.replica.ask("log")["end"]
 
     def follow(self) -> None:
         """Wait until the replica's log ends where the master's does.
 
         Raises:
-            AssertionError: it does not get there.
+            AssertionError: it does not within the time limit.
         """
         for _ in range(_LOOKS):
             mine, its = self.ends()
@@ -60,17 +60,17 @@ class Replicas:
         raise AssertionError(f"the master's log ends at {mine}, the replica's at {its}")
 
     def send(self, topic: str, prefix: str, count: int) -> None:
-        """Send to the master, one after another."""
+        """Send messages to the master one by one."""
         rows = self.master.ask("sendMany", topic=topic, prefix=prefix, count=count, threads=1, how="sync")
         assert [row.get("error") for row in rows] == [None] * count
 
 
 @contextmanager
 def booted(master: Broker, replica: Broker, nodes: tuple[Node, Node], **more: str) -> Iterator[Replicas]:
-    """Both brokers on their directories, stopped at the end, the replica first.
+    """Run both brokers on their directories; at the end the replica is stopped first.
 
     Args:
-        nodes: the directory of the master, and that of the replica.
+        nodes: directories of master and replica.
         more: settings of both.
     """
     mine, its = nodes
@@ -86,7 +86,7 @@ def booted(master: Broker, replica: Broker, nodes: tuple[Node, Node], **more: st
 
 
 def make_killed(version: str, folder: Path) -> tuple[Node, Node]:
-    """Directories of a master and its slave, of which the slave was killed first and both in the middle of work."""
+    """Directories of a master and its slave, both killed during work, the slave first."""
     nodes = []
     for name, settings in (
         ("master", {"brokerId": "0", "brokerRole": "ASYNC_MASTER"}),
@@ -115,13 +115,13 @@ def make_killed(version: str, folder: Path) -> tuple[Node, Node]:
 
 
 def log_of(store: Path) -> tuple[int, bytes]:
-    """(Physical offset of the first byte, all bytes of the files) of a log without gaps."""
+    """(physical offset of the first byte, all bytes of the files) of a log without gaps."""
     files = sorted((store / "commitlog").iterdir())
     return int(files[0].name), b"".join(file.read_bytes() for file in files)
 
 
 def differences(one: Path, other: Path, end: int) -> list[Difference]:
-    """Where two logs differ, byte by byte, from the later of their beginnings to a physical offset."""
+    """Ranges in which two logs differ, from the later of their beginnings to a physical offset."""
     (one_base, one_log), (other_base, other_log) = log_of(one), log_of(other)
     base = max(one_base, other_base)
     a, b = one_log[base - one_base : end - one_base], other_log[base - other_base : end - other_base]

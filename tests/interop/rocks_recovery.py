@@ -1,8 +1,7 @@
-"""Stores in RocksDB form, damaged, planned by ``recover --dry-run``, and opened by the real engine.
+"""Damaged RocksDB stores, planned by ``recover --dry-run``, and opened by the real engine.
 
-The engine loads and starts a copy; what it says of its log and queues, and what is in the database afterwards, has to
-be what the plan told. As a program it damages stores at random, so many times, from a seed on; some have more files
-than the ten that 5.5 looks at:
+The engine loads and starts a copy; the log and queues that it reports, and the database afterwards, must match the
+plan. Run as a program, it damages stores at random, from a seed; some have more than the ten files that 5.5 examines:
 
     python -m tests.interop.rocks_recovery --cases 200 --seed 1 --release 5.5.0
 """
@@ -69,7 +68,7 @@ def messages(count: int) -> list[dict[str, Any]]:
 
 
 class Seen(NamedTuple):
-    """What a database says."""
+    """The content of a database."""
 
     units: dict[tuple[str, int, int], Any]
     ends: dict[tuple[str, int], RocksOffset]
@@ -95,7 +94,7 @@ def log_files(store: Path) -> list[Path]:
 
 
 def spoil(number: int, at: int) -> Callable[[Path], None]:
-    """A byte of a log file is wrong."""
+    """Change a byte of a log file."""
 
     def do(store: Path) -> None:
         path = log_files(store)[number]
@@ -207,7 +206,7 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 
 
 def hold_against(engine: Engine, store: Path, damaged: Callable[[Path], Any], folder: Path) -> RecoveryReport:
-    """Damage a copy, plan, let the engine recover another, compare."""
+    """Damage a copy, plan, let the engine recover another copy, and compare."""
     mine, judged = folder / "mine", folder / "judged"
     shutil.copytree(store, mine)
     damaged(mine)
@@ -250,26 +249,26 @@ def hold_against(engine: Engine, store: Path, damaged: Callable[[Path], Any], fo
 
 
 def same(name: str, mine: object, engine: object) -> None:
-    """What the plan says is what the engine does."""
+    """Check that the engine does what the plan says."""
     if mine != engine:
         raise AssertionError(f"{name}: the plan says\n  {mine}\nand the engine\n  {engine}")
 
 
 def queues(state: dict[str, Any], without: set[tuple[str, int]]) -> list[tuple[Any, ...]]:
-    """All queues of a state, but these."""
+    """All queues of a state except these."""
     rows = sorted(tuple(row.values()) for row in state["queues"])
     return [row for row in rows if row[:2] not in without]
 
 
 def stopped_store(engine: Engine, store: Path, count: int = 220) -> None:
-    """A store of four log files or more whose broker was stopped."""
+    """A store with at least four log files, cleanly stopped."""
     answer = engine.write(store, messages(count), CONFIG)
     assert "error" not in answer, answer
     assert len(log_files(store)) >= 4
 
 
 def killed_store(engine: Engine, stopped: Path, store: Path) -> None:
-    """The same, gone on with and then killed: the database does not have the last messages."""
+    """The same store, continued and then killed: the database lacks the last messages."""
     shutil.copytree(stopped, store)
     answer = engine.write(store, messages(60), CONFIG, kill=True)
     assert "error" not in answer, answer
@@ -282,7 +281,7 @@ VERBS = [verb for verb in damage.VERBS if not OTHERS & {*verb.split("-")}]
 
 
 def spoil_database(rng: Random, store: Path) -> str:
-    """Some units or ends are changed or go, or the note of the end is another."""
+    """Change or remove some units or ends, or change the recorded end."""
     done: list[str] = []
 
     def what(families: Families) -> None:
@@ -310,7 +309,7 @@ def spoil_database(rng: Random, store: Path) -> str:
 
 
 def at_random(seed: int, stores: list[Path], engine: Engine, folder: Path) -> None:
-    """One store, damaged at random."""
+    """Damage one store at random."""
     rng = Random(seed)
     done: list[str] = []
 
@@ -328,7 +327,7 @@ def at_random(seed: int, stores: list[Path], engine: Engine, folder: Path) -> No
 
 
 def main(count: int, seed: int, release: str) -> int:
-    """So many random cases; the number of those that failed."""
+    """Run random cases; returns the number of failures."""
     folder, failed = Path(tempfile.mkdtemp(prefix="rmqtool-rocks-")), 0
     stores = []
     with Engine(release) as engine:

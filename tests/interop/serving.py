@@ -1,4 +1,4 @@
-"""A store that ``rmqtool serve`` serves in a process of its own."""
+"""A store served by ``rmqtool serve`` in a separate process."""
 
 import json
 import signal
@@ -11,10 +11,10 @@ NAME, CLUSTER = "lab-a", "LabCluster"
 
 
 class Serving:
-    """One process; as a context it is ended at the end.
+    """The process; as a context manager, it is ended at the end.
 
     Args:
-        files: descriptors that it may open at first.
+        files: initial limit of open descriptors.
 
     Attributes:
         broker, namesrv: addresses.
@@ -41,7 +41,7 @@ class Serving:
         self.broker, self.namesrv = told["broker"], told["namesrv"]
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
-        """Its exit code, and what it said on stderr."""
+        """End it; returns its exit code and stderr."""
         self.process.send_signal(how)
         said = self.process.communicate(timeout=60)[1]
         return self.process.returncode, said

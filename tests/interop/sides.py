@@ -1,4 +1,4 @@
-"""What a broker and its clients have done to a store, beside ours after the same sends."""
+"""Compare the store of a real broker and its clients with ours after the same sends."""
 
 from collections import Counter
 from pathlib import Path
@@ -30,33 +30,33 @@ Row = dict[str, Any]
 
 
 def records(store: Path) -> list[Record]:
-    """Every message of a store, in the order of the log."""
+    """Every message of a store, in log order."""
     with Store(store, broker_conf=SETTINGS) as opened:
         return [item.record for item in opened.messages()]
 
 
 def stored(store: Path, *topics: str) -> list[Record]:
-    """The messages of some topics, in the order of the log."""
+    """The messages of some topics, in log order."""
     return [record for record in records(store) if record.topic.decode() in topics]
 
 
 def bodies(found: list[Record]) -> Counter[str]:
-    """How often each body is there."""
+    """Number of messages per body."""
     return Counter(record.body.decode() for record in found)
 
 
 def places(found: list[Record]) -> set[int]:
-    """Where messages lie in the log: what tells a copy that was consumed twice from two copies."""
+    """Positions of messages in the log, to distinguish a copy consumed twice from two copies."""
     return {record.physical_offset for record in found}
 
 
 def seen_at(rows: list[Row], group: str) -> set[int]:
-    """Where the messages lay that a group has got."""
+    """Positions of the messages that a group has got."""
     return {row["physicalOffset"] for row in rows if row["group"] == group}
 
 
 def about(record: Record) -> tuple[Any, ...]:
-    """What a stored message is, without what the clock, the network and the sender's id make of it."""
+    """A stored message without fields that depend on clock, network and the sender's id."""
     properties = parse(record.properties)
     for name in ("UNIQ_KEY", "__transactionId__", "CLUSTER", "ORIGIN_MESSAGE_ID"):
         properties.pop(name, None)
@@ -67,12 +67,12 @@ def about(record: Record) -> tuple[Any, ...]:
 
 
 def without(record: Record, *names: str) -> dict[str, str]:
-    """The properties of a message without some."""
+    """The properties of a message, without some of them."""
     return {name: value for name, value in parse(record.properties).items() if name not in names}
 
 
 def resent(record: Record) -> Message:
-    """What a client sent to the retry topic of the group, of what was stored of it."""
+    """The message that a client sent to the group's retry topic, reconstructed from the stored one."""
     return Message(
         topic=RETRY, body=record.body, flag=record.flag, sys_flag=record.sys_flag,
         properties=without(record, REAL_TOPIC, REAL_QID), reconsume_times=record.reconsume_times,
@@ -80,7 +80,7 @@ def resent(record: Record) -> Message:
 
 
 def same(theirs: Path, ours: Path, topics: set[str]) -> None:
-    """Both have stored the same messages in each queue, in the same order."""
+    """Check that both have the same messages in each queue, in the same order."""
     for topic in topics:
         sides = [sorted((r.queue_id, r.queue_offset, about(r)) for r in stored(side, topic)) for side in (theirs, ours)]
         assert sides[0] == sides[1], topic
@@ -88,10 +88,10 @@ def same(theirs: Path, ours: Path, topics: set[str]) -> None:
 
 
 class Replay:
-    """Our store, to which the same is done as was done to theirs, at the same times.
+    """Repeats on our store what was done to theirs, at the same times.
 
     Attributes:
-        clock: the time of our store, ms.
+        clock: time of our store, ms.
     """
 
     def __init__(self, theirs: Path, ours: Path, engine: str, **settings: str) -> None:
@@ -103,11 +103,11 @@ class Replay:
         self.state = BrokerState(self.store, never)
 
     def at(self, record: Record) -> None:
-        """It is the time at which they stored a message."""
+        """Set the clock to the time at which they stored a message."""
         self.clock = max(self.clock, record.store_timestamp)
 
     def send(self, record: Record, topic: str, queue_id: int, properties: dict[str, str]) -> int:
-        """Append a message as its producer sent it; its physical offset."""
+        """Append a message as its producer sent it; returns its physical offset."""
         result = self.store.append(
             Message(
                 topic=topic, queue_id=queue_id, body=record.body, properties=properties, flag=record.flag,
@@ -118,9 +118,9 @@ class Replay:
         return result.physical_offset
 
     def deliver(self, record: Record) -> int:
-        """Deliver the next message of the level that a message of theirs came from; where ours lies.
+        """Deliver the next message of the level of one of their messages; returns our position.
 
-        Theirs has a task per level, whose order among each other only the stored messages tell.
+        They have one task per level; only the stored messages show the order among levels.
         """
         delivery, done, end = Delivery(self.store, self.state, never), Delivered(), self.store.live.end
         level, delays = int(parse(record.properties)[DELAY]), delivery._delays(self.clock)
@@ -129,6 +129,6 @@ class Replay:
         return end
 
     def close(self) -> None:
-        """Write down the offsets and close the store."""
+        """Persist the offsets and close the store."""
         self.state.persist()
         self.store.close()

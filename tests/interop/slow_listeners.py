@@ -1,8 +1,8 @@
-"""How much memory consumers of each kind take whose listener is slow, before a backlog on a real broker.
+"""Memory of consumers of each kind with a slow listener and a backlog on a real broker.
 
-Run as ``python -m tests.interop.slow_listeners [--release 4.9.8|5.3.3] [--megabytes N] [--seconds N]``. Each kind is a
-process of its own, and its listener needs a second for a message. What it holds grows to what its options allow, and
-no further, however much there is on the broker.
+Run as ``python -m tests.interop.slow_listeners [--release 4.9.8|5.3.3] [--megabytes N] [--seconds N]``. Each kind runs
+in its own process, with a listener that takes a second per message. Its memory grows to what its options allow, however
+large the backlog is.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def _resident() -> int:
 
 
 async def consume(kind: str, client: ClientOptions, seconds: float) -> tuple[int, int, int]:
-    """Messages that the listener has had, and bytes of memory before and at most."""
+    """Number of messages passed to the listener, and memory in bytes, initial and peak."""
     taken = 0
 
     async def listen(messages: Sequence[Received]) -> None:
@@ -103,7 +103,7 @@ async def _let_pop(broker: Broker) -> None:
 
 
 def measure(release: str, megabytes: int, seconds: float) -> bool:
-    """Measure all kinds and print; whether each stayed within what it is allowed."""
+    """Measure and print all kinds; returns whether each stayed within its limit."""
     well = True
     with tempfile.TemporaryDirectory(prefix="slow-listeners-") as work, Broker(release) as broker:
         timer = {} if broker.engine == "4.9" else {"timerWheelEnable": "true"}  # in which it keeps what was popped
@@ -131,7 +131,7 @@ def measure(release: str, megabytes: int, seconds: float) -> bool:
 
 
 def main() -> int:
-    """Run and tell."""
+    """Run and print the result."""
     options = argparse.ArgumentParser(prog="python -m tests.interop.slow_listeners", description=__doc__)
     options.add_argument("--release", choices=VERSIONS, default="5.3.3")
     options.add_argument("--megabytes", type=int, default=400)

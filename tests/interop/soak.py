@@ -1,10 +1,10 @@
-"""A served store under real clients for a long time: ``python -m tests.interop.soak --minutes 20``.
+"""A served store with real clients for a long time: ``python -m tests.interop.soak --minutes 20``.
 
-Producers send, messages wait on delay levels, transactions are committed and rolled back, consumers come, fail, go and
-come again, and the server is killed or ended at random and started anew on its ports. With 5.x messages wait in the
-timer too, some are called back, and one topic is popped. Every message that was acknowledged must arrive, those of a
-queue in their order where a consumer asks for order; what was rolled back or called back must not. In the end a real
-broker takes the store over and delivers all of it to a new group.
+Producers send, messages wait on delay levels, transactions are committed and rolled back, consumers join, fail, leave
+and return, and the server is killed or stopped at random and restarted on its ports. With 5.x, messages also wait in
+the timer, some are recalled, and one topic is popped. Every acknowledged message must arrive, in queue order for
+orderly consumers; rolled-back and recalled ones must not. In the end a real broker takes over the store and delivers
+all of it to a new group.
 """
 
 import argparse
@@ -45,16 +45,16 @@ Tell = Callable[[str], None]
 
 @dataclass
 class Account:
-    """What was sent, and what came.
+    """Messages sent and received.
 
     Attributes:
         wanted: keys of acknowledged messages by topic.
-        unwanted: keys of transactions that were rolled back, and of messages that were called back.
-        recalled: how many of those there were.
-        got: how often each key came, by group.
-        last: queue offset of the last message of a queue that a group took in order; disordered: keys that came
-            before others of their queue, though they were sent later.
-        kills, ends: of the server. memory: of its processes, KB, the largest.
+        unwanted: keys of rolled-back transactions and of recalled messages.
+        recalled: number of recalled messages.
+        got: how often each key was received, by group.
+        last: queue offset of the last message that an orderly group took from a queue; disordered: keys received before
+            earlier ones of their queue.
+        kills, ends: counts of the server's kills and stops. memory: largest memory of its processes, KB.
     """
 
     wanted: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -68,7 +68,7 @@ class Account:
     memory: int = 0
 
     def take(self, rows: list[dict[str, Any]]) -> None:
-        """Messages that consumers have got, in the order in which they got them."""
+        """Add messages that consumers got, in order."""
         for row in rows:
             key, group = row["keys"], row["group"]
             new = key not in self.got[group]
@@ -81,12 +81,12 @@ class Account:
                 self.last[queue] = max(self.last.get(queue, -1), row["queueOffset"])
 
     def missing(self, suffix: str = "") -> dict[str, set[str]]:
-        """Keys that have not come, by topic; groups have the names of their topics."""
+        """Missing keys by topic; groups are named like their topics."""
         left = {topic: keys - self.got[topic + suffix].keys() for topic, keys in self.wanted.items()}
         return {topic: keys for topic, keys in left.items() if keys}
 
     def wrong(self) -> list[str]:
-        """What must not be."""
+        """Violations."""
         came = self.unwanted & {key for group in self.got.values() for key in group}
         found = [f"{len(came)} messages came that were taken back: {sorted(came)[:5]}"] if came else []
         if self.disordered:
@@ -94,7 +94,7 @@ class Account:
         return found
 
     def told(self) -> str:
-        """One line."""
+        """The state in one line."""
         again = sum(times - 1 for group in self.got.values() for times in group.values())
         sent = sum(map(len, self.wanted.values()))
         return (
@@ -109,7 +109,7 @@ class Soak:
 
     Args:
         broker: real clients, and at the end a real broker.
-        folder: where the store and its settings are made.
+        folder: directory for the store and its settings.
     """
 
     def __init__(self, broker: Broker, folder: Path, seed: int, tell: Tell) -> None:
@@ -125,7 +125,7 @@ class Soak:
         self._number = 0
 
     def run(self, seconds: float) -> None:
-        """Rounds until the time is over, then until all has come, then the real broker."""
+        """Run rounds until the time is over, then until everything has arrived, then the real broker."""
         end = time.monotonic() + seconds
         first = True
         while first or time.monotonic() < end:
@@ -244,7 +244,7 @@ class Soak:
                 self.account.unwanted.add(key)
 
     def _wait(self, key: str) -> None:
-        """A message for the timer; some are called back at once."""
+        """Send a timer message; some are recalled at once."""
         delay = self._random.randint(1_000, 20_000)
         told = self.broker.ask("send", topic="Timed", keys=key, properties={"TIMER_DELAY_MS": str(delay)})
         if told["status"] != "SEND_OK":
@@ -269,7 +269,7 @@ class Soak:
             time.sleep(1)
 
     def _hand_over(self) -> None:
-        """A real broker delivers everything once more to new groups."""
+        """Let a real broker deliver everything again to new groups."""
         self.broker.boot(self.store, self._settings)
         for topic in self._topics:
             self.broker.ask("consume", group=f"{topic}-again", topic=topic, failures=0, most=1, level=0)
@@ -278,7 +278,7 @@ class Soak:
 
 
 def soak(version: str, seconds: float, seed: int, tell: Tell = print) -> list[str]:
-    """One run with the clients of a release; what went wrong."""
+    """Run with the clients of a release; returns what went wrong."""
     with tempfile.TemporaryDirectory(prefix="rmqtool-soak-") as made, Broker(version) as broker:
         one = Soak(broker, Path(made), seed, tell)
         one.run(seconds)
@@ -290,7 +290,7 @@ def soak(version: str, seconds: float, seed: int, tell: Tell = print) -> list[st
 
 
 def main() -> int:
-    """Run and tell."""
+    """Run and print the result."""
     options = argparse.ArgumentParser(prog="python -m tests.interop.soak", description=__doc__)
     options.add_argument("--minutes", type=float, default=20)
     options.add_argument("--release", choices=VERSIONS, help="of the clients; else both, one after the other")

@@ -1,4 +1,4 @@
-"""A real broker started as ``mqbroker -c FILE`` starts it, to see whether it does."""
+"""Start a real broker like ``mqbroker -c FILE``, to see whether it starts."""
 
 import socket
 import subprocess
@@ -13,12 +13,12 @@ _BOOTED = "boot success"
 
 
 def start_code(release: str, store: Path, conf: str, home: Path) -> int | None:
-    """Start a broker on a store with a configuration, and end it; its exit code, or None where it came up.
+    """Start a broker on a store with a configuration, and stop it; returns its exit code, or None if it started.
 
     Args:
         release: 4.9 or 5.3.
-        conf: the properties file without paths and ports, which are set behind it.
-        home: an empty directory for what it writes beside the store.
+        conf: properties file without paths and ports, which are appended.
+        home: empty directory for other files of the broker.
     """
     (home / "conf").mkdir(parents=True)
     (home / "conf" / "logback_broker.xml").write_text(_LOGBACK)

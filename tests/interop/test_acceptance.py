@@ -1,4 +1,4 @@
-"""What is acknowledged, whatever is in it, is kept with all behind it by the recovery of the real engines."""
+"""The real engines' recovery keeps every acknowledged message, whatever its content, and all later ones."""
 
 import shutil
 from pathlib import Path

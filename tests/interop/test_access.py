@@ -1,4 +1,4 @@
-"""Access control against clients that sign: the accounts and programs of a real broker have the same outcome here."""
+"""Access control with signing clients: the same accounts and programs have the same outcome as on a real broker."""
 
 import base64
 import re
@@ -97,7 +97,7 @@ ADMIN_REQUESTS: list[tuple[int, dict[str, str], str]] = [
 
 
 def program(clients: Broker) -> list[Any]:
-    """What every account gets, in codes and words, and what clients make of it."""
+    """The result of every account, as codes and remarks, and the clients' reactions."""
     told: list[Any] = []
 
     def do(what: str, key: str | None, **more: Any) -> Any:
@@ -136,9 +136,9 @@ def program(clients: Broker) -> list[Any]:
 
 
 def words(remark: str | None) -> str:
-    """Why a request was refused, without which of several rights is missing: a broker looks at them in any order."""
-    found = re.search(r"AclException: (.*?)( for (topic|group):|,|$)", remark or "")
-    return found[1] if found else ""
+    """Why a request was refused, without the missing right, as a broker checks several in any order."""
+    match = re.search(r"AclException: (.*?)( for (topic|group):|,|$)", remark or "")
+    return match[1] if match else ""
 
 
 @by_turns(7)

@@ -1,4 +1,6 @@
-"""Stores that we write, against the engines: the same messages give the same bytes, and theirs go on in ours."""
+"""Stores written by us and by the engines: the same messages give the same bytes, and they can continue each
+other's.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -38,12 +40,12 @@ Put = dict[str, Any]
 
 
 def settings(variant: str) -> dict[str, str]:
-    """As our side takes them."""
+    """The settings in our format."""
     return {name: str(value).lower() for name, value in (SIZES | VARIANTS[variant]).items()}
 
 
 def puts(rng: Random, count: int, *, light: bool) -> list[Put]:
-    """Messages of every kind, in the form of the judge; properties in the order in which they are stored."""
+    """Messages of every kind in the judge's format, with properties in stored order."""
     made: list[Put] = []
     for n in range(count):
         kind = rng.choice(("plain", "plain", "utf8", "ipv6", "delay", "batch", "half", "large", "empty", "light"))
@@ -81,7 +83,7 @@ def puts(rng: Random, count: int, *, light: bool) -> list[Put]:
 
 
 def messages_of(put: Put, times: Sequence[tuple[int, int | None]]) -> list[Message]:
-    """What the judge puts, as ours; (born, stored) of each message from what the engine wrote down."""
+    """The judge's messages as ours, with (born, stored) of each taken from the engine's store."""
     parts = put.get("batch", [put])
     made = []
     for part, (born, stored) in zip(parts, times, strict=True):
@@ -108,13 +110,13 @@ def messages_of(put: Put, times: Sequence[tuple[int, int | None]]) -> list[Messa
 
 
 def encoded(messages: list[Message], release: str) -> bytes:
-    """A batch as clients send it."""
+    """A batch encoded as by clients."""
     ended = release != "4.9"
     return build_batch([BatchItem(m.flag, m.body, build(m.property_map(), trailing_separator=ended)) for m in messages])
 
 
 def append_all(store: Store, made: list[Put], times: list[tuple[int, int]], release: str) -> None:
-    """Append what the judge put, with its times."""
+    """Append the judge's messages with their times."""
     at = 0
     for put in made:
         count = len(put.get("batch", [put]))
@@ -142,7 +144,7 @@ def _conf(variant: str) -> BrokerConf:
 
 
 def written(store: Path) -> dict[str, str]:
-    """Log, queues and index: files whose content hangs on nothing but the messages."""
+    """Log, queues and index: files whose content depends only on the messages."""
     parts = ("commitlog/", "consumequeue", "index/")
     return {name: digest for name, digest in content(store).items() if name.startswith(parts)}
 
@@ -155,12 +157,12 @@ def test_the_same_messages_give_the_same_files_as_4_9(variant: str, engine_4: En
 
 @pytest.mark.parametrize("variant", [name for name in VARIANTS if name != "light"])
 def test_the_same_messages_give_the_same_files_as_5_3(variant: str, engine_5: Engine, tmp_path: Path) -> None:
-    """Without further queues: 5.3.3 gives them their offsets in a hook of the broker, not in the store."""
+    """Without light queues: 5.3.3 assigns their offsets in a hook of the broker, not in the store."""
     same_files(variant, engine_5, tmp_path)
 
 
 def same_files(variant: str, engine: Engine, tmp_path: Path) -> None:
-    """Both write the same messages, and every file is the same."""
+    """Check that both write the same messages to identical files."""
     made = puts(Random(variant), 260, light=variant == "light")
     theirs = tmp_path / "theirs"
     said = engine.write(theirs, made, SIZES | VARIANTS[variant])

@@ -1,4 +1,4 @@
-"""Batches that we append to batch queues, as a 5.3.3 broker stores those of its clients; and it goes on from there."""
+"""Batches appended to batch queues as a 5.3.3 broker stores those of its clients; a broker can continue from there."""
 
 import base64
 import shutil
@@ -43,7 +43,7 @@ def make_topic(broker: Broker) -> int:
 
 
 def sends(broker: Broker, key: str) -> None:
-    """Batches of clients of 5.x, single messages, and a batch as clients of 4.9 send it: without an id of its own."""
+    """Send batches of 5.x clients, single messages, and a batch as from 4.9 clients, without an id of its own."""
     for size in (5, 1, 7):
         sent: list[dict[str, Any]] = [
             {"topic": TOPIC, "keys": f"{key}-{size}-{n} 键", "body": "消息" * n + "x", "flag": n * 7 - 9}
@@ -57,7 +57,7 @@ def sends(broker: Broker, key: str) -> None:
 
 
 def dispatched(broker: Broker, wanted: int) -> bool:
-    """Whether the queue gets as long as it is to be; a broker dispatches a little later than it answers."""
+    """Whether the queue reaches its expected length; a broker dispatches slightly after it answers."""
     give_up = time.monotonic() + 20
     while True:
         said = broker.ask("request", code=MAX, fields={"topic": TOPIC, "queueId": "0"})
@@ -67,7 +67,7 @@ def dispatched(broker: Broker, wanted: int) -> bool:
 
 
 def as_sent(record: Record) -> Message:
-    """A stored record as it came, with the times and hosts that it got."""
+    """A stored record as it was sent, with its stored times and hosts."""
     return Message(
         topic=TOPIC, queue_id=record.queue_id, body=record.body, flag=record.flag,
         properties=without(record, INNER_NUM, INNER_BASE), born_timestamp=record.born_timestamp,
@@ -77,7 +77,7 @@ def as_sent(record: Record) -> Message:
 
 
 def append_again(store: Store, found: list[Record]) -> None:
-    """Append what a broker has stored."""
+    """Append messages stored by a broker."""
     old: list[Record] = []
     for record in found:
         if is_inner_batch(record.sys_flag):
@@ -95,7 +95,7 @@ def append_again(store: Store, found: list[Record]) -> None:
 
 
 def stored(store: Path) -> list[Record]:
-    """The records of the topic."""
+    """The records of a topic."""
     walked = CommitLog(StoreLayout(str(store), BrokerConf(CONF))).walk()
     return [item.record for item in walked if isinstance(item, LocatedRecord) and item.record.topic == TOPIC.encode()]
 

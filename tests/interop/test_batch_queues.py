@@ -1,4 +1,4 @@
-"""Batch queues as a real 5.3.3 broker reads them, and as it makes them where the advice of ``check`` is followed."""
+"""Batch queues as read by a real 5.3.3 broker, and as rebuilt by it when the advice of ``check`` is followed."""
 
 import shutil
 from pathlib import Path
@@ -93,10 +93,10 @@ def test_a_queue_is_made_anew_as_check_advises(damage: str, broker_5: Broker, tm
             11 if damage == "base" else BATCH_UNIT
         )
         file.write_bytes(data)
-    found = [finding for finding in found_in(store) if finding.code.startswith("bcq-")]
-    assert found
+    findings = [finding for finding in found_in(store) if finding.code.startswith("bcq-")]
+    assert findings
     rebuild = ("rmqtool", "rebuild", "STORE", "consumequeue")
-    assert {step.command for finding in found for step in finding.steps} == {rebuild}
+    assert {step.command for finding in findings for step in finding.steps} == {rebuild}
     made = shutil.copytree(store, tmp_path / "made")
     assert rmqtool("rebuild", made, "consumequeue", "--yes").code == 0
     assert batch_files(made) == whole
@@ -115,7 +115,7 @@ def test_a_queue_is_made_anew_as_check_advises(damage: str, broker_5: Broker, tm
     "damage", ["log cut in a batch", "log cut behind a batch", "units lost", "units and marker lost"]
 )
 def test_recovery_leaves_what_a_broker_leaves(damage: str, broker_5: Broker, tmp_path: Path) -> None:
-    """After a kill, but for the last damage: a broker that stopped cleanly looks for no units that are missing."""
+    """After a kill, except for the last damage: after a clean stop a broker does not look for missing units."""
     theirs = goldens.unpack(CASE, tmp_path)
     whole = batch_files(theirs)
     layout = StoreLayout(str(theirs))

@@ -1,4 +1,6 @@
-"""The real engines of both versions boot stores that we recovered, salvaged, cut and rebuilt, and read all of them."""
+"""The real engines of both versions start on stores that we recovered, salvaged, cut and rebuilt, and read
+everything.
+"""
 
 import shutil
 from collections import Counter
@@ -33,7 +35,7 @@ CASES = [
 
 
 def opened(engine: Engine, store: Path, case: str) -> list[tuple[str, int, int, int, int, int]]:
-    """Every queue entry that the engine reads, each with a message that it can read."""
+    """Every queue entry read by the engine, each with a readable message."""
     said = engine.open(store, golden_config(case))
     assert said["loadOk"], said
     return rows_of(said)
@@ -104,21 +106,21 @@ def test_a_rebuilt_store(case: str, engine: Engine, tmp_path: Path) -> None:
 
 
 def test_a_queue_whose_messages_have_expired_takes_new_ones(engine: Engine, tmp_path: Path) -> None:
-    """Its end is one unit; behind a filler unit 4.9 dispatches nothing, and 5.3 no message of this queue."""
+    """Its end is one unit; after a filler unit 4.9 dispatches nothing, and 5.3 no message of this queue."""
     layout = make_expired(tmp_path / "store", engine.version[:3])
     zero_a_unit(tmp_path / "store")
     assert recover(StoreLayout(layout.root, CONF), release=RELEASES[engine.version[:3]]).applied
     said = engine.write(tmp_path / "store", [{"topic": "Old", "body": b"new"}], CONF.values)
     assert [result["logicsOffset"] for result in said["results"]] == [OLD]
     read = engine.open(tmp_path / "store", CONF.values, gets=[("Old", 0, OLD, 8)])
-    found = [row for row in read["messages"] if row["cqTopic"] == "Old" and row["cqOffset"] >= OLD]
-    assert [row["message"] is not None for row in found] == [True], read["getMessage"]
+    rows = [row for row in read["messages"] if row["cqTopic"] == "Old" and row["cqOffset"] >= OLD]
+    assert [row["message"] is not None for row in rows] == [True], read["getMessage"]
 
 
 @by_turns(7)
 @pytest.mark.parametrize("name", ["last without its second half", "last but one half", "second empty", "first empty"])
 def test_a_log_whose_files_were_put_right(name: str, engine: Engine, tmp_path: Path) -> None:
-    """It loads, serves every message that is left, and a second start changes nothing."""
+    """It loads, serves every remaining message, and a second start changes nothing."""
     base = next(one for one in make_bases(tmp_path / "bases") if one.name == "clean-small")
     store = tmp_path / "store"
     left = damaged(base, store, (WHOLE | GAPPED)[name], abort=True)

@@ -1,4 +1,4 @@
-"""Whether a broker starts with a configuration: what check says beforehand, and what a real one does."""
+"""Whether a broker starts with a configuration: check's prediction compared with a real broker."""
 
 import shutil
 from pathlib import Path

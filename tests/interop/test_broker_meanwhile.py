@@ -1,4 +1,4 @@
-"""A real broker that is started while we write: it opens ``lock``, loads the store, and asks for the lock last."""
+"""A real broker started while we write: it opens ``lock``, loads the store, and takes the lock last."""
 
 import json
 import shutil
@@ -67,7 +67,7 @@ def group_reset(layout: StoreLayout) -> object:
 
 
 def nothing(_store: Path) -> None:
-    """What there is to do lies in the golden store."""
+    """Do nothing: the golden store already has work."""
 
 
 # golden store, what is done to it first, the command
@@ -84,7 +84,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Path], None], Callable[[StoreLayout], o
 
 @pytest.fixture(params=["4.9.8", "5.3.3"], scope="module")
 def broker(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """Of its own: it keeps ``lock`` open until its process ends."""
+    """A separate broker: it keeps ``lock`` open until its process ends."""
     if reason := available(request.param):
         pytest.skip(reason)
     with Engine(request.param) as engine:
@@ -92,7 +92,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Engine]:
 
 
 def made(command: str, folder: Path) -> tuple[Path, dict[str, Any], Callable[[], object]]:
-    """A store, its settings, and the command to be run on it."""
+    """A store, its settings, and the command to run on it."""
     case, prepare, run = COMMANDS[command]
     store = unpack_golden(case, folder)
     prepare(store)
@@ -117,7 +117,7 @@ def waits(broker: Engine) -> bool:
 
 
 def before(monkeypatch: pytest.MonkeyPatch, name: str, do: Callable[[], None], number: int = 1) -> None:
-    """Have something done at the n-th call of a method of the transaction, or of a step of its."""
+    """Call a function at the n-th call of a method of the transaction or its steps."""
     is_step, count = name in steps.STEPS, [0]
     real = steps.STEPS[name] if is_step else getattr(Change, name)
 
@@ -240,7 +240,7 @@ def test_started_while_we_append(broker: Engine, tmp_path: Path) -> None:
 
 @by_turns(3)
 def test_started_while_we_run(broker: Engine, tmp_path: Path) -> None:
-    """``run``: what it has delivered when the broker comes stays, and the rest is delivered later, once each."""
+    """``run``: messages delivered before the broker starts stay, and the rest is delivered later, once each."""
     store, late = unpack_golden("clean", tmp_path), {f"late {n}" for n in range(20)}
     config, conf = golden_config("clean"), conf_of("clean").values
     clock = [int(time.time() * 1000)]
@@ -287,7 +287,7 @@ def test_started_while_we_run(broker: Engine, tmp_path: Path) -> None:
 
 @by_turns(3)
 def test_started_while_we_serve(broker: Engine, tmp_path: Path) -> None:
-    """``serve``: what clients were told is stored stays, and the process ends, and says why."""
+    """``serve``: acknowledged messages stay, and the process ends with a reason."""
     store, config, sent = unpack_golden("clean", tmp_path), golden_config("clean"), list[tuple[int, bytes]]()
     conf = tmp_path / "broker.conf"
     conf.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
@@ -329,7 +329,7 @@ def test_started_while_we_serve(broker: Engine, tmp_path: Path) -> None:
 
 
 def test_started_where_we_import(broker: Engine, tmp_path: Path) -> None:
-    """``import`` writes beside the place; where a broker has begun a store meanwhile, that one stays as it is."""
+    """``import`` writes beside the target; a store that a broker creates there meanwhile is left alone."""
     store, config = tmp_path / "store", golden_config("clean")
     store.mkdir()
     made = new_store(str(store), None)

@@ -1,4 +1,4 @@
-"""Our client against real brokers, and Java consumers of what it sends."""
+"""Our client with real brokers, and Java consumers of its messages."""
 
 import asyncio
 import json
@@ -85,17 +85,17 @@ def test_the_broker_picks_by_sql(broker: Broker, tmp_path: Path) -> None:
     file.write_text("".join(json.dumps({"body": str(n), "properties": {"n": str(n)}}) + "\n" for n in range(20)))
     assert rmqtool("send", "--namesrv", broker.namesrv, "Picked", file).code == 0
     for sql, wanted in (("n > 16", {"17", "18", "19"}), ("n BETWEEN 3 AND 4 OR n = '9'", {"3", "4", "9"})):
-        done = rmqtool("consume", "--namesrv", broker.namesrv, "Picked", "--sql", sql, "-o", "ndjson")
-        assert done.code == 0, done.err
-        assert {json.loads(line)["body"] for line in done.out.splitlines()} == wanted
-    done = rmqtool("consume", "--namesrv", broker.namesrv, "Picked", "--sql", "n >", "-o", "ndjson")
-    assert (done.code, done.out) == (3, "")
-    assert "Traceback" not in done.err
+        result = rmqtool("consume", "--namesrv", broker.namesrv, "Picked", "--sql", sql, "-o", "ndjson")
+        assert result.code == 0, result.err
+        assert {json.loads(line)["body"] for line in result.out.splitlines()} == wanted
+    result = rmqtool("consume", "--namesrv", broker.namesrv, "Picked", "--sql", "n >", "-o", "ndjson")
+    assert (result.code, result.out) == (3, "")
+    assert "Traceback" not in result.err
     broker.stop()
 
 
 async def transactions(broker: Broker, namesrv: str) -> None:
-    """The broker asks for the end that it was not told."""
+    """The broker checks the transaction whose outcome it did not receive."""
     options = ClientOptions(namesrv=namesrv, release=RELEASES[broker.engine])
     async with (
         asyncio.timeout(120),
@@ -116,15 +116,15 @@ async def transactions(broker: Broker, namesrv: str) -> None:
 
 
 def consumed_as_dumped(broker: Broker, namesrv: str, store: Path, count: int) -> None:
-    """consume shows what is in the log, and what a Java producer sends; the broker remembers nothing of it."""
+    """consume shows what is in the log and what a Java producer sends, and leaves no trace at the broker."""
     broker.ask("send", topic="Ours", keys="java", queueId=1, body="from Java")
     words = ("consume", "--namesrv", namesrv, "Ours", "-o", "ndjson")
     chosen = rmqtool(*words, "--sql", "KEYS IN ('large', 'oneway') OR KEYS ENDSWITH '7'" if broker.engine != "4.9"
                      else "KEYS IN ('large', 'oneway', 's7')")  # fmt: skip
     assert sorted(json.loads(line)["keys"] for line in chosen.out.splitlines()) == [["large"], ["oneway"], ["s7"]]
-    done = rmqtool(*words)
-    assert done.code == 0, done.err
-    rows = [json.loads(line) for line in done.out.splitlines()]
+    result = rmqtool(*words)
+    assert result.code == 0, result.err
+    rows = [json.loads(line) for line in result.out.splitlines()]
     assert len(rows) == count
     assert "from Java" in {row["body"] for row in rows}
     dumped = rmqtool("commitlog", "dump", store, "-o", "ndjson").out.splitlines()
@@ -181,7 +181,7 @@ def consumed_as_dumped(broker: Broker, namesrv: str, store: Path, count: int) ->
 
 
 def consumed_and_acknowledged(broker: Broker, words: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-    """consume as a member of a group: what was written is committed at a real broker too, and does not come again."""
+    """consume as a member of a group: written messages are committed at a real broker, and not delivered again."""
     for order in ((), ("--orderly",)):
         group = ("--group", "ours-acked" + "".join(order), "--ack", *order)
         first = rmqtool(*words, *group, "--limit", 5)

@@ -1,4 +1,4 @@
-"""Commands and consumers that sign, with real brokers that take nothing else: ACL 1.0 of 4.9, ACL 2.0 of 5.3."""
+"""Signing commands and consumers with real brokers that require it: ACL 1.0 of 4.9, ACL 2.0 of 5.3."""
 
 import asyncio
 import json
@@ -74,7 +74,7 @@ _USERS = {
 
 @pytest.fixture(params=brokers.VERSIONS)
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """In a JVM of its own: 5.3 keeps what it knows of access for all brokers of a process."""
+    """A broker in its own JVM: 5.3 shares access rules among all brokers of a process."""
     if reason := brokers.available(request.param):
         pytest.skip(reason)
     with Broker(request.param) as judge:
@@ -82,7 +82,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 
 async def _make_users(broker: Broker) -> None:
-    """As mqadmin's createUser and createAcl."""
+    """Create users and ACLs like mqadmin's createUser and createAcl."""
     address = broker.ask("addresses")["broker"]
 
     async def ask(code: int, fields: dict[str, str], body: dict[str, Any]) -> None:
@@ -160,7 +160,7 @@ def test_commands_sign_what_they_ask(broker: Broker, tmp_path: Path, monkeypatch
 
 
 async def _consume(broker: Broker) -> None:
-    """Consumers of each kind, and a transaction that the broker has to ask for."""
+    """Run consumers of each kind, and a transaction that the broker has to check."""
 
     def options(name: str, secret: str) -> ClientOptions:
         return ClientOptions(

@@ -1,4 +1,4 @@
-"""What else our client does with real brokers: requests and replies, traces, names in namespaces, recalled messages."""
+"""Further functions of our client with real brokers: requests and replies, traces, namespaces, recall."""
 
 import asyncio
 import time
@@ -66,7 +66,7 @@ def test_requests_are_answered_across_languages(broker: Broker, tmp_path: Path) 
     got: list[bytes] = []
 
     async def answer_java() -> None:
-        """Questions that a Java client asks, one after the other."""
+        """Answer requests of a Java client, one after another."""
         async with Producer(options, "repliers", PATIENT) as producer, PullConsumer(producer.cluster) as consumer:
             await consumer.assign(dict.fromkeys(await consumer.queues("AskUs"), 0))
 
@@ -139,7 +139,7 @@ def test_traces_are_read_by_the_admin_tool(broker: Broker, tmp_path: Path) -> No
 
 @by_turns(3)
 def test_names_in_a_namespace(broker: Broker, tmp_path: Path) -> None:
-    """As a Java client without one sees them."""
+    """As seen by a Java client without a namespace."""
     broker.boot(tmp_path / "store", _CONF)
 
     async def work() -> None:
@@ -178,7 +178,7 @@ def test_names_in_a_namespace(broker: Broker, tmp_path: Path) -> None:
 
 
 def calls_back(namesrv: str) -> None:
-    """Of two messages that wait for the same time, our client calls one back."""
+    """Our client recalls one of two messages waiting for the same time."""
 
     async def work() -> list[bytes]:
         options = ClientOptions(namesrv=namesrv)

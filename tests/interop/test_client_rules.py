@@ -1,6 +1,6 @@
-"""Send-side rules, ids, choices and files of a client give what the classes of the real 4.9.8 client give.
+"""A client's send rules, ids, queue selection and files give the same results as classes of the real 4.9.8 client.
 
-So do the choices of 5.3 what those of 5.3.3 give, whose rules are others.
+Queue selection by the different rules of 5.3 is compared with 5.3.3.
 """
 
 import base64
@@ -57,7 +57,7 @@ NAMES = [
 
 
 def agree(said: dict[str, Any], rule: Any, *arguments: Any) -> bool:
-    """Our rule takes it as the client does, or refuses it with the same code and words; whether it was refused."""
+    """Check that our rule accepts or refuses like the client, with the same code and text; returns whether refused."""
     ours: tuple[int, str] | None = None
     try:
         rule(*arguments)
@@ -140,7 +140,8 @@ def decode(body: bytes) -> list[tuple[int, bytes, dict[str, str]]]:
 
 
 def nearly_time(unique_id: str, now: int, zone: tzinfo | None = None) -> int:
-    """The time of an id as a 4.9 client tells it, ms: in this month, or in the last one where that would be to come.
+    """The time in an id as computed by a 4.9 client, ms: in this month, or in the last one if that would be in the
+    future.
 
     Raises:
         BadText: not an id of a Java client.
@@ -216,7 +217,7 @@ def test_how_long_brokers_are_left_out(client: Client) -> None:
 @pytest.mark.xdist_group("broker-5.3.3")
 @pytest.mark.parametrize("tolerant", [False, True])
 def test_choice_of_queues_of_5_3(broker_5: Broker, tolerant: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a producer tells of answers and failures is in DefaultMQProducerImpl.sendDefaultImpl, and here once more."""
+    """Answers and failures are reported as in DefaultMQProducerImpl.sendDefaultImpl, repeated here."""
     pick, seen = random.Random(7), Counter[str]()
     for _ in range(120):
         names = ["b1", "b2", "b3", "b4"][: pick.randrange(1, 5)]

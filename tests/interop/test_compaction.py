@@ -1,4 +1,4 @@
-"""Compacted topics as a real 5.3.3 broker reads them, and after we have made their logs anew."""
+"""Compacted topics as read by a real 5.3.3 broker, also after we have rebuilt their logs."""
 
 import shutil
 import time
@@ -43,7 +43,7 @@ def pulled(broker: Broker, topic: str, queue: int, offset: int, most: int) -> tu
 
 
 def consumed(broker: Broker, topic: str, queue: int, offset: int = 0) -> list[tuple[int, str, str]]:
-    """Everything that a consumer gets from an offset on."""
+    """Everything that a consumer gets from an offset."""
     found: list[tuple[int, str, str]] = []
     status = "FOUND"
     while status == "FOUND":

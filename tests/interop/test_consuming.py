@@ -1,4 +1,4 @@
-"""Our push consumer and Java's in one group, on a real broker."""
+"""Our push consumers and Java's in one group, on a real broker."""
 
 import asyncio
 import time
@@ -84,7 +84,7 @@ def test_both_languages_divide_queues_by_each_strategy(broker: Broker, tmp_path:
 
 
 async def divide(broker: Broker) -> None:
-    """One of Java's and two of ours in a group for each strategy, all at the same time: one of ours polls."""
+    """For each strategy, one Java consumer and two of ours in a group, all in parallel; one of ours polls."""
 
     async def listen(_messages: Sequence[Received]) -> None:
         return None
@@ -180,7 +180,7 @@ async def broadcast(broker: Broker) -> None:
 
 @by_turns(3)
 def test_new_groups_begin_where_those_of_java_do(broker: Broker, golden_copy: Unpacked) -> None:
-    """In queues without their first messages: of others brokers say that the group was at 0 before."""
+    """In queues without their first messages: for others, brokers report offset 0 for the group."""
     config = goldens.about("head-file-deleted")["config"]
     broker.boot(golden_copy("head-file-deleted"), {**_CONF, **config, "fileReservedTime": 1_000_000})
     make(broker, "TopicA")

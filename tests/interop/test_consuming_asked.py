@@ -1,4 +1,4 @@
-"""What admins ask of our push consumer through a real broker, by mqadmin and as requests."""
+"""Admin requests to our push consumer through a real broker, from mqadmin and directly."""
 
 import asyncio
 from collections import Counter
@@ -24,7 +24,7 @@ _COUNT = 40
 
 @pytest.fixture(params=brokers.VERSIONS)
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """In a JVM of its own: its admin tool knows of no other broker and no other consumer."""
+    """A broker in its own JVM, whose admin tool sees no other broker or consumer."""
     if reason := brokers.available(request.param):
         pytest.skip(reason)
     with Broker(request.param) as judge:
@@ -60,7 +60,7 @@ async def ask(broker: Broker, *, orderly: bool) -> None:
         return str(said["said"])
 
     async def moved(*arguments: str) -> None:
-        """Asked again where mqadmin's own limits were too short for a busy machine."""
+        """Retried if mqadmin's own time limits were too short for a busy machine."""
         async with asyncio.timeout(60):
             while "lab-a" not in (said := await admin(*arguments)):
                 assert "Exception" in said, said

@@ -1,4 +1,4 @@
-"""replay into real brokers, killed on the way, and mirror of what is there."""
+"""replay to real brokers, with kills, and mirror from them."""
 
 import json
 import subprocess
@@ -33,17 +33,17 @@ def test_a_replay_that_is_killed_doubles_and_loses_nothing(broker: Broker, tmp_p
                 time.sleep(0.02)
             time.sleep(pause)
             running.kill()
-    done = rmqtool(*words, "-o", "ndjson")
-    assert done.code == 0, done.err
-    assert {(row["queueId"], row["toQueueId"]) for row in map(json.loads, done.out.splitlines())} <= {
+    result = rmqtool(*words, "-o", "ndjson")
+    assert result.code == 0, result.err
+    assert {(row["queueId"], row["toQueueId"]) for row in map(json.loads, result.out.splitlines())} <= {
         (number, number) for number in range(4)
     }
     copy, conf = tmp_path / "copy", tmp_path / "conf"
     conf.write_text("mappedFileSizeCommitLog=8388608\nmappedFileSizeConsumeQueue=60000\n")
     mirror = ["mirror", "--namesrv", broker.namesrv, "Copied", copy, "--broker-conf", conf]
     for more in (["--limit", 700], []):
-        done = rmqtool(*mirror, *more)
-        assert done.code == 0, done.err
+        result = rmqtool(*mirror, *more)
+        assert result.code == 0, result.err
     broker.stop()
     assert bodies(messages(str(copy), "Copied")) == bodies(messages(str(source), "Copied"))
     assert rmqtool("check", copy, "--broker-conf", conf).code == 0

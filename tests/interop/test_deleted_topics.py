@@ -1,4 +1,4 @@
-"""Topics that a real broker has deleted: check names them, and advises nothing that brings them back."""
+"""Topics deleted by a real broker: check names them, and advises nothing that brings them back."""
 
 import json
 import shutil
@@ -51,9 +51,9 @@ def test_a_topic_that_a_broker_has_deleted(each_broker: Broker, tmp_path: Path) 
     time.sleep(2)  # a 5.5 that stops before all is dispatched leaves a checkpoint of zeros
     for again in (True, False):
         each_broker.stop()
-        done = rmqtool("check", store, "-o", "ndjson")
-        told = {row["code"]: row for row in map(json.loads, done.out.splitlines())}
-        assert done.code == 0, done.out
+        result = rmqtool("check", store, "-o", "ndjson")
+        told = {row["code"]: row for row in map(json.loads, result.out.splitlines())}
+        assert result.code == 0, result.out
         assert (told["topic-deleted"]["topic"], told["topic-deleted"]["count"]) == ("Gone", 12)
         report = rmqtool("check", store)
         assert (report.code, "rebuild" in report.out) == (0, False), report.out
@@ -76,15 +76,15 @@ def test_a_topic_that_a_broker_has_deleted_and_made_again(each_broker: Broker, t
         each_broker.ask("send", topic="Gone", keys=f"new{n}", queueId=n % 2)
     time.sleep(2)  # as above
     each_broker.stop()
-    done = rmqtool("check", store, "-o", "ndjson")
-    told = {row["code"]: row for row in map(json.loads, done.out.splitlines())}
-    assert done.code == 0, done.out
+    result = rmqtool("check", store, "-o", "ndjson")
+    told = {row["code"]: row for row in map(json.loads, result.out.splitlines())}
+    assert result.code == 0, result.out
     assert (told["topic-remade"]["topic"], told["topic-remade"]["count"]) == ("Gone", 24)
     shutil.rmtree(store / "consumequeue" / "Gone")
     (store / "checkpoint").unlink()
     (store / "abort").touch()
-    done = rmqtool("recover", store, "--yes", "--accept-loss")
-    assert done.code == 0, done.out + done.err
+    result = rmqtool("recover", store, "--yes", "--accept-loss")
+    assert result.code == 0, result.out + result.err
     each_broker.boot(store, CONFIG)
     pulls = [each_broker.ask("pull", group="g", topic="Gone", queueId=n, offset=0, count=32) for n in range(4)]
     assert [[message["keys"] for message in pull["messages"]] for pull in pulls] == [["new0", "new2"], ["new1"], [], []]

@@ -1,4 +1,4 @@
-"""The judge is trustworthy: with it, the real engine says of the golden stores what was recorded, and it can write."""
+"""The judge is reliable: with it, the real engine reports what was recorded for the golden stores, and can write."""
 
 from pathlib import Path
 from typing import Any
@@ -156,10 +156,10 @@ def test_an_error_is_an_answer_and_the_next_request_works(tmp_path: Path, engine
 
 
 def unpack_and_open(engine: Engine, case: str, folder: Path) -> tuple[Path, dict[str, Any]]:
-    """A fresh copy of a golden store, and what the engine says of it.
+    """Unpack a golden store and open it with the engine.
 
-    The engine names index files by the clock: two that it begins in one millisecond are one file in the end, and half
-    of the keys are gone. A run with fewer index files than were recorded says nothing, and another one is made.
+    The engine names index files by the clock: two begun in the same millisecond become one file, and half of the keys
+    are lost. A run with fewer index files than recorded is repeated.
     """
     recorded = indexes(golden_files(case) or [])
     for run in range(10):
@@ -175,7 +175,7 @@ def indexes(files: list[tuple[str, int]]) -> int:
 
 
 def open_golden(engine: Engine, case: str, store: Path) -> dict[str, Any]:
-    """Open a golden store with its settings and ask all that was recorded of it."""
+    """Open a golden store with its settings, with all recorded queries."""
     return engine.open(
         store,
         golden_config(case),

@@ -1,4 +1,4 @@
-"""Real brokers with queue extensions serve, by tags, exactly the messages of a store that recover has mended."""
+"""Real brokers with queue extensions serve, by tag, exactly the messages of a recovered store."""
 
 import asyncio
 from collections.abc import Collection
@@ -27,7 +27,7 @@ Place = tuple[str, int, str]  # topic, queue id, tag
 
 
 def by_tags(store: Path) -> dict[Place, list[int]]:
-    """Queue offsets of the messages of the log, by queue and tag."""
+    """Queue offsets of the log's messages, by queue and tag."""
     found: dict[Place, list[int]] = {}
     for item in CommitLog(StoreLayout(str(store))).walk():
         if isinstance(item, LocatedRecord):
@@ -40,7 +40,7 @@ def by_tags(store: Path) -> dict[Place, list[int]]:
 
 
 async def pulled(client: Connection, topic: str, queue_id: int, tag: str) -> list[int]:
-    """Queue offsets that a consumer of one tag gets."""
+    """Queue offsets received by a consumer of one tag."""
     place = {"topic": topic, "queueId": str(queue_id)}
     end = int((await client.call(Command(RequestCode.GET_MAX_OFFSET, fields=place), 10)).fields["offset"])
     got, at = list[int](), 0
@@ -79,8 +79,8 @@ def test_tags_lead_to_the_messages_of_the_log(
     (conf := tmp_path / "broker.conf").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     if number >= 0:
         DAMAGES[number](store)
-        done = rmqtool("recover", store, "--yes", "--engine", broker.engine, "--broker-conf", conf)
-        assert done.code == 0, done.err
+        result = rmqtool("recover", store, "--yes", "--engine", broker.engine, "--broker-conf", conf)
+        assert result.code == 0, result.err
     # an engine alone has written the store, so that there are no settings of its topics
     assert rmqtool("rebuild", store, "config", "--yes").code == 0
     expected = by_tags(store)

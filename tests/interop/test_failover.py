@@ -1,4 +1,4 @@
-"""Two real brokers and their name servers, of which one half is killed while we send and consume."""
+"""Two real brokers with name servers; one of each is killed while we send and consume."""
 
 import asyncio
 from collections import Counter
@@ -44,7 +44,7 @@ async def until(so: Callable[[], bool], what: str) -> None:
 
 @by_turns(7)
 def test_one_of_two_brokers_is_killed(broker: Broker, tmp_path: Path) -> None:
-    """Sends go to the other one, and what was acknowledged is there, in one of the two; a name server dies as well."""
+    """Sends go to the other one, and acknowledged messages are in one of the two; a name server is killed too."""
     tolerant = broker.engine == "5.3"  # once with latency fault tolerance and its detector, and once without
     broker.boot(tmp_path / "a", _CONF)
     make(broker, "Both")

@@ -1,4 +1,4 @@
-"""``serve --follow`` beside a real broker that goes on writing: consumers get what it stores; nothing is touched."""
+"""``serve --follow`` beside a writing real broker: consumers get its messages; nothing is changed."""
 
 import hashlib
 import time
@@ -44,7 +44,7 @@ def until(what: Callable[[], bool]) -> None:
 
 @by_turns(7)
 def test_what_a_live_broker_stores_is_served_at_once(broker: Broker, clients: Broker, tmp_path: Path) -> None:
-    """Files roll and are removed as too old, the broker is started again; each message comes once."""
+    """Files roll and expire, the broker is restarted; each message is delivered once."""
     store, sent = tmp_path / "store", []
     store.mkdir()
     conf = tmp_path / "broker.conf"

@@ -1,4 +1,4 @@
-"""What no client sends costs a served store a line of its log, and nobody else anything."""
+"""Invalid input costs a served store a line in its log, and does not affect other clients."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""What ``mqadmin`` says of a broker, and what our commands say of it, field by field; of real brokers and of ours.
+"""Compare ``mqadmin`` and our commands field by field, for real brokers and ours.
 
-A normal run has one of them, by turns of days; ``RMQTOOL_TESTS=all`` has them all.
+A normal run uses one broker, depending on the date; ``RMQTOOL_TESTS=all`` uses all.
 """
 
 import json
@@ -33,11 +33,11 @@ ALIKE = 100  # messages with the same key: more than a broker gives in one answe
 
 @dataclass
 class Both:
-    """A cluster that both are asked about.
+    """A cluster queried by both.
 
     Attributes:
         judge: its ``mqadmin``.
-        filled: words for command lines.
+        filled: values for command lines.
     """
 
     judge: Broker
@@ -45,7 +45,7 @@ class Both:
     filled: dict[str, str]
 
     def admin(self, line: str) -> str:
-        """What ``mqadmin`` says."""
+        """The output of ``mqadmin``."""
         words = [word.format_map(self.filled) for word in line.split()]
         said: str = self.judge.ask("admin", arguments=words, seconds=20)["said"]
         return said
@@ -94,7 +94,7 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def columns(said: str, *, begin: str = "#") -> list[dict[str, str]]:
-    """The table in an output: rows by the titles, which have no blanks where two blanks part them."""
+    """The table in an output: rows by column title, with columns separated by two spaces."""
     lines = said.splitlines()
     first = next(n for n, line in enumerate(lines) if line.startswith(begin))
     titles = [title.strip() for title in re.split(r"  +|(?<=\S) (?=#)", lines[first]) if title]
@@ -107,13 +107,13 @@ def columns(said: str, *, begin: str = "#") -> list[dict[str, str]]:
 
 
 def millis(text: str) -> int:
-    """A time of ``mqadmin``, whose JVM runs in UTC; a comma or nothing before the milliseconds."""
+    """Parse a time of ``mqadmin``, whose JVM runs in UTC; a comma or nothing before the milliseconds."""
     found = re.sub(r",(\d{3})$", r".\1", text)
     return round(datetime.fromisoformat(found).replace(tzinfo=UTC).timestamp() * 1000)
 
 
 def fields(said: str, separator: str) -> dict[str, str]:
-    """Lines of a name and a value."""
+    """Parse lines of name and value."""
     pairs = (line.partition(separator) for line in said.splitlines())
     return {name.strip(): value.strip() for name, sign, value in pairs if sign}
 

@@ -1,5 +1,6 @@
-"""What a lone broker of 5.3.3 says of slaves, epochs, RocksDB, cold data and users that it does not have: ours the
-same, and of groups what tools ask about them."""
+"""Answers of a single 5.3.3 broker about slaves, epochs, RocksDB, cold data and users that it does not have, and about
+groups: ours are the same.
+"""
 
 import json
 from base64 import b64encode
@@ -47,15 +48,15 @@ def alone(broker: Broker) -> Any:
     told = []
     for code, fields, body in ASKED:
         answer = broker.ask("request", code=code, fields=fields, base64=b64encode(body.encode()).decode())
-        found = json.loads(answer.get("body") or "null")
-        if isinstance(found, dict):
+        parsed = json.loads(answer.get("body") or "null")
+        if isinstance(parsed, dict):
             for name in ("masterCommitLogMaxOffset", "brokerAddr"):
-                found.pop(name, None)
-            if found.get("subscriptionData"):
-                found["subscriptionData"].pop("subVersion")
+                parsed.pop(name, None)
+            if parsed.get("subscriptionData"):
+                parsed["subscriptionData"].pop("subVersion")
         # on success a broker's remark may say that it has set no code; where in it something failed is left out
         remark = (answer.get("remark") or "").partition(", org.apache")[0] if answer["code"] else None
-        told.append((code, fields, answer["code"], remark, found))
+        told.append((code, fields, answer["code"], remark, parsed))
     return told
 
 

@@ -1,4 +1,4 @@
-"""Real brokers read the config files that were mended, and refuse those that were not."""
+"""Real brokers read repaired config files, and refuse unrepaired ones."""
 
 import shutil
 from pathlib import Path
@@ -19,7 +19,7 @@ NAMES = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayO
 
 
 def tear(store: Path) -> None:
-    """Leave of every config file and its .bak a part only."""
+    """Truncate every config file and its .bak."""
     for path in (store / "config").iterdir():
         data = path.read_bytes()
         path.write_bytes(data[: len(data) * 3 // 5] + bytes(len(data) // 5))
@@ -44,7 +44,7 @@ def test_the_engine_loads_delay_offsets_again(engine_4: Engine, tmp_path: Path) 
 
 
 def kept_as(entry: Any, kept: Any) -> bool:
-    """Whether nothing of an entry is lost; 5.x gives a topic or group more fields."""
+    """Whether an entry is preserved; 5.x adds fields to topics and groups."""
     return kept == entry or (isinstance(kept, dict) and entry.items() <= kept.items())
 
 

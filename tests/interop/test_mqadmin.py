@@ -1,6 +1,6 @@
-"""Commands of ``mqadmin`` say the same of a real broker and of ours.
+"""Commands of ``mqadmin`` print the same for a real broker and ours.
 
-All of them: ``python -m tests.interop.mqadmin``.
+``python -m tests.interop.mqadmin`` runs all of them.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Our name server between real brokers and real clients, each a process of its own, and the real admin tool."""
+"""Our name server with real brokers and real clients, each in a separate process, and the real admin tool."""
 
 import asyncio
 import json
@@ -75,7 +75,7 @@ class Java:
         return str(out)
 
     def shuttle(self, names: str, topic: str, count: int) -> None:
-        """A producer sends, and a consumer gets each message from the queue that it was sent to."""
+        """Send with a producer, and check that a consumer gets each message from its queue."""
         sent, seen = json.loads(self.output("judge.Shuttle", names, topic, str(count)).splitlines()[-1])
         assert len(sent) == count
         assert seen == sent
@@ -83,7 +83,7 @@ class Java:
 
 @contextmanager
 def name_server(port: int = 0) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    """The command, and its address."""
+    """The running command, and its address."""
     process = subprocess.Popen(
         [*RMQTOOL, "namesrv", "--listen", f"127.0.0.1:{port}", "--output", "json"],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT,
@@ -98,7 +98,7 @@ def name_server(port: int = 0) -> Iterator[tuple["subprocess.Popen[str]", str]]:
 
 @contextmanager
 def broker(java: Java, names: str, config: dict[str, Any]) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    """A broker as its own start script has it, and its address."""
+    """A broker started like by its own script, and its address."""
     port = free_port()
     settings = {
         "brokerClusterName": CLUSTER, "brokerName": BROKER, "brokerId": 0, "brokerIP1": "127.0.0.1",
@@ -122,7 +122,7 @@ def broker(java: Java, names: str, config: dict[str, Any]) -> Iterator[tuple["su
 
 
 def free_port() -> int:
-    """A port for a broker, which also listens two below and one above; none that the system hands out."""
+    """A port for a broker, which also listens two below and one above; outside the system's ephemeral range."""
     while True:
         port = random.randint(12_000, 32_000)
         with suppress(OSError), ExitStack() as held:
@@ -132,7 +132,7 @@ def free_port() -> int:
 
 
 def ask(names: str, code: RequestCode, **fields: str) -> Any:
-    """A name server's answer; None where it has none, or cannot be reached."""
+    """A name server's answer; None if there is none, or it is unreachable."""
 
     async def once() -> Command:
         host, _, port = names.rpartition(":")
@@ -153,7 +153,7 @@ def addresses(names: str) -> Any:
 
 
 def wait(what: str, so: Callable[[], bool], java: Java) -> None:
-    """Wait until something is so; looks are counted, not time."""
+    """Wait for a condition; checks are counted, not time."""
     for _ in range(int(120 / _PAUSE)):
         if so():
             return
@@ -210,7 +210,7 @@ def test_brokers_clients_and_mqadmin_use_our_name_servers(clients: Broker, tmp_p
 
 
 def administer(java: Java, clients: Broker, names: str, address: str, release: str) -> None:
-    """What mqadmin does with a name server."""
+    """Run mqadmin with a name server."""
 
     def admin(*words: str) -> str:
         return str(clients.ask("admin", arguments=words, seconds=60)["said"])

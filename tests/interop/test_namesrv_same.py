@@ -1,4 +1,4 @@
-"""The same requests to a real name server of 5.3.3 and to ours: the same answers."""
+"""The same requests to a real 5.3.3 name server and to ours give the same answers."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ _LOOKS = 200  # at what the real one does later than it says
 
 @pytest.fixture
 def real(tmp_path: Path) -> Iterator[str]:
-    """Address of a real name server."""
+    """The address of a real name server."""
     if reason := brokers.available("5.3.3"):
         pytest.skip(reason)
     java, port = Java("5.3.3", tmp_path / "home"), free_port()
@@ -55,7 +55,7 @@ def real(tmp_path: Path) -> Iterator[str]:
 
 @asynccontextmanager
 async def reached(address: str) -> AsyncIterator[Connection]:
-    """A connection to a server that may still be starting."""
+    """Connect to a server that may still be starting."""
     host, _, port = address.rpartition(":")
     for look in range(_LOOKS):
         try:
@@ -69,7 +69,7 @@ async def reached(address: str) -> AsyncIterator[Connection]:
 
 
 def value_of(request: Command, answer: Command) -> Any:
-    """What an answer says; lists, which are sets or come from maps, in one order."""
+    """The content of an answer, with lists from sets or maps sorted."""
     zone = "__ZONE_MODE" in (request.fields or {})  # there the real one quotes no numbers for anybody
 
     def plain(value: Any, member: str = "") -> Any:
@@ -86,7 +86,7 @@ def value_of(request: Command, answer: Command) -> Any:
 
 
 class Asking:
-    """Makes requests at random, most of which mean something."""
+    """Generates random requests, most of them meaningful."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)

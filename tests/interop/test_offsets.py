@@ -1,4 +1,4 @@
-"""Consumer offsets: the files that a real broker and a real client keep, and what the admin tool does to them."""
+"""Consumer offsets: files of a real broker and a real client, and what the admin tool does to them."""
 
 import shutil
 from pathlib import Path
@@ -42,7 +42,7 @@ def offsets(store: Path) -> Offsets:
 
 
 def test_the_file_that_a_broker_writes(broker: Broker, tmp_path: Path) -> None:
-    """After consumers have committed, and after many groups were set by hand, so that the order of the table shows."""
+    """After commits by consumers, and after setting many groups, so that the order of the table shows."""
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     broker.boot(theirs, SETTINGS)
     for topic in ("Orders", "Payments"):
@@ -80,10 +80,10 @@ def set_ours(store: Path, planner: Planner) -> None:
 
 
 def test_resets_as_the_admin_tool_does_them(broker: Broker, tmp_path: Path) -> None:
-    """To the begin, the end, an offset and a time.
+    """To the beginning, the end, an offset and a time.
 
-    Where no message has just that time the versions differ: 4.9 takes the nearest message, and the last one for a time
-    behind it; 5.3 and we the first that is not older, and the end.
+    If no message has exactly that time the versions differ: 4.9 takes the nearest message, and the last one for a later
+    time; 5.3 and we take the first that is not older, or the end.
     """
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     broker.boot(theirs, SETTINGS)
@@ -133,7 +133,7 @@ def test_resets_as_the_admin_tool_does_them(broker: Broker, tmp_path: Path) -> N
 
 
 def test_the_file_of_a_client_that_broadcasts(broker: Broker, tmp_path: Path) -> None:
-    """Read, made a group's at the broker, and given back to a client, which goes on from there."""
+    """Read, set at the broker for a group, and written back for a client, which continues from there."""
     store = tmp_path / "store"
     broker.boot(store, SETTINGS)
     broker.ask("topic", topic="Orders")
@@ -171,7 +171,7 @@ def test_the_file_of_a_client_that_broadcasts(broker: Broker, tmp_path: Path) ->
 
 @pytest.mark.xdist_group("broker-4.9.8")
 def test_groups_are_cloned_as_planned(broker_4: Broker, tmp_path: Path) -> None:
-    """A consumer of the new group goes on where the other was."""
+    """A consumer of the new group continues where the other was."""
     store = tmp_path / "store"
     broker_4.boot(store, SETTINGS)
     broker_4.ask("topic", topic="Orders")

@@ -1,4 +1,4 @@
-"""Consumption in order by our client and Java's in one group, on a real broker, through restarts of either."""
+"""Orderly consumption by our client and Java's in one group, on a real broker, through restarts of either."""
 
 import asyncio
 import time
@@ -35,7 +35,7 @@ _OPTIONS = PushOptions(
 
 @dataclass
 class Ours:
-    """What our consumer got: (nanoseconds, who, queue, offset) for each call, and who runs now."""
+    """Calls of our consumers: (nanoseconds, member, queue, offset), and the running members."""
 
     rows: list[tuple[int, str, int, int]] = field(default_factory=list)
     failed: set[tuple[int, int]] = field(default_factory=set)
@@ -74,7 +74,7 @@ def test_both_keep_the_order_of_each_queue_through_restarts(broker: Broker, tmp_
 
 
 async def restart(broker: Broker) -> tuple[list[tuple[int, str, int, int]], int]:
-    """Send to four queues while consumers come and go; who got what when, and messages in each queue."""
+    """Send to four queues while consumers join and leave; returns who got what when, and messages per queue."""
     options = ClientOptions(namesrv=broker.namesrv, release=RELEASES[broker.engine])
     ours = Ours()
     rows: list[tuple[int, str, int, int]] = []
@@ -97,7 +97,7 @@ async def restart(broker: Broker) -> tuple[list[tuple[int, str, int, int]], int]
         )  # fmt: skip
 
     def take(name: str) -> None:
-        """Java's rows since the last time, which are all of one consumer."""
+        """Java's rows since the last call, all of one consumer."""
         rows.extend((row["at"], name, row["queueId"], row["queueOffset"]) for row in broker.ask("take"))
 
     async def shared(consumer: PushConsumer, name: str, count: int) -> None:
@@ -183,7 +183,7 @@ async def die(broker: Broker) -> None:
 
 
 async def dead_letter(options: ClientOptions, group: str) -> Received:
-    """The dead letter with the key that is asked for."""
+    """The dead letter with this key."""
     async with PullConsumer(options) as dead:
         while True:
             try:

@@ -1,4 +1,4 @@
-"""A whole real broker of 5.3.3 goes on from what was salvaged of kvStore, and from a timer beside queues in RocksDB."""
+"""A complete 5.3.3 broker continues from salvaged kvStore records, and from a timer with queues in RocksDB."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +29,7 @@ def _long_ago(families: rocks.Families) -> None:
 def test_messages_in_flight_come_back_in_a_salvaged_store(
     broker_5: Broker, golden_copy: Unpacked, tmp_path: Path
 ) -> None:
-    """Those that were handed out for some hours, which are over, and the one that was waiting already."""
+    """Messages whose invisible time of some hours is over, and the one that was already waiting."""
     store, new, told = golden_copy("pop-store"), tmp_path / "new", goldens.facts("pop-store")
     rocks.change(store / PLACE, _long_ago)
     conf = goldens.PARTS_OF_5 / "pop-store" / "broker.conf"

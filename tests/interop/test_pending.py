@@ -1,5 +1,5 @@
-"""A real engine takes a store over that a killed command has left half changed: it heeds no file of ours, and our next
-command does not finish over what it has written.
+"""A real engine starts on a store left half changed by a killed command: it ignores our files, and our next command
+does not overwrite what it has written.
 """
 
 import json
@@ -44,8 +44,8 @@ def test_an_engine_between_a_kill_and_the_end(engine: Engine, tmp_path: Path) ->
     there = bodies(store)
     assert before | {put["body"] for put in puts} <= there  # type: ignore[operator]
     line = (json.dumps({"topic": "New", "body": "ours"}) + "\n").encode()
-    for words in (["recover", store, "--yes"], ["rebuild", store, "index", "--yes"], ["append", store, "-"]):
-        done = run(*words, "--broker-conf", conf, stdin=line)
+    for arguments in (["recover", store, "--yes"], ["rebuild", store, "index", "--yes"], ["append", store, "-"]):
+        done = run(*arguments, "--broker-conf", conf, stdin=line)
         assert done.code == 4, done
         assert bodies(store) == there
     assert run("undo", store, "--forget", "--yes", "--broker-conf", conf).code == 0

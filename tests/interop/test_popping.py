@@ -1,5 +1,6 @@
-"""POP by unmodified clients of 5.3.3: the same program against the real broker and against ours, and each going on with
-what the other has in flight."""
+"""POP by unmodified 5.3.3 clients: the same program on the real broker and on ours, and each takes over the other's
+messages in flight.
+"""
 
 import base64
 import json
@@ -42,7 +43,7 @@ def send(broker: Broker, topic: str, count: int) -> set[str]:
 
 
 def pops(broker: Broker, topic: str, least: int, *, seconds: float = 60, **more: Any) -> list[dict[str, Any]]:
-    """What the group gets, in the end at least so many messages."""
+    """Pop until the group has at least ``count`` messages."""
     given = {"group": "g", "topic": topic, "invisible": 60_000, "poll": 1_000, **more}
     found: list[dict[str, Any]] = []
     end = time.monotonic() + seconds
@@ -56,7 +57,7 @@ def ack(broker: Broker, topic: str, row: dict[str, Any]) -> str:
 
 
 def came_back(rows: list[dict[str, Any]]) -> list[Any]:
-    """What is the same in every run of messages from retry topics, whose order is by chance."""
+    """The reproducible part of messages from retry topics, whose order is random."""
     return sorted(
         (row["keys"], row["topic"], row["queueId"], row["reconsumeTimes"], row["body"], row["handle"].split(" ")[4])
         for row in rows
@@ -64,7 +65,7 @@ def came_back(rows: list[dict[str, Any]]) -> list[Any]:
 
 
 def told(rows: list[dict[str, Any]]) -> list[Any]:
-    """What is the same in every run: a handle without its times and offsets of others."""
+    """The reproducible part: a handle without times and other offsets."""
     return sorted(
         (row["keys"], row["topic"], row["queueId"], row["queueOffset"], row["reconsumeTimes"], row["body"],
          [part for at, part in enumerate(row["handle"].split(" ")) if at in (2, 4, 5, 6, 7)])
@@ -91,7 +92,7 @@ def acks(broker: Broker) -> Any:
 
 
 def revivals(broker: Broker) -> Any:
-    """What is not acked comes back; later, with a longer time; not at all, when it is acked by its new handle."""
+    """Unacked messages come back; later with a longer time; never if acked by their new handle."""
     make(broker, "Back")
     send(broker, "Back", 12)
     rows = pops(broker, "Back", 12, invisible=3_000)
@@ -133,7 +134,7 @@ def in_order(broker: Broker) -> Any:
 
 
 def refusals(broker: Broker) -> Any:
-    """Codes of what cannot be done."""
+    """Codes of refused requests."""
     make(broker, "Refused")
     send(broker, "Refused", 4)
     now = str(int(time.time() * 1000))
@@ -213,7 +214,7 @@ def test_the_same_program_has_the_same_results(broker: Broker, clients: Broker, 
 
 
 def half_acked(broker: Broker, topic: str) -> tuple[set[str], set[str]]:
-    """Pop 24 messages and ack every second one: (keys that were acked, keys that come back)."""
+    """Pop 24 messages and ack every second one; returns (acked keys, keys that come back)."""
     make(broker, topic)
     send(broker, topic, 24)
     rows = pops(broker, topic, 24, invisible=15_000)

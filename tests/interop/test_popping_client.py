@@ -1,4 +1,4 @@
-"""Our push consumer and Java's pop side by side in one group, where the broker says so: a real one, and ours."""
+"""Our push consumer and Java's pop in one group, with a real broker and with ours."""
 
 import asyncio
 from collections import Counter

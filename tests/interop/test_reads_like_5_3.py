@@ -1,4 +1,4 @@
-"""Reads by the rules of 5.3 equal what a real 5.3.3 engine answers on the same store."""
+"""Reads by the rules of 5.3 equal the answers of a real 5.3.3 engine on the same store."""
 
 import shutil
 from pathlib import Path
@@ -54,7 +54,7 @@ _SIZES = {"mappedFileSizeCommitLog": 16_384, "mappedFileSizeConsumeQueue": 400} 
 
 @by_turns(7)
 def test_lowest_offsets_where_the_log_begins_later(engine_5: Engine, tmp_path: Path) -> None:
-    """Queues that lie before the log's first byte with all entries, with some, with whole files, and with none."""
+    """Queues with all, some, whole files of, or no entries before the log's first byte."""
     when_written = {
         "Early": range(20), "EarlyFiles": range(60), "Through": range(100), "Late": range(80, 100),
         "Edge": range(28, 32), "Gap": (*range(30), 99),

@@ -1,4 +1,4 @@
-"""Every allocation strategy gives what the class of the real 4.9.8 client gives, on random queues and consumers."""
+"""Every allocation strategy gives the same result as the real 4.9.8 client's class, on random queues and consumers."""
 
 import random
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def from_json(rows: list[dict[str, Any]]) -> list[QueueName]:
 
 
 class Case:
-    """One random situation. Names include what sorts and hashes in odd ways."""
+    """One random situation, with names that sort and hash in unusual ways."""
 
     def __init__(self, seed: int) -> None:
         pick = random.Random(seed)

@@ -1,5 +1,6 @@
-"""Timer messages that unmodified clients of 5.3.3 call back: the same of a real broker and of ours, one after the
-other on one store, and by our own client."""
+"""Recall of timer messages by unmodified 5.3.3 clients: the same on a real broker and on ours, in turn on one store,
+and by our own client.
+"""
 
 import base64
 import time
@@ -77,7 +78,7 @@ def recalls(broker: Broker) -> Any:
 
 
 def _marks(store: Path) -> list[Any]:
-    """What was stored of each recall, without what the clock and the sender's ids make of it."""
+    """Stored records of recalls, without fields that depend on the clock and the sender's ids."""
     found = []
     for record in records(store):
         named = parse(record.properties)
@@ -113,7 +114,7 @@ def test_without_the_setting_nothing_is_called_back(broker_5: Broker, clients_5:
 
 @by_turns(7)
 def test_what_was_called_back_here_is_not_delivered_there(broker_5: Broker, tmp_path: Path) -> None:
-    """Ours takes the messages and a recall, a real broker delivers; our own client calls back from ours too."""
+    """Ours stores the messages and a recall, a real broker delivers; our own client recalls from ours, too."""
     store, conf = tmp_path / "store", tmp_path / "broker.conf"
     conf.write_text(SETTINGS + _TIMER)
     with Serving(store, "--create", "--engine", "5.3", "--broker-conf", str(conf)) as serving:

@@ -1,7 +1,7 @@
-"""After our commands a real replica follows its real master, and their logs are equal.
+"""After our commands, a real replica follows its real master, and their logs are equal.
 
-What is compared: every byte from the later of both beginnings to the smaller of both ends, after the replica has
-followed, and followed once more what was then sent. The same runs without a command of ours differ in the same places.
+Compared is every byte from the later beginning to the earlier end, after the replica has caught up, and again after
+further sends. The same runs without our commands differ in the same places.
 """
 
 import os
@@ -55,7 +55,7 @@ def carry_out(node: Node, commands: Sequence[Words]) -> None:
 
 
 def compare(master: Broker, replica: Broker, nodes: Pair, count: int = 40, **more: str) -> list[Difference]:
-    """Boot both, let the replica follow, send, let it follow again, stop both: where the logs differ."""
+    """Start both, let the replica follow, send, let it follow again, stop both; returns where the logs differ."""
     with booted(master, replica, nodes, **more) as pair:
         pair.follow()
         pair.send("Events", "new-", count)
@@ -96,7 +96,7 @@ def test_a_master_of_4_9_is_followed(broker_4: Broker, clients_4: Broker, tmp_pa
 @by_turns(7)
 @pytest.mark.xdist_group("broker-4.9.8")
 def test_a_master_that_is_cut_alone_spoils_its_slave(broker_4: Broker, clients_4: Broker, tmp_path: Path) -> None:
-    """What the table of roles warns of, and that its way out is one."""
+    """The warning in the table of roles is right, and its remedy works."""
     cut = ("truncate", "STORE", FURTHER_BACK, "--yes")
     for both in (False, True):
         nodes = unpack(tmp_path / str(both))
@@ -122,7 +122,7 @@ def brokers_5_5() -> Iterator[tuple[Broker, Broker]]:
 @by_turns(7)
 @pytest.mark.parametrize("name", every(3, ["everything", "recover", "on the master"]))
 def test_a_slave_of_5_5_follows_its_master(name: str, brokers_5_5: tuple[Broker, Broker], tmp_path: Path) -> None:
-    """Its last record is torn in its body, and so is cut and sent again, by a start as by our commands."""
+    """Its last record is torn in the body, so it is cut and sent again, by a start as by our commands."""
     nodes = roles.unpack(NEW_SLAVE, "master", tmp_path), roles.unpack(NEW_SLAVE, "slave", tmp_path)
     master, slave = {"recover": ((), (RECOVER,)), "everything": ((), EVERYTHING)}.get(name, (EVERYTHING, ()))
     carry_out(nodes[0], master)
@@ -135,7 +135,7 @@ def test_a_slave_of_5_5_follows_its_master(name: str, brokers_5_5: tuple[Broker,
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]:
-    """A master and a slave of a version as they were killed, not to be written to."""
+    """Killed master and slave of a version, read-only."""
     known: dict[str, Pair] = {}
 
     def get(version: str) -> Pair:
@@ -150,7 +150,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]:
 
 @pytest.fixture(scope="module")
 def alone() -> dict[str, list[Difference]]:
-    """Where the logs of such a pair differ that none of our commands has touched, by version."""
+    """Differences between the logs of such a pair without our commands, by version."""
     return {}
 
 
@@ -173,7 +173,7 @@ def test_a_slave_follows_its_master(
     alone: dict[str, list[Difference]],
     tmp_path: Path,
 ) -> None:
-    """As without our commands: a slave of 4.9 that was killed within a record keeps what it has of it."""
+    """As without our commands: a 4.9 slave killed within a record keeps its part of it."""
     version = {"4.9": "4.9.8", "5.3": "5.3.3"}[broker.engine]
     nodes = copied(killed(version), tmp_path)
     mine, its = nodes
@@ -195,7 +195,7 @@ def test_a_slave_follows_its_master(
 
 @pytest.fixture(scope="module")
 def controlling() -> Iterator[Broker]:
-    """The JVM of a controller; it runs one after another, each on a port of its own."""
+    """The JVM for controllers, run one after another on different ports."""
     if reason := brokers.available("5.3.3"):
         pytest.skip(reason)
     with Broker("5.3.3", *CONTROLLER_OPTIONS) as jvm:
@@ -203,7 +203,7 @@ def controlling() -> Iterator[Broker]:
 
 
 def unpack_controller(folder: Path) -> None:
-    """The controller's directory; its index, of which only the first units are written, is sparse."""
+    """The controller's directory; its index, mostly unwritten, is sparse."""
     with tarfile.open(roles.PLACE / CONTROLLER / "controller.tar.xz") as packed:
         for member in packed:
             if member.size <= 1 << 20:
@@ -243,8 +243,8 @@ def test_a_replica_follows_in_controller_mode(
 def test_why_a_replica_in_controller_mode_is_not_cleaned(
     broker_5: Broker, clients_5: Broker, controlling: Broker, tmp_path: Path
 ) -> None:
-    """Its epochs agree with the master's up to a place that its log would then not have: following, it is cut there,
-    goes on at another file than its master, and never catches up.
+    """Its epochs agree with the master's up to a position that its log would no longer have: it is cut there, continues
+    in a different file than its master, and never catches up.
     """
     nodes = roles.unpack(CONTROLLER, "a", tmp_path), roles.unpack(CONTROLLER, "b", tmp_path)
     unpack_controller(tmp_path)

@@ -1,4 +1,4 @@
-"""What the manual says to whom only the store is left: its Java consumer prints what stands there."""
+"""The manual's rescue example: its Java consumer prints what the page shows."""
 
 import re
 import shutil
@@ -20,18 +20,18 @@ _SECTION = re.compile(r"^## The broker is gone.*?(?=^## )", re.MULTILINE | re.DO
 def test_a_java_consumer_drains_a_rescued_store(tmp_path: Path) -> None:
     if reason := broker.available("5.3.3"):
         pytest.skip(reason)
-    found = _SECTION.search((MANUAL / "emergencies.md").read_text(encoding="utf-8"))
-    assert found is not None
-    program, told = (re.findall(rf"^```{kind}\n(.*?)^```$", found[0], re.M | re.S)[-1] for kind in ("java", "text"))
+    match = _SECTION.search((MANUAL / "emergencies.md").read_text(encoding="utf-8"))
+    assert match is not None
+    program, told = (re.findall(rf"^```{kind}\n(.*?)^```$", match[0], re.M | re.S)[-1] for kind in ("java", "text"))
     (tmp_path / "Drain.java").write_text(program)
     store = tmp_path / "rescued"
     shutil.copytree(ROOT / "examples" / "store", store)
     command = [engine._java_tool("java"), f"-Duser.home={tmp_path}", "-cp", broker._classpath("5.3.3"), "Drain.java"]
     with Serving(store, "--read-only") as serving:
-        done = subprocess.run(
+        result = subprocess.run(
             [*command, serving.namesrv, "Orders"], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True
         )
-        lines = [line for line in done.stdout.splitlines() if line.startswith("Orders ")]
+        lines = [line for line in result.stdout.splitlines() if line.startswith("Orders ")]
         drained = sorted(lines, key=lambda line: [int(word) for word in line.split()[1:3]])
         assert serving.end()[0] == 0
     offsets = (tmp_path / "rescued.served-offsets.csv").read_text().splitlines()

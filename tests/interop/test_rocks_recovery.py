@@ -1,6 +1,6 @@
-"""``recover --dry-run`` of stores in RocksDB form against the engines: damaged, planned, and every answer compared.
+"""``recover --dry-run`` on damaged RocksDB stores, compared with the engines.
 
-Random damage is a program of its own: :mod:`tests.interop.rocks_recovery`.
+Random damage is a separate program: :mod:`tests.interop.rocks_recovery`.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def newest() -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def of_newest(newest: Engine, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """With more log files than the ten that 5.5 looks at: by how the broker ended."""
+    """Stores with more than the ten log files that 5.5 examines, by how the broker ended."""
     folder = tmp_path_factory.mktemp("newest")
     stores = {"stopped": folder / "stopped", "killed": folder / "killed"}
     stopped_store(newest, stores["stopped"], 900)

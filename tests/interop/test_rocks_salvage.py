@@ -1,4 +1,4 @@
-"""Out of RocksDB into files: 5.3.3 boots what commands make of a healthy store, and gives out the same."""
+"""RocksDB stores converted to files: 5.3.3 starts on the result, and serves the same messages."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ def conf_file(folder: Path, config: dict[str, Any]) -> Path:
 
 
 def ranges(state: dict[str, Any]) -> dict[tuple[str, int], tuple[int, int]]:
-    """Of queues that have messages."""
+    """Ranges of non-empty queues."""
     rows = state["queues"]
     return {
         (r["topic"], r["queueId"]): (r["minOffset"], r["maxOffset"]) for r in rows if r["minOffset"] < r["maxOffset"]
@@ -31,7 +31,7 @@ def ranges(state: dict[str, Any]) -> dict[tuple[str, int], tuple[int, int]]:
 
 
 def given(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """What a queue gives out, in order; the flags of compression depend on who decodes a message."""
+    """Messages served by a queue, in order, without compression flags, which depend on the decoder."""
     units = ("cqTopic", "cqQueueId", "cqOffset", "cqPhysicalOffset", "cqSize", "cqTagsCode")
     same = ("queueOffset", "storeTimestamp", "bornHost", "reconsumeTimes", "properties", "bodyCrc", "offsetMsgId")
     return sorted(

@@ -1,4 +1,4 @@
-"""After each command that the table of roles allows, real brokers serve what they served, and replicas follow."""
+"""After each command allowed by the table of roles, real brokers serve the same messages, and replicas follow."""
 
 import base64
 import hashlib
@@ -43,13 +43,13 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     params=[pytest.param(c, marks=pytest.mark.xdist_group(f"broker-{c[-5:]}")) for c in (TIERED, NEW_TIERED)],
 )
 def case(request: pytest.FixtureRequest) -> str:
-    """A tiered store's name, which ends with the release of its broker."""
+    """The name of a tiered store, which ends with its broker's release."""
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
 def recovered(case: str, tmp_path_factory: pytest.TempPathFactory) -> Node:
-    """The tiered store after ``recover``, not to be written to."""
+    """The tiered store after ``recover``, read-only."""
     node = roles.unpack(case, "a", tmp_path_factory.mktemp("tiered"))
     assert rmqtool("recover", node.store, "--yes", *node.options()).code == 0
     return node
@@ -81,7 +81,7 @@ def pull_fields(topic: str, queue_id: int, at: int) -> dict[str, str]:
 
 
 def walk(broker: Broker, topic: str, queue_id: int, start: int, stop: int) -> None:
-    """Pull a queue from an offset to another: all of it is there."""
+    """Pull a queue between two offsets, and check that it is complete."""
     at = start
     while at < stop:
         answer = broker.ask("request", code=PULL_MESSAGE, fields=pull_fields(topic, queue_id, at))

@@ -1,4 +1,4 @@
-"""What real clients send and a real broker makes of it: stored messages, new topics, and what is refused."""
+"""Sends of real clients to a real broker: stored messages, new topics, and refusals."""
 
 import base64
 import time
@@ -45,13 +45,13 @@ SEND = 10  # request code
 
 
 def pairs(properties: bytes) -> list[bytes]:
-    """Stored properties one by one, in no order: that of the clients is a hash map's."""
+    """Stored properties, unordered, as clients use a hash map."""
     return sorted(filter(None, properties.split(b"\x02")))
 
 
 @by_turns(3)
 def test_batches_as_the_broker_stores_them(broker: Broker, tmp_path: Path) -> None:
-    """A client of 5.3 gives the batch an id too, which hides those of its messages; its broker says where it is."""
+    """A 5.3 client also gives the batch an id, which hides those of its messages; its broker returns the position."""
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     broker.boot(theirs, SETTINGS)
     broker.ask("topic", topic="Batched")
@@ -117,7 +117,7 @@ def test_bodies_are_compressed_as_the_client_does_it(broker: Broker, tmp_path: P
 
 
 def header(topic: str, **fields: Any) -> dict[str, str]:
-    """The fields of a request to send."""
+    """The header fields of a send request."""
     named = {
         "producerGroup": "lab", "topic": topic, "defaultTopic": AUTO_CREATE, "defaultTopicQueueNums": 4,
         "queueId": 0, "sysFlag": 0, "bornTimestamp": int(time.time() * 1000), "flag": 0, "properties": "",
@@ -127,14 +127,14 @@ def header(topic: str, **fields: Any) -> dict[str, str]:
 
 
 def send(broker: Broker, topic: str, body: bytes = b"x", **fields: Any) -> int:
-    """The broker's verdict on a message that no client has looked at."""
+    """The broker's answer to a message not validated by a client."""
     request = {"fields": header(topic, **fields), "base64": base64.b64encode(body).decode()}
     code: int = broker.ask("request", code=SEND, **request)["code"]
     return code
 
 
 def verdict(check: Callable[..., None], *arguments: Any, **named: Any) -> int:
-    """Ours: the code, 0 for what is taken."""
+    """Our response code, 0 if accepted."""
     try:
         check(*arguments, **named)
     except Rejected as err:
@@ -143,7 +143,7 @@ def verdict(check: Callable[..., None], *arguments: Any, **named: Any) -> int:
 
 
 def at_store(message: Message, most: int) -> int:
-    """Ours, of what the store takes: the code, 0 for what is taken."""
+    """Our response code for what the store accepts, 0 if accepted."""
     try:
         Rules(max_message_size=most).ready(message)
     except Illegal:
@@ -152,7 +152,7 @@ def at_store(message: Message, most: int) -> int:
 
 
 def queue_of(count: int) -> int:
-    """One that the broker chooses, in a topic with so many queues; none to choose from there where there are none."""
+    """A queue id to let the broker choose, in a topic with ``queues`` queues."""
     return -1 if count > 0 else 0
 
 
@@ -210,7 +210,7 @@ def test_no_topics_come_to_be_where_that_is_switched_off(broker: Broker, tmp_pat
 
 @by_turns(3)
 def test_what_the_broker_refuses(broker: Broker, tmp_path: Path) -> None:
-    """The same verdicts: 5.3 has a code of its own for names and queue ids."""
+    """The same answers; 5.3 has separate codes for names and queue ids."""
     store, most = tmp_path / "store", 20_000
     broker.boot(store, SETTINGS | {"maxMessageSize": str(most)})
     broker.ask("topic", topic="Plain")
@@ -251,7 +251,7 @@ def test_what_the_broker_refuses(broker: Broker, tmp_path: Path) -> None:
 
 
 def dead_letters(store: Path) -> list[DeadLetter]:
-    """As our commands list them."""
+    """Dead letters as listed by our commands."""
     log = CommitLog(StoreLayout(str(store), BrokerConf(SETTINGS)))
     return [letter for letter, _found in Retries(log, 0, never).dead_letters()]
 
@@ -259,7 +259,7 @@ def dead_letters(store: Path) -> list[DeadLetter]:
 @by_turns(7)
 @pytest.mark.parametrize("level", [0, 17])
 def test_sent_to_the_retry_topic(broker: Broker, level: int, tmp_path: Path) -> None:
-    """As consumers do whose giving back has failed; the limit is one more in 5.3."""
+    """As by consumers whose sending back failed; the limit is one higher in 5.3."""
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     broker.boot(theirs, SETTINGS)
     sends = [(1, 3), (2, 3), (3, 3), (4, 3), (15, None), (16, None), (17, None), (None, 3)]
@@ -297,7 +297,7 @@ def test_sent_to_the_retry_topic(broker: Broker, level: int, tmp_path: Path) -> 
 
 @by_turns(3)
 def test_orderly_consumers_that_fail_too_often(broker: Broker, tmp_path: Path) -> None:
-    """Their clients send what is over the limit to the retry topic: it waits in 4.9, in 5.3 it is dead at once."""
+    """Their clients send messages over the limit to the retry topic: they wait in 4.9, and are dead at once in 5.3."""
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     broker.boot(theirs, SETTINGS)
     broker.ask("topic", topic="Sequenced")

@@ -1,4 +1,4 @@
-"""Unmodified clients against a served store: the same program against the real broker has the same results."""
+"""Unmodified clients with a served store: the same program has the same results as on a real broker."""
 
 import csv
 import re
@@ -29,7 +29,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def make(broker: Broker, topic: str) -> None:
-    """A topic of four queues, so that consumers need not wait for their next look at the routes."""
+    """Create a topic of four queues in advance, so that consumers need not wait for a route update."""
     fields = {
         "topic": topic, "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6",
         "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
@@ -65,7 +65,7 @@ def sends(broker: Broker) -> Any:
 
 
 def errors(broker: Broker) -> Any:
-    """Codes of requests that cannot be carried out, and what they say."""
+    """Codes and remarks of failing requests."""
     broker.ask("send", topic="Orders", keys="k", queueId=0)
     fields = {"a": "g", "b": "Orders", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1795000000000", "h": "0",
               "j": "0", "k": "false", "m": "false"}  # fmt: skip
@@ -272,7 +272,7 @@ def test_the_same_program_has_the_same_results(broker: Broker, clients: Broker, 
 
 @by_turns(7)
 def test_what_was_acknowledged_outlives_a_killed_server(broker: Broker, tmp_path: Path) -> None:
-    """Killed under load and started again, then handed to the real broker: every message is there."""
+    """Killed under load and restarted, then handed to the real broker: every message is there."""
     conf, store = config(tmp_path), tmp_path / "store"
     options = ["--broker-conf", str(conf)]
     acknowledged: set[str] = set()

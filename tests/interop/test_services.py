@@ -1,8 +1,7 @@
-"""Our services and a whole real broker, driven by its own clients: what one has left in flight the other finishes.
+"""Our services and a complete real broker with its own clients: each finishes what the other has left in flight.
 
-The other tests compare what both have stored for the same sends. Clients and brokers deliver at least once: one that
-has to wait too long sends again. So what must be there in the end is told by what is in the store, and a copy that was
-consumed twice counts once.
+The other tests compare what both have stored for the same sends. Clients and brokers deliver at least once, and repeat
+a send after a timeout. So expectations come from the content of the store, and a copy consumed twice counts once.
 """
 
 import shutil
@@ -65,7 +64,7 @@ def now() -> int:
 
 
 def our_store(path: Path, engine: str) -> tuple[Store, BrokerState]:
-    """An empty store of ours with the topics that the clients use."""
+    """An empty store of ours with the clients' topics."""
     store = Store.create(path, broker_conf=SETTINGS, release=RELEASES[engine])
     topics = {name: TopicConfig(topic_name=name, read_queue_nums=4, write_queue_nums=4) for name in TOPICS}
     (path / "config" / "topics.json").write_bytes(Topics(topics=topics).build())
@@ -79,7 +78,7 @@ def message(topic: str, name: str, **properties: str) -> Message:
 
 @by_turns(7)
 def test_a_broker_finishes_what_we_have_left(broker: Broker, tmp_path: Path) -> None:
-    """Delays that are due and that are not, retries, a dead letter and half messages: its consumers get each."""
+    """Due and future delays, retries, a dead letter and half messages: its consumers get each of them."""
     path = tmp_path / "store"
     store, state = our_store(path, broker.engine)
     back, service = SendBackStore(store, state), TransactionService(store, state, never)
@@ -134,7 +133,7 @@ def test_a_broker_finishes_what_we_have_left(broker: Broker, tmp_path: Path) -> 
 
 @by_turns(7)
 def test_we_finish_what_a_broker_has_left(broker: Broker, tmp_path: Path) -> None:
-    """The other way round; then the broker comes back and its consumers get what we delivered."""
+    """The reverse; then the broker returns and its consumers get what we delivered."""
     path = tmp_path / "store"
     broker.boot(path, SETTINGS)
     for topic in TOPICS:
@@ -220,7 +219,7 @@ def test_delay_as_the_broker_does_it(broker: Broker, tmp_path: Path) -> None:
 
 @by_turns(7)
 def test_retry_as_the_broker_does_it(broker: Broker, tmp_path: Path) -> None:
-    """Given back until there are too many; also where a client could not and sent its message to the retry topic."""
+    """Sent back up to the limit; also if a client failed to, and sent its message to the retry topic."""
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     broker.boot(theirs, SETTINGS)
     broker.ask("topic", topic="Orders")
@@ -257,7 +256,7 @@ def test_retry_as_the_broker_does_it(broker: Broker, tmp_path: Path) -> None:
 
 
 def ended(store: Path) -> list[int]:
-    """Half-queue offsets that op messages name."""
+    """Half-queue offsets named by op messages."""
     return [offset for record in stored(store, OP) for offset in op_offsets(record, parse(record.properties)) or ()]
 
 
@@ -311,7 +310,7 @@ def ended_by(record: Record) -> list[int] | None:
 @by_turns(3)
 @pytest.mark.xdist_group("broker-5.3.3")
 def test_one_op_message_of_5_3_ends_many_half_messages(broker_5: Broker, tmp_path: Path) -> None:
-    """4.9 writes one for each; what the broker has collected we read, and ask about the others only."""
+    """4.9 writes one for each; we read the collected ones, and check only the others."""
     path = tmp_path / "store"
     broker_5.boot(path, SETTINGS | {"transactionOpBatchInterval": "2000"})
     broker_5.ask("topic", topic="Payments")
@@ -341,7 +340,7 @@ def test_one_op_message_of_5_3_ends_many_half_messages(broker_5: Broker, tmp_pat
 
 
 def test_delivery_as_the_engine_of_4_9_8_does_it(engine_4: Engine, tmp_path: Path) -> None:
-    """The scheduler is part of the store's own jar: messages of every kind, some due, from an offset in the middle."""
+    """The scheduler is part of the store's jar: messages of every kind, some due, from an offset in the middle."""
     clock = [now() - 20_000]
     ours = tmp_path / "ours"
     store = Store.create(ours, broker_conf=SETTINGS, clock=lambda: clock[0])

@@ -1,4 +1,4 @@
-"""Two and three brokers of ours in one name server, with real clients, while one of them is killed and comes back."""
+"""Two or three of our brokers at one name server, with real clients, one broker killed and restarted."""
 
 import asyncio
 import threading
@@ -21,7 +21,7 @@ _TOPIC, _GROUP = "Several", "several"
 
 
 def make(address: str) -> None:
-    """The topic, on one broker."""
+    """Create the topic on one broker."""
     fields = {
         "topic": _TOPIC, "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6",
         "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",

@@ -1,4 +1,4 @@
-"""SQL92 filters: ours against the broker's own, over expressions that are made by chance."""
+"""SQL92 filters: ours compared with the broker's, on random expressions."""
 
 import random
 
@@ -55,7 +55,7 @@ def expression(source: random.Random, deep: int = 3) -> str:
 
 
 def broken(source: random.Random, text: str) -> str:
-    """The same with a character or a word too many or too few."""
+    """The expression with a character or word added or removed."""
     at = source.randrange(len(text) + 1)
     more = source.choice(("", "", " ", "'", "(", ")", " NOT ", " = ", "%", "--x\n", "/* c */", ","))
     return text[:at] + more + text[at + source.randrange(2) :]

@@ -1,4 +1,4 @@
-"""A whole real broker of 5.3.3 with its timer: what waits in its store, and its start on a timer that we made."""
+"""A complete 5.3.3 broker with its timer: waiting messages in its store, and its start on a timer made by us."""
 
 import shutil
 from collections import Counter
@@ -43,7 +43,7 @@ def problems(store: Path) -> list[str]:
 
 
 def recovered(store: Path) -> tuple[Path, set[str]]:
-    """Two units did not get to the disk, and a slot leads to where they were."""
+    """Two units were lost, and a slot points to them; recovered."""
     last = max((store / "timerlog").iterdir())
     data = last.read_bytes()
     units = [at for at, unit in timer.units(data) if isinstance(unit, timer.LogUnit)]
@@ -56,7 +56,7 @@ def recovered(store: Path) -> tuple[Path, set[str]]:
 
 
 def made_anew(store: Path) -> tuple[Path, set[str]]:
-    """Of wheel and log nothing was left."""
+    """Wheel and timer log were lost; rebuilt."""
     (store / "timerwheel").unlink()
     for path in (store / "timerlog").iterdir():
         path.write_bytes(bytes(path.stat().st_size))
@@ -65,14 +65,14 @@ def made_anew(store: Path) -> tuple[Path, set[str]]:
 
 
 def cut_short(store: Path) -> tuple[Path, set[str]]:
-    """The log is cut in the middle of them; more come in their places."""
+    """The log is cut in the middle of them; further messages take their place."""
     first = next(record for record in records(store) if parse(record.properties).get("KEYS") == f"{CUT}")
     assert truncate(layout_of(store), first.physical_offset).applied
     return store, {key for key in WAITING if int(key) < CUT} | MORE
 
 
 def salvaged(store: Path) -> tuple[Path, set[str]]:
-    """Bytes in the middle of the log are damaged, and all else is carved out."""
+    """Bytes in the middle of the log are damaged, everything else is salvaged."""
     record = next(record for record in records(store) if parse(record.properties).get("KEYS") == "20")
     path = store / "commitlog" / f"{0:020d}"
     data = bytearray(path.read_bytes())
@@ -87,7 +87,7 @@ MORE = {f"{number}" for number in range(40, 44)}
 
 
 def written_by(broker: Broker, folder: Path) -> tuple[Path, int]:
-    """A store with thirty messages in the wheel and the mark that recalls one; and when it was begun, ms."""
+    """A store with thirty messages in the wheel and a mark that recalls one, and its start time in ms."""
     for seconds in (20, 120):  # a busy machine may not be through before the first of them is due
         store = folder / f"written-{seconds}"
         broker.boot(store, CONFIG)
@@ -112,7 +112,7 @@ def written_by(broker: Broker, folder: Path) -> tuple[Path, int]:
 
 @by_turns(7)
 def test_a_real_broker_delivers_once_from_what_we_made(broker_5: Broker, tmp_path: Path) -> None:
-    """Timer files that were recovered, made anew, cut short and salvaged: what waits is delivered, and only once."""
+    """Timer files recovered, rebuilt, cut and salvaged: waiting messages are delivered, once."""
     written, begin = written_by(broker_5, tmp_path)
     assert problems(written) == []
     assert {row.keys for row in Timers(log_of(written), begin, never).pending() if not row.recalled} == WAITING
@@ -181,7 +181,7 @@ def test_the_same_sends_are_stored_alike(broker_5: Broker, tmp_path: Path) -> No
 
 
 def run_for(store: Path, seconds: float) -> RunReport:
-    """Our own service, for so long by the clock."""
+    """Run our own service for ``seconds``."""
     with Store(store, write=True, broker_conf=CONF) as opened:
         loop = RunLoop(opened, never)
         return loop.run(lambda millis: sleep(millis / 1000), until=int((time() + seconds) * 1000))
@@ -189,7 +189,7 @@ def run_for(store: Path, seconds: float) -> RunReport:
 
 @by_turns(7)
 def test_a_real_broker_and_ours_take_turns(broker_5: Broker, tmp_path: Path) -> None:
-    """Theirs sends and delivers, ours goes on in the middle, theirs again; each message is delivered once."""
+    """Theirs sends and delivers, ours continues, then theirs again; each message is delivered once."""
     store = tmp_path / "store"
     broker_5.boot(store, CONFIG)
     broker_5.ask("topic", topic="Timed")

@@ -1,4 +1,4 @@
-"""TLS with Java: its clients against ours, and our client against a real broker and name server."""
+"""TLS with Java: its clients with our broker, and our client with a real broker and name server."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture(params=[pytest.param(v, marks=pytest.mark.xdist_group(f"tls-{v}")) for v in VERSIONS])
 def java(request: pytest.FixtureRequest, made: Certificates) -> Iterator[Broker]:
-    """A JVM that speaks nothing but TLS, and verifies servers."""
+    """A JVM that speaks only TLS, and verifies servers."""
     if reason := brokers.available(request.param):
         pytest.skip(reason)
     config = made.client(tls_server_certPath="@server", tls_server_keyPath="@server.key")

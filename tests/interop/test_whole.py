@@ -1,4 +1,6 @@
-"""Real engines serve all of recovered stores, and change nothing at the next start; see :mod:`tests.interop.whole`."""
+"""Real engines serve recovered stores completely, and change nothing at the next start; see
+:mod:`tests.interop.whole`.
+"""
 
 from pathlib import Path
 

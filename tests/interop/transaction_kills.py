@@ -1,9 +1,9 @@
 """Half messages across kills of the broker that checks them: ``python -m tests.interop.transaction_kills``.
 
-A producer sends half messages whose end it does not tell, and answers each check with a commit. The broker is killed
-five times, always 1.7 s after its start, which is before it has written down how far its check has come; then it runs
-until nothing more comes. What is counted is how often each message was delivered, and how many half messages there are
-in the end. Sides: a real broker of each release, and ``serve`` with the rules of each.
+A producer sends half messages without reporting the outcome, and answers each check with a commit. The broker is killed
+five times, each time 1.7 s after its start, before it has persisted the position of its check; then it runs until idle.
+Counted are deliveries of each message, and half messages at the end. Compared are a real broker of each release, and
+``serve`` with the rules of each.
 """
 
 import argparse
@@ -36,12 +36,12 @@ SIDES = ("4.9.8", "5.3.3", "serve-4.9", "serve-5.3")
 
 
 class Side(Protocol):
-    """A broker on a store, in a process of its own."""
+    """A broker on a store, in a separate process."""
 
     namesrv: str
 
     def kill(self) -> None:
-        """End it as a machine that loses its power would, but for what it has written."""
+        """Kill it like a power cut, except that written data is kept."""
 
     def __enter__(self) -> Self: ...
 
@@ -72,11 +72,11 @@ class Real(Broker):
 
 
 class Outcome(NamedTuple):
-    """What came of it.
+    """The result.
 
     Attributes:
-        delivered: how often each message is in its topic, by unique id.
-        halves: records in the half topic.
+        delivered: number of copies of each message in its topic, by unique id.
+        halves: number of records in the half topic.
     """
 
     delivered: Counter[str]
@@ -84,7 +84,7 @@ class Outcome(NamedTuple):
 
 
 async def go_through(store: Path, side: str, *, messages: int = 50, kills: int = 5, apart: float = 1.7) -> Outcome:
-    """Have a side go through it."""
+    """Run the scenario on one side."""
     kind, _, engine = side.rpartition("-")
     ports = _free_ports()
 
@@ -111,7 +111,7 @@ async def go_through(store: Path, side: str, *, messages: int = 50, kills: int =
 
 
 def outcome(store: Path) -> Outcome:
-    """What a store has of it."""
+    """The result in a store."""
     delivered, halves = Counter[str](), 0
     for item in CommitLog(StoreLayout(str(store), BrokerConf(CONF))).walk():
         if isinstance(item, LocatedRecord):
@@ -122,7 +122,7 @@ def outcome(store: Path) -> Outcome:
 
 
 async def _until_still(store: Path, seconds: float = 6) -> None:
-    """Until nothing has been stored for so long; a minute at most."""
+    """Wait until nothing has been stored for ``seconds``, at most a minute."""
     seen, since, end = -1, time.monotonic(), time.monotonic() + 60
     while time.monotonic() < min(since + seconds, end):
         await asyncio.sleep(0.5)
@@ -140,7 +140,7 @@ def _free_ports() -> tuple[int, int]:
 
 
 def main() -> None:
-    """Each side that is named, or all."""
+    """Run the named sides, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sides", nargs="*", default=SIDES, help=", ".join(SIDES))
     for side in parser.parse_args().sides:

@@ -1,8 +1,8 @@
-"""Does a real engine serve all of a recovered store? ``python -m tests.interop.whole --cases 100 --seed 1``.
+"""Real engines serve recovered stores completely: ``python -m tests.interop.whole --cases 100 --seed 1``.
 
-Stores that engines wrote, and those of :mod:`tests.whole`, are damaged at random and recovered by the command line.
-Then the engine of the release boots each of them twice. It must serve exactly the messages of the log, each once at its
-own queue offset, find every key, and leave every file as it is but for the checkpoint.
+Stores written by engines, and those of :mod:`tests.whole`, are damaged at random and recovered from the command line.
+Then the engine of the release starts twice on each. It must serve exactly the messages of the log, each once at its
+queue offset, find every key, and leave every file except the checkpoint unchanged.
 """
 
 import argparse
@@ -45,7 +45,7 @@ Queue = tuple[str, int]  # topic, queue id
 
 
 def make_stores(folder: Path, engine: Engine) -> list[Base]:
-    """Healthy stores that an engine of this release boots."""
+    """Healthy stores for the engine of this release."""
     release = engine.version[:3]
     stores = [base for base in make_bases(folder / "golden") if release in base.engines]
     made = make_engine_bases(folder / "made", engine)
@@ -53,10 +53,10 @@ def make_stores(folder: Path, engine: Engine) -> list[Base]:
 
 
 def run_case(rng: Random, base: Base, folder: Path, engine: Engine, *, logs: bool = False) -> Outcome:
-    """Damage a store, recover it, and have the engine judge.
+    """Damage a store, recover it, and check it with the engine.
 
     Args:
-        logs: the log is damaged too.
+        logs: also damage the log.
     """
     store = folder / "store"
     shutil.copytree(base.path, store)
@@ -83,10 +83,10 @@ def run_case(rng: Random, base: Base, folder: Path, engine: Engine, *, logs: boo
 
 
 def judge(store: Path, base: Base, engine: Engine, deleted: Set[str]) -> list[str]:
-    """What an engine finds wrong with a recovered store.
+    """Faults of a recovered store according to an engine.
 
     Args:
-        deleted: topics of which recover says that they were deleted.
+        deleted: topics reported as deleted by recover.
     """
     layout = StoreLayout(str(store), base.conf)
     expected, keys, rotten = expected_entries(layout), keys_of(layout), rotten_of(layout)
@@ -117,7 +117,7 @@ def judge(store: Path, base: Base, engine: Engine, deleted: Set[str]) -> list[st
 
 
 def keys_of(layout: StoreLayout) -> dict[Key, set[int]]:
-    """Physical offsets, as they say themselves, of the messages that have a key."""
+    """Physical offsets, as stated in the records, of messages with a key."""
     found: dict[Key, set[int]] = {}
     for item in CommitLog(layout).walk():
         if isinstance(item, LocatedRecord) and item.record.sys_flag & 12 != _ROLLED_BACK:
@@ -130,7 +130,7 @@ def keys_of(layout: StoreLayout) -> dict[Key, set[int]]:
 
 
 def wrong_ends(seen: dict[str, Any], expected: Entries, irregular: Set[Queue]) -> Iterator[str]:
-    """Queues that do not end behind the last message of the log."""
+    """Queues that do not end after their last message in the log."""
     ends = {(one["topic"], one["queueId"]): one["maxOffset"] for one in seen["afterStart"]["queues"]}
     for key, messages in expected.items():
         if key not in irregular and ends.get(key) != max(messages) + 1:
@@ -140,7 +140,7 @@ def wrong_ends(seen: dict[str, Any], expected: Entries, irregular: Set[Queue]) -
 def wrong_entries(
     seen: dict[str, Any], expected: Entries, irregular: Set[Queue], unreadable: Set[int]
 ) -> Iterator[str]:
-    """Queues that do not have exactly the messages of the log."""
+    """Queues that do not have exactly their messages of the log."""
     low = seen["afterStart"]["minPhyOffset"]
     served: Entries = {}
     for row in seen["messages"]:
@@ -162,7 +162,7 @@ def wrong_entries(
 
 
 def moved_of(layout: StoreLayout) -> set[Queue]:
-    """Queues with a record that states another position than its own: a start may take it for one that is new."""
+    """Queues with a record that states a wrong position: a start may take it for a new one."""
     found = (item for item in CommitLog(layout).walk(crc=False) if isinstance(item, LocatedRecord))
     return {
         (item.record.topic.decode("utf-8", "replace"), item.record.queue_id)
@@ -172,13 +172,13 @@ def moved_of(layout: StoreLayout) -> set[Queue]:
 
 
 def rotten_of(layout: StoreLayout) -> set[int]:
-    """Where records lie whose bodies do not match their checksums: those that stay are found, too."""
+    """Positions of records with wrong body checksums, which may be kept."""
     found = (item.physical_offset for item in CommitLog(layout).walk(crc=False) if isinstance(item, LocatedRecord))
     return {*found} - {item.physical_offset for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord)}
 
 
 def unreadable_of(layout: StoreLayout) -> set[int]:
-    """Where records lie of whose hosts one has a port beyond 65,535: Java's decoder refuses the whole message."""
+    """Positions of records with a port beyond 65,535: Java's decoder refuses the whole message."""
     return {
         item.physical_offset
         for item in CommitLog(layout).walk(crc=False)
@@ -189,7 +189,7 @@ def unreadable_of(layout: StoreLayout) -> set[int]:
 def wrong_hits(
     seen: dict[str, Any], keys: dict[Key, set[int]], rotten: Set[int], unreadable: Set[int]
 ) -> Iterator[str]:
-    """Keys by which not all messages are found, or others."""
+    """Keys for which not exactly their messages are found."""
     for row in seen["queries"]:
         has, hits = keys[row["topic"], row["key"]], row["physicalOffsets"]
         wanted = has - unreadable
@@ -198,7 +198,7 @@ def wrong_hits(
 
 
 def contents(store: Path) -> dict[str, str]:
-    """Checksum of every file that no start may change; RocksDB writes its own anew at each."""
+    """Checksum of every file that a start must not change; RocksDB rewrites its files at each start."""
     return {
         str(path.relative_to(store)): hashlib.sha1(path.read_bytes()).hexdigest()
         for path in sorted(store.rglob("*"))
@@ -207,7 +207,7 @@ def contents(store: Path) -> dict[str, str]:
 
 
 def changed(before: dict[str, str], after: dict[str, str]) -> Iterator[str]:
-    """Files that are not as before, in words."""
+    """Descriptions of changed files."""
     for name in sorted(before.keys() | after.keys()):
         if before.get(name) != after.get(name):
             what = "is new" if name not in before else "is gone" if name not in after else "is changed"
@@ -217,7 +217,7 @@ def changed(before: dict[str, str], after: dict[str, str]) -> Iterator[str]:
 def run_cases(
     engine: Engine, bases: list[Base], seed: int, first: int, cases: int, folder: Path
 ) -> Iterator[tuple[int, Outcome]]:
-    """(number, outcome) of so many cases; each third has a damaged log, too."""
+    """(number, outcome) of each case; every third also has a damaged log."""
     for number in range(first, first + cases):
         rng, room = Random(f"{seed} {number}"), folder / "case"
         room.mkdir()
@@ -226,7 +226,7 @@ def run_cases(
 
 
 def main() -> int:
-    """Run cases and tell."""
+    """Run cases and print the results."""
     options = argparse.ArgumentParser(prog="python -m tests.interop.whole", description=__doc__)
     options.add_argument("--release", choices=(*VERSIONS, NEWEST), action="append", help="all unless given")
     options.add_argument("--cases", type=int, default=100, help="of each release")

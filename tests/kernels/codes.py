@@ -1,4 +1,4 @@
-"""Both kinds of code that kernels run by; one list of cases drives both."""
+"""Both implementations of the kernels; the same cases run on both."""
 
 import pytest
 

@@ -1,8 +1,8 @@
 """Kernels under AddressSanitizer and UndefinedBehaviorSanitizer: ``python -m tests.kernels.sanitize``.
 
 The tree is copied, its library compiled with both, and the kernels' tests, the golden stores and some fuzzing run there
-in processes that have the sanitizer's library loaded first. Python takes each buffer from malloc, so that a read behind
-it is seen. Any report ends the process.
+in processes with the sanitizer's library preloaded. Python allocates each buffer with malloc, so that reads beyond it
+are detected. Any report ends the process.
 """
 
 import os
@@ -63,7 +63,7 @@ print(len(names), "golden stores")
 
 
 def runtime() -> str | None:
-    """The sanitizer's library; None where the compiler has none."""
+    """The sanitizer's library; None if the compiler has none."""
     command = own_compiler()
     if command is None or not sys.platform.startswith("linux"):
         return None
@@ -73,11 +73,11 @@ def runtime() -> str | None:
 
 
 class Sanitized:
-    """A copy of the tree with a library that tells what it does wrong.
+    """A copy of the tree with an instrumented library.
 
     Args:
-        folder: where the copy goes.
-        baseline: the variant for the oldest processors runs, not the best one for this one.
+        folder: directory for the copy.
+        baseline: run the variant for the oldest processors instead of the best one for this machine.
     """
 
     def __init__(self, folder: Path, *, baseline: bool = False) -> None:
@@ -92,7 +92,7 @@ class Sanitized:
             shutil.copyfile(first, other)
 
     def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        """Run Python there."""
+        """Run Python in the copy."""
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV_"))},
             "PYTHONPATH": str(self._folder),
@@ -107,26 +107,26 @@ class Sanitized:
         )
 
     def control(self) -> "subprocess.CompletedProcess[str]":
-        """Something that must be reported."""
+        """Run an error that must be reported."""
         return self.run("-c", CONTROL)
 
     def tests(self) -> "subprocess.CompletedProcess[str]":
-        """The kernels' tests, of compiled code."""
+        """Run the kernels' tests on compiled code."""
         return self.run("-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-k", LEFT_OUT, *TESTS)
 
     def golden(self, *cases: str) -> "subprocess.CompletedProcess[str]":
-        """Stores of real engines, the damaged ones too; all of them where none is named."""
+        """Read stores of real engines, including damaged ones; by default all."""
         return self.run("-c", GOLDEN, *cases)
 
     def fuzz(
         self, seed: int = 1, cases: int = FUZZ_CASES, *, every_base: bool = True
     ) -> "subprocess.CompletedProcess[str]":
-        """Sound stores and damaged ones, looked through by every operation that fuzzing has."""
+        """Run all fuzzing operations on healthy and damaged stores."""
         return self.run("-c", FUZZ, str(seed), str(cases), "all" if every_base else "some")
 
 
 def main() -> int:
-    """Run everything by each variant, and tell."""
+    """Run everything with each variant, and print the results."""
     if runtime() is None:
         print("the compiler has no AddressSanitizer")
         return 2
@@ -144,9 +144,9 @@ def main() -> int:
                 "fuzzing": partial(copy.fuzz, cases=200),
             }
             for name, run in runs.items():
-                done = run()
-                print(f"  {name}: exit code {done.returncode}\n{done.stdout[-600:]}{done.stderr[-3000:]}")
-                failed += done.returncode != 0
+                result = run()
+                print(f"  {name}: exit code {result.returncode}\n{result.stdout[-600:]}{result.stderr[-3000:]}")
+                failed += result.returncode != 0
     return int(failed > 0)
 
 

@@ -1,4 +1,4 @@
-"""Records written in bulk are those that compose and pack make, by either code; and batches are taken apart."""
+"""Records written in bulk equal those of compose and pack, in either code; and batches are split."""
 
 from typing import Any
 

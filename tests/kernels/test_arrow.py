@@ -1,4 +1,4 @@
-"""Parts of records laid out for Arrow, by either code: as Python lays them out."""
+"""Parts of records laid out for Arrow by either code, compared with Python."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ EMPTY = Texts(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 class Laid:
-    """Texts in one buffer; None for one that is not there."""
+    """Texts in one buffer; None for a missing one."""
 
     def __init__(self, texts: list[bytes | None], gap: int = 1) -> None:
         self.data = b"".join((text or b"") + b"\xfe" * gap for text in texts) + b"."
@@ -94,7 +94,7 @@ MANY = b"\x02".join(b"%d\x01x" % number for number in range(MOST_NAMES))
 
 
 def is_odd(properties: bytes) -> bool:
-    """Whether it takes more than a look: malformed, a name twice, or very many."""
+    """Whether it needs closer inspection: malformed, duplicate names, or very many."""
     try:
         properties.decode()
     except UnicodeDecodeError:
@@ -109,7 +109,7 @@ def _is_item(item: bytes) -> bool:
 
 
 def parsed(parser: ItemParser, laid: Laid, properties: list[bytes]) -> tuple[list[int], list[Memory]]:
-    """Answer for odd rows as callers do; which ones were odd."""
+    """Handle odd rows as callers do; returns which ones were odd."""
     odd, keep = [], []
     while (row := parser.odd()) is not None:
         odd.append(row)

@@ -1,4 +1,4 @@
-"""The compiled library: made from its sources, checked when it is loaded, done without where it cannot be used."""
+"""The compiled library: built from its sources, verified when loaded, and optional."""
 
 import os
 import shutil
@@ -42,7 +42,7 @@ def test_the_sources_compile_without_a_warning(tmp_path: Path) -> None:
 
 
 def copied(folder: Path) -> str:
-    """The sources and the libraries."""
+    """A copy of the sources and libraries."""
     shutil.copytree(SOURCES, folder / "c")
     return str(folder / "c")
 
@@ -78,14 +78,14 @@ def test_without_a_library_everything_works_after_one_warning(tmp_path: Path) ->
         "try: crc32(b'', code=Code.COMPILED)\n"
         "except NotLoadable as err: print('refused')\n"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert done.stdout == f"{0xCBF43926} 0\nrefused\n"
-    assert done.stderr.count("warning: ") == done.stderr.count("\n") == 1
-    assert "is missing; working in plain Python" in done.stderr
-    assert "pip install -e ." in done.stderr
+    assert result.stdout == f"{0xCBF43926} 0\nrefused\n"
+    assert result.stderr.count("warning: ") == result.stderr.count("\n") == 1
+    assert "is missing; working in plain Python" in result.stderr
+    assert "pip install -e ." in result.stderr
 
 
 def test_a_compiler_that_refuses_is_told(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Checksums that kernels compute."""
+"""Checksums computed by kernels."""
 
 import sys
 import zlib

@@ -1,4 +1,4 @@
-"""Keys put into an index file at once, by either code, against one by one."""
+"""Adding keys to an index file in bulk, by either code, compared with one by one."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ times_of_messages = st.one_of(st.integers(-1, 2**42), st.sampled_from([1, _MOST,
 def test_index_files_get_the_same_bytes(
     code: Code, messages: list[tuple[int, int, int, int]], slots: int, entries: int, seed: int
 ) -> None:
-    """Each message: keys, physical offset, store time, and which of few hashes its keys begin with."""
+    """Each message has keys, a physical offset, a store time, and keys with one of few hashes."""
     random = np.random.default_rng(seed)
     words = index.file_size(slots, entries) // 4
     garbage = (random.integers(-2, 8, words) * (seed % 2)).astype(">i4")  # many look like the number of an entry

@@ -1,4 +1,4 @@
-"""The records of one pull, by compiled and by plain code: equal, and never from outside of the file."""
+"""The records of a pull by compiled and plain code are equal, and never from outside the file."""
 
 from random import Random
 
@@ -19,7 +19,7 @@ _HEAD = HEAD_V4_V4.field("total_size", "magic", "physical_offset")
 
 
 def log_of(random: Random, count: int) -> tuple[bytearray, list[tuple[int, int, int]]]:
-    """Bytes with so many heads of records in them, some bytes apart; and their entries."""
+    """Bytes with a number of record heads at some distance, and their entries."""
     data, entries = bytearray(), []
     for number in range(count):
         data += random.randbytes(random.choice([0, 0, 7]))
@@ -93,7 +93,7 @@ def test_an_entry_that_leads_nowhere(code: Code, at: int, size: int) -> None:
 
 
 def test_both_say_the_same() -> None:
-    """Of whole, cut and damaged files, and of entries that are wrong."""
+    """For intact, cut and damaged files, and wrong entries."""
     random = Random(5)
     compiled, plain = puller(ROOM, code=Code.COMPILED), puller(ROOM, code=Code.PLAIN)
     outcomes = {True: 0, False: 0}

@@ -1,4 +1,4 @@
-"""Nothing is read or written outside of buffers, and nothing is done that C leaves undefined."""
+"""Nothing is read or written outside buffers, and there is no undefined behaviour."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Scans by either code against the reader that says the rules: same records, fields and checksums."""
+"""Scans by either code give the same records, fields and checksums as the reference reader."""
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ LEVELS += [b"-", b"+", b"1" * 63, b"0" * 62 + b"5", b"0" * 63 + b"5", b"\x015"]
 
 
 def plain(raw: bytes, limit: int, *, crc: bool, at: int = 0) -> tuple[list[tuple[int, Record]], int]:
-    """What the reference reader finds: (position, record) of each, and where it stops."""
+    """The reference reader's result: (position, record) of each, and where it stops."""
     found = []
     while isinstance(record := read(raw, at, limit, crc=crc), Record):
         found.append((at, record))
@@ -55,7 +55,7 @@ def agree(raw: bytes, limit: int, code: Code, *, crc: bool = True, capacity: int
 
 
 def variants() -> list[bytes]:
-    """Packed records of every layout, and with the lengths that are special."""
+    """Packed records of every layout, and with special lengths."""
     made = []
     for version in (1, 2):
         for born, store in HOSTS:
@@ -76,7 +76,7 @@ def variants() -> list[bytes]:
 
 
 def long_topic(record: Record, size: int) -> bytes:
-    """A record with a topic as long as its field can say, or longer."""
+    """A record with a topic of the maximum length of its field, or longer."""
     raw = pack(record)
     field = -len(record.topic) - len(record.properties) - 2
     start = len(raw) + field - record.version
@@ -88,7 +88,7 @@ def long_topic(record: Record, size: int) -> bytes:
 def odd_lengths(
     record: Record, *, body_length: int = 0, topic: bytes | None = None, properties_length: int = 0
 ) -> bytes:
-    """A record without body and properties, whose lengths say so in an unusual way."""
+    """A record without body and properties, with unusual lengths."""
     topic = record.topic if topic is None else topic
     size = HEADS[record.sys_flag & 0x30].size + record.version + len(topic) + 2
     changed = record._replace(total_size=size, body_length=body_length, body=b"", topic=topic, properties=b"")
@@ -167,7 +167,7 @@ def test_a_walk_stops_where_it_is_told(code: Code) -> None:
 @examples
 @given(st.integers(0, 1 << 20))
 def test_columns_of_a_table_keep_out_of_each_others_way(rows: int) -> None:
-    """An odd number of cache lines apart."""
+    """They are an odd number of cache lines apart."""
     assert max(rows - 15, 8) <= space_rows(rows) <= max(rows, 8)
     assert space_rows(rows) % 16 == 8
 

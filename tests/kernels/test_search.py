@@ -1,4 +1,4 @@
-"""Texts are found as Python finds them, and odd properties as a regular expression tells them; by either code."""
+"""Either code finds texts like Python does, and odd properties like a regular expression."""
 
 import mmap
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""A model of what a store must hold, held against it through random commands, kills, damages and real engines."""
+"""A model of the required content of a store, checked through random commands, kills, damage and real engines."""

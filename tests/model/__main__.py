@@ -1,4 +1,4 @@
-"""``python -m tests.model --seeds N --steps M [--engines]``: exit code 1 where a promise was not kept."""
+"""``python -m tests.model --seeds N --steps M [--engines]``: exit code 1 if a promise was broken."""
 
 import argparse
 import sys
@@ -13,7 +13,7 @@ from tests.model.play import play
 
 
 def main() -> int:
-    """Play and tell."""
+    """Run and print the results."""
     options = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
     options.add_argument("--seeds", type=int, default=10, help="stores")
     options.add_argument("--steps", type=int, default=100, help="steps on each")

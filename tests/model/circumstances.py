@@ -1,4 +1,4 @@
-"""Where stores lie, by which names they are called, who runs commands on them, and what the system allows."""
+"""Circumstances of stores: location, path, user who runs commands, and system limits."""
 
 import os
 import resource
@@ -19,7 +19,7 @@ OTHER_USER = 12345
 
 @dataclass
 class Place:
-    """Where the store lies, and how commands are run on it."""
+    """The location of a store, and how commands are run on it."""
 
     store: Path
     name: str | None = None  # as the command is given it
@@ -28,7 +28,7 @@ class Place:
     after: Callable[[Path], None] | None = None
 
     def run(self, *words: str, stdin: bytes = b"", instead: Callable[[], int] | None = None) -> Done:
-        """A command of the day."""
+        """Run a command of the scenario."""
         told = [word.replace("STORE", self.name or str(self.store)) for word in words]
         return run(*told, stdin=stdin, limits=self.limits, before=self.before, instead=instead)
 
@@ -47,14 +47,14 @@ def tmpfs(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def named(name: str, whole: Path, tmp: Path) -> Iterator[Place]:
-    """A path that is hard to quote."""
+    """A path that is difficult to quote."""
     (tmp / name).parent.mkdir(parents=True, exist_ok=True)
     yield Place(shutil.copytree(whole, tmp / name))
 
 
 @contextmanager
 def by_a_link(whole: Path, tmp: Path) -> Iterator[Place]:
-    """The store is reached through a symbolic link."""
+    """A store reached through a symbolic link."""
     store = shutil.copytree(whole, tmp / "real")
     (tmp / "link").symlink_to(store)
     yield Place(store, name=str(tmp / "link"))
@@ -62,7 +62,7 @@ def by_a_link(whole: Path, tmp: Path) -> Iterator[Place]:
 
 @contextmanager
 def parts_elsewhere(how: str, parts: tuple[str, ...], whole: Path, tmp: Path) -> Iterator[Place]:
-    """Directories of the store lie on another file system, by links or mounts."""
+    """Directories of the store on another file system, by links or mounts."""
     store = shutil.copytree(whole, tmp / "store")
     if how == "link":
         with tmpfs(tmp / "disk") as disk:
@@ -80,13 +80,13 @@ def parts_elsewhere(how: str, parts: tuple[str, ...], whole: Path, tmp: Path) ->
 
 @contextmanager
 def few_descriptors(whole: Path, tmp: Path) -> Iterator[Place]:
-    """As services are often given, but fewer."""
+    """Few descriptors, fewer than services usually get."""
     yield Place(shutil.copytree(whole, tmp / "store"), limits={resource.RLIMIT_NOFILE: 32})
 
 
 @contextmanager
 def of_another_user(whole: Path, tmp: Path) -> Iterator[Place]:
-    """Root runs the commands on a broker's store, with a closed umask; the broker's user must go on having it all."""
+    """Root runs the commands on a broker's store with a restrictive umask; the broker's user must keep access."""
     if os.geteuid():
         pytest.skip("needs root")
     store = shutil.copytree(whole, tmp / "store")
@@ -105,7 +105,7 @@ def of_another_user(whole: Path, tmp: Path) -> Iterator[Place]:
 
 
 def compaction_elsewhere(whole: Path, tmp: Path) -> Any:
-    """For stores of 5.x alone."""
+    """The compaction directory elsewhere; only for 5.x stores."""
     return parts_elsewhere("link", ("compaction",), whole, tmp)
 
 

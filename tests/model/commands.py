@@ -1,7 +1,7 @@
-"""The command line in processes that can be ended at any step of what they write.
+"""Run the command line in processes that can be killed at any step of writing.
 
-A process is forked, so it has its own descriptors and locks, and dies like any other; what Python needs to have loaded
-is there already.
+A process is forked, so it has its own descriptors and locks, and can be killed like any other, but has all modules
+loaded already.
 """
 
 import fcntl
@@ -38,11 +38,11 @@ _TOLD, _GO = 3, 4  # descriptors in the process
 
 
 class Kill(NamedTuple):
-    """How a process is to be ended: by this signal, when it is about to take this step of writing.
+    """How to end a process: with this signal, before this step of writing.
 
     Attributes:
-        after: seconds after which it is sent instead, wherever the process is then; for steps that are not the
-            system's, as those of mappings are.
+        after: send it after this many seconds instead, wherever the process is; for writes without system calls, such
+            as through mappings.
     """
 
     signal: int
@@ -51,14 +51,14 @@ class Kill(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """Something that happens elsewhere, as long as the process stands before a step of writing."""
+    """Something that happens while the process is paused before a step of writing."""
 
     step: int
     do: Callable[[], object]
 
 
 class Done(NamedTuple):
-    """What became of a process."""
+    """The result of a process."""
 
     words: tuple[str, ...]
     code: int  # of the command, or the negative number of the signal that ended it
@@ -80,13 +80,13 @@ def run(
     before: Callable[[], object] | None = None,
     instead: Callable[[], int] | None = None,
 ) -> Done:
-    """Run a command in a process of its own.
+    """Run a command in a separate process.
 
     Args:
-        kill, pause: at a step, if the command takes so many.
-        limits: of :mod:`resource`, soft and hard.
-        before: called in that process first.
-        instead: called instead of the command, which it stands for; its exit code.
+        kill, pause: applied at a step, if the command gets that far.
+        limits: limits of :mod:`resource`, soft and hard.
+        before: called first in that process.
+        instead: called instead of the command; returns the exit code.
 
     Raises:
         TimeoutError: it hangs.
@@ -113,7 +113,7 @@ def _become(
     before: Callable[[], object] | None,
     instead: Callable[[], int] | None,
 ) -> None:
-    """In the child: be the command, and end."""
+    """Run the command in the child process, and exit."""
     code = 70
     try:
         import resource
@@ -152,7 +152,7 @@ def _become(
 
 
 def _main(words: tuple[str, ...]) -> int:
-    """As the entry point does it, which itself ends the interpreter."""
+    """Run like the entry point, which itself exits the interpreter."""
     from rmqtool import main
 
     sys.argv = ["rmqtool", *words]
@@ -164,7 +164,7 @@ def _main(words: tuple[str, ...]) -> int:
 
 
 def _count(kill: Kill | None, pause: Pause | None) -> None:
-    """Send the signal, or stand still, when as many steps have been begun."""
+    """Count steps; send the signal, or pause, at the given one."""
     steps = 0
 
     def wrap(real: Any) -> Any:
@@ -188,7 +188,7 @@ def _count(kill: Kill | None, pause: Pause | None) -> None:
 def _talk(
     child: int, pipes: list[tuple[int, int]], stdin: bytes, kill: Kill | None, pause: Pause | None
 ) -> list[bytes]:
-    """Feed it and take what it says, until it has closed everything."""
+    """Write its input and read its output until it has closed everything."""
     left, begun = memoryview(stdin), time.monotonic()
     deadline = begun + _LONGEST
     texts = {pipes[n][0]: bytearray() for n in (1, 2, 3)}
@@ -234,7 +234,7 @@ def _talk(
 
 
 def _preload() -> None:
-    """All that commands need, before the first fork. What registers them is left: each line builds only its own."""
+    """Import everything that commands need before the first fork, except their registration."""
     registering = {f"rmqtool.cli.{command.module}" for command in TABLE.values()}
     for package in (formats, rmqtool):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
@@ -244,7 +244,7 @@ def _preload() -> None:
 
     @one.command()
     def command(store: Path, number: int = 1, form: Output = Output.table) -> None:
-        """Has Typer load what it needs for a command."""
+        """Make Typer load what it needs for a command."""
 
     one(["x"], standalone_mode=False)
 

@@ -1,4 +1,4 @@
-"""A file system of its own for a model's store, which can be made full."""
+"""A separate file system for a model's store, which can be filled up."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ _STEPS = (append, append, serve, recover, dispatch, rebuild, truncate, clean, gr
 
 @contextmanager
 def disk(path: Path) -> Iterator[bool]:
-    """A tmpfs at a path, for as long as the context lasts; False where this process may not mount one."""
+    """A tmpfs mounted at a path within the context; yields False if mounting is not permitted."""
     path.mkdir(parents=True, exist_ok=True)
     words = ["mount", "-t", "tmpfs", "-o", f"size={_SIZE}", "tmpfs", str(path)]
     mounted = not os.geteuid() and subprocess.run(words, check=False, capture_output=True).returncode == 0
@@ -32,7 +32,7 @@ def disk(path: Path) -> Iterator[bool]:
 
 
 def full_disk(world: World, rng: Random) -> None:
-    """A command on a disk that has room for a few pages more, or for none."""
+    """Run a command on a disk with a few free pages, or none."""
     if not world.own_disk:
         return
     left = rng.choice((0, 1, 2, 4, 8, 16, 30))
@@ -46,7 +46,7 @@ def full_disk(world: World, rng: Random) -> None:
 
 
 def fill(path: Path, left: int) -> None:
-    """Leave so many free pages on the disk of a path."""
+    """Leave this many free pages on the disk of a path."""
     for _ in range(100):  # what neighbours of the last step have not ended yet may take a page meanwhile
         used = os.statvfs(path)
         if _resize(path, (used.f_blocks - used.f_bfree + left) * _PAGE):
@@ -56,12 +56,12 @@ def fill(path: Path, left: int) -> None:
 
 
 def empty(path: Path) -> None:
-    """Give the disk of a path its room back."""
+    """Restore the size of a path's disk."""
     _resize(path, _SIZE)
 
 
 def _resize(path: Path, size: int) -> bool:
-    """Whether it could be made that large: it cannot be smaller than what it holds."""
+    """Resize it; returns whether that worked: it cannot be smaller than its content."""
     top = path if os.path.ismount(path) else path.parent
     words = ["mount", "-o", f"remount,size={max(size, _PAGE)}", str(top)]
     return subprocess.run(words, check=False, capture_output=True).returncode == 0

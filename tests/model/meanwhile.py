@@ -1,4 +1,4 @@
-"""A real engine that is started while a command of ours writes: it loads the store, and asks for the lock last."""
+"""A real engine started while a command writes: it loads the store, and takes the lock last."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ _WRITERS: tuple[Callable[[World, Random, Pause], None], ...] = (append, append, 
 
 
 def engine_meanwhile(engine: Engine) -> Callable[[World, Random], None]:
-    """A step: the engine begins when the command is about to take some step of writing."""
+    """A step of the model: the engine starts when the command is about to do some step of writing."""
 
     def step(world: World, rng: Random) -> None:
         world.met |= world.pending
@@ -29,7 +29,7 @@ def engine_meanwhile(engine: Engine) -> Callable[[World, Random], None]:
 
 
 class _Starting:
-    """The engine's start, beside the command."""
+    """The engine's start, parallel to the command."""
 
     def __init__(self, engine: Engine, world: World) -> None:
         self._engine, self._world = engine, world
@@ -38,7 +38,7 @@ class _Starting:
         self._error: BaseException | None = None
 
     def begin(self) -> None:
-        """Begin, and return when it has loaded the store, or waits for the command."""
+        """Start; returns when it has loaded the store, or waits for the command."""
         self._thread.start()
         until = time.monotonic() + _LONGEST
         while self._thread.is_alive() and not self._loaded and not waits(self._engine) and time.monotonic() < until:
@@ -62,7 +62,7 @@ class _Starting:
             self._error = err
 
     def join(self) -> None:
-        """When the command has ended.
+        """Finish, after the command has ended.
 
         Raises:
             Wrong: the engine hangs.
@@ -79,7 +79,7 @@ class _Starting:
 
 
 def waits(engine: Engine) -> bool:
-    """Whether the engine waits for somebody's lease to end."""
+    """Whether the engine waits for a lease."""
     jvm = engine._jvm  # another thread starts and ends it
     if jvm is None:
         return False

@@ -1,4 +1,4 @@
-"""Servers in processes of their own: brokers beside a model's store, where its messages are mirrored from, or go to."""
+"""Brokers in separate processes, from which a model's store mirrors messages, or to which it replays them."""
 
 import asyncio
 import ctypes
@@ -21,14 +21,14 @@ _CONF = {"mappedFileSizeCommitLog": str(4 << 20), "mappedFileSizeConsumeQueue": 
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """A currently free port."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
 
 
 class Forked:
-    """A server in a process of its own. Use as a context manager."""
+    """A server in a separate process. Use as a context manager."""
 
     _child = 0
 
@@ -41,13 +41,13 @@ class Forked:
 
     @property
     def runs(self) -> bool:
-        """Whether it was started, and has not ended by itself."""
+        """Whether it was started and has not ended."""
         if self._child and os.waitpid(self._child, os.WNOHANG) != (0, 0):
             self._child = 0
         return bool(self._child)
 
     def start(self) -> str:
-        """It takes requests when this returns: what it says of itself.
+        """Start it; returns its ready line once it accepts requests.
 
         Raises:
             RuntimeError: it has ended.
@@ -66,7 +66,7 @@ class Forked:
         return said
 
     def end(self, number: int) -> None:
-        """End it, well or not."""
+        """Stop or kill it."""
         if self.runs:
             os.kill(self._child, number)
             os.waitpid(self._child, 0)
@@ -92,17 +92,17 @@ class Forked:
 
     @abstractmethod
     async def _serve(self, write: int) -> None:
-        """Serve until a signal comes; to ``write`` goes, once, what :meth:`start` returns."""
+        """Serve until a signal; writes the ready line to ``write``."""
 
 
 class Neighbour(Forked):
-    """A broker, always at the same address.
+    """A broker with a fixed address.
 
     Args:
-        conf: the sizes of its store's files, and other settings.
+        conf: file sizes of its store, and other settings.
 
     Attributes:
-        clock: ms by which its clock is wrong, from the next start on.
+        clock: error of its clock in ms, from the next start on.
     """
 
     def __init__(self, store: Path, conf: dict[str, str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A run of the model: steps by chance, a look behind each, and now and then everything is brought in order."""
+"""A run of the model: random steps, a check after each, and now and then a full repair."""
 
 import shutil
 from collections import Counter
@@ -48,7 +48,7 @@ _BEGINNINGS = (0, (1 << 31) - (2 << 14), (1 << 32) - (2 << 14))  # numbers of 32
 
 
 class Failure(NamedTuple):
-    """A promise that was not kept, and the way there."""
+    """A broken promise, and the steps that led to it."""
 
     seed: int
     what: str
@@ -61,14 +61,14 @@ class Failure(NamedTuple):
 def play(
     seed: int, count: int, home: Path, engines: Sequence[Engine] = (), *, random_kills: bool = False
 ) -> tuple[Counter[str], Counter[str], Failure | None]:
-    """So many steps on a store of its own.
+    """Run random steps on a new store.
 
     Args:
-        home: is made, and removed where nothing went wrong.
+        home: directory to create; removed if nothing went wrong.
         random_kills: see :class:`World`.
 
     Returns:
-        How often each step was taken, what :attr:`World.counts` counts, and what went wrong.
+        Number of each step, :attr:`World.counts`, and the failure, if any.
     """
     with disk(home) as own_disk:
         world = World(

@@ -1,4 +1,4 @@
-"""Steps with commands that make further messages or stores: services, imports, and copies of clusters."""
+"""Steps with commands that create further messages or stores: services, imports, and copies of clusters."""
 
 import json
 import pkgutil
@@ -35,7 +35,7 @@ _LEVEL = 1_000  # ms until a message of this model is due
 
 
 def run_once(world: World, rng: Random, pause: Pause | None = None) -> None:
-    """What is due is delivered: at least once, and everything if the command says that it has done its work."""
+    """Deliver due messages: at least once, and all of them if the command succeeds."""
     due = {number for number in world.must if _due(world, number)}
     kill = killing(rng, 0.4) if pause is None else None
     done = command(world, "run", world.store, "--once", kill=kill, pause=pause)
@@ -62,7 +62,7 @@ def _take_copies(world: World, wanted: set[int], complete: bool, what: str) -> N
 
 
 def requeue(world: World, rng: Random) -> None:
-    """Dead letters go back to their group, each of them once."""
+    """Requeue dead letters, each once."""
     dead = {number for number in world.must if world.places[number].topic == "%DLQ%G"}
     done = command(world, "dlq", "requeue", world.store, "G", "--yes", kill=killing(rng, 0.4))
     world.learn()
@@ -74,7 +74,7 @@ def requeue(world: World, rng: Random) -> None:
 
 
 def group_clone(world: World, rng: Random) -> None:
-    """Another group gets the offsets of the one that there is."""
+    """Copy the group's offsets to another group."""
     done = command(
         world, "group", "clone", world.store, "G", "H", "--yes", "--output", "json",
         *elsewhere(world, rng), kill=killing(rng, 0.3),
@@ -89,7 +89,7 @@ def group_clone(world: World, rng: Random) -> None:
 
 
 def init(world: World, rng: Random) -> None:
-    """An empty store beside this one."""
+    """Create an empty store beside this one."""
     other = world.home / "fresh"
     command(world, "init", other, kill=killing(rng, 0.7))
     done = command(world, "init", other)
@@ -101,7 +101,7 @@ def init(world: World, rng: Random) -> None:
 
 
 def import_(world: World, rng: Random) -> None:
-    """All messages as rows, and a store of these; a killed one leaves none, or a whole one."""
+    """Dump all messages as rows, and import them; a kill leaves no store or a complete one."""
     rows, other = world.home / "rows.ndjson", world.home / "imported"
     if rng.random() < 0.5:
         command(world, "salvage", world.store, rows, "--to", "ndjson", kill=killing(rng, 0.3))
@@ -132,7 +132,7 @@ def _numbers_of_rows(rows: Path) -> list[int]:
 
 
 def dump(world: World, rng: Random) -> None:
-    """All messages as Parquet, after a run that was killed perhaps."""
+    """Dump all messages to Parquet, possibly after a killed run."""
     _load_what_dumps_need()
     out = world.home / "dump"
     words = ("dump-to-parquet", world.store, out, "--runner", "local")
@@ -154,7 +154,7 @@ def dump(world: World, rng: Random) -> None:
 
 @cache
 def _load_what_dumps_need() -> None:
-    """As :mod:`tests.model.commands` does it for all others, once one is wanted."""
+    """Import what dumps need, once one is run."""
     for name in ("pyarrow.parquet", "rmqtool.analytics.local", "rmqtool.cli.tables.dump"):
         import_module(name)
     for found in pkgutil.walk_packages(dump_package.__path__, f"{dump_package.__name__}."):
@@ -165,7 +165,7 @@ def _load_what_dumps_need() -> None:
 
 
 def mirror(world: World, rng: Random, pause: Pause | None = None) -> None:
-    """A topic of another broker comes into the store: each message once, however often that is killed."""
+    """Mirror a topic of another broker: each message once, however often killed."""
     generation = world.generation
     if generation >= _GENERATIONS:
         return
@@ -207,7 +207,7 @@ def _places(world: World, numbers: set[int]) -> dict[int, Place]:
 
 
 def replay(world: World, rng: Random) -> None:
-    """The messages go to another broker, each once, however often that, or the broker, is killed."""
+    """Replay the messages to another broker, each once, however often the command or the broker is killed."""
     target = _neighbour(world, "target")
     journal = world.home / f"journal{world.journals}"
     words = ("replay", world.store, "--namesrv", target.namesrv, "--journal", journal, "--batch", rng.choice((1, 8)))
@@ -239,14 +239,14 @@ def replay(world: World, rng: Random) -> None:
 
 
 def _hurry() -> None:
-    """The broker that is asked is no farther away than this machine."""
+    """Shorten waits, as the broker is on this machine."""
     replaying._PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)  # type: ignore[assignment]
     defaults: dict[str, Any] = replaying.ReplayOptions.__init__.__kwdefaults__ or {}
     defaults["settle"] = 0.3
 
 
 def _marks(store: Path) -> dict[tuple[str, int], int]:
-    """How often each message is there, by the replay that has sent it."""
+    """Number of copies of each message, by replay."""
     found = Counter[tuple[str, int]]()
     for item in CommitLog(StoreLayout(str(store), BrokerConf({}))).walk():
         if isinstance(item, LocatedRecord) and item.record.body.startswith((b"<m", b"<w")):
@@ -266,7 +266,7 @@ def _sendable(world: World) -> set[int]:
 
 
 def _neighbour(world: World, name: str) -> Neighbour:
-    """The broker on a store beside this one, from its first use on."""
+    """The broker on a neighbouring store, started on first use."""
     if name not in world.brokers:
         store = world.home / name
         conf = None

@@ -1,4 +1,4 @@
-"""``serve`` in a process that can be ended at any step: a broker, and a client that sends and tells of the answers."""
+"""``serve`` in a process that can be killed at any step: a broker, and a client that sends and reports answers."""
 
 import asyncio
 import json
@@ -22,10 +22,10 @@ _ANYWHERE = ("127.0.0.1", 0)
 
 
 def serve_and_send(store: str, conf: str, rows: Sequence[dict[str, Any]]) -> int:
-    """Serve a store until all rows are sent, one after the other, or a signal comes; a line for each that is stored.
+    """Serve a store until all rows are sent one by one, or a signal arrives; prints a line for each stored one.
 
     Returns:
-        The exit code that the command would have.
+        The exit code of the command.
     """
     try:
         return asyncio.run(_serve(store, conf, rows))

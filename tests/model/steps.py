@@ -1,4 +1,4 @@
-"""The steps that a model's run is made of: commands of ours, damages, moves, and real engines."""
+"""The steps of a model run: commands, damage, moves, and real engines."""
 
 import json
 import resource
@@ -21,34 +21,34 @@ _SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signa
 
 
 def killing(rng: Random, chance: float) -> Kill | None:
-    """Now and then a signal at some step, early ones more often."""
+    """Now and then a signal at some step, more often an early one."""
     if rng.random() >= chance:
         return None
     return Kill(rng.choice(_SIGNALS), int(2 ** rng.uniform(0, 8)))
 
 
 def _any_time(kill: Kill, step: int) -> Kill:
-    """Half of the signals at some time, and not at some step: some have come before the command has begun."""
+    """Send half of the signals at a random time instead of at a step, some before the command has begun."""
     return kill._replace(after=0.15 * (step % 97) / 97) if step % 2 else kill
 
 
 def command(world: World, *words: object, **options: Any) -> Done:
-    """A command with the store's own sizes."""
+    """Run a command with the store's file sizes."""
     if world.limits:
         limits = ", ".join(f"{world.limit_names[number]} {value}" for number, value in world.limits.items())
         world.history.append(f"with {limits}:")
     kill: Kill | None = options.get("kill")
     if world.random_kills and kill is not None:
         kill = options["kill"] = _any_time(kill, len(world.history))
-    done = run(*words, "--broker-conf", world.conf_file, limits=world.limits, **options)
-    if kill is not None and done.killed:
+    result = run(*words, "--broker-conf", world.conf_file, limits=world.limits, **options)
+    if kill is not None and result.killed:
         world.counts[signal.Signals(kill.signal).name] += 1
-    world.note(done)
-    return done
+    world.note(result)
+    return result
 
 
 def report_of(done: Done) -> dict[str, Any]:
-    """The object that a command printed; empty where it did not get that far."""
+    """The object printed by a command; empty if it did not get that far."""
     try:
         value = json.loads(done.out)
     except ValueError:
@@ -63,7 +63,7 @@ def rows_of(world: World, rng: Random, waiting: float = 0) -> tuple[range, list[
     """Messages to several queues, and their numbers.
 
     Args:
-        waiting: how many of them wait: for their time, or as dead letters.
+        waiting: how many of them wait for their time, or as dead letters.
     """
     numbers = range(world.next_id, world.next_id + rng.choice((1, 3, 20, 60)))
     world.next_id = numbers.stop
@@ -87,7 +87,7 @@ def rows_of(world: World, rng: Random, waiting: float = 0) -> tuple[range, list[
 
 
 def acknowledged(world: World, numbers: range, done: Done) -> None:
-    """What is answered must be there from now on."""
+    """Record acknowledged messages, which must exist from now on."""
     for line in done.out.splitlines():
         try:
             answer = json.loads(line)
@@ -101,7 +101,7 @@ def acknowledged(world: World, numbers: range, done: Done) -> None:
 
 
 def append(world: World, rng: Random, pause: Pause | None = None) -> None:
-    """Messages to several queues; what is answered is acknowledged."""
+    """Append messages to several queues."""
     numbers, rows = rows_of(world, rng, 0.15)
     data = "".join(json.dumps(row) + "\n" for row in rows).encode()
     sync = ["--sync"] if rng.random() < 0.2 else []
@@ -116,7 +116,7 @@ def append(world: World, rng: Random, pause: Pause | None = None) -> None:
 
 
 def serve(world: World, rng: Random, pause: Pause | None = None) -> None:
-    """The store is served, after it was mended if need be, and a client sends."""
+    """Serve the store, repaired if necessary, with a sending client."""
     numbers, rows = rows_of(world, rng)
     served = partial(serve_and_send, str(world.store), str(world.conf_file), rows)
     kill = killing(rng, 0.5) if pause is None else None
@@ -126,10 +126,10 @@ def serve(world: World, rng: Random, pause: Pause | None = None) -> None:
 
 
 def change(world: World, rng: Random, *words: object, cuts: frozenset[int] = frozenset(), chance: float = 0.35) -> Done:
-    """A command that changes the store as a whole.
+    """Run a command that changes the whole store.
 
     Args:
-        cuts: messages that go, if it is carried out.
+        cuts: messages that it cuts if carried out.
     """
     done = command(world, *words, "--output", "json", *elsewhere(world, rng), kill=killing(rng, chance))
     world.learn(cuts if may_have_changed(done) else frozenset())
@@ -137,27 +137,27 @@ def change(world: World, rng: Random, *words: object, cuts: frozenset[int] = fro
 
 
 def elsewhere(world: World, rng: Random) -> list[object]:
-    """Now and then what is replaced is kept in another place than beside the store."""
+    """Now and then use a backup directory elsewhere."""
     return ["--backup", world.elsewhere] if rng.random() < 0.15 else []
 
 
 def may_have_changed(done: Done) -> bool:
-    """It was carried out, or perhaps in part."""
+    """Whether it was carried out, possibly only partly."""
     return done.killed or done.code not in (0, 1, 4) or (done.code == 0 and bool(report_of(done).get("applied")))
 
 
 def recover(world: World, rng: Random) -> None:
-    """As after a crash."""
+    """Recover, as after a crash."""
     change(world, rng, "recover", world.store, "--yes")
 
 
 def dispatch(world: World, rng: Random) -> None:
-    """Queues and index brought up with the log."""
+    """Bring queues and index up to date with the log."""
     change(world, rng, "dispatch", world.store)
 
 
 def rebuild(world: World, rng: Random) -> None:
-    """Queues, index or checkpoint from the log; or one of the parts that are mended alone."""
+    """Rebuild queues, index or checkpoint from the log, or another part."""
     parts = rng.sample(("consumequeue", "index", "checkpoint"), rng.randint(1, 3))
     if rng.random() < 0.2:
         parts = [rng.choice(("config", "timer", "compaction"))]
@@ -209,12 +209,12 @@ def group_reset(world: World, rng: Random) -> None:
 
 
 def read_offsets(world: World) -> None:
-    """What is in the file now: a whole change or none of it."""
+    """Read the offsets file: it has the whole change or nothing of it."""
     world.offsets = world.offsets_said()
 
 
 def undo(world: World, rng: Random) -> None:
-    """Put back what the last change took."""
+    """Undo the last change."""
     before = set(world.must)
     where = elsewhere(world, rng)
     done = command(world, "undo", world.store, "--yes", "--output", "json", *where, kill=killing(rng, 0.3))
@@ -226,9 +226,9 @@ def undo(world: World, rng: Random) -> None:
 
 
 def queues_back(world: World, rng: Random) -> None:
-    """Somebody has deleted a queue, and it was built again; where that is undone it is lost once more.
+    """Rebuild a queue lost by undoing the rebuild of a deleted one.
 
-    At once, or whoever appends next begins that queue at 0, as a broker does.
+    Immediately, because the next append would begin that queue at 0, as a broker does.
     """
     world.limits = {}
     if world.pending:
@@ -243,7 +243,7 @@ def queues_back(world: World, rng: Random) -> None:
 
 
 def rebuild_queues(world: World, rng: Random) -> None:
-    """However often that is interrupted."""
+    """Rebuild queues, however often interrupted."""
     for _attempt in range(20):
         done = change(world, rng, "rebuild", world.store, "consumequeue", "--yes", chance=0.6)
         if done.code == 0 or world.refused(done):
@@ -252,12 +252,12 @@ def rebuild_queues(world: World, rng: Random) -> None:
 
 
 def salvage(world: World, rng: Random, chance: float = 0.2) -> None:
-    """All intact messages into another store, which is looked at and thrown away."""
+    """Salvage all intact messages into another store, which is checked and deleted."""
     _into_another(world, "salvage", kill=killing(rng, chance))
 
 
 def export(world: World, rng: Random) -> None:
-    """The same of a store without damage; of another nothing."""
+    """Export an undamaged store; of a damaged one, nothing may be exported."""
     _into_another(world, "export", kill=killing(rng, 0.2))
 
 
@@ -288,7 +288,7 @@ def ids_in(store: Path, world: World) -> set[int]:
 
 
 def lose_part(world: World, rng: Random) -> None:
-    """Somebody deletes what can be built again, or a crash leaves its mark."""
+    """Delete something that can be rebuilt, or leave the traces of a crash."""
     kind = rng.choice(("index", "queue", "checkpoint", "abort", "torn"))
     world.history.append(f"lose {kind}")
     store = world.store
@@ -310,7 +310,7 @@ def lose_part(world: World, rng: Random) -> None:
 
 
 def _tear(world: World, rng: Random) -> None:
-    """Half a record behind the last one, as a power cut leaves it."""
+    """Add half a record after the last one, as after a power cut."""
     from rmqtool.store.log.commit_log import CommitLog
 
     log = CommitLog(world.layout)
@@ -325,22 +325,22 @@ def _tear(world: World, rng: Random) -> None:
 
 
 def move(world: World, rng: Random) -> None:
-    """The store gets another name, together with what is kept; then both come back."""
+    """Rename the store together with its backups, and back."""
     world.history.append("move")
     other = world.home / "moved"
     beside = Path(f"{world.store}.rmqtool")
     world.store.rename(other)
     if beside.exists():
         beside.rename(f"{other}.rmqtool")
-    done = run("recover", other, "--dry-run", "--broker-conf", world.conf_file)
-    world.note(done)
+    result = run("recover", other, "--dry-run", "--broker-conf", world.conf_file)
+    world.note(result)
     other.rename(world.store)
     if Path(f"{other}.rmqtool").exists():
         Path(f"{other}.rmqtool").rename(beside)
 
 
 def copy(world: World, rng: Random) -> None:
-    """Commands on a copy leave the original alone."""
+    """Run commands on a copy, which must leave the original alone."""
     world.history.append("copy")
     before = tree(world.store)
     other = world.home / "copy"
@@ -358,12 +358,12 @@ def copy(world: World, rng: Random) -> None:
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """Every file and its bytes."""
+    """Every file with its content."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def hide(world: World, rng: Random) -> None:
-    """What is kept is out of sight for a while: another host, a disk that is not mounted."""
+    """Hide the backups for a while, as on another host or an unmounted disk."""
     beside, hidden = Path(f"{world.store}.rmqtool"), world.home / "hidden"
     if beside.exists() and not hidden.exists():
         world.history.append("hide what is kept")
@@ -383,29 +383,29 @@ def hide(world: World, rng: Random) -> None:
 
 
 def through_a_link(world: World, rng: Random) -> None:
-    """The store by another name."""
+    """Use the store through a symbolic link."""
     link = world.home / "link"
     link.symlink_to(world.store)
     try:
-        for words in (["recover", link, "--yes"], ["info", link]):
-            world.note(run(*words, "--broker-conf", world.conf_file))
+        for arguments in (["recover", link, "--yes"], ["info", link]):
+            world.note(run(*arguments, "--broker-conf", world.conf_file))
     finally:
         link.unlink()
     world.learn()
 
 
 def full(world: World, rng: Random) -> None:
-    """No file may grow beyond what it has: every write that needs room fails somewhere."""
+    """No file may grow: every write that needs space fails somewhere."""
     limited(world, rng, resource.RLIMIT_FSIZE, rng.choice((0, 100, 4096, 10_000, 20_000)))
 
 
 def few_descriptors(world: World, rng: Random) -> None:
-    """As services are often given."""
+    """Run a command with few descriptors."""
     limited(world, rng, resource.RLIMIT_NOFILE, rng.choice((16, 24, 40)))
 
 
 def limited(world: World, rng: Random, what: int, most: int) -> None:
-    """A command with less than it needs."""
+    """Run a command with limits below its needs."""
     step = rng.choice((append, append, recover, dispatch, rebuild, truncate, clean, group_reset, undo, salvage, export))
     world.limits = {what: most}
     try:
@@ -415,7 +415,7 @@ def limited(world: World, rng: Random, what: int, most: int) -> None:
 
 
 def engine_takes(engine: Engine) -> Callable[[World, Random], None]:
-    """A real engine boots, takes messages, and stops, or is killed."""
+    """Start a real engine, store messages, and stop or kill it."""
 
     def step(world: World, rng: Random) -> None:
         numbers = range(world.next_id, world.next_id + rng.choice((1, 20, 50)))
@@ -449,22 +449,22 @@ def engine_takes(engine: Engine) -> Callable[[World, Random], None]:
 
 
 def settle(world: World) -> None:
-    """Bring the store in order, by the ways that refusals name, and look closely.
+    """Repair the store, following the advice of refusals, and check it closely.
 
     Raises:
-        Wrong: that cannot be done, or something is lost.
+        Wrong: that fails, or something is lost.
     """
-    for words in (
+    for arguments in (
         ["recover", world.store, "--yes"],
         ["recover", world.store, "--yes"],
         ["undo", world.store, "--yes"],
         ["undo", world.store, "--forget", "--yes"],
         ["recover", world.store, "--yes"],
     ):
-        done = command(world, *words, "--output", "json", "--backup", world.elsewhere)
-        world.learn(undoing=words[0] == "undo")
+        done = command(world, *arguments, "--output", "json", "--backup", world.elsewhere)
+        world.learn(undoing=arguments[0] == "undo")
         if done.code == 0:
-            if words[0] == "recover":
+            if arguments[0] == "recover":
                 break
             read_offsets(world)
         for way in report_of(done).get("nextSteps", ()):  # an engine that was killed has left a file that none loads

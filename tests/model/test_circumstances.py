@@ -1,6 +1,6 @@
-"""The same day of commands under circumstances that operators have: every step ends as on a plain disk, byte for byte.
+"""The same scenario under realistic circumstances: every step ends as on a plain disk, byte for byte.
 
-What differs is where the store lies and by which name it is called, who runs the command, and what the system allows.
+What differs is the location and path of the store, the user who runs the command, and system limits.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ CASE = "broker-crash"
 
 
 def content(store: Path) -> dict[str, str]:
-    """Content of every file, through links too; index files, which are named by the clock, by their number."""
+    """Content of every file, also through links; index files, whose names depend on the clock, by number."""
     found: dict[str, str] = {}
     for folder, folders, names in os.walk(store, followlinks=True):
         folders.sort()
@@ -42,7 +42,7 @@ def content(store: Path) -> dict[str, str]:
 
 
 def rows() -> bytes:
-    """Messages that give the same bytes whenever they are appended."""
+    """Messages that give the same bytes at any time."""
     made = [
         {
             "topic": f"new{n % 4}", "queueId": n % 2, "body": f"message {n}" * (n % 9), "keys": [f"key{n}"],
@@ -54,7 +54,7 @@ def rows() -> bytes:
 
 
 def day(conf: Path) -> list[tuple[list[str], bytes]]:
-    """What is done, in order."""
+    """The steps, in order."""
     sizes = ["--broker-conf", str(conf)]
     steps: list[tuple[list[str], bytes]] = [
         (["info", "STORE"], b""),
@@ -79,7 +79,7 @@ def day(conf: Path) -> list[tuple[list[str], bytes]]:
 
 @dataclass
 class Seen:
-    """What a step left."""
+    """The result of a step."""
 
     words: list[str]
     code: int
@@ -88,7 +88,7 @@ class Seen:
 
 
 def live(place: Place, conf: Path, cut: int, group: str) -> list[Seen]:
-    """The day, step by step."""
+    """Run the scenario step by step."""
     seen = []
     for words, data in day(conf):
         told = [word.replace("CUT", str(cut)).replace("GROUP", group) for word in words]
@@ -116,7 +116,7 @@ def conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(golden: Unpacked, conf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The store at the beginning of the day."""
+    """The initial store."""
     store = shutil.copytree(golden(CASE), tmp_path_factory.mktemp("whole") / "store")
     for path in store.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
@@ -125,16 +125,16 @@ def whole(golden: Unpacked, conf: Path, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="module")
 def plan(whole: Path, conf: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str]:
-    """(where the log is cut, a group that has offsets)."""
-    done = run("commitlog", "dump", whole, "--output", "ndjson", "--broker-conf", conf)
-    lines = done.out.splitlines()
+    """(offset at which to cut the log, a group with offsets)."""
+    result = run("commitlog", "dump", whole, "--output", "ndjson", "--broker-conf", conf)
+    lines = result.out.splitlines()
     groups = json.loads(run("offsets", whole, "--output", "json", "--broker-conf", conf).out)
     return json.loads(lines[len(lines) // 2])["physicalOffset"], groups[0]["group"]
 
 
 @pytest.fixture(scope="module")
 def expected(whole: Path, conf: Path, plan: tuple[int, str], tmp_path_factory: pytest.TempPathFactory) -> list[Seen]:
-    """The day on a plain disk."""
+    """The results on a plain disk."""
     store = shutil.copytree(whole, tmp_path_factory.mktemp("plain") / "store")
     seen = live(Place(store), conf, *plan)
     codes = {one.words[0]: one.code for one in seen}
@@ -162,9 +162,9 @@ def test_a_day_ends_as_on_a_plain_disk(
 
 @contextmanager
 def read_only(path: Path) -> Iterator[None]:
-    """A mount that nothing can be written to."""
-    for words in (["mount", "--bind", str(path), str(path)], ["mount", "-o", "remount,ro,bind", str(path)]):
-        if subprocess.run(words, check=False).returncode:
+    """A read-only mount."""
+    for arguments in (["mount", "--bind", str(path), str(path)], ["mount", "-o", "remount,ro,bind", str(path)]):
+        if subprocess.run(arguments, check=False).returncode:
             pytest.skip("no right to mount")
     try:
         yield
@@ -231,7 +231,7 @@ def test_files_longer_than_brokers_make_them(part: str, size: int, whole: Path, 
         told += [word for word in words if word.startswith("--")]
         if words == ["append"]:
             told.append("-")
-        done = run(*told, "--broker-conf", conf, limits=memory, stdin=b'{"topic":"new","body":"x"}\n')
-        assert "Traceback" not in done.err, done.err
-        assert done.code in (0, 1, 3, 4, 5), done
-        assert done.code < 3 or done.err.splitlines()[-1].startswith("error: "), done
+        result = run(*told, "--broker-conf", conf, limits=memory, stdin=b'{"topic":"new","body":"x"}\n')
+        assert "Traceback" not in result.err, result.err
+        assert result.code in (0, 1, 3, 4, 5), result
+        assert result.code < 3 or result.err.splitlines()[-1].startswith("error: "), result

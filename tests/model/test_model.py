@@ -1,4 +1,4 @@
-"""Random sequences of commands, kills, damages, moves and real engines: nothing that was acknowledged is lost."""
+"""Random sequences of commands, kills, damage, moves and real engines: no acknowledged message is lost."""
 
 from pathlib import Path
 

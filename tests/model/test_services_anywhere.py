@@ -1,6 +1,6 @@
-"""Services, copies and new stores under the circumstances that operators have: as on a plain disk, message by message.
+"""Services, copies and new stores under realistic circumstances: as on a plain disk, message by message.
 
-Times are those of the clock, so it is messages and their places that are compared, and not bytes.
+Times depend on the clock, so messages and positions are compared instead of bytes.
 """
 
 import json
@@ -41,7 +41,7 @@ def conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Messages that wait for their level, for their time, and as dead letters; and offsets of a group."""
+    """A store with delayed messages, timer messages, dead letters, and offsets of a group."""
     path = tmp_path_factory.mktemp("whole") / "store"
     hour_ago = int(time.time() * 1000) - 3_600_000
     with Store.create(path, broker_conf=SIZES, release=V5_3, clock=lambda: hour_ago) as store:
@@ -82,13 +82,13 @@ Places = list[tuple[str, int, int, str]]
 
 def places(store: Path, conf: Path) -> Places:
     """Topic, queue, queue offset and body of every message."""
-    done = run("commitlog", "dump", store, "--output", "ndjson", "--broker-conf", conf)
-    rows = [json.loads(line) for line in done.out.splitlines()]
+    result = run("commitlog", "dump", store, "--output", "ndjson", "--broker-conf", conf)
+    rows = [json.loads(line) for line in result.out.splitlines()]
     return sorted((row["topic"], row["queueId"], row["queueOffset"], row["body"]) for row in rows)
 
 
 def evening(place: Place, conf: Path, origin: Neighbour, target: Neighbour) -> Iterator[tuple[str, Any]]:
-    """What every step comes to."""
+    """The result of every step."""
     sizes = ["--broker-conf", str(conf)]
     beside = place.store.parent
 
@@ -128,7 +128,7 @@ def evening(place: Place, conf: Path, origin: Neighbour, target: Neighbour) -> I
 def expected(
     whole: Path, conf: Path, origin: Neighbour, target: Neighbour, tmp_path_factory: pytest.TempPathFactory
 ) -> list[tuple[str, Any]]:
-    """The evening on a plain disk."""
+    """The results on a plain disk."""
     store = shutil.copytree(whole, tmp_path_factory.mktemp("plain") / "store")
     seen = list(evening(Place(store), conf, origin, target))
     for name, came in seen:

@@ -1,4 +1,4 @@
-"""What a store must hold after everything that was done to it, and the look whether it does."""
+"""What a store must contain after all steps, and the checks for it."""
 
 import json
 import os
@@ -35,11 +35,11 @@ _LARGEST = 1 << 20  # bytes of a file with messages; a timer wheel is a hole of 
 
 
 class Wrong(AssertionError):
-    """A promise that was not kept."""
+    """A broken promise."""
 
 
 class Place(NamedTuple):
-    """Where an acknowledged message lies."""
+    """The position of an acknowledged message."""
 
     topic: str
     queue_id: int
@@ -49,11 +49,11 @@ class Place(NamedTuple):
 
 @dataclass
 class Run:
-    """A change that keeps what it takes away.
+    """A change that keeps what it removes.
 
     Attributes:
-        cuts: messages that go by it.
-        state: as its manifest has it.
+        cuts: messages that it removes.
+        state: state in its manifest.
     """
 
     cuts: set[int]
@@ -61,39 +61,39 @@ class Run:
 
     @property
     def half_done(self) -> bool:
-        """The next command goes on with it, or refuses."""
+        """Whether the next command continues or refuses."""
         return self.state in ("committed", "undoing")
 
 
 @dataclass
 class World:
-    """A store and what is known of it.
+    """A store and its expected content.
 
     Attributes:
-        must: acknowledged messages that are in the log. One that waits, for its time or as a dead letter, is meant as
-            it waits.
-        copies: messages that wait, and were delivered or given back: a physical offset of a copy that is in the log.
-        once: those of which there was a copy that a command has cut since.
-        limbo: acknowledged messages that a change, which was interrupted, would cut, or bring back; or some of them.
-        cut: acknowledged messages that a change cut on demand; their bytes are kept.
-        deleted: those that a command was told to delete for good.
-        runs: by the identity in their manifests.
+        must: acknowledged messages in the log. A message waiting for its time, or as a dead letter, counts as it waits.
+        copies: waiting messages that were delivered or requeued → physical offset of a copy in the log.
+        once: messages with a copy that a command has cut since.
+        limbo: acknowledged messages that an interrupted change would cut or restore, possibly only some of them.
+        cut: acknowledged messages cut on request; their bytes are kept.
+        deleted: messages deleted on request.
+        runs: runs by the identity in their manifests.
         pending: a change is half done.
-        met: a real engine took messages meanwhile. It forgets what it cuts of a queue at its next start, and queue
-            offsets then have gaps: ``rebuild`` refuses such a queue, and names ``salvage``.
-        limits: that commands run under.
-        offsets: of the consumer group, by ``topic@queue``.
-        offsets_ahead: a truncate has left offsets beyond the end of their queues, as it says; ``rebuild config`` mends.
+        met: a real engine stored messages meanwhile. It forgets what it cuts of a queue at its next start, and queue
+            offsets then have gaps: ``rebuild`` refuses such a queue, and advises ``salvage``.
+        limits: resource limits of commands.
+        offsets: offsets of the consumer group, by ``topic@queue``.
+        offsets_ahead: a truncate has left offsets beyond the end of their queues, as reported; ``rebuild config`` fixes
+            it.
         passed_over: messages that may never be delivered because of that.
-        begins_at: physical offset of the log's first byte, as if all before it had expired.
-        timers: the store is one of 5.x, with a timer.
-        random_kills: signals also come at any time, which no seed brings again.
-        own_disk: it lies on a file system that can be made full.
-        counts: signals by name, full disks, and real brokers that came in between.
-        generation: topics that were mirrored.
-        journals: replays that were begun.
-        stored: about when messages that wait were stored, ms.
-        brokers: beside this store, by name.
+        begins_at: physical offset of the log's first byte, as if everything before had expired.
+        timers: the store is a 5.x store with a timer.
+        random_kills: signals also arrive at random times, which a seed does not reproduce.
+        own_disk: the store is on a file system that can be filled up.
+        counts: signals by name, full disks, and real brokers in between.
+        generation: number of mirrored topics.
+        journals: number of replays begun.
+        stored: approximate store time of waiting messages, ms.
+        brokers: neighbouring brokers by name.
         neighbours: processes that live as long as the world.
     """
 
@@ -134,26 +134,26 @@ class World:
 
     @property
     def elsewhere(self) -> Path:
-        """Another place for backups than that beside the store; on another file system where this one is its own."""
+        """A backup directory elsewhere; on another file system if the store has its own."""
         return Path(f"{self.home.parent}.elsewhere")
 
     @property
     def others(self) -> tuple[str, ...]:
-        """Folders of other stores, in which nothing of this one is kept."""
+        """Directories of other stores, which have nothing of this one."""
         return str(self.home / "origin"), str(self.home / "target")
 
     @property
     def conf_file(self) -> Path:
-        """The broker's properties."""
+        """The broker's properties file."""
         return self.home / "broker.conf"
 
     @property
     def layout(self) -> StoreLayout:
-        """As the reader takes it."""
+        """The store's layout."""
         return StoreLayout(str(self.store), BrokerConf({name: str(value) for name, value in SIZES.items()}))
 
     def begin(self) -> None:
-        """Make the store."""
+        """Create the store."""
         self.home.mkdir(parents=True)
         self.conf_file.write_text("".join(f"{name}={value}\n" for name, value in SIZES.items()))
         done = run("init", self.store, "--broker-conf", self.conf_file, "--engine", "4.9")
@@ -174,11 +174,11 @@ class World:
         return int(time.time() * 1000)
 
     def refused(self, done: Done) -> bool:
-        """Whether a queue was not rebuilt because an engine had met a half-done change."""
+        """Whether a queue was not rebuilt because an engine had started during a half-done change."""
         return self.met and done.code == 5 and "do not follow the one before: salvage" in done.err
 
     def note(self, done: Done) -> None:
-        """Remember what was done, and look at how it ended."""
+        """Record a step, and check how it ended."""
         self.history.append(str(done))
         if "Traceback" in done.err or done.code == 70:
             raise Wrong(f"traceback: {done}\n{done.err}")
@@ -190,11 +190,11 @@ class World:
     # -- what must hold -----------------------------------------------------------------------------------------------
 
     def in_log(self) -> Counter[int]:
-        """How often each message is in the log; of one that waits, as it waits."""
+        """Number of copies of each message in the log; of a waiting one, as it waits."""
         return self.found()[0]
 
     def found(self) -> tuple[Counter[int], dict[int, list[int]]]:
-        """How often each message is in the log, and where the copies are of those that wait."""
+        """Number of copies of each message in the log, and positions of the copies of waiting ones."""
         found, copies = Counter[int](), dict[int, list[int]]()
         for item in CommitLog(self.layout).walk():
             if isinstance(item, LocatedRecord) and (body := _BODY.match(item.record.body)):
@@ -205,7 +205,7 @@ class World:
         return found, copies
 
     def anywhere(self) -> set[int]:
-        """Messages whose bytes are in any file of the store or of what is kept."""
+        """Messages whose bytes are in any file of the store or its backups."""
         found: set[int] = set()
         for folder, _folders, names in (*os.walk(self.home), *os.walk(self.elsewhere)):
             for name in names if not folder.startswith(self.others) else ():
@@ -215,13 +215,13 @@ class World:
         return found
 
     def look(self, *, everywhere: bool = True) -> None:
-        """Whatever is going on: no acknowledged message is lost.
+        """Check that no acknowledged message is lost, in any state.
 
         Args:
-            everywhere: also look for the bytes of messages that were cut, in all that is kept.
+            everywhere: also search the backups for the bytes of cut messages.
 
         Raises:
-            Wrong: one is.
+            Wrong: a message is lost.
         """
         try:
             there, copies = self.found()
@@ -237,22 +237,22 @@ class World:
             raise Wrong(f"bytes of messages are kept nowhere: {sorted(lost)[:10]} ({len(lost)})")
 
     def cut_copies(self, low: int, high: int) -> None:
-        """Copies outside this part of the log may go."""
+        """Record that copies outside this part of the log may be removed."""
         gone = {number for number, at in self.copies.items() if not low <= at < high}
         self.once |= gone
         for number in gone:
             del self.copies[number]
 
     def learn(self, cuts: set[int] | frozenset[int] = frozenset(), *, undoing: bool = False) -> None:
-        """What a command has made of the messages, which its runs tell: what is half done is in limbo, and all else is
-        in the log, or it is cut.
+        """Update the expected messages from a command's runs: half done ones are in limbo, others are in the log or
+        cut.
 
         Args:
             cuts: messages that the command may have cut.
-            undoing: it may bring some back.
+            undoing: it may restore some.
 
         Raises:
-            Wrong: a run was undone, and its messages are not there; or messages are there again without an undo.
+            Wrong: a run was undone but its messages are missing, or messages are back without an undo.
         """
         there = set(self.in_log())
         open_before = set[int]().union(*(run.cuts for run in self.runs.values() if run.half_done))
@@ -278,7 +278,7 @@ class World:
         self.cut = (self.cut | doubtful - there) - self.must - self.limbo
 
     def _states(self) -> list[tuple[str, str]]:
-        """Identity and state of every run that is kept in sight."""
+        """Identity and state of every visible run."""
         found = []
         homes = (Path(f"{self.store}.rmqtool"), self.elsewhere)
         for path in sorted(path for home in homes for path in home.glob("*/manifest.json")):
@@ -289,10 +289,10 @@ class World:
         return found
 
     def look_closely(self) -> None:
-        """In a store that is in order queues lead to all messages.
+        """Check that queues lead to all messages, in a store that is in order.
 
         Raises:
-            Wrong: one does not.
+            Wrong: a message is missing.
         """
         self.look()
         low = CommitLog(self.layout).min_offset
@@ -310,7 +310,7 @@ class World:
             raise Wrong(f"offsets are {said_offsets}, not {self.offsets}")
 
     def offsets_said(self, group: str = "G") -> dict[str, int]:
-        """The group's offsets as the file has them.
+        """The group's offsets in the file.
 
         Raises:
             Wrong: it cannot be read.

@@ -1,4 +1,4 @@
-"""Certificates of an authority that is made for a test, as files, and properties files that name them."""
+"""Certificates of a temporary authority, as files, and properties files that name them."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives import serialization as s
 
 
 def locked(key: bytes, password: bytes | None = None) -> bytes:
-    """A key in the form that Java reads, PKCS #8, with a password if it is to have one."""
+    """A key in Java's format, PKCS #8, optionally with a password."""
     kind = s.NoEncryption() if password is None else s.BestAvailableEncryption(password)
     return s.load_pem_private_key(key, None).private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, kind)
 
@@ -27,23 +27,23 @@ class Certificates:
                 blob.write_to_path(self.path(side), append=True)
 
     def path(self, name: str) -> str:
-        """Of a file."""
+        """The path of a file."""
         return str(self.folder / name)
 
     def properties(self, name: str, **values: str) -> str:
-        """A properties file; ``_`` in names is a dot, and ``@x`` in values the path of x."""
+        """Write a properties file; ``_`` in names means a dot, ``@x`` in values the path of x."""
         lines = [f"{key.replace('_', '.')}={self.path(v[1:]) if v[:1] == '@' else v}\n" for key, v in values.items()]
         path = Path(self.path(name))
         path.write_text("".join(lines))
         return str(path)
 
     def server(self, **more: str) -> str:
-        """Of a server."""
+        """The properties of a server."""
         given = {"tls_server_certPath": "@server", "tls_server_keyPath": "@server.key", "tls_test_mode_enable": "false"}
         return self.properties("server.properties", **{**given, **more})
 
     def client(self, **more: str) -> str:
-        """Of a client that verifies the server."""
+        """The properties of a client that verifies the server."""
         given = {
             "tls_enable": "true", "tls_test_mode_enable": "false", "tls_client_authServer": "true",
             "tls_client_trustCertPath": "@authority",

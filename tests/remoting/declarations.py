@@ -1,4 +1,4 @@
-"""What real frames hold: the requests as the servers' tables have them, and what belongs to the answers."""
+"""Declarations for recorded frames: requests from the servers' tables, and those of answers."""
 
 from typing import Any, NamedTuple
 
@@ -18,11 +18,11 @@ from rmqtool.server.namesrv.requests import REQUESTS as OF_NAME_SERVERS
 
 
 class Records:
-    """A body of message records, one behind the other, as the commit log has them."""
+    """A body of concatenated message records, as in the commit log."""
 
 
 class Declared(NamedTuple):
-    """A header and a body; None where there is none, ``bytes`` where a body is no JSON object."""
+    """A header and a body; None if there is none, ``bytes`` if the body is not a JSON object."""
 
     header: type[Any] | None = None
     body: type[Any] | None = None
@@ -91,7 +91,7 @@ _WITH_HEADER = {
 
 
 def declared(request_code: int, *, is_response: bool) -> Declared:
-    """What belongs to a request, or to the answer to it."""
+    """The declaration of a request, or of the answer to it."""
     return ANSWERS.get(request_code, Declared()) if is_response else REQUESTS[request_code]
 
 
@@ -99,7 +99,7 @@ def header_of(command: Command, request_code: int) -> Any:
     """The header of a request, or of the answer to a request with that code.
 
     Raises:
-        BadText: its fields are not those of the declaration, or more.
+        BadText: its fields differ from the declaration.
     """
     has = command.code == ResponseCode.SUCCESS or command.code in _WITH_HEADER.get(C(request_code), ())
     kind = declared(request_code, is_response=command.is_response).header
@@ -110,7 +110,7 @@ def body_of(command: Command, request_code: int) -> Any:
     """The body of a request, or of the answer to it: an object, or plain bytes; None if it has none.
 
     Raises:
-        BadText: it does not hold what is declared, or more.
+        BadText: it differs from the declaration.
     """
     kind = declared(request_code, is_response=command.is_response).body
     if not command.body:

@@ -1,4 +1,4 @@
-"""Declared headers and bodies, against all real frames."""
+"""Declared headers and bodies match all recorded frames."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Signatures: the values that Java computes, and what must not pass."""
+"""Signatures: the values computed by Java, and what must be rejected."""
 
 from dataclasses import replace
 
@@ -51,7 +51,7 @@ def test_a_security_token_is_sent_and_signed() -> None:
 
 
 def test_a_query_by_unique_key_passes_on_brokers_of_both_releases() -> None:
-    """4.9 leaves the field out of what is signed; 5.3 too, where the client says that it is of 4.9.3 or older."""
+    """4.9 leaves the field out of the signature; 5.3 too, if the client announces 4.9.3 or older."""
     fields = {"topic": "T", "key": "K", "_UNIQUE_KEY_QUERY": "true"}
     request = sign(Command(RequestCode.QUERY_MESSAGE, fields=fields), MQADMIN)
     assert request.version == 399

@@ -1,4 +1,4 @@
-"""What a ``tls.properties`` says, and connections by it."""
+"""Parsing ``tls.properties``, and connections with it."""
 
 import asyncio
 import socket
@@ -30,7 +30,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 def answers(server: str, client: str | None) -> bool:
-    """Whether a request is answered, over TLS where the client has a file."""
+    """Whether a request is answered, over TLS if the client has a file."""
 
     def handle(_connection: Connection, request: Command) -> Command:
         return request.response(body=request.body)
@@ -68,7 +68,7 @@ def test_both_on_one_port_or_tls_alone(made: Certificates) -> None:
 
 
 def test_a_peer_that_says_no_goodbye_is_not_waited_for(made: Certificates) -> None:
-    """As Java's; asyncio and uvloop would wait 30 s for it. What was sent has come by then."""
+    """As in Java; asyncio and uvloop would wait 30 s for it. Everything sent has arrived by then."""
     tls = server_tls(made.server())
     assert tls.context is not None
     got: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Releases: how they are named, and that nothing outside their table asks for one by its text."""
+"""Releases: their names, and no code outside their table compares them by name."""
 
 import re
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_the_table_is_in_the_order_of_age() -> None:
 
 
 def test_no_code_compares_releases_by_their_text() -> None:
-    """A further release is one more object in `rmqtool.rules.releases`."""
+    """A further release is just another object in `rmqtool.rules.releases`."""
     named = re.compile(f'"(?:{"|".join(map(re.escape, RELEASES))})"')
     places = [
         f"{path.relative_to(ROOT)}:{number}"

@@ -1,4 +1,4 @@
-"""Helpers: a name server of ours, and somebody to ask it."""
+"""Helpers: our name server, and a client for it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ CLUSTER, BROKER, ADDRESS = "LabCluster", "lab-a", "192.0.2.1:10911"
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
-    """Run a test in an event loop; one that hangs fails."""
+    """Run a test in an event loop, with a time limit."""
 
     async def limited() -> None:
         async with asyncio.timeout(120):
@@ -23,7 +23,7 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
 
 
 class Peer:
-    """A connection that sends and reads frames as they are."""
+    """A connection that sends and reads raw frames."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -64,7 +64,7 @@ def registration(
 
 
 def topics(*names: str, perm: int = 6) -> dict[str, TopicConfig]:
-    """Topics, and two that every broker has."""
+    """A topic table with two topics that every broker has."""
     return {
         name: TopicConfig(topic_name=name, read_queue_nums=4, write_queue_nums=4, perm=perm)
         for name in (*names, BROKER, CLUSTER)

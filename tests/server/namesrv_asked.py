@@ -1,4 +1,4 @@
-"""A name server that is asked over real connections, and a broker's registrations."""
+"""A name server queried over real connections, and registrations of brokers."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -27,7 +27,7 @@ Test = Callable[[NameServer, Peer], Awaitable[None]]
 
 
 class Clock:
-    """Time that passes when the test says so."""
+    """A clock set by the test."""
 
     now = 0
 

@@ -1,4 +1,4 @@
-"""Access control: who may do what, files that change, and signatures and files that are hostile."""
+"""Access control: rights, changing files, hostile signatures and files."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -60,7 +60,7 @@ Test = Callable[[Ask, Path], Awaitable[None]]
 
 
 def serving(tmp_path: Path, test: Test, text: str = FILE, **options: Any) -> None:
-    """Run a test against a new store that is served with these accounts."""
+    """Run a test against a new store served with these accounts."""
     path = tmp_path / "plain_acl.yml"
     path.write_text(text)
 
@@ -133,7 +133,7 @@ def test_who_may_do_what(tmp_path: Path) -> None:
 
 
 def test_what_brokers_of_4_9_leave_open_is_closed(tmp_path: Path) -> None:
-    """Whoever may sign must not read or write by another way what it may not by the usual one."""
+    """An account must not be able to circumvent its rights with a different request."""
 
     async def test(ask: Ask, _path: Path) -> None:
         sent = from_fields(h.Sent, (await ask(ADMIN, C.SEND_MESSAGE_V2, send("Secret"), b"x")).fields)
@@ -276,7 +276,7 @@ def test_without_access_control_tools_are_told_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["home", "beside"])
 def test_the_broker_file_turns_it_on(tmp_path: Path, where: str) -> None:
-    """By ROCKETMQ_HOME or rocketmqHome, or beside the broker's file."""
+    """Through ROCKETMQ_HOME, rocketmqHome, or a file beside the broker's."""
     conf = tmp_path / "broker.conf"
     conf.write_text("aclEnable=true\n" + (f"rocketmqHome={tmp_path}/home\n" if where == "home" else ""))
     (tmp_path / "home/conf").mkdir(parents=True)
@@ -362,7 +362,7 @@ def test_files_that_no_broker_takes(tmp_path: Path, text: str, words: str) -> No
 
 
 def test_hostile_references_cost_nothing(tmp_path: Path) -> None:
-    """Each line refers ten times to the one before: 10^30 texts, if anybody wrote them out."""
+    """Each line refers ten times to the previous one: 10^30 texts if expanded."""
     lines = ["a0: &a0 [x]"] + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 31)]
     path = tmp_path / "plain_acl.yml"
     path.write_text("\n".join(lines) + "\naccounts: *a30\n")
@@ -385,7 +385,7 @@ def test_a_store_is_not_touched_where_accounts_are_wrong(tmp_path: Path) -> None
     "value", ["*topsecret", "!topsecret x", "%topsecret", "@topsecret", "a: topsecret", '"topsecret']
 )
 def test_an_error_in_a_file_shows_nothing_of_it(value: str, tmp_path: Path) -> None:
-    """A key that begins with ``*`` or ``!`` is an alias or a tag to YAML, which names it."""
+    """YAML takes a key that begins with ``*`` or ``!`` for an alias or a tag, and quotes it in errors."""
     path = tmp_path / "plain_acl.yml"
     path.write_text(f"accounts:\n- accessKey: shop\n  secretKey: {value}\n")
     with pytest.raises(CorruptFile, match=r"line \d: ") as caught:

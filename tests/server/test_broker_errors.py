@@ -1,4 +1,4 @@
-"""Errors under a served store: one job that fails keeps nothing else from being done, and a disk that fails ends it."""
+"""Errors in a served store: a failing task does not affect others, and a failing disk ends the server."""
 
 import asyncio
 import errno
@@ -55,7 +55,7 @@ def test_what_is_stored_becomes_durable_whatever_cannot_be_delivered(
 
 
 def test_a_topic_that_cannot_be_written_down_takes_no_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a kill leaves messages that were acknowledged in a topic that nobody knows."""
+    """Otherwise a kill would leave acknowledged messages in an unknown topic."""
 
     def full(*_args: object, **_named: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -74,7 +74,7 @@ def test_a_topic_that_cannot_be_written_down_takes_no_messages(tmp_path: Path, m
 def test_a_disk_that_fails_ends_it_and_the_next_start_has_what_was_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pages that a failed sync has given up count as clean: a second one would succeed, and prove nothing."""
+    """The kernel marks pages of a failed sync as clean: a second sync would succeed and prove nothing."""
     store = tmp_path / "store"
     options = ServeOptions(
         broker_conf=CONF, listen=("127.0.0.1", 0), namesrv_listen=("127.0.0.1", 0), name="lab-a", create=True
@@ -111,7 +111,7 @@ def test_a_disk_that_fails_ends_it_and_the_next_start_has_what_was_acknowledged(
 def test_whichever_part_sees_a_broker_first_the_end_says_that_nothing_more_is_taken_and_what_to_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table may be the first to be written, and the log a client's answer."""
+    """The first failing write may be that of a table, or of the log in a client's request."""
     options = ServeOptions(
         broker_conf=CONF, listen=("127.0.0.1", 0), namesrv_listen=("127.0.0.1", 0), name="lab-a", create=True
     )

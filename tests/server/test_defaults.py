@@ -1,4 +1,4 @@
-"""Every default that we take for a setting is that of the brokers, read out of their classes (test_broker_conf)."""
+"""Every default of a setting equals that of the brokers, read from their classes (test_broker_conf)."""
 
 import ast
 import importlib
@@ -20,7 +20,7 @@ SERVED = (V4_9, V5_3)  # whose rules serve goes by
 
 
 def _defaults() -> Iterator[tuple[str, str, Any]]:
-    """(module, setting, default) of every call that reads one."""
+    """(module, setting, default) of every call that reads a setting."""
     for path in sorted((ROOT / "rmqtool").rglob("*.py")):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -41,7 +41,7 @@ def _defaults() -> Iterator[tuple[str, str, Any]]:
 
 
 def _wrong(name: str, taken: Any) -> list[str]:
-    """Releases that know a setting and take something else."""
+    """Releases that have the setting with a different default."""
     known = {release: settings_of(release)[name].default for release in SERVED if name in settings_of(release)}
     return [
         f"{name}: {taken!r}, {release} has {value!r}" for release, value in known.items() if value not in (None, taken)

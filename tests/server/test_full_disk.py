@@ -1,4 +1,4 @@
-"""A store that is served from a disk that becomes full: sends are refused, consumers go on, and all comes back."""
+"""Serving a store from a disk that fills up: sends are refused, consumers continue, and everything recovers."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ QUEUES = 4
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A file system with room for some messages."""
+    """A file system with space for some messages."""
     place = tmp_path / "small"
     place.mkdir()
     if (
@@ -39,7 +39,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 
 class Client:
-    """Sends to a topic and consumes it."""
+    """Sends to a topic and consumes from it."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self.number = connection, 0
@@ -57,7 +57,7 @@ class Client:
         return answer
 
     async def drain(self, before: int = 0) -> None:
-        """Consume all there is: at least so many of what was acknowledged first, by default all."""
+        """Consume everything: at least the first ``count`` acknowledged messages, by default all."""
         for queue_id in range(QUEUES):
             while True:
                 fields = pull(self._next[queue_id], queue_id=queue_id)

@@ -116,7 +116,7 @@ def test_what_a_group_has_in_hand_is_told(tmp_path: Path) -> None:
     ("code", "deleted", "offset"),
     [
         (C.DELETE_TOPIC_IN_BROKER, h.Topic(topic="Orders"), 2),  # whose queues stay, and with them the offsets
-        (C.DELETE_SUBSCRIPTIONGROUP, a.DeleteGroup(group_name="g", remove_offset=True), 0),
+        (C.DELETE_SUBSCRIPTIONGROUP, a.DeleteGroup(group_name="g", clean_offset=True), 0),
     ],
     ids=["topic", "group"],
 )

@@ -1,4 +1,4 @@
-"""Heartbeats of 5.x that leave out what was said before (heartbeat v2)."""
+"""Heartbeats of 5.x that omit what was sent before (heartbeat v2)."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The page for Prometheus: what it says of topics, groups and clients, and who may ask."""
+"""The page for Prometheus: metrics of topics, groups and clients, and access to it."""
 
 import asyncio
 import time
@@ -48,7 +48,7 @@ def serving(store: Path, test: Test, *, read_only: bool = False) -> None:
 
 
 async def http(served: Served, request: bytes = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n") -> tuple[str, str]:
-    """Status line and body of an answer."""
+    """Status line and body of a response."""
     reader, writer = await asyncio.open_connection(*address(served.metrics_address))
     writer.write(request)
     text = (await reader.read()).decode()
@@ -197,7 +197,7 @@ def test_other_requests_get_an_answer_or_none(
 
 
 async def ends(reader: asyncio.StreamReader) -> bool:
-    """Wait for the end of a connection that nobody has answered."""
+    """Wait for the end of an unanswered connection."""
     try:
         return await reader.read() == b""
     except ConnectionError:
@@ -232,7 +232,7 @@ def test_a_request_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytes
 
 
 def test_an_answer_that_nobody_takes_does_not_keep_others_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their answers are larger than what a socket takes."""
+    """The responses are larger than a socket's buffer."""
 
     async def large(*_: object) -> bytes:
         return b"HTTP/1.1 200 OK\r\n\r\n" + bytes(1 << 23)

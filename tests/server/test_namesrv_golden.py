@@ -1,4 +1,4 @@
-"""What real brokers, clients and admin tools have asked a real name server, asked of ours."""
+"""Replay requests of real brokers, clients and admin tools to a name server against ours."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def said(raw: bytes) -> Command:
 
 
 def value_of(body: bytes) -> Any:
-    """A JSON body; what is a set there has an order."""
+    """A JSON body, with sets sorted."""
 
     def ordered(value: Any, member: str = "") -> Any:
         if isinstance(value, dict):

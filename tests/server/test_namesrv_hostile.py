@@ -1,4 +1,4 @@
-"""Whatever comes to a name server: one clear answer, and no growth."""
+"""Any input to a name server: one clear answer, and no growth."""
 
 import asyncio
 import gc
@@ -120,7 +120,7 @@ def test_key_values_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def logged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is logged from now on, from warnings on, as texts: pytest's records would keep what they tell of."""
+    """Messages logged from now on, at least warnings, as text: pytest's records would keep objects alive."""
     texts: list[str] = []
 
     class Keeper(logging.Handler):

@@ -1,4 +1,4 @@
-"""What the name server answers, asked over real connections."""
+"""Answers of the name server, over real connections."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The table of routes by itself, with a clock of the test's own."""
+"""The routing table by itself, with a clock set by the test."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ FIRST = version()
 
 
 class Table(RouteTable):
-    """A table, and a shorter way to fill it."""
+    """A table with shortcuts to fill it."""
 
     now = 0
 

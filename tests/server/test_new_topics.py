@@ -1,4 +1,4 @@
-"""Topics that messages bring with them: written down together, and before any of their messages is acknowledged."""
+"""Topics created by messages: written together, before any of their messages is acknowledged."""
 
 import asyncio
 import errno
@@ -29,7 +29,7 @@ from tests.server.serving import address, send, serving
 
 
 def known(store: Path) -> set[str]:
-    """The topics that a broker finds after a kill."""
+    """The topics found by a broker after a kill."""
     path = store / "config/topics.json"
     return set(json.loads(path.read_text())["topicConfigTable"]) if path.exists() else set()
 
@@ -127,7 +127,7 @@ def test_a_name_server_is_not_told_of_all_topics_all_the_time(tmp_path: Path) ->
 def test_a_name_server_is_told_of_what_is_new_and_of_everything_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it refuses, and what it may have forgotten with a connection, is told again with all the rest."""
+    """What it refused, or may have forgotten with a connection, is registered again with everything else."""
     monkeypatch.setattr(registration, "_REST", 0.0)
     monkeypatch.setattr(registration, "_PAUSE", 0.1)
 

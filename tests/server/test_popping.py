@@ -1,4 +1,4 @@
-"""POP over the wire, by our own connections: what is refused, who waits and is woken, what a kill leaves."""
+"""POP over our own connections: refusals, held and woken requests, state after a kill."""
 
 import asyncio
 import time
@@ -83,7 +83,7 @@ def test_a_pop_waits_for_a_message_and_others_get_what_is_left(tmp_path: Path) -
         for at, body in enumerate((b"a", b"b", b"c")):
             await put(client, body, at)
         answers = await asyncio.gather(*waiting)
-        assert sorted(bytes(record.body) for one in answers for record in records(one.body)) == [b"a", b"b", b"c"]
+        assert sorted(bytes(record.body) for answer in answers for record in records(answer.body)) == [b"a", b"b", b"c"]
         assert from_fields(p.Notified, (await told).fields).has_msg
         assert time.monotonic() - began < 15
         assert (await client.call(pop(poll_time=300), 30)).code == ResponseCode.POLLING_TIMEOUT
@@ -93,7 +93,7 @@ def test_a_pop_waits_for_a_message_and_others_get_what_is_left(tmp_path: Path) -
 
 @pytest.mark.parametrize(("ordered", "offset"), [(False, 3), (True, 0)])
 def test_what_was_popped_is_not_told_as_pulled(ordered: bool, offset: int, tmp_path: Path) -> None:
-    """No pop moves the offset of pulls: where a group has none, it is the group's offset (``queryPullOffset``)."""
+    """A pop does not move the pull offset; without one, it is the group's offset (``queryPullOffset``)."""
 
     async def test(client: Connection) -> None:
         for body in (b"a", b"b", b"c", b"d"):

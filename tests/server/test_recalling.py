@@ -1,4 +1,4 @@
-"""Messages that are called back, by our own connections: who gets a handle, and what is refused."""
+"""Recalling messages over our own connections: handles and refusals."""
 
 import time
 from pathlib import Path

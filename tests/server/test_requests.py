@@ -1,4 +1,4 @@
-"""The tables of requests: nothing is forgotten, nothing that comes is taken for what it is not."""
+"""The tables of requests: they are complete, and no request is misread."""
 
 import asyncio
 import importlib
@@ -69,7 +69,7 @@ def test_two_handlers_for_one_request_are_an_error() -> None:
 
 
 def options(release: Release = V5_3) -> ServeOptions:
-    """A broker that brings its store and its name server."""
+    """Options for a broker with its own store and name server."""
     return ServeOptions(
         create=True, release=release, broker_conf=CONF, name="lab-a", listen=("127.0.0.1", 0),
         namesrv_listen=("127.0.0.1", 0),
@@ -77,13 +77,13 @@ def options(release: Release = V5_3) -> ServeOptions:
 
 
 def place(text: str) -> tuple[str, int]:
-    """Host and port of HOST:PORT."""
+    """Split HOST:PORT."""
     host, _, port = text.rpartition(":")
     return host, int(port)
 
 
 def why_unread(client: Connection, command: Command) -> str | None:
-    """Why a request is not read; None for one that is."""
+    """Why a request cannot be parsed, or None."""
     try:
         REQUESTS[command.code].read(client, command)
     except FormatError as err:
@@ -92,7 +92,7 @@ def why_unread(client: Connection, command: Command) -> str | None:
 
 
 def test_headers_that_do_not_read_so_are_refused_by_name(tmp_path: Path) -> None:
-    """Missing fields, texts for numbers, and numbers that are too long: one answer each, and the connection stays."""
+    """Missing fields, text instead of numbers, and numbers too long: one answer each, and the connection stays open."""
 
     async def ask(client: Connection, code: int, fields: dict[str, str] | None, body: bytes) -> None:
         command = Command(code, fields=fields, body=body)

@@ -1,4 +1,4 @@
-"""Settings that administrators change while a store is served."""
+"""Settings that administrators change at run time."""
 
 import time
 from pathlib import Path
@@ -36,7 +36,7 @@ def test_settings_change_while_a_store_is_served(tmp_path: Path) -> None:
 
 
 def test_what_clients_of_5_change_is_taken(tmp_path: Path) -> None:
-    """RocketMQ's own tests change these while they run."""
+    """RocketMQ's own tests change these at run time."""
 
     async def test(client: Connection) -> None:
         lines = (
@@ -58,7 +58,7 @@ def test_what_clients_of_5_change_is_taken(tmp_path: Path) -> None:
 
 
 def test_secrets_are_not_told(tmp_path: Path) -> None:
-    """A real broker hands its own credentials to whoever asks for its settings."""
+    """A real broker returns its credentials to anybody who requests its settings."""
     conf = {
         "innerClientAuthenticationCredentials": '{"accessKey":"rocketmq","secretKey":"12345678"}',
         "initAuthenticationUser": '{"username":"admin","password":"12345678"}',

@@ -1,4 +1,4 @@
-"""The broker for tests of others, in a project that has nothing but our package."""
+"""The broker for users' tests, in a project with only our package installed."""
 
 import subprocess
 import sys
@@ -37,6 +37,6 @@ def test_one_that_stays(tmp_path) -> None:
 def test_a_project_of_somebody_else(tmp_path: Path) -> None:
     (tmp_path / "test_theirs.py").write_text(_TESTS)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_theirs.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 passed" in done.stdout
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "3 passed" in result.stdout

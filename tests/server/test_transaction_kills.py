@@ -1,5 +1,6 @@
-"""Half messages across kills of ``serve``: each is delivered once. What real brokers make of the same is what
-``python -m tests.interop.transaction_kills`` tells: each is delivered once more after each kill."""
+"""Half messages across kills of ``serve`` are delivered once. Real brokers deliver each again after each kill, see
+``python -m tests.interop.transaction_kills``.
+"""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Small stores for situations that no golden case has: records and queue entries, put together by hand."""
+"""Build small stores by hand, record by record, for situations that no golden case has."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ HOST = b"\xc0\x00\x02\x0a"  # 192.0.2.10
 
 
 class Builder:
-    """Messages in the order of the log; queue offsets are counted by topic and queue."""
+    """Collects messages in log order, and assigns queue offsets."""
 
     def __init__(self) -> None:
         self.log = bytearray()
@@ -24,10 +24,10 @@ class Builder:
         self.number = 0
 
     def put(self, topic: str, queue_id: int = 0, *, code: int | None = None, **fields: Any) -> int:
-        """One message; its physical offset.
+        """Add a message; returns its physical offset.
 
         Args:
-            code: of the queue entry, in place of the tag's hash.
+            code: tags code of the queue entry, instead of the tag's hash.
         """
         self.number += 1
         at = len(self.log)
@@ -58,7 +58,7 @@ class Builder:
         return at
 
     def write(self, root: Path, configs: dict[str, str] | None = None) -> Path:
-        """The store's directory."""
+        """Write the store; returns its directory."""
         store = root / "store"
         (store / "commitlog").mkdir(parents=True)
         (store / "commitlog" / f"{0:020d}").write_bytes(bytes(self.log).ljust(FILE_SIZE, b"\0"))
@@ -74,10 +74,10 @@ class Builder:
 
 
 def log_of(store: Path, **settings: str) -> CommitLog:
-    """The commit log of a store, with a broker's settings."""
+    """The commit log of a store, with broker settings."""
     return CommitLog(StoreLayout(str(store), BrokerConf(settings)))
 
 
 def never(text: str) -> None:
-    """For where no warning may come."""
+    """A ``warn`` callback that must not be called."""
     raise AssertionError(text)

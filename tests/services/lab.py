@@ -1,4 +1,4 @@
-"""What the scenario of the golden case ``broker`` says must be found: written down from it, not from our output.
+"""Expected content of the golden case ``broker``, taken from its scenario, not from our output.
 
 Its clients sent, per topic: Orders 400 + 10 + 5 + 5, Batched 20, Delayed 12 (+ 6 for two hours), Sequenced 30, Payments
 18 half messages. See ``golden/stores/broker/scenario.md``.

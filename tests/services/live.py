@@ -1,4 +1,4 @@
-"""An open store whose time the test tells, and what lies in its queues."""
+"""An open store with a clock set by the test, and access to its queues."""
 
 from pathlib import Path
 
@@ -20,10 +20,10 @@ SIZES = {
 
 
 class Lab:
-    """A store that is open for writing, with a clock.
+    """A store open for writing, with a clock set by the test.
 
     Args:
-        settings: of the broker, beside the file sizes.
+        settings: broker settings in addition to the file sizes.
     """
 
     def __init__(self, root: Path, *, engine: str = "4.9", **settings: str) -> None:
@@ -36,7 +36,7 @@ class Lab:
         self.state = BrokerState(self.store, self.warnings.append)
 
     def again(self, *, mend: bool = False) -> None:
-        """Close the store and open it, as another process would."""
+        """Close the store and reopen it, as another process would."""
         self.store.close()
         self.store = Store(
             self.path,
@@ -49,7 +49,7 @@ class Lab:
         self.state = BrokerState(self.store, self.warnings.append)
 
     def send(self, body: str, topic: str = "T", queue_id: int = 0, **properties: str) -> int:
-        """A message; its physical offset."""
+        """Store a message; returns its physical offset."""
         result = self.store.append(
             Message(topic=topic, queue_id=queue_id, body=body.encode(), properties={"UNIQ_KEY": body, **properties})
         )
@@ -64,9 +64,9 @@ class Lab:
         return [message.record for queue in queues for message in messages_of(log, queue, never)]
 
     def bodies(self, topic: str = "T") -> list[str]:
-        """Their bodies."""
+        """The bodies of a topic's messages."""
         return [record.body.decode() for record in self.records(topic)]
 
     def properties(self, topic: str) -> list[dict[str, str]]:
-        """Their properties."""
+        """The properties of a topic's messages."""
         return [parse(record.properties) for record in self.records(topic)]

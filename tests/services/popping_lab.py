@@ -1,4 +1,4 @@
-"""A store whose messages are popped, with a clock that the test sets."""
+"""A store to pop messages from, with a clock set by the test."""
 
 from pathlib import Path
 from random import Random
@@ -20,13 +20,13 @@ REVIVE = f"rmq_sys_REVIVE_LOG_{CLUSTER}"
 
 
 class PopLab(Lab):
-    """A broker's POP without the network.
+    """A broker's POP without a network.
 
     Args:
-        queues: of topic ``T``.
+        queues: number of queues of topic ``T``.
 
     Attributes:
-        said: what it was told: arrived, freed or made.
+        said: received callbacks: arrived, freed or made.
     """
 
     def __init__(self, root: Path, *, queues: int = 2, seed: int = 1, **settings: str) -> None:
@@ -40,7 +40,7 @@ class PopLab(Lab):
         self.begin()
 
     def begin(self) -> None:
-        """As a process that has just opened the store."""
+        """Start POP as after opening the store."""
         self.timer = TimerService(self.store, self.warnings.append)
         broker = PopBroker(
             name=NAME,
@@ -56,42 +56,42 @@ class PopLab(Lab):
         )  # fmt: skip
 
     def again(self, *, mend: bool = False) -> None:
-        """Close the store and open it, as another process would; what was not persisted is gone."""
+        """Close the store and reopen it, as another process would, losing what was not persisted."""
         super().again(mend=mend)
         self.begin()
 
     def pop(self, *, most: int = 32, invisible: int = 10_000, queue_id: int = -1, **more: object) -> "Got":
-        """What a client of the group gets."""
+        """Pop as a client of the group."""
         request = Request(topic="T", group="g", queue_id=queue_id, most=most, invisible_time=invisible, **more)  # type: ignore[arg-type]
         return Got(self.service.popping.pop(request), invisible)
 
     def wait(self, ms: int) -> None:
-        """Let time pass, and do what is due then."""
+        """Let time pass, and do the work that is due."""
         self.now += ms
         self.deliver()
         self.service.step()
 
     def deliver(self) -> None:
-        """Have the timer deliver what is due."""
+        """Let the timer deliver due messages."""
         self.timer.step(self.now)
 
     def persist(self) -> None:
-        """Write down where everything goes on."""
+        """Persist all positions."""
         self.timer.persist()
         self.state.persist()
         self.store.flush()
 
     def ack(self, handle: Handle, topic: str = "T") -> None:
-        """A message was consumed."""
+        """Ack a message."""
         self.service.finishing.ack(topic, "g", handle, [handle.queue_offset])
 
     def offset(self, topic: str = "T", queue_id: int = 0) -> int | None:
-        """Where the group is."""
+        """The group's offset."""
         return self.state.offset(topic, "g", queue_id)
 
 
 class Got:
-    """An answer as a client sees it."""
+    """A pop result as a client sees it."""
 
     def __init__(self, popped: PopResult, invisible: int) -> None:
         self.popped = popped
@@ -119,5 +119,5 @@ class Got:
             self.handles.append(handle)
 
     def of(self, body: str) -> Handle:
-        """The handle of a message."""
+        """Parse the handle of a message."""
         return self.handles[self.bodies.index(body)]

@@ -1,4 +1,4 @@
-"""A store with messages and transactions that wait, and what is in one."""
+"""A store with waiting messages and transactions, and its content."""
 
 import time
 from pathlib import Path
@@ -18,7 +18,7 @@ def errors(store: Path, settings: dict[str, str]) -> list[str]:
 
 
 def waiting_store(root: Path) -> Path:
-    """Ten messages that are due, one that is not for an hour, and three open transactions."""
+    """A store with ten due messages, one that is due in an hour, and three open transactions."""
     lab = Lab(root)
     lab.now = int(time.time() * 1000) - 10_000
     for n in range(10):

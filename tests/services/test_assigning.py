@@ -1,4 +1,4 @@
-"""Which queues a broker gives to a client that asks it, by the rules of 5.3.3."""
+"""Queue assignment by a broker, by the rules of 5.3.3."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""A broadcasting client's offsets.json: read whatever it holds, written as the client writes it."""
+"""A broadcasting client's offsets.json: any content can be read; it is written as the client writes it."""
 
 import pytest
 from hypothesis import given

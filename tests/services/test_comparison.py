@@ -216,13 +216,13 @@ def test_damage_is_no_equality(golden: Unpacked, tmp_path: Path) -> None:
 
 def test_the_command(golden: Unpacked, golden_copy: Unpacked) -> None:
     first, second = golden("broker"), golden_copy("broker")
-    done = rmqtool("diff", first, second)
-    assert (done.code, done.out) == (0, "")
-    assert done.err.endswith("the stores are equal\n")
+    result = rmqtool("diff", first, second)
+    assert (result.code, result.out) == (0, "")
+    assert result.err.endswith("the stores are equal\n")
     change_byte(located(second, 3), HEAD_V4_V4.offsets["flag"], second)
-    done = rmqtool("diff", first, second, "--output", "csv")
-    assert done.code == 1
-    header, row = done.out.splitlines()
+    result = rmqtool("diff", first, second, "--output", "csv")
+    assert result.code == 1
+    header, row = result.out.splitlines()
     assert header.split(",") == [*Difference.__slots__]
     assert row.startswith("record,flag,")
     assert rmqtool("diff", first, second, "--output", "json").code == 1

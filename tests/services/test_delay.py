@@ -1,4 +1,4 @@
-"""Delayed messages: the golden broker's, custom tables, offsets that cannot be."""
+"""Delayed messages: the golden broker's, custom level tables, impossible offsets."""
 
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ def waiting(builder: Builder, level: int, code: int, target: str = "T") -> None:
 
 
 def test_a_level_is_delivered_in_its_order(tmp_path: Path) -> None:
-    """Behind a message that must still wait the broker looks at none, and a time too far away counts as now."""
+    """The broker examines no message after one that is not due, and delivers one with a time too far away at once."""
     builder = Builder()
     for code in (TIME, TIME + 10**9, TIME + 5001, TIME + 4000, TIME):
         waiting(builder, 2, code)

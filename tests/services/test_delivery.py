@@ -1,4 +1,4 @@
-"""Delivery of delayed messages: order and times, offsets, what is dropped, what stands still."""
+"""Delivery of delayed messages: order, times, offsets, dropped messages, blocked levels."""
 
 import json
 from pathlib import Path
@@ -120,7 +120,7 @@ def test_offsets_outside_the_queue_are_moved(saved: int, start: int, tmp_path: P
 
 
 def test_what_is_gone_is_passed_over(tmp_path: Path) -> None:
-    """Messages whose place in the log is no message any more, in the middle and at the end of what is due."""
+    """Entries whose message is gone, in the middle and at the end of the due ones."""
     builder = Builder()
     for n in range(5):
         properties = {"DELAY": "1", REAL_TOPIC: "T", REAL_QID: "0", "UNIQ_KEY": str(n)}

@@ -1,4 +1,4 @@
-"""What the golden broker did, done again by our services with the clock held: the same messages in the same queues."""
+"""Our services repeat what the golden broker did, with a controlled clock: the same messages in the same queues."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,7 +40,7 @@ def place(record: Record) -> Place:
 
 
 class Replay:
-    """Does what must have led to each record of a golden log, in its order and at its time."""
+    """Repeats the action behind each record of a golden log, in order and at its time."""
 
     def __init__(self, golden: CommitLog, root: Path, settings: dict[str, str]) -> None:
         self.now = 0
@@ -55,7 +55,7 @@ class Replay:
         self.halves: dict[int, Place] = {}
 
     def ours(self, at: Place) -> int:
-        """Physical offset of a message here."""
+        """The physical offset of a message in our store."""
         self.store.dispatch()
         return self.store.get(*at).messages[0].physical_offset
 
@@ -115,7 +115,7 @@ class Replay:
 
 
 def comparable(record: Record, places: dict[int, Place]) -> dict[str, Any]:
-    """All that a message is, its place in the log and its times aside."""
+    """Everything in a message except position and times."""
     row = record._asdict()
     for name in ("physical_offset", "store_timestamp", *(("born_timestamp",) if record.topic.decode() == OP else ())):
         del row[name]
@@ -148,7 +148,7 @@ def test_the_golden_broker_again(case: str, golden: Unpacked, tmp_path: Path) ->
 
 
 def test_the_delayed_messages_of_the_golden_engine(golden_copy: Unpacked) -> None:
-    """All levels, odd properties and hosts: each comes to its own queue as it was stored, at its second."""
+    """All levels, unusual properties and hosts: each message arrives in its own queue, unchanged, at its second."""
     store, settings = golden_copy("delay"), conf_of("delay").values
     waiting = [record for record in records(log_of(store, **settings)) if record.topic == SCHEDULE.encode()]
     now = [waiting[-1].store_timestamp]

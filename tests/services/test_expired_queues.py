@@ -1,4 +1,4 @@
-"""What is said of a queue whose messages have all expired: by the rules of the release that wrote the store."""
+"""Queues whose messages have all expired, by the rules of the release that wrote the store."""
 
 import json
 from pathlib import Path
@@ -22,13 +22,13 @@ ENGINES = ("4.9", "5.3")
 
 
 def rows(*words: object) -> list[dict[str, Any]]:
-    """What a command says, row by row."""
+    """The rows of a command."""
     return [json.loads(line) for line in rmqtool(*words).out.splitlines()]
 
 
 @pytest.fixture(params=ENGINES)
 def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path, int]:
-    """(release, its store, queue offset that a group has come to); messages 0 to 4 of ``Gone`` lie before the log."""
+    """(release, store, a group's queue offset); messages 0 to 4 of ``Gone`` are before the log."""
     root = tmp_path / "store"
     with Store.create(root, broker_conf=CONF, release=RELEASES[request.param]) as store:
         for n in range(5):
@@ -58,9 +58,9 @@ def test_where_they_begin(written: tuple[str, Path, int]) -> None:
     assert details is not None
     assert (details.queues[0].minOffset, details.summary.messages) == (lowest, 5 - lowest)
     assert {row["topic"]: row["messages"] for row in store_info(layout).to_dict()["topics"]}["Gone"] == 5 - lowest
-    for words in (["consumequeue", "dump", root, "--topic", "Gone"], ["consumequeue", "dump", root, "--all"]):
-        dumped = [row for row in rows(*words, "-o", "ndjson") if row["topic"] == "Gone"]
-        assert len(dumped) == (5 if "--all" in words else 5 - lowest)
+    for arguments in (["consumequeue", "dump", root, "--topic", "Gone"], ["consumequeue", "dump", root, "--all"]):
+        dumped = [row for row in rows(*arguments, "-o", "ndjson") if row["topic"] == "Gone"]
+        assert len(dumped) == (5 if "--all" in arguments else 5 - lowest)
     (row,) = rows("offsets", root, "-o", "ndjson")
     assert (row["minOffset"], row["brokerOffset"], row["diff"]) == (lowest, 5, 2)
     pull = rows("query-offset", root, "Gone", "0", "0", "--status", "-o", "ndjson")[0]

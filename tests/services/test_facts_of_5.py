@@ -1,4 +1,4 @@
-"""Every golden store of a whole 5.3.3 broker beside what clients, the admin tool and the engine said of it."""
+"""Every golden store of a complete 5.3.3 broker, compared with what clients, the admin tool and the engine reported."""
 
 import json
 import re
@@ -49,7 +49,7 @@ def said(case: str, file: str) -> str:
 
 
 def numbers(text: str) -> Iterator[tuple[str, list[str]]]:
-    """(title, words) of each line that tells of a queue."""
+    """(title, fields) of each line about a queue."""
     title = ""
     for line in text.splitlines():
         if line.startswith("## "):
@@ -96,7 +96,7 @@ def test_ends_of_queues(case: str, golden: Unpacked) -> None:
 
 @pytest.mark.parametrize("case", EVERY)
 def test_every_entry_of_every_queue(case: str, golden: Unpacked) -> None:
-    """As the engine reads the directory; of a killed broker, once it has put the rest of the log into the queues."""
+    """As the engine reads the directory; for a killed broker, after it has dispatched the rest of the log."""
     layout = StoreLayout(str(golden(case)))
     log = CommitLog(layout)
     built = {(queue.topic, queue.queue_id): queue.max_offset for queue in every_queue(layout)}
@@ -141,7 +141,7 @@ def test_pending_timers(case: str, golden: Unpacked) -> None:
 @by_turns(2)
 @pytest.mark.parametrize("case", EVERY)
 def test_in_flight_and_retries(case: str, golden: Unpacked) -> None:
-    """The consumer of POP had been gone for longer than messages are invisible: all were brought back, and wait."""
+    """The POP consumer was gone for longer than the invisible time: all messages were revived and are waiting."""
     assert [row for row in rows("group", "inflight", golden(case)) if row["group"] == "pop-group"] == []
     states = Counter((*row["keys"], row["state"]) for row in rows("retry", "list", golden(case), "-g", "pop-group"))
     keys = ("pop-3", "pop-13", "pop-23")

@@ -1,4 +1,4 @@
-"""A store that somebody else writes: what has come is seen at the second look, and nothing that leads nowhere."""
+"""A store written by another process: new entries are seen at the second look, and only if they lead to a message."""
 
 import struct
 from pathlib import Path

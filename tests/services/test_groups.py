@@ -1,4 +1,4 @@
-"""Lag and problems of groups: the golden broker's, and offsets that cannot be right."""
+"""Lag and problems of groups: the golden broker's, and impossible offsets."""
 
 import json
 from pathlib import Path
@@ -126,7 +126,7 @@ def test_compare() -> None:
 
 
 def test_an_impossible_offset_takes_nothing_of_another_lag(tmp_path: Path) -> None:
-    """20 messages that a group has not consumed, and in another topic an offset 20 beyond the end."""
+    """A lag of 20 messages, and in another topic an offset 20 beyond the end."""
     path = tmp_path / "store"
     with Store.create(path) as store:
         store.append_many([Message(topic=topic, body=b"x") for topic in ("Ahead", "Behind") for _ in range(20)])

@@ -1,4 +1,4 @@
-"""Offsets are set as planned, in the broker's own bytes, and can be put back; nothing else changes."""
+"""Offsets are set as planned, in the broker's format, and can be undone; nothing else changes."""
 
 import csv
 import io
@@ -275,7 +275,7 @@ def test_a_store_in_use(golden_copy: Unpacked, tmp_path: Path) -> None:
 
 
 class Killed(BaseException):
-    """As good as kill -9: nothing of ours runs behind it."""
+    """Simulates kill -9: no further code runs."""
 
 
 STEPS = [("put", 0), ("put", 1), ("write_manifest", 0), ("write_manifest", 1)]
@@ -449,9 +449,9 @@ def test_a_bad_file_is_refused_as_a_whole(
     file = tmp_path / "plan.csv"
     file.write_text(text)
     for more in ("--yes", "--dry-run"):
-        done = rmqtool("group", "reset", store, GROUP, "--from-csv", file, more)
-        assert (done.code, words in done.err, done.out) == (code, True, ""), done.err
-        assert len(done.err.splitlines()) == 1
+        result = rmqtool("group", "reset", store, GROUP, "--from-csv", file, more)
+        assert (result.code, words in result.err, result.out) == (code, True, ""), result.err
+        assert len(result.err.splitlines()) == 1
     assert tree(store) == before
 
 
@@ -472,10 +472,10 @@ def test_a_light_group_has_one_offset_in_an_ordinary_topic(golden_copy: Unpacked
     (store / f"{FILE}.bak").unlink()
     light = store / "config" / "lmqConsumerOffset.json"
     light.write_bytes(LmqConsumerOffsets(lmq_offsets={}, offsets={f"Orders@{GROUP}": {0: 1, 1: 2}}).build())
-    done = rmqtool("group", "reset", store, "%LMQ%g", "--topic", "Orders", "--to-latest", "--yes")
-    assert done.code == 0
-    assert "1 offset set" in done.err
-    assert "3 of 4 queues are left out" in done.err
+    result = rmqtool("group", "reset", store, "%LMQ%g", "--topic", "Orders", "--to-latest", "--yes")
+    assert result.code == 0
+    assert "1 offset set" in result.err
+    assert "3 of 4 queues are left out" in result.err
     assert LmqConsumerOffsets.parse(light.read_bytes()).lmq_offsets == {"Orders@%LMQ%g": 105}
     made = apply(store, clone(GROUP, "%LMQ%h", None), command="group-clone")
     assert made.changes == {("Orders", "%LMQ%h", 0): 1}
@@ -483,6 +483,6 @@ def test_a_light_group_has_one_offset_in_an_ordinary_topic(golden_copy: Unpacked
     before = tree(store)
     file = tmp_path / "plan.csv"
     file.write_text(HEAD + "%LMQ%g,Orders,0,5\n%LMQ%g,Orders,1,5\n")
-    done = rmqtool("group", "reset", store, "%LMQ%g", "--from-csv", file, "--yes")
-    assert (done.code, "line 3: column queueId" in done.err) == (4, True)
+    result = rmqtool("group", "reset", store, "%LMQ%g", "--from-csv", file, "--yes")
+    assert (result.code, "line 3: column queueId" in result.err) == (4, True)
     assert tree(store) == before

@@ -1,4 +1,4 @@
-"""Why groups are past a message: what a store can tell of it."""
+"""Why a group's offset is past a message, as far as a store shows."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ CASE = "broker"
 
 
 def whys(store: Path, key: str = "order-207") -> dict[str, str]:
-    """Group to why it is past a message of the topic Orders."""
+    """Group → reason why it is past a message of the topic Orders."""
     found = trace(log_of(store), unique_ids(CASE)[key], lab.STOPPED, never)
     assert (found.keys[0], found.bodyEncoding, found.events[0].topic) == (key, "utf8", "Orders")
     return {taken.group: taken.why for taken in found.groups if taken.topic == "Orders"}

@@ -1,4 +1,4 @@
-"""What POP consumers hold where a broker notes it in kvStore: read, checked, served beside, salvaged."""
+"""POP messages recorded in kvStore: reading, checking, serving, salvaging."""
 
 import json
 import shutil

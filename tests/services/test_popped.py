@@ -1,4 +1,4 @@
-"""What POP consumers hold: of the real 5.3.3 broker beside its admin tool and scenario, and of stores made by hand."""
+"""Messages in flight: of a real 5.3.3 broker, compared with its admin tool and scenario, and of handmade stores."""
 
 import json
 import re
@@ -32,7 +32,7 @@ def rows(*words: object) -> list[dict[str, Any]]:
 
 
 def without_progress(store: Path) -> Path:
-    """As if the revive service had dealt with nothing yet."""
+    """The store as if the revive service had processed nothing yet."""
     path = store / "config" / "lmqConsumerOffset.json"
     text = path.read_text()
     changed = re.sub(r'"rmq_sys_REVIVE_LOG_LabCluster@CID_RMQ_SYS_REVIVE_GROUP":\{[^}]*\},', "", text)

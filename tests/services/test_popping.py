@@ -1,4 +1,4 @@
-"""Pops, acks and revivals of one store: what a client gets, what is noted of it, and what a kill leaves."""
+"""Pops, acks and revivals: what a client gets, what is recorded, and what a kill leaves."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ def send(lab: Lab, *bodies: str, queue_id: int = 0, **properties: str) -> None:
 
 
 def in_flight(lab: PopLab) -> list[tuple[str, int, int, str]]:
-    """What our own reading of the store says is in flight."""
+    """Messages in flight according to our own reader."""
     lab.persist()
     found = MessagesInFlight(CommitLog(lab.store.layout), lab.now, lab.warnings.append).in_flight()
     return [(one.topic, one.queueId, one.queueOffset, one.state) for one in found]
@@ -77,7 +77,7 @@ def test_a_message_that_is_never_acked_comes_again_and_again_with_its_first_pop_
 
 
 def test_what_a_broker_of_5_3_3_notes_is_noted(tmp_path: Path) -> None:
-    """As in the golden store: bodies, keys, tags; the queue of the revive topic is the one of the handle."""
+    """As in the golden store: bodies, keys, tags, and the revive queue of the handle."""
     lab = PopLab(tmp_path, reviveQueueNum="4")
     send(lab, "a", "b")
     got = lab.pop()

@@ -1,5 +1,6 @@
-"""Sends, pops, acks, changes, waits and kills in any order: what was not acked is never lost, and what was, or is
-invisible, is not handed out again, but for what a kill makes a broker forget."""
+"""Sends, pops, acks, changes, waits and kills in any order: unacked messages are never lost, and acked or invisible
+ones are not delivered again, except for what a broker forgets in a kill.
+"""
 
 import tempfile
 from pathlib import Path
@@ -15,7 +16,7 @@ _INVISIBLE = 10_000
 
 
 class Popping(RuleBasedStateMachine):
-    """A group's messages by body: what was sent, acked, and until when each is invisible."""
+    """A group's messages by body: sent, acked, and invisible until when."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +55,7 @@ class Popping(RuleBasedStateMachine):
             self.handles[body] = handle, self.lab.now + _INVISIBLE
 
     def _held(self) -> list[str]:
-        """Messages whose handle still holds, and for long enough that the ack is in time."""
+        """Messages whose handle is valid for long enough to ack them in time."""
         return sorted(
             body for body, (_handle, until) in self.handles.items() if body not in self.acked and until > self.lab.now
         )
@@ -107,7 +108,7 @@ class Popping(RuleBasedStateMachine):
     # -- what must be so ----------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Consume all there is: everything that was not acked comes."""
+        """Consume everything: all unacked messages must arrive."""
         got: set[str] = set()
         for _ in range(40):
             self.lab.wait(4_000)

@@ -1,4 +1,4 @@
-"""A pull that one call reads is the pull whose records are read one by one; by compiled and by plain code."""
+"""A pull read by one call equals one read record by record, in compiled and in plain code."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +26,7 @@ _MESSAGES = 400
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    """Two queues whose messages take several files of the log, and several of each queue."""
+    """A store with two queues that span several log files and several queue files."""
     conf = {"mappedFileSizeCommitLog": str(_LOG_FILE), "mappedFileSizeConsumeQueue": str(_QUEUE_FILE)}
     create(str(tmp_path / "store"), BrokerConf(conf))
     random = Random(1)
@@ -44,12 +44,12 @@ def at_once(request: pytest.FixtureRequest) -> PullAtOnce:
 
 
 def joined(result: GetResult[memoryview]) -> PulledRecords:
-    """A pull with its records in one piece."""
+    """A pull with its records joined."""
     return PulledRecords(*result[:4], len(result.messages), b"".join(result.messages))
 
 
 def _agree(reading: Reading, at_once: PullAtOnce) -> set[tuple[str, int]]:
-    """Compare the pulls of all offsets; what was read at once: status and number of messages."""
+    """Compare the pulls at all offsets; returns status and number of messages of those read at once."""
     seen: set[tuple[str, int]] = set()
     memory = physical_memory() * 40 // 100
     for queue_id in (0, 1):

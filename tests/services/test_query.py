@@ -1,4 +1,4 @@
-"""Which messages a look-up takes for those that carry a key."""
+"""Which messages a look-up accepts as having a key."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def test_a_key_is_compared_as_text(properties: bytes, key: str) -> None:
 
 
 def test_a_time_finds_the_message_that_was_stored_at_it(tmp_path: Path) -> None:
-    """The index has whole seconds since the first message of a file, and --since means milliseconds."""
+    """The index has whole seconds since a file's first message, but --since is in milliseconds."""
     times = [1_767_225_600_123 + 777 * number for number in range(14)]
     with Store.create(tmp_path / "store") as store:
         for time in times:

@@ -1,4 +1,4 @@
-"""What a consumer's pull takes for a record: nothing that does not say where it is, and how long."""
+"""What a consumer's pull accepts as a record: only bytes with the right position and length."""
 
 import struct
 

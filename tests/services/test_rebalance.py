@@ -1,6 +1,6 @@
-"""Allocation strategies: the vectors of the reference, and what must hold for any queues and consumers.
+"""Allocation strategies: reference vectors, and invariants for any queues and consumers.
 
-``tests/interop/test_rebalance.py`` holds them against the real client.
+``tests/interop/test_rebalance.py`` compares them with the real client.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ THREE = ["c1", "c2", "c3"]
 
 
 def short(strategy: Strategy, queues: list[QueueName], consumers: list[str]) -> str:
-    """Each consumer's queues by the last letter of the broker and the number."""
+    """Each consumer's queues, as the broker's last letter and the queue number."""
     taken = [strategy(consumer, queues, consumers) for consumer in consumers]
     return " | ".join(" ".join(f"{q.broker_name[-1]}{q.queue_id}" for q in queues) for queues in taken)
 

@@ -1,4 +1,4 @@
-"""When files go: the plan of a broker's cleaning, and what the disk comes to."""
+"""When files are removed: the plan of a broker's cleaning, and the forecast of disk usage."""
 
 import json
 import os
@@ -24,7 +24,7 @@ EMPTY_DISK = Disk(1 << 40, 0, 1 << 40)
 
 @pytest.fixture
 def store(golden_copy: Unpacked) -> Path:
-    """Of four files, which were written an hour after one another, the newest at noon."""
+    """A store of four files written an hour apart, the newest at noon."""
     store = golden_copy("clean")
     files = sorted((store / "commitlog").iterdir())
     assert len(files) == 4
@@ -35,7 +35,7 @@ def store(golden_copy: Unpacked) -> Path:
 
 @pytest.fixture(autouse=True)
 def disk(monkeypatch: pytest.MonkeyPatch) -> list[Disk]:
-    """What the partition is; a test may put another one there."""
+    """The partition; a test may replace it."""
     disks = [EMPTY_DISK]
     monkeypatch.setattr(Disk, "of", classmethod(lambda _cls, _path: disks[-1]))
     return disks

@@ -1,4 +1,4 @@
-"""Retries and dead letters of the golden broker, and a group that is in the middle of it."""
+"""Retries and dead letters of the golden broker, and of a group in the middle of retrying."""
 
 from collections import Counter
 from pathlib import Path
@@ -93,7 +93,7 @@ def test_every_state(tmp_path: Path) -> None:
 
 
 def test_dead_letters_to_come(tmp_path: Path) -> None:
-    """Over the limit, but with a delay level: as 4.9 has those of orderly consumers."""
+    """Over the limit but with a delay level, as for orderly consumers of 4.9."""
     builder, retry, dead = Builder(), RETRY_PREFIX + "g", DLQ_PREFIX + "g"
     back(builder, SCHEDULE, 2, "old", 3, dead)
     back(builder, dead, 0, "old", 3)

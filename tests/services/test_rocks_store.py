@@ -1,4 +1,4 @@
-"""A store in RocksDB form of a real 5.3.3 broker through the commands that read, beside what the admin tool said."""
+"""A RocksDB store of a real 5.3.3 broker: reading commands compared with the admin tool."""
 
 import json
 import re
@@ -49,7 +49,7 @@ def rows(*words: object) -> list[dict[str, Any]]:
 
 
 def progress() -> Iterator[tuple[str, str, int, int, int, int]]:
-    """(group, topic, queue, broker's offset, group's offset, lag) as the admin tool printed them."""
+    """(group, topic, queue, broker's offset, group's offset, lag) as printed by the admin tool."""
     group = ""
     for line in (FACTS / "consumer-progress.txt").read_text().splitlines():
         if line.startswith("## "):
@@ -292,8 +292,8 @@ def test_files_of_a_broker_that_has_gone_back_to_them(golden: Unpacked, golden_c
 
 def test_without_the_library(golden: Unpacked, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)
-    for words in (["group", "lag"], ["topic", "list"], ["offsets"]):
-        result = rmqtool(*words, golden(CASE))
+    for arguments in (["group", "lag"], ["topic", "list"], ["offsets"]):
+        result = rmqtool(*arguments, golden(CASE))
         assert (result.code, result.err.count("\n")) == (6, 1)
     assert "topics" not in {row["name"] for row in rows("config", golden(CASE))}
 

@@ -1,4 +1,4 @@
-"""The command that runs a store's services: once, until a signal, and on after it was killed."""
+"""The command run: once, until a signal, and again after a kill."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def test_usage(words: list[str], tmp_path: Path) -> None:
 
 
 def delivered(store: Path) -> None:
-    """Wait until a process has delivered what is due in the store."""
+    """Wait until a process has delivered the due messages."""
     for _ in range(2400):
         if len(bodies(store)) == 10:
             break

@@ -1,4 +1,4 @@
-"""The command that decides over transactions: what it says, and that nobody waits for one that hangs."""
+"""The command that decides transactions: its answers, and what happens if it hangs."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The services of a store killed at every step: nothing vanishes."""
+"""The services of a store, killed at every step: nothing is lost."""
 
 from collections import Counter
 from pathlib import Path
@@ -26,7 +26,7 @@ GROUP = "G"
 
 
 def prepare(path: Path) -> None:
-    """Delayed messages, retries, dead letters and half messages in flight; all of it durable."""
+    """A store with delayed messages, retries, dead letters and open half messages, all durable."""
     with Store.create(path, broker_conf=CONF, clock=lambda: TIME) as store:
         state = BrokerState(store, never)
         back, service = SendBackStore(store, state, Random(1)), TransactionService(store, state, never)
@@ -48,7 +48,7 @@ def decide(request: CheckRequest) -> Decision:
 
 
 def serve(path: Path) -> None:
-    """Seven seconds of service; then one of the retries dies."""
+    """Run the services for seven seconds; one of the retries then becomes a dead letter."""
     now = [TIME + 1]
 
     def wait(millis: int) -> None:

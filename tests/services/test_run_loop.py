@@ -1,4 +1,4 @@
-"""The loop that holds a store open: hours in a moment, errors, clocks that are set back, levels that stand still."""
+"""The service loop: simulated hours, errors, clocks set back, blocked levels."""
 
 import errno
 import time
@@ -24,7 +24,7 @@ SECONDS = [delay // 1000 for delay in BrokerConf().delay_levels]
 
 
 class Loop(Lab):
-    """A store whose loop never really waits."""
+    """A store whose loop does not really wait."""
 
     def __init__(self, root: Path, **settings: str) -> None:
         super().__init__(root, **settings)
@@ -117,13 +117,13 @@ def test_a_level_that_stands_still_is_tried_again(tmp_path: Path) -> None:
 
 
 def saved(lab: Lab) -> dict[int, int]:
-    """What is written of the levels' offsets."""
+    """The persisted offsets of the levels."""
     path = lab.path / "config" / "delayOffset.json"
     return dict(DelayOffsets.parse(path.read_bytes()).offsets) if path.exists() else {}
 
 
 class Broke(Exception):
-    """Something that nobody expects."""
+    """An unexpected error."""
 
 
 @pytest.mark.parametrize("error", [Broke(), OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
@@ -246,7 +246,7 @@ def test_a_half_message_with_a_bad_level_stays_open(tmp_path: Path) -> None:
 
 
 def test_delays_with_an_extension_of_the_queue(tmp_path: Path) -> None:
-    """The queue's entries lead to their extension then; their time is that of the level all the same."""
+    """Queue entries then point to their extension; the delay of the level still applies."""
     lab = Loop(tmp_path, enableConsumeQueueExt="true")
     for n in range(3):
         lab.send(f"soon {n}", DELAY="1")

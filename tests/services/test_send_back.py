@@ -1,4 +1,4 @@
-"""Messages given back: levels, counts, names, topics and groups that are made; dead letters, given back in turn."""
+"""Messages sent back: levels, counts, names, created topics and groups; dead letters sent back in turn."""
 
 import json
 import signal
@@ -34,7 +34,7 @@ RETRY, DEAD = RETRY_PREFIX + GROUP, DLQ_PREFIX + GROUP
 
 
 class Back(Lab):
-    """A store whose consumers fail."""
+    """A store with failing consumers."""
 
     def __init__(self, root: Path, **settings: str) -> None:
         super().__init__(root, **settings)
@@ -45,7 +45,7 @@ class Back(Lab):
         return Delivery(self.store, self.state, never).deliver_due(self.now).delivered
 
     def place(self, topic: str) -> int:
-        """Physical offset of a topic's last message."""
+        """The physical offset of a topic's last message."""
         return self.records(topic)[-1].physical_offset
 
 
@@ -96,7 +96,7 @@ def test_from_the_first_failure_to_the_dead_letter(tmp_path: Path) -> None:
 def test_sent_to_the_retry_topic(
     engine: str, times: int, most: int | None, locked: bool, dead: bool, level: int, tmp_path: Path
 ) -> None:
-    """As real brokers do it: see tests/interop/test_sending.py."""
+    """As in real brokers, see tests/interop/test_sending.py."""
     lab = Lab(tmp_path, engine=engine)
     back = SendBackStore(lab.store, lab.state)
     named = {"RETRY_TOPIC": "T", "RECONSUME_TIME": str(times), **({"DELAY": str(level)} if level else {})}
@@ -175,7 +175,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_tables_stay_in_the_order_of_the_brokers_own(golden_copy: Unpacked) -> None:
-    """A topic and a group that are taken out of the golden files and made again come to stand where they stood."""
+    """A topic and a group removed from the golden files and created again end up at their old places."""
     store = golden_copy("broker")
     conf = conf_of("broker").values
     for name, key, made in (

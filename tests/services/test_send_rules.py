@@ -1,6 +1,6 @@
-"""Rules of sending: validation, topics made on the way, compression, batches, ids, choice of queues.
+"""Rules of sending: validation, automatic topics, compression, batches, ids, queue selection.
 
-``tests/interop/test_client_rules.py`` holds them against the real client.
+``tests/interop/test_client_rules.py`` compares them with the real client.
 """
 
 import threading
@@ -24,7 +24,7 @@ HALF_MINUTE = 30_000
 
 
 def code_of(rule: object, *arguments: object, **named: object) -> int | None:
-    """The code with which a rule refuses; None where it does not."""
+    """The code with which a rule refuses, or None."""
     try:
         rule(*arguments, **named)  # type: ignore[operator]
     except Rejected as err:

@@ -1,4 +1,4 @@
-"""The Python door to a store: what a program reads is what the engine says of the same store."""
+"""The Python API of a store: a program reads what the engine reports for the same store."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ def texts(messages: list[StoredMessage]) -> list[str]:
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
-    """Ten messages in two queues, an hour apart, the first at the beginning of 2026."""
+    """A store with ten messages in two queues, an hour apart, the first at the beginning of 2026."""
     clock = iter(1_767_225_600_000 + hour * 3_600_000 for hour in range(1000))
     with Store.create(tmp_path / "store", clock=lambda: next(clock)) as store:
         for n in range(10):
@@ -130,7 +130,7 @@ def test_queue_offsets_bound_what_is_read(written: Path) -> None:
 
 
 def tear(store: Path) -> tuple[int, int]:
-    """Break the fourth message. (its physical offset, its size)."""
+    """Damage the fourth message; returns (physical offset, size)."""
     *_, third = (m for m in Store(store).messages() if m.text == "n3")
     with (store / "commitlog" / f"{0:020d}").open("r+b") as log:
         log.seek(third.physical_offset)
@@ -216,9 +216,9 @@ def test_a_program_of_others_sees_our_types(tmp_path: Path) -> None:
         "for message in Store('store').messages(topic='T'):\n"
         "    reveal_type(message.properties)\n"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(program)],
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert "dict[str, str]" in done.stdout.replace("builtins.", ""), done.stdout
-    assert done.returncode == 0, done.stdout
+    assert "dict[str, str]" in result.stdout.replace("builtins.", ""), result.stdout
+    assert result.returncode == 0, result.stdout

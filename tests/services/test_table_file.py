@@ -1,4 +1,4 @@
-"""Config files of which only the entries that changed are built anew: the same bytes, at a cost that does not grow."""
+"""Config files in which only changed entries are rebuilt: the same bytes, at constant cost."""
 
 import os
 from dataclasses import replace

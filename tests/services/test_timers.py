@@ -1,4 +1,4 @@
-"""What waits in the timer of 5.x: the golden stores' scenario, chains over files, rolled, recalled and coming ones."""
+"""Waiting timer messages of 5.x: the golden stores, chains across files, rolled, recalled and unread messages."""
 
 import json
 import random
@@ -131,7 +131,7 @@ def test_messages_that_the_wheel_does_not_have_yet(tmp_path: Path) -> None:
 
 
 def test_a_wheel_that_was_not_flushed(tmp_path: Path) -> None:
-    """After a crash the end of the log is what knows the last messages."""
+    """After a crash, only the end of the log has the last messages."""
     lab = timers.Timers()
     for second in (10, 10, 12):
         lab.put(second)
@@ -212,7 +212,7 @@ def test_numbers_as_java_reads_them(text: str | None, number: int | None) -> Non
 
 
 def of_all_kinds() -> timers.Timers:
-    """Messages that are plain, between others that are not; one that is recalled, and one that is rolled."""
+    """A store with ordinary messages among others, one recalled and one rolled."""
     made = timers.Timers()
     odd: list[dict[str, str]] = [
         {}, {"KEYS": "a b"}, {"KEYS": "\u00e9 \u2028"}, {"KEYS": "x" * 300}, {"UNIQ_KEY": ""}, {"REAL_TOPIC": ""},

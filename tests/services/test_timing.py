@@ -1,4 +1,4 @@
-"""Timer messages of 5.x through the loop that holds a store open: wheel, log and checkpoint as a broker has them."""
+"""Timer messages of 5.x in the service loop: wheel, timer log and checkpoint as in a broker."""
 
 import json
 from collections import Counter
@@ -33,13 +33,13 @@ SETTINGS = {"mappedFileSizeTimerLog": str(52 * UNITS + 16)}
 
 @pytest.fixture(autouse=True)
 def _small_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of an hour and eight minutes: 128 KiB, and not 38 MB. The real one is what tests/interop has."""
+    """A wheel of an hour and eight minutes: 128 KiB instead of 38 MB. tests/interop uses the real one."""
     monkeypatch.setattr(timer, "SLOTS", 4096)
     monkeypatch.setattr(timer, "WHEEL_SIZE", 4096 * timer.SLOT_SIZE)
 
 
 class Loop(Lab):
-    """A store of 5.3 whose loop never really waits."""
+    """A 5.3 store whose loop does not really wait."""
 
     def __init__(self, root: Path, **settings: str) -> None:
         super().__init__(root, engine="5.3", **(SETTINGS | settings))
@@ -48,25 +48,25 @@ class Loop(Lab):
         self.now += millis
 
     def later(self, body: str, millis: int, topic: str = "T", **properties: str) -> int:
-        """A message for so many ms from now; its physical offset."""
+        """Store a message due in ``millis``; returns its physical offset."""
         return self.send(body, topic=topic, queue_id=1, TIMER_DELIVER_MS=str(self.now + millis), **properties)
 
     def run(self, **options: int | bool | None) -> dict[str, object]:
-        """What the loop reports."""
+        """Run the loop; returns its report."""
         return RunLoop(self.store, self.warnings.append).run(self.wait, **options).to_dict()  # type: ignore[arg-type]
 
     def layout(self) -> StoreLayout:
         return StoreLayout(str(self.path), BrokerConf(self.settings))
 
     def waiting(self) -> list[str]:
-        """Bodies of the messages that wait, by what is written."""
+        """Bodies of waiting messages, from the files."""
         timers = Timers(CommitLog(self.layout()), self.now, never)
         log = timers.log
         found = (log.read(row.physicalOffset) for row in timers.pending() if not row.recalled)
         return sorted(one.record.body.decode() for one in found if one is not None)
 
     def problems(self) -> list[str]:
-        """What check says once the store is closed."""
+        """Findings of check after closing the store."""
         self.store.close()
         return [finding.code for finding in check_store(self.layout()) if is_problem(finding)]
 
@@ -213,7 +213,7 @@ def test_a_stop_in_the_middle_of_a_slot(tmp_path: Path) -> None:
 
 
 def test_after_weeks_nothing_is_forgotten(tmp_path: Path) -> None:
-    """A broker passes over slots of more than a week ago."""
+    """A broker skips slots more than a week old."""
     lab = Loop(tmp_path)
     lab.later("a", 5_000)
     lab.run(once=True)
@@ -316,13 +316,13 @@ def test_nothing_vanishes(ending: str, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def arrivals(lab: Loop, topic: str = "T") -> dict[str, int]:
-    """When each message has come, ms by the clock of the time."""
+    """When each message arrived, ms by the clock at that time."""
     return {record.body.decode(): record.store_timestamp for record in lab.records(topic)}
 
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_clock_that_is_set_back_holds_up_no_timer(restart: bool, tmp_path: Path) -> None:
-    """What was to wait ten seconds waits ten seconds; a named time is one by the clock as it is then."""
+    """A delay of ten seconds lasts ten seconds; an absolute time refers to the clock at delivery."""
     lab = Loop(tmp_path)
     lab.send("passed", TIMER_DELAY_SEC="2")
     for seconds in (10, 20, 30):
@@ -357,7 +357,7 @@ def test_a_clock_that_is_set_back_holds_up_no_timer(restart: bool, tmp_path: Pat
 
 
 def test_the_sender_was_ahead_with_the_broker(tmp_path: Path) -> None:
-    """Both clocks were an hour ahead, as on one machine: a named time was reckoned by them."""
+    """Both clocks were an hour ahead, as on one machine: an absolute time was computed with them."""
     lab = Loop(tmp_path)
     lab.later("named", 10_000)
     loop = RunLoop(lab.store, lab.warnings.append)
@@ -379,7 +379,7 @@ def test_what_is_not_taken_up_when_the_clock_is_set_back(tmp_path: Path) -> None
 
 
 def test_a_recall_finds_what_was_moved(tmp_path: Path) -> None:
-    """Both a mark that waits with its message, and one that comes when the clock is back."""
+    """Both a mark waiting with its message, and one that arrives after the clock is back."""
     lab = Loop(tmp_path)
     for name in ("early", "afterwards", "kept"):
         lab.send(name, TIMER_DELAY_SEC="20")
@@ -403,7 +403,7 @@ def test_a_recall_finds_what_was_moved(tmp_path: Path) -> None:
 
 
 def test_a_clock_that_is_set_back_and_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is lost, nothing is held up; what was delivered before comes no second time."""
+    """Nothing is lost or held up; nothing is delivered twice."""
     seam = Seam(monkeypatch)
     stop, ended, seen = 0, False, 0
     while not ended:

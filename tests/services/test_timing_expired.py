@@ -1,4 +1,4 @@
-"""Files of the timer log whose messages have expired: deleted by clean and by the services, and by no kill lost."""
+"""Expired files of the timer log: deleted by clean and by the services, and safe against kills."""
 
 import os
 from pathlib import Path
@@ -31,7 +31,7 @@ def _small_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def prepare(path: Path) -> None:
-    """Timer messages over several files of both logs: the first half is delivered, the second waits."""
+    """A store with timer messages in several files of both logs: the first half delivered, the second waiting."""
     Store.create(path, broker_conf=CONF, release=V5_3, clock=lambda: TIME).close()
     for now, numbers, wait in ((TIME, range(COUNT // 2), 2_000), (TIME + 10_000, range(COUNT // 2, COUNT), 590_000)):
         with Store(path, write=True, broker_conf=CONF, release=V5_3, clock=lambda now=now: now) as store:  # type: ignore[misc]
@@ -60,7 +60,7 @@ def bases(path: Path, folder: str) -> list[int]:
 
 
 def expire(path: Path, files: int) -> None:
-    """The oldest files of the commit log go, as a broker's cleaning has them go, and nothing else."""
+    """Delete the oldest commit-log files as a broker's cleaning does, and nothing else."""
     for base in bases(path, "commitlog")[:files]:
         (path / "commitlog" / f"{base:020d}").unlink()
 
@@ -72,7 +72,7 @@ def delivered(path: Path) -> set[str]:
 
 
 def expected_left(path: Path) -> list[int]:
-    """Bases of the files of the timer log that stay: those from the first whose last unit leads into the log on."""
+    """Bases of the timer-log files to keep: from the first one whose last unit points into the log."""
     low = bases(path, "commitlog")[0]
     left = bases(path, "timerlog")
     while len(left) > 1:

@@ -1,4 +1,4 @@
-"""Topics of the golden broker, and those that nobody needs."""
+"""Topics of the golden broker, and unused topics."""
 
 import json
 import shutil

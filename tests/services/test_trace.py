@@ -1,4 +1,4 @@
-"""The life of each message of the golden broker, as its scenario tells it."""
+"""The history of each message of the golden broker, as in its scenario."""
 
 import shutil
 from pathlib import Path
@@ -24,7 +24,7 @@ def of(store: Path, message_id: str, warn: Any = never, now: int = lab.STOPPED, 
 
 
 def unique_ids(case: str) -> dict[str, str]:
-    """First key to unique id, of every message of a golden case."""
+    """First key → unique id, for every message of a golden case."""
     found = {}
     for row in goldens.messages(case):
         properties = row["message"]["properties"]
@@ -34,7 +34,7 @@ def unique_ids(case: str) -> dict[str, str]:
 
 
 def expected(key: str) -> list[str]:
-    """Events of one message, by the scenario."""
+    """Expected events of a message, from the scenario."""
     kind, _, number = key.rpartition("-")
     i = int(number)
     if kind == "order":
@@ -121,7 +121,7 @@ def test_nothing(golden: Unpacked) -> None:
 
 
 def test_without_unique_ids(tmp_path: Path) -> None:
-    """Of what was given back the origin is named, though in no index."""
+    """Messages sent back name their origin, but it is not indexed."""
     from formats.message.ids import offset_id
 
     builder = Builder()

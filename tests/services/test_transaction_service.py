@@ -1,4 +1,4 @@
-"""Half messages, their ends, and every condition of the check."""
+"""Half messages, commit and rollback, and every condition of the check."""
 
 from collections import Counter
 from itertools import count
@@ -47,7 +47,7 @@ class Desk(Lab):
         return self.service.end(half.physical_offset, half.queue_offset, "G", decision, **more)
 
     def check(self, *answers: Decision) -> Checked:
-        """One round; the answers in order, then unknown."""
+        """Run one round with these answers in order, then unknown."""
         left = list(answers)
 
         def decide(request: CheckRequest) -> Decision:
@@ -64,12 +64,12 @@ class Desk(Lab):
         return self.bodies(OP)
 
     def killed(self) -> None:
-        """The process ends without writing down how far its check has come, and another begins."""
+        """Simulate a kill before the position of the check is persisted, and a restart."""
         self.again()
         self.service = TransactionService(self.store, self.state, self.warnings.append)
 
     def states(self) -> dict[str, str]:
-        """What the reading side says of each."""
+        """The state of each transaction according to the reader."""
         self.state.persist()
         self.store.dispatch()
         return {info.msgId: info.state for info in Transactions(CommitLog(self.store.layout), never).all()}
@@ -174,7 +174,7 @@ def test_only_what_is_old_enough_is_asked_about(tmp_path: Path) -> None:
 
 
 def test_what_has_ended_is_passed(tmp_path: Path) -> None:
-    """More ends than one pull of op messages has, in another order."""
+    """More op messages than one pull returns, in a different order."""
     desk = Desk(tmp_path)
     halves = [desk.prepare(str(n)) for n in range(100)]
     for half in reversed(halves[:99]):
@@ -233,7 +233,7 @@ def test_a_message_with_its_own_immunity(tmp_path: Path) -> None:
 
 
 def test_an_immune_message_that_has_ended(tmp_path: Path) -> None:
-    """Its op message names its first place, which the copy remembers."""
+    """Its op message names its first position, which the copy remembers."""
     desk = Desk(tmp_path)
     first = desk.prepare("first")
     patient = desk.prepare("patient", **{IMMUNITY: "600"})
@@ -267,7 +267,7 @@ def test_a_place_that_is_no_number_waits_for_the_next_round(tmp_path: Path) -> N
 
 
 def test_from_the_future(tmp_path: Path) -> None:
-    """Stored after the round has begun: later. Born after it: a clock is wrong, so the producer is asked."""
+    """Stored after the start of the round: checked later. Born after it: a clock is wrong, so the producer is asked."""
     desk = Desk(tmp_path)
     desk.now += 10_000
     desk.prepare("a")
@@ -318,7 +318,7 @@ def test_ends_that_say_nothing_do_not_stop_the_offset(tmp_path: Path) -> None:
 
 
 def test_offsets_that_cannot_be(tmp_path: Path) -> None:
-    """Behind the end of the queue the broker goes back to it; of the op queue too."""
+    """Beyond the end of the queue, the broker returns to its end; also for the op queue."""
     desk = Desk(tmp_path)
     half = desk.prepare("a")
     desk.end(half, Decision.COMMIT)
@@ -342,7 +342,7 @@ def test_a_half_message_that_cannot_be_committed(tmp_path: Path) -> None:
 
 
 def test_a_delayed_half_message_is_not_lost_by_the_check(tmp_path: Path) -> None:
-    """In a broker the copy would wait in a level, to be dropped there."""
+    """In a broker the copy would wait in a delay level, and be dropped there."""
     desk = Desk(tmp_path)
     properties = {"TRAN_MSG": "true", "PGROUP": "G", "DELAY": "1", REAL_TOPIC: "T", REAL_QID: "0"}
     assert desk.store.append(Message(topic=HALF, body=b"a", properties=properties, was_stored=True)).ok
@@ -356,7 +356,7 @@ def test_a_delayed_half_message_is_not_lost_by_the_check(tmp_path: Path) -> None
 
 
 def test_op_messages_that_have_expired(tmp_path: Path) -> None:
-    """The log begins behind the first of them: the ends that are left still count, and nobody is asked twice."""
+    """The log begins after the first of them: the remaining ones still count, and nothing is checked twice."""
     desk = Desk(tmp_path, mappedFileSizeCommitLog="4096")
     halves = [desk.prepare(f"a{n}") for n in range(2)]
     desk.end(halves[0], Decision.ROLLBACK)
@@ -382,7 +382,7 @@ def test_op_messages_that_have_expired(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["4.9", "5.3"])
 def test_kills_neither_double_nor_multiply(engine: str, tmp_path: Path) -> None:
-    """How far the check has come is not written down: the queues tell which copies are open."""
+    """The position of the check was not persisted: the queues show which copies are open."""
     desk = Desk(tmp_path, engine=engine)
     for n in range(50):
         desk.prepare(str(n))
@@ -401,7 +401,7 @@ def test_kills_neither_double_nor_multiply(engine: str, tmp_path: Path) -> None:
 
 
 def test_a_commit_that_was_not_ended_by_an_op_message(tmp_path: Path) -> None:
-    """A kill between the two writes: the message is there, and is not committed again."""
+    """After a kill between the two writes, the message exists and is not committed again."""
     desk = Desk(tmp_path)
     half = desk.prepare("a")
     put = desk.service._put
@@ -422,7 +422,7 @@ def test_a_commit_that_was_not_ended_by_an_op_message(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_transaction_ends_once(killed: bool, tmp_path: Path) -> None:
-    """Whatever copy a producer names, and however often."""
+    """Whichever copy a producer names, and however often."""
     desk = Desk(tmp_path)
     half = desk.prepare("a")
     other = desk.prepare("b")
@@ -448,7 +448,7 @@ def test_a_transaction_ends_once(killed: bool, tmp_path: Path) -> None:
 
 
 def test_two_that_look_alike_are_two(tmp_path: Path) -> None:
-    """Without a unique id nothing tells copies from others; with one, two that were sent at once are both ended."""
+    """Without a unique id, copies cannot be recognised; with one, two messages sent at once are both ended."""
     desk = Desk(tmp_path)
     for properties in ({}, {}, {"UNIQ_KEY": "same"}, {"UNIQ_KEY": "same"}):
         message = Message(topic="T", queue_id=2, body=b"tick", properties=properties, born_timestamp=TIME)
@@ -478,8 +478,9 @@ def test_what_a_round_has_passed_is_forgotten(tmp_path: Path) -> None:
 
 
 def test_a_check_that_is_interrupted_goes_on(tmp_path: Path) -> None:
-    """Requests are served between two slices; each half message is asked about once a round, and none waits for the
-    next round."""
+    """Requests are served between two slices; each half message is checked once per round, and none waits for the
+    next.
+    """
     desk = Desk(tmp_path, transactionCheckInterval="60000")
     for n in range(30):
         desk.prepare(str(n))

@@ -1,4 +1,4 @@
-"""Transactions: the golden broker's eighteen, and situations that it did not get into."""
+"""Transactions: the golden broker's eighteen, and situations that did not occur there."""
 
 import shutil
 from collections import Counter
@@ -57,7 +57,7 @@ def test_a_commit_that_neither_index_nor_queue_has_looks_rolled_back(golden_copy
 
 
 def half(builder: Builder, unique: str | None, **properties: str) -> int:
-    """A half message for queue 0 of Pay."""
+    """Add a half message for queue 0 of Pay."""
     names = {"REAL_TOPIC": "Pay", "REAL_QID": "0", "TRAN_MSG": "true", "PGROUP": "p", **properties}
     own = {"UNIQ_KEY": unique} if unique else {}
     return builder.put(HALF, properties=own | names, born_timestamp=TIME)
@@ -120,7 +120,7 @@ def test_pending_passed_and_given_up(tmp_path: Path) -> None:
 
 
 def test_a_commit_without_its_op_message(tmp_path: Path) -> None:
-    """The broker died between the two: it will check, and the message may appear twice."""
+    """The broker was killed between the two writes: it will check, and the message may appear twice."""
     builder = Builder()
     at = half(builder, "u0")
     committed = commit(builder, at, "u0")

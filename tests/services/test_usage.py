@@ -1,4 +1,4 @@
-"""What messages take: each sum equals that of a plain walk of the log."""
+"""Usage by messages: each total equals that of a plain walk of the log."""
 
 import os
 from collections import Counter

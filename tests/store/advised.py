@@ -1,4 +1,4 @@
-"""Follow the advice of ``check`` literally, in copies of a store, and count what can be read afterwards."""
+"""Follow the advice of ``check`` literally, on copies of a store, and count what can be read afterwards."""
 
 import shutil
 from collections.abc import Iterable
@@ -33,25 +33,25 @@ PLACES = {"STORE", "NEWSTORE", "FILE"}
 
 
 def way_of(finding: Finding) -> Way:
-    """The commands that a finding advises, without those that somebody must fill in."""
+    """The commands that a finding advises, without those with placeholders."""
     return commands_of(finding.steps)
 
 
 def commands_of(steps: Iterable[Step]) -> Way:
-    """The commands among steps, without those that somebody must fill in."""
+    """The commands of steps, without those with placeholders."""
     commands = (step.command for step in steps if step.command)
     return tuple(words for words in commands if not {w for w in words if w.isupper()} - PLACES)
 
 
 def identity(record: Record) -> Any:
-    """What a message is, wherever it lies: salvage may give it another place."""
+    """The identity of a message independent of its position, which salvage may change."""
     return record.topic, record.queue_id, record.born_timestamp, record.flag, record.body, record.properties
 
 
 @dataclass(frozen=True)
 class Readable:
-    """Intact messages of one or more stores: in the log, through queues of any form and the index, in the timer, in
-    logs of compacted topics, and handed out by POP.
+    """Intact messages of one or more stores: in the log, through queues and index, in the timer, in compaction logs,
+    and in flight by POP.
     """
 
     log: set[Any]
@@ -73,7 +73,7 @@ class Readable:
 
 
 def readable(store: Path, conf: BrokerConf | None = None) -> Readable:
-    """What can be read of a store."""
+    """Everything that can be read from a store."""
     found = Readable(*(set() for _ in fields(Readable)))
     layout = StoreLayout(str(store), conf)
     log = CommitLog(layout)
@@ -122,7 +122,7 @@ def readable(store: Path, conf: BrokerConf | None = None) -> Readable:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a way led to."""
+    """The result of following advice."""
 
     codes: list[int]
     words: str
@@ -131,7 +131,7 @@ class Outcome:
 
 
 def follow(store: Path, way: Way, room: Path, conf: BrokerConf | None = None) -> Outcome:
-    """Carry out the commands in a copy, as somebody does who reads what they say: up to the first that refuses."""
+    """Run the commands on a copy, as a user would, up to the first that refuses."""
     copy, new = room / "store", room / "new"
     shutil.copytree(store, copy, symlinks=True)
     kept_aside = Path(f"{store}.rmqtool")
@@ -142,10 +142,10 @@ def follow(store: Path, way: Way, room: Path, conf: BrokerConf | None = None) ->
     codes, words = [], ""
     for command in way:
         asked = [str(places.get(word, word)) for word in command[1:]]
-        done = rmqtool(*asked, *options, *(["--yes"] if asked[0] in ASKING else []))
-        codes.append(done.code)
-        words += done.err
-        if done.code > 1:
+        result = rmqtool(*asked, *options, *(["--yes"] if asked[0] in ASKING else []))
+        codes.append(result.code)
+        words += result.err
+        if result.code > 1:
             break
     stores = [path for path in (copy, new) if path.is_dir()]
     kept = readable(stores[0], conf)
@@ -156,17 +156,17 @@ def follow(store: Path, way: Way, room: Path, conf: BrokerConf | None = None) ->
 
 
 def conf_file(conf: BrokerConf, room: Path) -> Path:
-    """The broker's properties file that says what this configuration does."""
+    """A broker's properties file with this configuration."""
     path = room / "broker.conf"
     path.write_text("".join(f"{name}={value}\n" for name, value in (conf.values | conf.sizes).items()))
     return path
 
 
 def lost_by_advice(store: Path, room: Path, conf: BrokerConf | None = None) -> list[str]:
-    """What is wrong with the advice of a report; empty where nothing is.
+    """Faults in the advice of a report.
 
-    No way may lose a message that was readable before and that another way keeps, and what a finding was about must be
-    gone afterwards, or the commands must have said why not.
+    No advice may lose a message that was readable before and that other advice keeps, and the finding must be gone
+    afterwards, or the commands must have said why not.
     """
     before = readable(store, conf)
     reader, situation = Reader(), Situation()
@@ -199,7 +199,7 @@ def lost_by_advice(store: Path, room: Path, conf: BrokerConf | None = None) -> l
 
 
 def untrue(reading: Reading, layout: StoreLayout) -> list[str]:
-    """What the first words of a report say, against what a start would do."""
+    """Contradictions between the summary of a report and what a start would do."""
     try:
         start = plan(layout)
     except Refused:

@@ -1,4 +1,4 @@
-"""Batches by either code, compared."""
+"""Compare batches from compiled and plain code."""
 
 from collections.abc import Generator
 from typing import Any
@@ -18,7 +18,7 @@ MAGIC = MAGIC_V1.to_bytes(4, "big", signed=True)
 
 
 def drained(batches: Generator[RecordBatch, None, Any]) -> tuple[list[RecordBatch], Any]:
-    """All batches, and what the generator returns."""
+    """All batches, and the generator's return value."""
     found = []
     while True:
         try:
@@ -28,7 +28,7 @@ def drained(batches: Generator[RecordBatch, None, Any]) -> tuple[list[RecordBatc
 
 
 def rows_of(batches: list[RecordBatch]) -> list[tuple[Any, ...]]:
-    """One tuple for each record of all batches, as nobody cares where batches are cut."""
+    """One tuple per record, regardless of batch boundaries."""
     rows = []
     for batch in batches:
         assert len(batch)
@@ -58,7 +58,7 @@ def column_of(column: np.ndarray[Any, np.dtype[Any]]) -> list[int]:
 
 
 def agree(raw: bytes, *, light: bool = False, levels: list[int] | None = None, crc: bool = True) -> int:
-    """Dispatch record by record, and in bulk by either code; returns the number of records."""
+    """Compare dispatching record by record and in bulk, with either code; returns the number of records."""
     view = memoryview(raw)
     delays = DelayLevels(LEVELS if levels is None else levels)
     builder = BatchBuilder(delays, light_queues=light, index_tags=not light)
@@ -73,7 +73,7 @@ def agree(raw: bytes, *, light: bool = False, levels: list[int] | None = None, c
 
 
 def same_puts(batch: RecordBatch, plain: RecordBatch) -> None:
-    """What goes into each queue, and in which order, is the same whoever tells queues apart."""
+    """Check that each queue gets the same entries in the same order, whichever code groups them."""
     assert [rows.tolist() for rows in batch.by_queue()] == [rows.tolist() for rows in plain.by_queue()]
     for (row, puts), (plain_row, plain_puts) in zip(batch.puts(), plain.puts(), strict=True):
         assert row == plain_row
@@ -88,7 +88,7 @@ def same_puts(batch: RecordBatch, plain: RecordBatch) -> None:
 
 
 def positioned(made: list[Record], base: int = 0) -> bytes:
-    """Records end to end, each of which says where it lies."""
+    """Concatenated records with correct positions."""
     raw = b""
     for record in made:
         raw += pack(record._replace(physical_offset=base + len(raw)))

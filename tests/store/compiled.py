@@ -1,4 +1,4 @@
-"""Small stores gone through as only large ones are: by compiled code, in blocks, by several threads."""
+"""Process small stores like large ones: with compiled code, in blocks, on several threads."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ BLOCK = 1500  # bytes: some records
 
 @contextmanager
 def compiled_way() -> Iterator[Counter[str]]:
-    """Meanwhile nothing is too small for it; yields how often it was gone, by what was done."""
+    """Use compiled code for everything meanwhile; yields counts by kind of work."""
     gone: Counter[str] = Counter()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dispatch, "BULK_BYTES", 64)

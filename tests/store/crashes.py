@@ -1,4 +1,4 @@
-"""Ends of a process and of the power, at any step of what it writes."""
+"""Simulate kills and power cuts at any step of writing."""
 
 import os
 from collections.abc import Callable
@@ -16,11 +16,11 @@ STEPS = (
 
 
 class Killed(BaseException):
-    """The process is gone: nothing may catch it and go on writing."""
+    """The process was killed: must not be caught."""
 
 
 class Seam:
-    """Counts steps, ends the process at one of them, and knows what had been made durable by then."""
+    """Counts disk operations, kills at one of them, and records what was durable by then."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, steps: tuple[str, ...] = STEPS) -> None:
         self.count = 0
@@ -60,11 +60,11 @@ class Seam:
         return step
 
     def begin(self, stop_at: int = -1) -> None:
-        """Alive again, from the first step on."""
+        """Restart, counting from the first step."""
         self.count, self.stop_at, self.dead = 0, stop_at, False
 
     def cut_power(self, folder: Path, rng: Random | None) -> None:
-        """Take from the files what was not durable: all of it, or of a file here and there."""
+        """Remove what was not durable from the files: all of it, or that of random files."""
         for path in sorted(folder.rglob("*")):
             if path.is_file() and (rng is None or rng.random() < 0.5):
                 kept = self.durable.get(str(path))
@@ -75,13 +75,12 @@ class Seam:
 
 
 class Medium(Seam):
-    """As a seam, and knows what the medium would hold after a power cut at its worst: names that no sync of their
-    directory has seen are not there, those that were removed without one are there again, and files have the bytes of
-    their last sync.
+    """A seam that also tracks the worst-case content of the medium after a power cut: names not synced with their
+    directory are missing, names removed without a sync are back, and files have the bytes of their last sync.
     """
 
     def begin_on(self, folder: Path, stop_at: int = -1) -> None:
-        """Alive again; all that is in a folder now is durable."""
+        """Restart; everything in a folder is now durable."""
         self._names: dict[int, dict[str, tuple[int, str]]] = {}
         self._data: dict[int, bytes] = {}
         self._times: dict[int, int] = {}
@@ -120,7 +119,7 @@ class Medium(Seam):
         return seen
 
     def left(self, target: Path) -> None:
-        """Make what the medium holds in a new folder."""
+        """Write the content of the medium to a new folder."""
         self._make(self._folder.stat().st_ino, target)
 
     def _make(self, inode: int, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""Commands as real processes that get a signal at a step of their choice, in the middle of changing a store."""
+"""Run commands as real processes that get a signal at a given step of changing a store."""
 
 import os
 import signal
@@ -40,11 +40,11 @@ def ended(
     """Run a command and send it a signal before a step.
 
     Args:
-        at: number of the step, counted from where the change is written down, or, negative, from the beginning.
-        times: how many steps in a row get it.
-        env: added to the environment.
+        at: number of the step, counted from the writing of the manifest, or, if negative, from the beginning.
+        times: number of consecutive steps that get it.
+        env: additional environment variables.
     """
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", _DRIVER, str(int(number)), str(at), str(times), *map(str, words)],
         capture_output=True,
         stdin=subprocess.DEVNULL,
@@ -53,16 +53,16 @@ def ended(
         timeout=60,
         check=False,
     )
-    return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
+    return Result(result.returncode, result.stdout.decode(), result.stderr.decode())
 
 
 def killed(at: int, *words: object) -> None:
-    """SIGKILL before a step."""
+    """Run a command and kill it before a step."""
     done = ended(signal.SIGKILL, at, *words)
     assert done.code == -signal.SIGKILL, done
 
 
 def run_folder(home: Path) -> Path:
-    """The only run in a place for backups."""
+    """The only run in a backup directory."""
     (found,) = home.iterdir()
     return found

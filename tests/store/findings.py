@@ -1,4 +1,4 @@
-"""What tests of the check share: findings in short forms, and damage by the byte."""
+"""Helpers for tests of check: short forms of findings, and byte-level damage."""
 
 from pathlib import Path
 
@@ -16,12 +16,12 @@ def found_in(store: Path, conf: BrokerConf | None = None) -> list[Finding]:
 
 
 def told(findings: list[Finding]) -> list[Told]:
-    """What they say in short, sorted."""
+    """Short forms of findings, sorted."""
     return sorted((f.code, f.file, f.offset, f.count) for f in findings)
 
 
 def totals(findings: list[Finding]) -> dict[str, int]:
-    """How many of each code."""
+    """Number of findings per code."""
     counts: dict[str, int] = {}
     for finding in findings:
         counts[finding.code] = counts.get(finding.code, 0) + finding.count
@@ -29,13 +29,13 @@ def totals(findings: list[Finding]) -> dict[str, int]:
 
 
 def write(path: Path, at: int, data: bytes) -> None:
-    """Put bytes over what is there."""
+    """Overwrite bytes."""
     with path.open("r+b") as file:
         file.seek(at)
         file.write(data)
 
 
 def flip(path: Path, at: int, bit: int = 0) -> None:
-    """Turn one bit of a byte."""
+    """Flip one bit of a byte."""
     data = path.read_bytes()[at]
     write(path, at, bytes([data ^ 1 << bit]))

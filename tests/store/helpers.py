@@ -1,4 +1,4 @@
-"""What store tests share: a golden case's configuration, and what a recovered store holds."""
+"""Helpers for store tests: a golden case's configuration, and the content of a recovered store."""
 
 import hashlib
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests import goldens
 
 
 def conf_of(case: str) -> BrokerConf:
-    """The settings that the case was written with."""
+    """The settings with which the case was written."""
     return BrokerConf({name: str(value) for name, value in goldens.about(case)["config"].items()})
 
 
@@ -31,7 +31,7 @@ def tree(root: Path) -> dict[str, tuple[int, str]]:
 
 
 def content(root: Path) -> dict[str, str]:
-    """Content of every file; index files, which are named by the clock, by their number."""
+    """Content of every file; index files, whose names depend on the clock, by number."""
     found: dict[str, str] = {}
     for name, (_mtime, digest) in tree(root).items():
         key = f"index/{sum(n.startswith('index/') for n in found)}" if name.startswith("index/") else name
@@ -40,14 +40,14 @@ def content(root: Path) -> dict[str, str]:
 
 
 def state_of(said: dict[str, Any]) -> tuple[int, int, list[tuple[str, int, int, int]]]:
-    """A golden state without the queues of the delay topic that every start of the engine creates empty."""
+    """A golden state without the empty queues of the delay topic that every start of the engine creates."""
     queues = [(q["topic"], q["queueId"], q["minOffset"], q["maxOffset"]) for q in said["queues"]]
     kept = [q for q in queues if q[3] or q[0] != "SCHEDULE_TOPIC_XXXX"]
     return said["minPhyOffset"], said["maxPhyOffset"], sorted(kept)
 
 
 def state_from(state: StoreState) -> tuple[int, int, list[tuple[str, int, int, int]]]:
-    """Our state in the same form."""
+    """Our state in the same format."""
     queues = [(q.topic, q.queueId, q.minOffset, q.maxOffset) for q in state.queues]
     kept = [q for q in queues if q[3] or q[0] != "SCHEDULE_TOPIC_XXXX"]
     return state.minPhyOffset, state.maxPhyOffset, sorted(kept)
@@ -60,7 +60,7 @@ def entries_of(layout: StoreLayout) -> list[tuple[str, int, int, int, int, int]]
 
 
 def cut_queues(layout: StoreLayout, last: int = 0, *, behind: int = 0) -> list[Record]:
-    """Zero the queue entries of the last so many messages, or of all from a physical offset on; those, in order."""
+    """Zero the queue entries of the last messages, or of all from a physical offset; returns these, in order."""
     records = [item.record for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord)]
     behind = records[-last].physical_offset if last else behind
     for path in Path(layout.path("consumequeue")).glob("*/*/*"):
@@ -71,7 +71,7 @@ def cut_queues(layout: StoreLayout, last: int = 0, *, behind: int = 0) -> list[R
 
 
 def rewrite(found: LocatedRecord, **changes: Any) -> None:
-    """Write a record anew in its place, with other fields; its length stays."""
+    """Rewrite a record in place with changed fields of the same length."""
     names = "topic queue_id queue_offset physical_offset body properties sys_flag born_timestamp born_address born_port"
     names += " store_timestamp store_address store_port"
     new = compose(**{name: getattr(found.record, name) for name in names.split()} | changes)
@@ -82,7 +82,7 @@ def rewrite(found: LocatedRecord, **changes: Any) -> None:
 
 
 def key_hits(layout: StoreLayout, topic: str, key: str) -> list[int]:
-    """Readable offsets of a key, as the broker answers them: sorted, collisions not filtered."""
+    """Readable offsets of a key, as a broker answers: sorted, with hash collisions."""
     files = [file for file in open_index(layout) if not isinstance(file, BadIndex)]
     log = CommitLog(layout)
     return sorted(o for o in physical_offsets(files, topic, key, limit=64) if log.read(o, crc=False))

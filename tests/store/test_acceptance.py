@@ -1,4 +1,4 @@
-"""What is acknowledged is kept: no accepted message makes a start of either release cut those behind it."""
+"""Acknowledged messages are kept: no accepted message makes a start of either release cut later ones."""
 
 import json
 from pathlib import Path
@@ -100,7 +100,7 @@ def message(**fields: Any) -> Message:
 
 
 def kept_by_both(path: Path, count: int) -> None:
-    """A killed writer's store: neither release cuts any of so many messages."""
+    """Check that neither release cuts any message of a killed writer's store."""
     (path / "abort").touch()
     for engine in ("4.9", "5.3"):
         report = plan(StoreLayout(str(path), BrokerConf(SIZES)), release=RELEASES[engine])
@@ -213,15 +213,15 @@ def test_the_command_refuses_them(tmp_path: Path) -> None:
     Store.create(store, broker_conf=SIZES).close()
     conf = tmp_path / "broker.conf"
     conf.write_text("".join(f"{name}={value}\n" for name, value in SIZES.items()))
-    done = rmqtool("append", store, source, "--engine", "5.3", "--output", "ndjson", "--broker-conf", conf)
-    assert done.code == 1
-    answers = [json.loads(line)["status"] for line in done.out.splitlines()]
+    result = rmqtool("append", store, source, "--engine", "5.3", "--output", "ndjson", "--broker-conf", conf)
+    assert result.code == 1
+    answers = [json.loads(line)["status"] for line in result.out.splitlines()]
     assert answers == ["MESSAGE_ILLEGAL"] * len(rows) + ["PUT_OK"] * 500
     kept_by_both(store, 500)
 
 
 def test_a_light_queue_message_that_grows_too_long_is_refused(tmp_path: Path) -> None:
-    """Its offsets are put into the properties when it is stored."""
+    """Its offsets are added to the properties when it is stored."""
     conf = SIZES | {"enableMultiDispatch": "true", "enableLmq": "true"}
     with Store.create(tmp_path / "s", broker_conf=conf) as store:
         dispatch = ",".join(f"%LMQ%{n}" for n in range(100))
@@ -268,7 +268,7 @@ def test_properties_out_of_a_store_keep_what_they_have(tmp_path: Path) -> None:
 @pytest.mark.parametrize("engine", ["4.9", "5.3"])
 @pytest.mark.parametrize("properties", [{"a": ""}, {"": "b"}, {"a": "1", "b": ""}, {"b": "", "a": "1"}, {"": ""}])
 def test_what_no_reader_would_get_is_not_stored(properties: dict[str, str], engine: str, tmp_path: Path) -> None:
-    """RocketMQ passes over properties without a name or a value, and check would warn of them."""
+    """RocketMQ ignores properties without a name or a value, and check would warn about them."""
     with Store.create(tmp_path / "store", release=RELEASES[engine]) as store:
         lacking = Message(topic="T", properties=properties)
         refused = store.append(lacking)

@@ -1,4 +1,4 @@
-"""The advice of check, followed literally, never loses a message that another advised way keeps, and helps."""
+"""The advice of check, followed literally, helps, and never loses a message that other advice keeps."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def test_of_stores_of_5_3(case: str, golden_copy: Unpacked, tmp_path: Path) -> N
 @by_turns(3)
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS_OF_5))
 def test_of_damaged_stores_of_5_3(seed: int, golden_copy: Unpacked, tmp_path: Path) -> None:
-    """Timer, compacted topics and batch queues are damaged, and at times the rest too."""
+    """Damage to timer, compacted topics and batch queues, and sometimes to the rest too."""
     random, cases = Random(seed), goldens.cases_of_5()
     case = cases[seed % len(cases)]
     store = golden_copy(case)
@@ -75,7 +75,7 @@ def test_of_damaged_stores_of_5_3(seed: int, golden_copy: Unpacked, tmp_path: Pa
 
 
 def test_of_messages_that_consumers_hold(golden_copy: Unpacked, tmp_path: Path) -> None:
-    """What POP consumers were given and have not acked comes back after every way, whatever else is damaged."""
+    """Unacked POP messages come back after any advice, whatever else is damaged."""
     store = without_progress(golden_copy("broker-5.3.3"))
     held = readable(store).popped
     assert held
@@ -86,7 +86,7 @@ def test_of_messages_that_consumers_hold(golden_copy: Unpacked, tmp_path: Path) 
 
 @by_turns(7)
 def test_a_lone_log_file_that_was_cut_short(golden_copy: Unpacked, tmp_path: Path) -> None:
-    """No other file tells its length: what restores it is said in words that can be typed, by check and by refusals."""
+    """No other file shows its length: check and refusals print the command that restores it."""
     store = golden_copy("broker")
     (log,) = (store / "commitlog").iterdir()
     log.write_bytes(log.read_bytes()[:100_000])
@@ -103,8 +103,8 @@ def test_a_lone_log_file_that_was_cut_short(golden_copy: Unpacked, tmp_path: Pat
     assert not any("recover" in step.command for step in reading.steps)
     lines = tmp_path / "lines.ndjson"
     lines.write_text('{"topic":"T","body":"x"}\n')
-    for words in (["recover", store, "--yes"], ["recover", store, "--dry-run"], ["append", store, lines]):
-        refused = rmqtool(*words)
+    for arguments in (["recover", store, "--yes"], ["recover", store, "--dry-run"], ["append", store, lines]):
+        refused = rmqtool(*arguments)
         assert (refused.code, refused.out) == (4, "")
         assert typed in refused.err
     assert typed in rmqtool("check", store).out
@@ -118,7 +118,7 @@ def test_a_lone_log_file_that_was_cut_short(golden_copy: Unpacked, tmp_path: Pat
 
 @pytest.mark.parametrize(("base", "length"), [(262_144 * 3, 262_144), (1 << 31, 1 << 30), (300_000, None)])
 def test_a_lone_file_of_another_length(base: int, length: int | None, golden_copy: Unpacked) -> None:
-    """The name of the file and what queues know tell its length, if it is no strange one."""
+    """The file's name and the queues determine its length, if it is a common one."""
     store = golden_copy("broker")
     (log,) = (store / "commitlog").iterdir()
     log.rename(log.with_name(f"{base:020d}"))
@@ -130,12 +130,14 @@ def test_a_lone_file_of_another_length(base: int, length: int | None, golden_cop
     (step,) = found.steps
     assert step.command == (("rmqtool", "rebuild", "STORE", "files") if length else ())
     assert "mappedFileSizeCommitLog" in step.does
-    done = rmqtool("rebuild", store, "files", "--yes")
-    assert (done.code, log.parent.joinpath(f"{base:020d}").stat().st_size) == ((0, length) if length else (1, 100_000))
+    result = rmqtool("rebuild", store, "files", "--yes")
+    assert (result.code, log.parent.joinpath(f"{base:020d}").stat().st_size) == (
+        (0, length) if length else (1, 100_000)
+    )
 
 
 def test_a_lone_file_whose_name_tells_that_it_was_cut(golden_copy: Unpacked) -> None:
-    """Queues know nothing beyond its end, but its name is a multiple of another length."""
+    """Queues do not point beyond its end, but its name is a multiple of another length."""
     store = golden_copy("compaction-5.3.3")
     (log,) = (store / "commitlog").iterdir()
     assert int(log.name) == 65_536
@@ -168,7 +170,7 @@ def test_what_keeps_a_broker_from_starting_is_said_first(
 
 
 def test_codes_that_keep_a_broker_from_starting() -> None:
-    """Those that say so; of the others of them it is known that the store is refused."""
+    """Codes that say so; for the others, the store is known to be refused."""
     told = {code.code for code in CODES.values() if code.broker.startswith("The broker does not start")}
     refused = {"file-foreign", "compaction-foreign", "compaction-unpaired"}
     at_times = {"config-database"}  # or it starts without the entry
@@ -176,12 +178,12 @@ def test_codes_that_keep_a_broker_from_starting() -> None:
 
 
 def test_salvage_of_a_lone_file_that_was_cut_short(golden_copy: Unpacked, tmp_path: Path) -> None:
-    """Its length is no length for the new files: no broker would load them."""
+    """Its length must not be used for the new files: no broker would load them."""
     store = golden_copy("broker")
     (log,) = (store / "commitlog").iterdir()
     log.write_bytes(log.read_bytes()[:100_000])
-    done = rmqtool("salvage", store, tmp_path / "new", "-o", "json")
-    assert "is shorter than it was" in done.err
+    result = rmqtool("salvage", store, tmp_path / "new", "-o", "json")
+    assert "is shorter than it was" in result.err
     assert [path.stat().st_size for path in (tmp_path / "new" / "commitlog").iterdir()] == [1 << 30]
     assert "error" not in {found.severity for found in check_store(StoreLayout(str(tmp_path / "new")))}
 
@@ -189,7 +191,7 @@ def test_salvage_of_a_lone_file_that_was_cut_short(golden_copy: Unpacked, tmp_pa
 @by_turns(7)
 @pytest.mark.parametrize("code", every(2, list(SITUATIONS)))
 def test_of_situations_that_lose_messages(code: str, golden_copy: Unpacked, tmp_path: Path) -> None:
-    """Those whose screens are recorded: damaged logs, queues of each form, the timer."""
+    """Situations with recorded screens: damaged logs, all forms of queues, the timer."""
     case, damager = SITUATIONS[code]
     store = golden_copy(case)
     if damager is not None:
@@ -233,7 +235,7 @@ def test_what_concerns_a_part_names_its_rebuild(code: str, command: str) -> None
 
 
 def test_a_wrong_body_that_no_start_looks_at_and_no_index(golden_copy: Unpacked, tmp_path: Path) -> None:
-    """As the review met it: recovery cuts nothing, and no advice may lead to a cut."""
+    """Recovery cuts nothing, and no advice may lead to a cut."""
     store = golden_copy("clean")
     flip(store / "commitlog" / f"{0:020d}", 24198 + 100)
     for path in (store / "index").iterdir():
@@ -251,7 +253,7 @@ def test_a_wrong_body_that_no_start_looks_at_and_no_index(golden_copy: Unpacked,
 
 
 def test_which_start_cuts_is_told(golden_copy: Unpacked) -> None:
-    """The next one, the one after it, or one after a crash."""
+    """The next start, the one after it, or one after a crash."""
     store = golden_copy("clean")
     files = log_files(store)
     told = []
@@ -284,7 +286,7 @@ def empty_commitlog(store: Path) -> None:
 
 
 def file_without_messages(store: Path) -> None:
-    """As a broker leaves it that began on an empty mount point."""
+    """The state left by a broker that started on an empty mount point."""
     size = log_files(store)[0].stat().st_size
     empty_commitlog(store)
     (store / "commitlog" / f"{0:020d}").write_bytes(bytes(size))
@@ -301,7 +303,7 @@ def only_the_checkpoint(store: Path) -> None:
 def test_a_log_that_is_not_mounted(
     damager: Callable[[Path], None], aborted: bool, golden_copy: Unpacked, tmp_path: Path
 ) -> None:
-    """It is said first, and nothing that writes is advised; recovery needs a consent of its own."""
+    """It is reported first, nothing that writes is advised, and recovery needs separate consent."""
     store = golden_copy("clean")
     damager(store)
     if aborted:
@@ -348,15 +350,15 @@ def test_recovery_that_cuts_intact_messages_needs_consent(golden_copy: Unpacked,
     salvaged = rmqtool("salvage", store, tmp_path / "new", "-o", "json")
     in_store = len(readable(store).log)
     assert json.loads(salvaged.out)["messages"] == in_store
-    done = rmqtool("recover", store, "--yes", "--accept-loss", "-o", "json")
-    assert (done.code, json.loads(done.out)["destroys"] != []) == (0, True)
+    result = rmqtool("recover", store, "--yes", "--accept-loss", "-o", "json")
+    assert (result.code, json.loads(result.out)["destroys"] != []) == (0, True)
     assert len(readable(store).log) == in_store - lost
 
 
 @pytest.mark.parametrize("case", ["torn-last-record", "torn-header", "crash", "clean-exit-torn-last-record"])
 def test_an_ordinary_torn_tail_is_cut_without_more_words(case: str, golden_copy: Unpacked) -> None:
-    done = rmqtool("recover", golden_copy(case), "--yes", "-o", "json")
-    assert (done.code, json.loads(done.out)["destroys"]) == (0, [])
+    result = rmqtool("recover", golden_copy(case), "--yes", "-o", "json")
+    assert (result.code, json.loads(result.out)["destroys"]) == (0, [])
 
 
 def test_what_recovery_did_not_look_at_is_said(golden_copy: Unpacked) -> None:
@@ -364,16 +366,16 @@ def test_what_recovery_did_not_look_at_is_said(golden_copy: Unpacked) -> None:
     flip(store / "commitlog" / f"{0:020d}", 24198 + 100)
     for path in (store / "index").iterdir():
         path.unlink()
-    done = rmqtool("recover", store, "--yes", "-o", "table")
-    assert done.code == 0
+    result = rmqtool("recover", store, "--yes", "-o", "table")
+    assert result.code == 0
     on = "the log was looked at from commitlog/00000000000000049152 on, 1 file before it was not checked for damage"
-    assert on in done.out
-    assert "mended: 1 index file that did not fit the log, or had not all keys" in done.out
-    assert "in order" not in done.out
+    assert on in result.out
+    assert "mended: 1 index file that did not fit the log, or had not all keys" in result.out
+    assert "in order" not in result.out
 
 
 def test_a_level_that_never_delivered_has_lost_no_offset(golden_copy: Unpacked, tmp_path: Path) -> None:
-    """A message that was due while no broker ran is delivered by the next one; a delivered level is told as ever."""
+    """A message due while no broker ran is delivered by the next one; a level with deliveries is reported as usual."""
     store = golden_copy("broker")
     (tmp_path / "message").write_text('{"topic":"Orders","queueId":0,"body":"x"}')
     assert rmqtool("append", store, tmp_path / "message").code == 0
@@ -385,7 +387,7 @@ def test_a_level_that_never_delivered_has_lost_no_offset(golden_copy: Unpacked, 
 
 
 def interrupted(store: Path, state: str) -> Path:
-    """A journal in this state, of a run that had nothing left to do."""
+    """A journal in this state, from a run with nothing left to do."""
     assert rmqtool("recover", store, "--yes").code == 0
     (manifest,) = Path(f"{store}.rmqtool").glob("*/manifest.json")
     text = manifest.read_text().replace('"state": "done"', f'"state": "{state}"')

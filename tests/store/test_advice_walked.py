@@ -1,4 +1,4 @@
-"""Whoever does what is advised, in its order, arrives: no command sends to another that refuses."""
+"""Following the advice in order succeeds: no command advises another that refuses."""
 
 from pathlib import Path
 from random import Random
@@ -30,7 +30,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> list[Base]:
 @by_turns(7)
 @pytest.mark.parametrize("seed", range(some(8, 400)))
 def test_of_random_damages(seed: int, bases: list[Base], tmp_path: Path) -> None:
-    """Beside the log, and in every second case of the log too; ``python -m tests.store.walked`` runs more."""
+    """Damage beside the log, and in every second case to the log too; ``python -m tests.store.walked`` runs more."""
     rng = Random(f"1 {seed}")
     told = run_case(rng, rng.choice(bases), tmp_path, ALL_VERBS if seed % 2 else VERBS, every_start=False)
     assert not told, "\n".join(told)

@@ -1,4 +1,4 @@
-"""The write path by itself; tests/interop/test_append.py has the engines as judges."""
+"""The write path by itself; tests/interop/test_append.py compares it with the engines."""
 
 import os
 import threading
@@ -42,7 +42,7 @@ def new(path: Path, **options: object) -> Store:
 @by_turns(2)
 @pytest.mark.parametrize("way", ["one by one", "batches", "many", "bulk", "bulk, stored properties"])
 def test_every_way_gives_the_same_store(way: str, tmp_path: Path) -> None:
-    """One by one is compared with the engine elsewhere; the others with it."""
+    """Appending one by one is compared with the engine elsewhere; here the other ways are compared with it."""
     messages = [
         Message(
             topic="abc"[n % 3 if way != "batches" else n // 40 % 3],
@@ -122,7 +122,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("many", [1, 300])
 def test_what_is_not_taken_changes_nothing(many: int, tmp_path: Path) -> None:
-    """One by one, and among so many that they are checked all at once."""
+    """One by one, and in a batch large enough to be validated at once."""
     good = [Message(topic="a", body=b"%d" % n) for n in range(many)]
     with new(tmp_path / "s") as store:
         for message, status, reason in REFUSED:
@@ -303,7 +303,7 @@ def test_an_error_of_the_dispatch_beside_is_told_by_the_next_call(
 
 @pytest.mark.parametrize("size", [300, 9_000])
 def test_no_room_for_the_next_file(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was to go there is taken back, the end of the file before it too."""
+    """The append is undone, including the blank at the end of the previous file."""
     path = tmp_path / "s"
     real = os.ftruncate
     sizes = SIZES | {"mappedFileSizeCommitLog": "1048576"}
@@ -344,7 +344,7 @@ def test_too_little_room_is_refused_before_anything_is_written(tmp_path: Path, m
 
 @pytest.mark.parametrize("count", [1, 40])
 def test_the_limit_of_bodies_is_for_new_messages(count: int, tmp_path: Path) -> None:
-    """What is in a store already is delivered, whatever the broker takes now."""
+    """Messages already in a store are delivered, whatever the limit is now."""
     with new(tmp_path / "store") as store:
         store.append(Message(topic="a", body=bytes(2_000)))
     with Store(tmp_path / "store", write=True, broker_conf=SIZES | {"maxMessageSize": "1000"}) as store:

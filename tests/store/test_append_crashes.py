@@ -1,4 +1,4 @@
-"""Append killed at every step, by a cut of the power, by kill -9: what was acknowledged is there, the rest a prefix."""
+"""Append with a power cut or kill -9 at every step: acknowledged messages are there, the rest is a prefix."""
 
 import json
 import subprocess
@@ -45,7 +45,7 @@ def open_again(path: Path, *, sync_flush: bool = True) -> Store:
 
 
 def append_rest(store: Store, acknowledged: list[int], *, flush_at: int) -> None:
-    """One by one, as batches and many at once, with a dispatch and a flush in between."""
+    """Append one by one, in batches and many at once, with a dispatch and a flush in between."""
     number = sum(1 for _message in store.messages())
     while number < len(MESSAGES):
         if number % 7 == 3:
@@ -75,7 +75,7 @@ def errors(path: Path) -> list[str]:
 
 @pytest.fixture
 def whole(tmp_path: Path) -> tuple[Path, dict[str, str]]:
-    """A store that nothing interrupted, and its content."""
+    """An uninterrupted store, and its content."""
     path = tmp_path / "whole"
     create(str(path), BrokerConf(SIZES))
     with open_again(path) as store:
@@ -130,7 +130,7 @@ def test_at_every_step(
 
 @by_turns(3)
 def test_killed_without_a_word(tmp_path: Path) -> None:
-    """kill -9 of the command again and again; whoever feeds it goes on after what the log has."""
+    """kill -9 of the command again and again; its input continues after what the log has."""
     path = tmp_path / "s"
     conf = tmp_path / "broker.conf"
     conf.write_text("".join(f"{name}={value}\n" for name, value in SIZES.items()).replace("=4096", "=65536"))

@@ -1,4 +1,4 @@
-"""Appends to topics with batch consume queues: batches become one record each, single messages stay what they are."""
+"""Appends to topics with batch queues: each batch becomes one record, single messages stay single."""
 
 import json
 import shutil
@@ -44,7 +44,7 @@ def units(store: Path, queue_id: int = 0) -> list[tuple[int, int]]:
 
 
 def empty(path: Path) -> Path:
-    """A store without messages, where the topic has batch queues."""
+    """An empty store with a topic with batch queues."""
     Store.create(path, broker_conf=SMALL, release=V5_3).close()
     table = {TOPIC: {"topicName": TOPIC, "attributes": {"queue.type": "BatchCQ"}}}
     config = {"dataVersion": {"counter": 1, "stateVersion": 0, "timestamp": 1}, "topicConfigTable": table}
@@ -152,7 +152,7 @@ def test_what_one_record_cannot_say(messages: list[Message], words: str, tmp_pat
 
 @pytest.mark.parametrize("items", [[ITEMS[0], NUMBERED], [NUMBERED]])
 def test_numbers_inside_a_batch_that_is_stored_message_by_message(items: list[BatchItem], tmp_path: Path) -> None:
-    """Dispatch would take a message for a batch that has these numbers."""
+    """Dispatch would take a message with these numbers for a batch."""
     with Store(empty(tmp_path / "s"), write=True, broker_conf=SMALL) as store:
         with pytest.raises(Illegal):
             store.live.append_encoded(batch(body=build_batch(items), properties={}))
@@ -192,7 +192,7 @@ def test_many_are_stored_like_one_by_one(tmp_path: Path) -> None:
 
 
 def test_a_killed_writer_loses_nothing(tmp_path: Path) -> None:
-    """Appended, not dispatched: recovery makes the units that the end of the append would have made."""
+    """Appended but not dispatched: recovery creates the units that the append would have created at its end."""
     killed, closed = empty(tmp_path / "killed"), tmp_path / "closed"
     with Store(killed, write=True, broker_conf=SMALL, clock=lambda: 1_795_000_000_000) as store:
         _mixed(store, lambda store, messages: store.append_many(messages))

@@ -1,4 +1,4 @@
-"""Batch queues of a real 5.3.3 broker: what is read of them is what the engine itself reads."""
+"""Batch queues of a real 5.3.3 broker are read as by the engine."""
 
 import hashlib
 import json
@@ -72,7 +72,7 @@ def test_records_are_as_the_engine_says_them(case: str, golden: Unpacked) -> Non
 
 @pytest.mark.parametrize("case", CASES)
 def test_messages_of_batches(case: str, golden: Unpacked) -> None:
-    """The scenario says what was sent: ``bq-R-I`` in batches, ``bq-one-N`` alone."""
+    """The scenario sent ``bq-R-I`` in batches and ``bq-one-N`` alone."""
     root = golden(case)
     records = {row["physicalOffset"]: row for row in rows("commitlog", "dump", root, "--records", "--body", "hex")}
     dumped = rows("commitlog", "dump", root, "--body", "hex")
@@ -215,7 +215,7 @@ def test_what_is_no_batch_is_left_as_it_is() -> None:
 
 
 def units_at(folder: Path, *files: bytes, size: int) -> BatchQueue:
-    """A store with one batch queue of such files."""
+    """A store with one batch queue with these files."""
     directory = folder / "store" / "batchconsumequeue" / "B" / "0"
     directory.mkdir(parents=True)
     for number, data in enumerate(files):

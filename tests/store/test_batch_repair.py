@@ -1,4 +1,4 @@
-"""Batch queues of a real 5.3.3 store, made anew and cut."""
+"""Rebuilding and cutting batch queues of a real 5.3.3 store."""
 
 import shutil
 from pathlib import Path

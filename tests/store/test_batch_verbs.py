@@ -1,4 +1,4 @@
-"""Batch queues of 5.x under every command that changes a store: clean, import, and salvage keep them what they are."""
+"""Batch queues of 5.x under commands that change a store: clean, import and salvage preserve them."""
 
 import os
 from pathlib import Path
@@ -22,7 +22,7 @@ CONF = BrokerConf(SMALL)
 
 
 def filled(store: Path) -> Path:
-    """A store of several files of the log and of the batch queue."""
+    """A store with several files of the log and of the batch queue."""
     empty(store)
     with Store(store, write=True, broker_conf=SMALL, release=V5_3) as opened:
         for number in range(60):
@@ -88,7 +88,7 @@ def test_salvage_keeps_batches_and_the_kind_of_their_queues(golden: Unpacked, tm
 
 
 def test_every_offset_and_time_inside_a_batch(golden: Unpacked) -> None:
-    """Each offset finds the message with it; each store time of a batch its first offset, as 5.3.3 has it."""
+    """Each offset finds its message; each store time of a batch finds its first offset, as in 5.3.3."""
     log = CommitLog(StoreLayout(str(golden("broker-5.3.3"))))
     for queue in batch_queues_of(log.layout):
         for offset in range(queue.max_offset):

@@ -158,7 +158,7 @@ def test_each_text_is_hashed_the_same(text: bytes, name: str) -> None:
 
 @pytest.mark.parametrize("name", [b"TAGS", b"KEYS", b"UNIQ_KEY"])
 def test_texts_of_every_length_are_found_and_hashed_the_same(name: bytes) -> None:
-    """Wherever a text begins and ends, beside other items or alone, in one look at the properties or in several."""
+    """Wherever a text begins and ends, alone or among others, with properties parsed in one pass or several."""
     made: list[Record] = []
     for length in range(140):
         text = bytes(ord("a") + i % 26 for i in range(length))
@@ -320,7 +320,7 @@ def test_recovery_is_the_same_in_bulk(golden_copy: Unpacked, case: str, monkeypa
 @by_turns(2)
 @pytest.mark.parametrize("case", goldens.cases())
 def test_the_compiled_way_dispatches_where_something_is_dispatched(golden_copy: Unpacked, case: str) -> None:
-    """By the broker's start alone, which compares nothing with the log."""
+    """Only in a broker's start, which compares nothing with the log."""
     with compiled_way() as gone:
         report = recover(StoreLayout(str(golden_copy(case)), conf_of(case)), exactly=True)
     assert bool(gone["block"]) == bool(report.messagesRedispatched)

@@ -1,4 +1,4 @@
-"""Large files are read in blocks by several threads: the same batches, wherever blocks end."""
+"""Large files are read in blocks by several threads: same batches, wherever blocks end."""
 
 import threading
 from typing import Any
@@ -51,7 +51,7 @@ def test_any_records_are_the_same_in_blocks_of_any_size(
 
 @pytest.mark.parametrize("size", range(150, 1000, 77))
 def test_a_record_in_a_body_is_no_record_in_any_block(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """It says its own position truly, and blocks begin in front of it."""
+    """It has its correct position, and blocks begin before it."""
     monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", size)
     before = positioned([a_record(topic=b"T")] * 3)
     hollow = pack(a_record(topic=b"Outer", body=bytes(2000)))
@@ -67,7 +67,7 @@ def test_a_record_in_a_body_is_no_record_in_any_block(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("size", SIZES)
 def test_blocks_end_where_the_log_does(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """Whole records behind damage are not taken, in whichever block they lie."""
+    """Intact records after damage are ignored, whichever block they are in."""
     monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", size)
     raw = positioned([a_record(topic=b"T", body=b"body %d" % number * 9) for number in range(20)])
     starts = [at for at in range(len(raw)) if raw.startswith(MAGIC, at + 4)]
@@ -166,7 +166,7 @@ def test_behind_damage_the_next_file_is_left_alone(monkeypatch: pytest.MonkeyPat
 
 
 def test_what_a_kernel_does_not_take_the_plain_reader_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a record that was being written while it was looked at; here each one behind the third."""
+    """Like a record being written while it is read; here every one after the third."""
     raw = positioned([a_record(properties=b"KEYS\x01k")] * 9)
     behind = 3 * (len(raw) // 9)
     bounded = Walker.bound

@@ -1,4 +1,4 @@
-"""Whatever writes, killed at every step of its writing, ends in the same state when it is run again."""
+"""Every writing command, killed at any step and run again, ends in the same state."""
 
 import errno
 import os
@@ -40,17 +40,17 @@ COMMANDS: dict[str, Callable[[StoreLayout], object]] = {
 
 
 def nothing(_store: Path) -> None:
-    """What the other commands find to do is in the golden store."""
+    """Do nothing: the golden store already has work for the other commands."""
 
 
 def lose_some(store: Path) -> None:
-    """What rebuild has to build."""
+    """Remove what rebuild has to build."""
     shutil.rmtree(store / "consumequeue" / "TopicA")
     shutil.rmtree(store / "index")
 
 
 def lose_last(store: Path) -> None:
-    """What dispatch has to put in."""
+    """Remove what dispatch has to add."""
     cut_queues(StoreLayout(str(store), conf_of("clean")), 4)
 
 
@@ -159,7 +159,7 @@ def test_no_place_for_a_backup_is_a_refusal(golden_copy: Unpacked, tmp_path: Pat
 
 
 def test_modification_times_survive_zeroing(golden_copy: Unpacked) -> None:
-    """4.9 chooses the file of a time search, and the files that retention deletes, by modification time."""
+    """4.9 selects files by modification time, for a search by time and for retention."""
     store = golden_copy("torn-last-record")
     log = store / "commitlog" / "00000000000000147456"
     before = log.stat().st_mtime_ns
@@ -168,7 +168,7 @@ def test_modification_times_survive_zeroing(golden_copy: Unpacked) -> None:
 
 
 def test_what_was_put_is_durable_before_anything_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A power cut that took back queues and left the abort file removed would look like a clean stop."""
+    """A power cut that reverted queues but not the removal of the abort file would look like a clean stop."""
     store, told = tmp_path / "s", list[tuple[str, str]]()
     store.mkdir()
     (store / "abort").write_bytes(b"")

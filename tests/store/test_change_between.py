@@ -1,4 +1,4 @@
-"""A change is interrupted, and somebody writes to the store before it is gone on with: nothing of that is lost."""
+"""A change is interrupted, and the store is written to before it is continued: nothing of that is lost."""
 
 import os
 import shutil
@@ -47,7 +47,7 @@ def layout_of(store: Path) -> StoreLayout:
 
 
 def fill(store: Path, name: str, count: int) -> None:
-    """Append as a broker does, which knows nothing of what is half done."""
+    """Append like a broker, which ignores half-done changes."""
     with Store(store, broker_conf=SIZES, write=True) as opened:
         opened.append_many(
             [Message(topic=f"t{n % 3}", body=f"{name}-{n}".encode(), keys=f"{name}{n}") for n in range(count)]
@@ -55,7 +55,7 @@ def fill(store: Path, name: str, count: int) -> None:
 
 
 def bodies(store: Path, name: str) -> int:
-    """How many messages of a kind the log holds."""
+    """Number of messages of a kind in the log."""
     walked = CommitLog(layout_of(store)).walk()
     return sum(isinstance(one, LocatedRecord) and bytes(one.record.body).startswith(name.encode()) for one in walked)
 
@@ -69,7 +69,7 @@ def conf(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def torn(tmp_path: Path) -> Path:
-    """A store of a broker that was killed: its last record is torn."""
+    """The store of a killed broker: its last record is torn."""
     store = tmp_path / "store"
     with Store.create(store, broker_conf=SIZES) as opened:
         opened.append_many([Message(topic=f"t{n % 3}", body=f"old-{n}".encode(), keys=f"k{n}") for n in range(40)])
@@ -84,7 +84,7 @@ def torn(tmp_path: Path) -> Path:
 
 
 def meanwhile(store: Path, count: int) -> None:
-    """A broker boots, and takes messages: the backup is not in its sight, nor does it heed what is not its own."""
+    """Start a broker and store messages: it does not see the backup, and ignores foreign files."""
     home, hidden = Path(f"{store}.rmqtool"), store.parent / "hidden"
     home.rename(hidden)
     if (store / MARKER).exists():
@@ -107,10 +107,10 @@ def test_what_was_written_meanwhile_stays(words: list[str], torn: Path, conf: Pa
     assert told.code == 1
     assert "cannot be finished" in told.out
     assert f"undo {torn} --forget" in " ".join(told.out.split())
-    done = rmqtool(*[str(torn) if word == "STORE" else word for word in words], "--broker-conf", conf)
-    assert done.code == 4, done
-    assert "bytes were written since" in done.err
-    assert f"rmqtool undo {torn} --forget" in done.err
+    result = rmqtool(*[str(torn) if word == "STORE" else word for word in words], "--broker-conf", conf)
+    assert result.code == 4, result
+    assert "bytes were written since" in result.err
+    assert f"rmqtool undo {torn} --forget" in result.err
     assert tree(torn) == before
     assert rmqtool("undo", torn, "--dry-run", "--broker-conf", conf).code == 1
     assert rmqtool("undo", torn, "--forget", "--yes", "--broker-conf", conf).code == 0
@@ -128,9 +128,9 @@ def test_an_undo_does_not_go_on_over_it(step: int, torn: Path, conf: Path) -> No
     killed(step, "undo", torn, "--yes", "--broker-conf", conf)
     meanwhile(torn, 30)
     before = tree(torn)
-    for words in (["undo", torn, "--yes"], ["recover", torn, "--yes"]):
-        done = rmqtool(*words, "--broker-conf", conf)
-        assert done.code == 4, done
+    for arguments in (["undo", torn, "--yes"], ["recover", torn, "--yes"]):
+        result = rmqtool(*arguments, "--broker-conf", conf)
+        assert result.code == 4, result
         assert tree(torn) == before
     assert rmqtool("undo", torn, "--forget", "--yes", "--broker-conf", conf).code == 0
     assert rmqtool("recover", torn, "--yes", "--broker-conf", conf).code == 0
@@ -182,10 +182,10 @@ def test_a_backup_elsewhere(way: str, torn: Path, conf: Path, tmp_path: Path) ->
     if way == "gone":
         kept.rename(tmp_path / "away")
         before = tree(torn)
-        for words in (["recover", torn, "--yes"], ["undo", torn, "--yes"], ["clean", torn, "--yes"]):
-            done = rmqtool(*words, "--broker-conf", conf)
-            assert done.code == 4, done
-            assert "which is not there: bring it back" in done.err
+        for arguments in (["recover", torn, "--yes"], ["undo", torn, "--yes"], ["clean", torn, "--yes"]):
+            result = rmqtool(*arguments, "--broker-conf", conf)
+            assert result.code == 4, result
+            assert "which is not there: bring it back" in result.err
         assert "not there" in rmqtool("recover", torn, "--dry-run", "--broker-conf", conf).out.replace("\n", " ")
         assert tree(torn) == before
         assert rmqtool("undo", torn, "--forget", "--yes", "--broker-conf", conf).code == 0
@@ -197,7 +197,7 @@ def test_a_backup_elsewhere(way: str, torn: Path, conf: Path, tmp_path: Path) ->
 
 
 def test_a_plan_that_is_no_more_true_is_not_carried_out(torn: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker's start changes files before it asks for the lock."""
+    """A broker's start changes files before it takes the lock."""
     from rmqtool.store.recovery import command as module
 
     real = module.prepare
@@ -217,7 +217,7 @@ def test_a_plan_that_is_no_more_true_is_not_carried_out(torn: Path, monkeypatch:
 
 
 def test_another_store_at_the_same_path(torn: Path, conf: Path, tmp_path: Path) -> None:
-    """The folder of an interrupted run has stayed where a store was removed, and another one was made."""
+    """A store was removed and another created at its path, but the directory of an interrupted run is still there."""
     assert rmqtool("recover", torn, "--yes", "--broker-conf", conf).code == 0
     shutil.rmtree(torn / "consumequeue")
     shutil.rmtree(f"{torn}.rmqtool")
@@ -228,10 +228,10 @@ def test_another_store_at_the_same_path(torn: Path, conf: Path, tmp_path: Path) 
         opened.append(Message(topic="other", body=b"another"))
     home.rename(f"{torn}.rmqtool")
     before = tree(torn)
-    done = rmqtool("rebuild", torn, "index", "--yes", "--broker-conf", conf)
-    assert done.code == 4, done
-    assert "or another log" in done.err
-    assert f"rmqtool undo {torn} --forget" in done.err
+    result = rmqtool("rebuild", torn, "index", "--yes", "--broker-conf", conf)
+    assert result.code == 4, result
+    assert "or another log" in result.err
+    assert f"rmqtool undo {torn} --forget" in result.err
     assert {**tree(torn), "lock": None} == {**before, "lock": None}
     assert rmqtool("undo", torn, "--forget", "--yes").code == 0
     assert rmqtool("rebuild", torn, "index", "--yes", "--broker-conf", conf).code == 0
@@ -240,16 +240,16 @@ def test_another_store_at_the_same_path(torn: Path, conf: Path, tmp_path: Path) 
 
 
 def test_an_undo_out_of_turn_leaves_no_gap(torn: Path, conf: Path, tmp_path: Path) -> None:
-    """The log was cut farther back, by a run that is kept elsewhere, and written on: what was cut first lay behind."""
+    """A run kept elsewhere cut the log further back, and messages were appended: the first cut was beyond that."""
     assert rmqtool("recover", torn, "--yes", "--broker-conf", conf).code == 0
     places = [one.physical_offset for one in CommitLog(layout_of(torn)).walk() if isinstance(one, LocatedRecord)]
     for at, where in ((places[30], []), (places[20], ["--backup", tmp_path / "elsewhere"])):
         assert rmqtool("truncate", torn, at, "--yes", *where, "--broker-conf", conf).code == 0
     fill(torn, "new", 1)
     before = tree(torn)
-    done = rmqtool("undo", torn, "--yes", "--broker-conf", conf)
-    assert done.code == 4, done
-    assert "cut farther back since" in done.err
+    result = rmqtool("undo", torn, "--yes", "--broker-conf", conf)
+    assert result.code == 4, result
+    assert "cut farther back since" in result.err
     assert tree(torn) == before
     assert bodies(torn, "new") == 1
     assert rmqtool("recover", torn, "--dry-run", "--broker-conf", conf).code == 0

@@ -1,4 +1,4 @@
-"""Root changes another user's store under a narrow umask: that user can still open everything."""
+"""Root changes another user's store under a restrictive umask: that user can still open everything."""
 
 import json
 import os
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give fi
 
 @pytest.fixture
 def theirs(torn: Path) -> Iterator[Path]:
-    """A store of another user, where that can get at it."""
+    """A store of another user, accessible to that user."""
     place = Path(tempfile.mkdtemp(dir="/tmp"))
     place.chmod(0o755)
     store = Path(shutil.move(torn, place / "store"))
@@ -35,7 +35,7 @@ def theirs(torn: Path) -> Iterator[Path]:
 
 
 def undone_by_them(store: Path) -> int:
-    """Undo in a process of that user; its exit code."""
+    """Undo in a process of that user; returns its exit code."""
     child = os.fork()
     if not child:
         code = 1
@@ -57,7 +57,7 @@ def narrow() -> Iterator[None]:
 
 
 def wrong(*roots: Path) -> list[str]:
-    """Files and folders that are not the user's, or have another mode than the store's."""
+    """Files and directories with a wrong owner or mode."""
     found = []
     for path in (path for root in roots for path in (root, *root.rglob("*"))):
         about = path.lstat()
@@ -75,13 +75,13 @@ def test_all_stays_theirs(lost: bool, theirs: Path, conf: Path, tmp_path: Path) 
         shutil.rmtree(theirs / "consumequeue")
         shutil.rmtree(theirs / "index")
     before = tree(theirs)
-    done = subprocess.run(
+    result = subprocess.run(
         [*RMQTOOL, "recover", str(theirs), "--yes", "--broker-conf", str(conf)],
         cwd=ROOT,
         capture_output=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     home = Path(f"{theirs}.rmqtool")
     assert [text for text in wrong(theirs, home) if not text.startswith(f"{theirs}/lock ")] == []
     # and the user puts it back without root
@@ -93,7 +93,7 @@ def test_all_stays_theirs(lost: bool, theirs: Path, conf: Path, tmp_path: Path) 
 @pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize("known", [False, True])
 def test_what_run_writes_is_theirs(known: bool, theirs: Path, conf: Path, tmp_path: Path) -> None:
-    """The files that say how far delays have come: those that a broker has made, and new ones in a new folder."""
+    """The files with delay offsets: a broker's, and new ones in a new directory."""
     shutil.rmtree(theirs / "config", ignore_errors=True)
     if known:
         (theirs / "config").mkdir()
@@ -103,10 +103,10 @@ def test_what_run_writes_is_theirs(known: bool, theirs: Path, conf: Path, tmp_pa
         for path in (theirs / "config", theirs / "config/delayOffset.json"):
             os.chown(path, USER, GROUP)
     (tmp_path / "lines").write_text(json.dumps({"topic": "Late", "body": "x", "properties": {"DELAY": "1"}}))
-    for words in (("recover", "--yes"), ("append", str(tmp_path / "lines")), ("run", "--until", "delivered")):
-        command = [*RMQTOOL, words[0], str(theirs), *words[1:], "--broker-conf", str(conf)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
-        assert done.returncode == 0, done.stderr
+    for arguments in (("recover", "--yes"), ("append", str(tmp_path / "lines")), ("run", "--until", "delivered")):
+        command = [*RMQTOOL, arguments[0], str(theirs), *arguments[1:], "--broker-conf", str(conf)]
+        result = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+        assert result.returncode == 0, result.stderr
     assert (theirs / "config/delayOffset.json").stat().st_size > 20
     assert (theirs / "config/delayOffset.json.bak").exists() == known
     assert wrong(theirs) == []

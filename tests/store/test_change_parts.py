@@ -1,7 +1,7 @@
-"""What recover, rebuild and truncate write beside log and queues, killed at every step and run again.
+"""Parts that recover, rebuild and truncate write besides log and queues, killed at every step and run again.
 
-Timer, compaction logs, extensions of queues, settings out of their ``.bak``, index, files of the log that a broker
-would not load, and the ends of queues without messages.
+Timer, compaction logs, queue extensions, config files from their ``.bak``, index, log files that a broker would not
+load, and the ends of queues without messages.
 """
 
 import shutil
@@ -81,7 +81,7 @@ def files(store: Path) -> None:
 
 
 def cut_at(number: int) -> Callable[[StoreLayout], object]:
-    """The offset is that of the store before anything is cut."""
+    """The offset refers to the store before anything is cut."""
     offsets: list[int] = []
 
     def cut(layout: StoreLayout) -> object:
@@ -121,7 +121,7 @@ CASES = {
 
 
 def seen(store: Path) -> dict[str, str]:
-    """Content of every file, without how often the timer's checkpoint was written."""
+    """Content of every file, without the write count in the timer's checkpoint."""
     found = content(store)
     if (point := TimerFiles(StoreLayout(str(store))).checkpoint) is not None:
         found["config/timercheck"] = str(point._replace(version_counter=0))

@@ -1,4 +1,4 @@
-"""Whose a run is, and what it may touch: copies, moves, shared places for backups, hostile manifests."""
+"""Which store a run belongs to and may change: copies, moves, shared backup directories, hostile manifests."""
 
 import json
 import os
@@ -148,7 +148,7 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
 
 @pytest.fixture(scope="module")
 def half_done_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store in which a run was interrupted, to be copied."""
+    """A store with an interrupted run, to be copied."""
     folder = tmp_path_factory.mktemp("half")
     (conf := folder / "conf").write_text("mappedFileSizeCommitLog=65536\nmappedFileSizeConsumeQueue=2000\n")
     store = torn.__wrapped__(folder)  # type: ignore[attr-defined]
@@ -225,7 +225,7 @@ def test_a_run_s_own_folder_leads_nowhere_else(folder: str, half_done_store: Pat
 
 
 def as_format_1(folder: Path, store: Path) -> None:
-    """The manifest as earlier versions wrote it."""
+    """The manifest in the format of earlier versions."""
     value = json.loads((folder / "manifest.json").read_text())
     known = {"do", "path", "staged", "bytes", "mtime_ns", "kept", "made", "start", "stop"}
     actions = [{name: one[name] for name in one if name in known} for one in value["actions"]]
@@ -284,7 +284,7 @@ def test_a_store_whose_parts_are_links_elsewhere(torn: Path, tmp_path: Path) -> 
 
 
 def test_a_lost_queue_of_a_store_whose_queues_are_a_link_elsewhere(torn: Path, tmp_path: Path) -> None:
-    """Its directory must be made there, and taken away again by undo."""
+    """Its directory must be created there, and removed again by undo."""
     recover(StoreLayout(str(torn), layout_of(torn).conf))
     other = tmp_path / "disk"
     other.mkdir()
@@ -301,7 +301,7 @@ def test_a_lost_queue_of_a_store_whose_queues_are_a_link_elsewhere(torn: Path, t
 
 @pytest.mark.parametrize("through", ["done", "undone"])
 def test_a_copy_that_was_made_in_the_middle_is_not_taken_for_whole(through: str, torn: Path, conf: Path) -> None:
-    """The original was gone on with since, so the run says that it is through; this copy of the store is not."""
+    """The original was continued since, so its run is done; this copy of the store is not."""
     words = ["recover", torn, "--yes", "--broker-conf", conf]
     if through == "done":
         recover(layout_of(torn))
@@ -320,10 +320,10 @@ def test_a_copy_that_was_made_in_the_middle_is_not_taken_for_whole(through: str,
     shutil.rmtree(torn)
     copy.rename(torn)
     for more in (["recover", torn, "--yes"], ["undo", torn, "--yes"], ["clean", torn, "--hours", "0", "--yes"]):
-        done = rmqtool(*more, "--broker-conf", conf)
-        assert done.code == 4, done
-        assert "half changed when this copy of it was made" in done.err
-        assert f"rmqtool undo {torn} --forget" in done.err
+        result = rmqtool(*more, "--broker-conf", conf)
+        assert result.code == 4, result
+        assert "half changed when this copy of it was made" in result.err
+        assert f"rmqtool undo {torn} --forget" in result.err
     with pytest.raises(Refused, match="a change of it was interrupted"):
         fill(torn, "new", 1)
     assert rmqtool("recover", torn, "--dry-run", "--broker-conf", conf).code == 1
@@ -336,22 +336,22 @@ def test_a_copy_that_was_made_in_the_middle_is_not_taken_for_whole(through: str,
 
 @pytest.mark.parametrize("part", ["commitlog", "consumequeue/t0", "index/kept", "config", "link", "log-elsewhere/x"])
 def test_nothing_is_kept_among_a_broker_s_own_files(part: str, torn: Path, conf: Path, tmp_path: Path) -> None:
-    """A broker does not load a store with a foreign directory in its commit log, and takes one for a topic."""
+    """A broker refuses a foreign directory in its commit log, and takes one in its queues for a topic."""
     (torn / "link").symlink_to(torn / "commitlog")
     if part.startswith("log"):
         (torn / "commitlog").rename(tmp_path / "log-elsewhere")
         (torn / "commitlog").symlink_to(tmp_path / "log-elsewhere")
     home = (tmp_path if part.startswith("log") else torn) / part
     before = tree(torn)
-    for words in (
+    for arguments in (
         ["recover", torn, "--yes"],
         ["clean", torn, "--hours", "0", "--yes"],
         ["group", "reset", torn, "g", "--topic", "t0", "--to-earliest", "--yes"],
     ):
-        done = rmqtool(*words, "--backup", home, "--broker-conf", conf)
-        assert done.code == 4, done
-        if words[0] != "group":  # it is refused before: the store was not closed
-            assert f"{home}: lies in {torn}" in done.err
+        result = rmqtool(*arguments, "--backup", home, "--broker-conf", conf)
+        assert result.code == 4, result
+        if arguments[0] != "group":  # it is refused before: the store was not closed
+            assert f"{home}: lies in {torn}" in result.err
     assert tree(torn) == before
     assert rmqtool("recover", torn, "--yes", "--backup", torn / "kept", "--broker-conf", conf).code == 0
     assert rmqtool("recover", torn, "--dry-run", "--broker-conf", conf).code == 0

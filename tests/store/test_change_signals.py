@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP at any step of a process: the state is told and durable, and the same command goes on."""
+"""SIGINT, SIGTERM and SIGHUP at any step: the state is reported and durable, and the same command continues."""
 
 import re
 import signal
@@ -28,7 +28,7 @@ each = pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
 
 @pytest.fixture(autouse=True)
 def as_at_the_start() -> Iterator[None]:
-    """SIGTERM as a process begins: a command that ran here before may have left its own way."""
+    """Restore the default SIGTERM handling, which a previous command in this process may have changed."""
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGTERM, before)
@@ -36,7 +36,7 @@ def as_at_the_start() -> Iterator[None]:
 
 @pytest.fixture
 def wide(tmp_path: Path) -> Path:
-    """A store with many queues that have to be built anew."""
+    """A store with many queues to rebuild."""
     store = tmp_path / "wide"
     with Store.create(store, broker_conf=SIZES) as opened:
         opened.append_many([Message(topic=f"t{n}", body=b"x", keys=f"k{n}") for n in range(30)])
@@ -158,7 +158,7 @@ def test_clean_that_deletes(number: signal.Signals, tmp_path: Path, conf: Path) 
 def test_one_that_comes_while_python_tidies_up_is_not_lost(
     number: signal.Signals, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What a finalizer raises goes nowhere; the next look finds the signal, and nobody sees a traceback."""
+    """Exceptions in finalizers are dropped; the next check finds the signal, without a traceback."""
 
     class Tidied:
         def __del__(self) -> None:

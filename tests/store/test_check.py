@@ -1,4 +1,4 @@
-"""The whole-store check: silent on what is healthy, exact on what is not, and never writing."""
+"""The whole-store check: silent on healthy stores, exact on damage, and never writing."""
 
 import json
 from pathlib import Path
@@ -146,7 +146,7 @@ def test_no_command_is_advised_that_refuses_a_store_of_5_3(
 
 
 def test_what_was_never_written_is_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker's file of 1 GiB with one message is a hole but for its first page."""
+    """A broker's 1-GiB file with one message is a hole except for its first page."""
     with Store.create(tmp_path / "store") as store:
         store.append(Message(topic="T", body=b"x"))
     searched: list[int] = []
@@ -163,7 +163,7 @@ def test_what_was_never_written_is_not_searched(tmp_path: Path, monkeypatch: pyt
 
 
 def test_messages_of_queues_that_are_not_read_are_counted(golden_copy: Unpacked) -> None:
-    """Fewer read queues than there were: their messages are there, and no consumer gets them."""
+    """The topic has fewer read queues than before: the others have messages, but no consumer gets them."""
     store = golden_copy("broker")
     path = store / "config" / "topics.json"
     table = json.loads(path.read_text())

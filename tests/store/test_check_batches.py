@@ -1,4 +1,4 @@
-"""Batch queues of a real 5.3.3 store, damaged: each damage has its own code, at its place, and nothing beside it."""
+"""Damaged batch queues of a real 5.3.3 store: each damage gets its own code at its place, and no other."""
 
 import json
 import random

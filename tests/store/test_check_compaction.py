@@ -1,4 +1,6 @@
-"""Compacted topics of a real 5.3.3 store, damaged: each damage has its own code, at its place, and rebuild mends it."""
+"""Damaged compacted topics of a real 5.3.3 store: each damage gets its own code at its place, and rebuild repairs
+it.
+"""
 
 import json
 import shutil
@@ -155,7 +157,7 @@ def another_offset(store: Path) -> list[Told]:
 
 
 def old_file_put_back(store: Path) -> list[Told]:
-    """As where files were replaced by half: the second pair once more, behind the last."""
+    """Files replaced only partly: the second pair again, after the last."""
     for kind, size in ((LOGS, 5060), (QUEUES, 460)):
         (store / kind / f"{55_660:020d}").write_bytes(bytes(size))
     unit = next(queue_of(store).entries())
@@ -172,7 +174,7 @@ def key_lost(store: Path) -> list[Told]:
 
 
 def log_of_another_time(store: Path) -> list[Told]:
-    """The commit log and its queue were cut, the compaction log was not."""
+    """Cut the commit log and its queue, but not the compaction log."""
     with (store / f"consumequeue/Prices/0/{0:020d}").open("r+b") as file:
         file.seek(95 * 20)
         file.write(bytes(20))
@@ -264,7 +266,7 @@ def test_what_is_in_order_is_not_written(case: str, golden_copy: Unpacked) -> No
 
 
 def test_a_rebuilt_log_is_laid_out_as_by_a_broker(golden_copy: Unpacked) -> None:
-    """All files lost, all messages still in the commit log: byte for byte what the broker had written."""
+    """All files lost, all messages still in the commit log: the result equals the broker's, byte for byte."""
     store = golden_copy("broker-5.3.3")
     before = {name: digest for name, (_time, digest) in tree(store).items() if name.startswith("compaction/")}
     for kind in ("compactionLog", "compactionCq"):
@@ -377,7 +379,7 @@ def test_recovery_says_what_it_leaves(golden: Unpacked) -> None:
 @by_turns(2)
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_recovery_mends_it_in_the_same_plan(damage: Damager, golden_copy: Unpacked) -> None:
-    """But for a log that reaches beyond the commit log: what is there is nowhere else."""
+    """Except a log that extends beyond the commit log: its messages are nowhere else."""
     store = golden_copy(CASE)
     damage(store)
     (store / "abort").touch()
@@ -405,7 +407,7 @@ def test_recovery_names_what_mends_a_store_that_is_refused(damage: Damager, gold
 
 
 def test_an_empty_last_file_is_deleted_before_anything_is_compared(golden_copy: Unpacked) -> None:
-    """As 5.3.3 was seen to start, and not to, by ``tests.interop.differential.compacted``."""
+    """As observed with 5.3.3 by ``tests.interop.differential.compacted``."""
     store = golden_copy(CASE)
     queue = queue_of(store)
     (Path(queue.path) / "note.txt").write_bytes(b"")
@@ -430,7 +432,7 @@ def test_a_queue_offset_is_looked_for_in_the_last_file_that_begins_there_or_befo
 
 
 def test_a_log_that_lost_all_that_was_nowhere_else_is_no_dead_end(golden_copy: Unpacked) -> None:
-    """The commit log of the golden store has none of these messages any more."""
+    """The commit log of the golden store no longer has any of these messages."""
     store = golden_copy(CASE)
     for kind in ("compactionLog", "compactionCq"):
         shutil.rmtree(store / "compaction" / kind / "Users" / "0")

@@ -1,4 +1,4 @@
-"""One damage each: the check tells it exactly, and nothing beside it."""
+"""Single damages: check reports each exactly, and nothing else."""
 
 import struct
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from tests.store.helpers import conf_of, tree
 
 
 def a_message(store: Path, topic: bytes, queue_id: int, ordinal: int) -> Place:
-    """A record and where it lies."""
+    """A record and its position."""
     places = (place for path in log_files(store) for place in records_of(path))
     return next(
         p for p in places if (p.record.topic, p.record.queue_id, p.record.queue_offset) == (topic, queue_id, ordinal)
@@ -86,7 +86,7 @@ def position_field(store: Path) -> list[Told]:
 
 
 def properties_zeroed(store: Path) -> list[Told]:
-    """The last property is the tag here, which its entry then no longer has."""
+    """The last property is the tag here, so its entry no longer matches."""
     place = a_message(store, b"TopicA", 1, 5)
     record = place.record
     at = place.end - 3
@@ -257,7 +257,7 @@ def slot_count(store: Path) -> list[Told]:
 
 
 def index_offset(store: Path) -> list[Told]:
-    """An entry of another place: it is a ghost, and its message lost one key."""
+    """An entry with a wrong offset: it is a ghost, and its message lost a key."""
     path, slots = _index(store)
     flip(path, entry_at(slots, 20) + 11)
     return [("index-ghost", name_of(path, store), entry_at(slots, 20), 1), ("index-missing", "index", None, 1)]

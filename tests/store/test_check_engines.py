@@ -1,4 +1,4 @@
-"""What check foretells of the next start: by the rules of the release that wrote the store, as recovery does."""
+"""What check predicts of the next start follows the rules of the store's release, as recovery does."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def only(store: Path, code: str) -> Finding:
 
 
 def damage(path: Path) -> None:
-    """A record near the beginning of a file that is none any more."""
+    """Damage a record near the beginning of a file."""
     data = path.read_bytes()
     first = read(data, 0, len(data))
     assert isinstance(first, Record)
@@ -41,7 +41,7 @@ def damage(path: Path) -> None:
 
 
 def shown(store: Path, release: str) -> None:
-    """Make it a store of this release."""
+    """Turn it into a store of this release."""
     if release == "5.3":
         (store / "abort.bak").write_bytes(b"17")
 
@@ -53,7 +53,7 @@ def shown(store: Path, release: str) -> None:
 def test_whether_damage_is_met_after_a_clean_stop(
     release: str, lag: int | None, number: int, golden_copy: Unpacked
 ) -> None:
-    """4.9 looks at the last three files, 5.3 from where its queues end."""
+    """4.9 reads the last three files, 5.3 from where its queues end."""
     store = golden_copy(CASE)
     shown(store, release)
     files = logs(store)

@@ -1,4 +1,4 @@
-"""The check survives any bytes, and never writes."""
+"""Check survives any bytes, and never writes."""
 
 import json
 from random import Random

@@ -1,4 +1,4 @@
-"""check of queues and tables in RocksDB: silent on healthy stores, a code for each kind of damage."""
+"""Check of queues and tables in RocksDB: silent on healthy stores, a code for each kind of damage."""
 
 import json
 import os
@@ -38,7 +38,7 @@ ORDER = ("Orders", 2)
 
 @pytest.fixture(scope="module")
 def small(golden: Unpacked, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The golden store without its timer, whose wheel is large: one for the module, put back by each test."""
+    """The golden store without its timer, whose wheel is large: shared by the module, restored by each test."""
     store = tmp_path_factory.mktemp("small") / "store"
     for path in golden(CASE).rglob("*"):
         relative = path.relative_to(golden(CASE))
@@ -54,7 +54,7 @@ def found(store: Path) -> list[Finding]:
 
 
 def damaged(store: Path, what: Callable[[Families], Any], place: str = "consumequeue") -> list[Finding]:
-    """What check says of the store with one of its databases changed, which is put back."""
+    """Findings for the store with one database changed; it is restored afterwards."""
     folder = store / place
     kept = store.with_name("kept")
     os.rename(folder, kept)
@@ -85,7 +85,7 @@ def test_a_healthy_store_is_silent(golden: Unpacked, with_conf: bool) -> None:
     before = tree(store)
     layout = StoreLayout(str(store), conf_of(CASE) if with_conf else None)
     findings = list(check_store(layout))
-    assert [one.code for one in findings] == ["store-role"]  # which is no problem
+    assert [finding.code for finding in findings] == ["store-role"]  # which is no problem
     assert tree(store) == before
 
 

@@ -1,4 +1,4 @@
-"""Check of the timer of 5.x: silent on healthy stores, and one damage each told exactly."""
+"""Check of the timer of 5.x: silent on healthy stores, exact on each damage."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -38,7 +38,7 @@ def unit_at(store: Path, position: int) -> timer.LogUnit:
 
 
 def record_of(store: Path, position: int) -> tuple[Path, int, bytes]:
-    """(file, byte in it, bytes) of the message that a unit leads to."""
+    """(file, byte in it, length) of the message that a unit points to."""
     unit = unit_at(store, position)
     found = CommitLog(StoreLayout(str(store))).read(unit.physical_offset)
     assert found is not None
@@ -177,7 +177,7 @@ def checkpoint_ahead(store: Path) -> list[Told]:
 
 
 def queue_not_taken(store: Path) -> list[Told]:
-    """As after a stop that came before the timer had taken up its queue: later-4 and recall-0 are in it."""
+    """As after a stop before the timer had read its queue, with later-4 and recall-0 in it."""
     put_point(store, last_timer_queue_offset=56, master_timer_queue_offset=56)
     return [("timer-behind", CHECK, 16, 1)]
 

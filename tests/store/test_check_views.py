@@ -1,4 +1,4 @@
-"""What `check` finds does not depend on how many records it looks at at once."""
+"""The findings of `check` do not depend on how many records it reads at once."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,13 +27,13 @@ def findings(store: Path) -> list[tuple[object, ...]]:
 
 
 def overlap(store: Path) -> None:
-    """The first log file is as long as two, and holds what the second one holds, too."""
+    """Make the first log file as long as two, with the content of the second."""
     first, second = (store / "commitlog" / f"{base:020d}" for base in (0, 4096))
     first.write_bytes(first.read_bytes() + second.read_bytes())
 
 
 def nothing(_store: Path) -> None:
-    """As it was written."""
+    """Leave the store unchanged."""
 
 
 @pytest.mark.parametrize("damage", [overlap, nothing])

@@ -1,4 +1,4 @@
-"""``clean`` beside other runs of itself: one that was interrupted, and one that deletes for good."""
+"""``clean`` after other runs: an interrupted one, and one with --delete."""
 
 import json
 import signal
@@ -20,7 +20,7 @@ __all__ = ["conf"]
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """A log of nine files."""
+    """A store with nine log files."""
     path = tmp_path / "store"
     with Store.create(path, broker_conf=SIZES) as opened:
         opened.append_many([Message(topic="t", body=b"x" * 1000) for _ in range(500)])
@@ -32,15 +32,15 @@ def log_of(store: Path) -> list[int]:
 
 
 def test_the_same_command_goes_on_and_removes_no_more(store: Path, conf: Path) -> None:
-    """It asked for two files; that they were two others by the time it was run again is not what was asked for."""
+    """It was asked for two files; running it again must not remove two further ones."""
     words = ["clean", store, "--hours", "0", "--files", "2", "--yes", "--broker-conf", conf]
     before, files = content(store), log_of(store)
     for step, more in ((1, []), (4, []), (4, ["--delete"])):
         killed(step, *words)
-        done = rmqtool(*words, *more, "--output", "json")
-        assert done.code == 0, done
+        result = rmqtool(*words, *more, "--output", "json")
+        assert result.code == 0, result
         assert log_of(store) == files[2:]
-        said = json.loads(done.out)
+        said = json.loads(result.out)
         (folder,) = Path(f"{store}.rmqtool").glob("*/manifest.json")
         assert said["backup"] == str(folder.parent)
         assert (said["applied"], said["deleted"]) == (True, False)
@@ -81,9 +81,9 @@ def test_undo_makes_no_hole_in_the_log(store: Path, conf: Path) -> None:
     planned = rmqtool("undo", store, "--dry-run", "--output", "json", "--broker-conf", conf)
     assert json.loads(planned.out)["conflicts"] == [str(store / "commitlog" / f"{0:020d}")]
     for options in ([], ["--broker-conf", conf]):
-        done = rmqtool("undo", store, "--yes", *options)
-        assert done.code == 4, done
-        assert f"the log would go on at {2 * size}, not at {size}" in done.err
+        result = rmqtool("undo", store, "--yes", *options)
+        assert result.code == 4, result
+        assert f"the log would go on at {2 * size}, not at {size}" in result.err
     assert content(store) == before
     assert rmqtool("undo", store, "--yes", "--force").code == 0
     assert log_of(store) == [0, *files]
@@ -105,7 +105,7 @@ def test_undo_puts_back_one_clean_after_the_other(store: Path, conf: Path) -> No
 
 @pytest.mark.parametrize("closed", [True, False])
 def test_messages_that_are_not_in_their_queues_yet_stay(closed: bool, store: Path, conf: Path) -> None:
-    """Without them a queue goes on at a number that is too low, and gives offsets a second time."""
+    """Without them a queue would continue too low, and assign offsets a second time."""
     with Store(store, broker_conf=SIZES, write=True) as opened:
         opened.append_many([Message(topic="u", queue_id=n % 2, body=b"y" * 1000) for n in range(300)])
     layout = layout_of(store)
@@ -115,9 +115,9 @@ def test_messages_that_are_not_in_their_queues_yet_stay(closed: bool, store: Pat
         (store / "abort").touch()
     words = ["clean", store, "--hours", "0", "--yes", "--broker-conf", conf]
     for more in (["--delete"], []):
-        done = rmqtool(*words, *more)
-        assert done.code == 0, done
-        assert f"rmqtool {'dispatch' if closed else 'recover'} {store} first" in done.err
+        result = rmqtool(*words, *more)
+        assert result.code == 0, result
+        assert f"rmqtool {'dispatch' if closed else 'recover'} {store} first" in result.err
         assert middle in log_of(store)
     assert closed == (log_of(store)[0] == middle)  # recovery looks at the log from its checkpoint on
     ends = rmqtool("recover", store, "--yes", "--broker-conf", conf)
@@ -133,7 +133,7 @@ def test_messages_that_are_not_in_their_queues_yet_stay(closed: bool, store: Pat
 def test_what_an_undo_has_put_back_is_not_torn_from_the_rest(
     step: int, store: Path, conf: Path, tmp_path: Path
 ) -> None:
-    """A later run that is kept elsewhere was killed, and is gone on with when files before its own are back."""
+    """A later run kept elsewhere was killed, and is continued after files before its own were restored."""
     files = log_of(store)
     words = ["clean", store, "--hours", "0", "--files", "1", "--yes", "--broker-conf", conf]
     elsewhere = ["--backup", tmp_path / "elsewhere"]
@@ -144,11 +144,11 @@ def test_what_an_undo_has_put_back_is_not_torn_from_the_rest(
     assert rmqtool("undo", store, "--yes", "--broker-conf", conf).code == 0
     assert log_of(store) == files
     told = rmqtool("recover", store, "--dry-run", *elsewhere, "--broker-conf", conf)
-    done = rmqtool("recover", store, "--yes", *elsewhere, "--broker-conf", conf)
+    result = rmqtool("recover", store, "--yes", *elsewhere, "--broker-conf", conf)
     assert log_of(store) == files
-    if done.code:
-        assert done.code == 4
-        assert f"without it the log would have nothing between {files[1]} and {files[2]}" in done.err
+    if result.code:
+        assert result.code == 4
+        assert f"without it the log would have nothing between {files[1]} and {files[2]}" in result.err
         assert "would have nothing between" in " ".join(told.out.split())
         assert rmqtool("undo", store, "--forget", "--yes", *elsewhere, "--broker-conf", conf).code == 0
         assert rmqtool("recover", store, "--yes", *elsewhere, "--broker-conf", conf).code == 0

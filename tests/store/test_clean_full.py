@@ -1,4 +1,4 @@
-"""``clean`` where there is no room, and where the log lies on another file system."""
+"""``clean`` without free space, and with the log on another file system."""
 
 import os
 import shutil
@@ -19,13 +19,13 @@ __all__ = ["conf"]
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own."""
+    """A separate small file system."""
     place = tmp_path / "small"
     place.mkdir()
-    done = subprocess.run(
+    result = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(place)], check=False, capture_output=True
     )
-    if done.returncode:
+    if result.returncode:
         pytest.skip("no file system can be mounted here")
     yield place
     subprocess.run(["umount", "-l", str(place)], check=True)
@@ -58,8 +58,8 @@ def test_for_good_on_a_full_disk(small: Path, conf: Path) -> None:
     files = expired(store)
     killed(-3, *words, "--delete")
     assert expired(store) == files - 1 or expired(store) == files - 2
-    done = rmqtool(*words, "--delete")
-    assert done.code == 0, done
+    result = rmqtool(*words, "--delete")
+    assert result.code == 0, result
     assert expired(store) == 0
     assert os.statvfs(small).f_bavail * os.statvfs(small).f_frsize > 400_000
     assert sorted(os.listdir(small)) == ["rest", "store"]

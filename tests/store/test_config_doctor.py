@@ -1,4 +1,4 @@
-"""Config files are mended from their generations, the queues and the log; those in order are not touched."""
+"""Config files are repaired from their generations, the queues and the log; intact ones are not touched."""
 
 import os
 import shutil
@@ -64,7 +64,7 @@ def test_files_in_order_are_not_written(case: str, golden_copy: Unpacked) -> Non
     before = tree(store)
     report = rebuild(StoreLayout(str(store), conf_of(case)), ("config",))
     assert (report.actions, report.applied, report.backup) == ([], False, None)
-    assert [one.source for one in report.configs] == ["file"] * len(report.configs)
+    assert [config.source for config in report.configs] == ["file"] * len(report.configs)
     after = tree(store)
     after.pop("lock", None), before.pop("lock", None)
     assert after == before
@@ -74,12 +74,12 @@ def test_files_in_order_are_not_written(case: str, golden_copy: Unpacked) -> Non
 @by_turns(2)
 @pytest.mark.parametrize("case", [case for case in goldens.cases() if not case.startswith("broker")])
 def test_what_was_mended_is_in_order(case: str, golden_copy: Unpacked) -> None:
-    """The engine alone writes no topics."""
+    """The engine by itself writes no topics."""
     store = golden_copy(case)
     layout = StoreLayout(str(store), conf_of(case))
     before = tree(store / "config")
     report = rebuild(layout, ("config",))
-    assert [one.file for one in report.configs if one.written] == ["topics.json"]
+    assert [config.file for config in report.configs if config.written] == ["topics.json"]
     assert all(topic["readQueueNums"] in (4, 18) for topic in raw(store, "topics.json")["topicConfigTable"].values())
     after = tree(store / "config")
     del after["topics.json"]
@@ -126,7 +126,7 @@ def test_a_broken_or_missing_file_comes_from_its_bak(name: str, content: bytes |
 
 
 def test_a_tmp_that_waits_to_be_renamed(store: Path) -> None:
-    """4.9 deletes the file when the .tmp is whole, and renames then."""
+    """4.9 deletes the file once the .tmp is complete, and then renames it."""
     path = store / "config" / "consumerOffset.json"
     newer = ConsumerOffsets.parse(path.read_bytes()).with_offset("Orders", "lab-consumer", 0, 104).build()
     tmp = path.with_name("consumerOffset.json.tmp")
@@ -156,7 +156,7 @@ def test_stale_bytes_behind_a_shorter_file_are_cut(store: Path) -> None:
 
 
 def test_entries_of_two_broken_generations(store: Path) -> None:
-    """The newer one's come over the older one's, and what no queue can have is put right."""
+    """The newer generation overrides the older one, and impossible offsets are corrected."""
     path = store / "config" / "consumerOffset.json"
     whole = path.read_bytes()
     at = whole.index(b'"Orders@lab-consumer"')
@@ -259,7 +259,7 @@ def test_offsets_of_strangers_and_of_expired_messages_are_left(store: Path) -> N
 
 
 def test_offsets_of_batch_queues_are_left(store: Path) -> None:
-    """They count messages, and their queues are elsewhere."""
+    """They count messages, and their queues are in another directory."""
     (store / "batchconsumequeue" / "Bulk" / "0").mkdir(parents=True)
     edit(store, "topics.json", lambda value: value["topicConfigTable"].update(Bulk={"topicName": "Bulk"}))
     edit(store, "consumerOffset.json", lambda value: value["offsetTable"].update({"Bulk@group": {0: 5000}}))
@@ -267,7 +267,7 @@ def test_offsets_of_batch_queues_are_left(store: Path) -> None:
 
 
 def test_an_overdue_level_without_offset_gets_it(store: Path) -> None:
-    """As after a kill before the first write."""
+    """The state after a kill before the first write."""
     edit(store, "delayOffset.json", lambda value: value["offsetTable"].pop(1))
     (one,) = [one for one in mend(store).configs if one.written]
     assert [(c.key, c.old, c.new) for c in one.changes] == [("level 1", None, 13)]
@@ -293,7 +293,7 @@ def test_versions_of_5_3_tables_go_up_with_a_change(store: Path) -> None:
 
 
 def test_shared_objects_are_written_in_full(store: Path) -> None:
-    """Brokers write references, but do not read them back."""
+    """Brokers write references, but cannot read them."""
     path = store / "config" / "topics.json"
     text = path.read_text()
     text = text.replace('"topicName":"Orders"', '"attributes":{"a":"b"},"topicName":"Orders"')

@@ -1,4 +1,4 @@
-"""A broker's properties file against a store: what a broker makes of it, found before one is started."""
+"""Check a broker's properties file against a store before a broker is started."""
 
 from pathlib import Path
 from typing import Any
@@ -24,20 +24,20 @@ CASE = "clean"  # several files of the log, and of queues
 
 
 def sizes(**changed: str | None) -> str:
-    """The settings that the case was written with, but for some; None leaves one out."""
+    """The case's settings with changes; None removes a setting."""
     said = {name: str(value) for name, value in goldens.about(CASE)["config"].items()} | changed
     return "".join(f"{name}={value}\n" for name, value in said.items() if value is not None)
 
 
 def opened(store: Path, text: str) -> StoreLayout:
-    """The store with a properties file beside it."""
+    """The store with a properties file."""
     conf = store.parent / "broker.conf"
     conf.write_text(text)
     return StoreLayout(str(store), load(str(conf)))
 
 
 def codes(layout: StoreLayout, **more: Any) -> dict[str, list[str]]:
-    """Findings of the configuration: code to what was found."""
+    """Findings about the configuration: code → actual values."""
     found: dict[str, list[str]] = {}
     for finding in check_store(layout, **more):
         found.setdefault(finding.code, []).append(f"{finding.actual} ({finding.severity})")

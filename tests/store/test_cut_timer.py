@@ -1,4 +1,4 @@
-"""Timer messages that are cut off with the end of the commit log, by recover and truncate."""
+"""Timer messages cut off with the end of the commit log, by recover and truncate."""
 
 import shutil
 from collections.abc import Callable
@@ -27,7 +27,7 @@ CONF = {"mappedFileSizeCommitLog": str(1 << 20), "messageIndexEnable": "false"}
 
 
 def laid(tmp_path: Path) -> tuple[Path, list[int]]:
-    """A store with forty timer messages over many files of the timer log, and where each lies."""
+    """A store with forty timer messages in many files of the timer log, and their positions."""
     lab = Lab(file_size=5 * 52 + 20)
     offsets = [lab.put(10 + n % 7) for n in range(40)]
     store = lab.write(tmp_path, file_size=1 << 20)
@@ -49,7 +49,7 @@ def waiting(store: Path) -> list[int]:
 
 
 def will_wait(store: Path) -> list[int]:
-    """The same where a broker has to read the queue again, of which a warning tells."""
+    """The same if a broker has to read the queue again, as a warning says."""
     warnings: list[str] = []
     found = Timers(log_of(store, **CONF), NOW, warnings.append).pending()
     return sorted(row.physicalOffset for row in found)
@@ -108,12 +108,12 @@ def test_a_store_without_such_units_is_left_alone(tmp_path: Path) -> None:
 
 
 def unit_bytes(store: Path, number: int) -> tuple[Path, int]:
-    """File and byte of a unit, of five in a file."""
+    """File and byte of a unit; five per file."""
     return store / "timerlog" / f"{number // 5 * 280:020d}", number % 5 * 52
 
 
 def test_a_torn_end_is_cut_and_its_message_is_taken_up_again(tmp_path: Path) -> None:
-    """A broker's slot leads to where the next unit comes, and that unit to itself; ours leads nowhere."""
+    """A broker's slot then points to the position of the next unit, and that unit to itself; ours is empty."""
     store, offsets = laid(tmp_path)
     path, at = unit_bytes(store, 39)
     data = bytearray(path.read_bytes())
@@ -147,7 +147,7 @@ def test_a_slot_falls_back_to_its_last_unit_before_the_damage(tmp_path: Path) ->
 
 
 def test_what_a_kill_left_is_the_brokers_to_do(tmp_path: Path) -> None:
-    """A wheel that is older than the log is put right by the start; the store is not changed for it."""
+    """The start fixes a wheel older than the log, so the store is not changed for it."""
     store, offsets = laid(tmp_path)
     with (store / "timerwheel").open("r+b") as wheel:
         for second in range(10, 17):
@@ -206,7 +206,7 @@ def test_all_that_wait_do_so_after_a_recovery(damage: Callable[[Path], None], tm
 
 
 def test_a_wheel_that_lagged_behind_its_log_loses_nothing_with_its_checkpoint(tmp_path: Path) -> None:
-    """Slots that were over when the last unit was written may not have been read yet."""
+    """Slots that had ended when the last unit was written may not have been read yet."""
     lab = Lab(file_size=5 * 52 + 20)
     offsets = [lab.put(n - 20) for n in range(40)]
     store = lab.write(tmp_path, file_size=1 << 20)
@@ -239,7 +239,7 @@ def test_a_timer_that_no_broker_starts_on_is_told(tmp_path: Path) -> None:
 
 
 def test_an_empty_last_file_of_the_timer_log_is_not_there_for_a_start(tmp_path: Path) -> None:
-    """A broker deletes it first, and goes back from the flush position by the length of the file before."""
+    """A broker deletes it first, and moves the flush position back by the length of the previous file."""
     store, _offsets = laid(tmp_path)
     expected = TimerFiles(layout_of(store)).recovery
     last = TimerFiles(layout_of(store)).log.files[-1]

@@ -1,6 +1,6 @@
-"""All damages to the files of 5.x that tests make, in one list: each has a code, and each code says all of it.
+"""All damage to files of 5.x made by tests, in one list: each has a code, and each code is fully described.
 
-That check tells these codes, and nothing beside them, is held where the damages are made.
+The tests that make the damage check that exactly these codes are reported.
 """
 
 import json
@@ -22,13 +22,13 @@ from tests.store.findings import Told
 
 
 def broken_order_info(store: Path) -> list[Told]:
-    """Of POP consumption in order."""
+    """Break the state of ordered POP."""
     (store / "config" / "consumerOrderInfo.json").write_bytes(b'{"table":{')
     return [("config-broken", "config/consumerOrderInfo.json", None, 1)]
 
 
 def revive_queue_gone(store: Path) -> list[Told]:
-    """Checkpoints and acks of POP groups."""
+    """Delete a queue with checkpoints and acks of POP groups."""
     (queue,) = (store / "consumequeue").glob("rmq_sys_REVIVE_LOG_*/0")
     for path in queue.iterdir():
         path.unlink()
@@ -39,7 +39,7 @@ POP: list[Callable[[Path], list[Told]]] = [broken_order_info, revive_queue_gone]
 
 
 def all_damages(copy: Unpacked) -> Iterator[tuple[str, str, set[str]]]:
-    """(what is damaged, how, its codes) of every damage."""
+    """(what is damaged, how, expected codes) of every damage."""
     for family, case, damages in (
         ("batch queue", "broker-5.3.3", batches.DAMAGES),
         ("timer", "broker-5.3.3", timers.DAMAGES),
@@ -79,16 +79,16 @@ def test_every_damage_has_a_code_and_every_code_says_all(
         assert all(step["does"] for step in row["steps"]), code
         assert run_explain(code, "table") == 0
         shown = " ".join(capsys.readouterr().out.split())
-        for words in (row["meaning"], row["broker"], row["steps"][0]["does"]):
-            assert words.lower() in shown.lower(), code
+        for arguments in (row["meaning"], row["broker"], row["steps"][0]["does"]):
+            assert arguments.lower() in shown.lower(), code
 
 
 @pytest.mark.parametrize("damage", POP, ids=lambda damage: damage.__name__)
 def test_damage_to_what_pop_groups_need(damage: Callable[[Path], list[Told]], golden_copy: Unpacked) -> None:
     store = golden_copy("broker-5.3.3")
     expected = {code for code, *_rest in damage(store)}
-    found = json.loads(rmqtool("check", store, "--output", "json").out)
-    rows = found["findings"] if isinstance(found, dict) else found
+    parsed = json.loads(rmqtool("check", store, "--output", "json").out)
+    rows = parsed["findings"] if isinstance(parsed, dict) else parsed
     told = {row["code"] for row in rows if row["severity"] != "info"}
     assert expected <= told <= {*expected, "index-missing"}
     assert all(row["consequence"] and row["fix"] for row in rows if row["code"] in expected)

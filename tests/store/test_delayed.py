@@ -1,4 +1,4 @@
-"""Messages that name the time at which they are to be delivered, as a broker of 5.x takes them."""
+"""Messages with a delivery time, accepted as by a 5.x broker."""
 
 from pathlib import Path
 from random import Random
@@ -25,7 +25,7 @@ def new(path: Path, engine: str = "5.3", **settings: str) -> Store:
 def put(
     path: Path, properties: dict[str, str], *, engine: str = "5.3", sys_flag: int = 0, **settings: str
 ) -> tuple[PutResult, dict[str, str]]:
-    """(the answer, the stored properties) of one message for Orders, queue 3."""
+    """Append a message to Orders, queue 3; returns (result, stored properties)."""
     with new(path, engine, **settings) as store:
         result = store.append(Message(topic="Orders", queue_id=3, body=b"x", properties=properties, sys_flag=sys_flag))
         found = store.message_at(result.physical_offset) if result.ok else None

@@ -1,4 +1,4 @@
-"""A topic that was deleted as a broker deletes it: check says so, and nothing that it advises brings it back."""
+"""A topic deleted by a broker: check says so, and no advice brings it back."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ TOPIC = "Orders"
 
 
 def delete(store: Path, *, later: int = 1000, folder: bool = True) -> None:
-    """As DELETE_TOPIC_IN_BROKER: 4.9 leaves the topic's directory without queues.
+    """Delete a topic as DELETE_TOPIC_IN_BROKER does: 4.9 leaves the topic's directory without queues.
 
     Args:
         later: ms between the newest message and the deletion.
@@ -36,9 +36,9 @@ def delete(store: Path, *, later: int = 1000, folder: bool = True) -> None:
 
 
 def findings(store: Path, *, code: int = 0) -> list[dict[str, object]]:
-    done = rmqtool("check", store, "-o", "ndjson")
-    assert done.code == code, done.out
-    return [json.loads(line) for line in done.out.splitlines()]
+    result = rmqtool("check", store, "-o", "ndjson")
+    assert result.code == code, result.out
+    return [json.loads(line) for line in result.out.splitlines()]
 
 
 @by_turns(3)
@@ -65,15 +65,15 @@ def test_other_damage_does_not_bring_it_back(golden_copy: Unpacked) -> None:
     shutil.rmtree(store / "consumequeue" / "Sequenced" / "0")
     codes = {one["code"]: one for one in findings(store, code=1)}
     assert codes["cq-missing"]["topic"] == "Sequenced"
-    done = rmqtool("rebuild", store, "consumequeue", "--yes")
-    assert done.code == 0, done.err
-    assert f"topic {TOPIC} was deleted" in done.err
+    result = rmqtool("rebuild", store, "consumequeue", "--yes")
+    assert result.code == 0, result.err
+    assert f"topic {TOPIC} was deleted" in result.err
     assert not any((store / "consumequeue" / TOPIC).rglob("0*"))
     assert "cq-missing" not in {one["code"] for one in findings(store)}
 
 
 def test_a_topic_with_newer_messages_was_not_deleted(golden_copy: Unpacked) -> None:
-    """topics.json is older than they are: it was put back, or a killed broker had just made the topic."""
+    """topics.json is older than they are: it was restored, or a killed broker had just created the topic."""
     store = golden_copy("broker")
     delete(store, later=-1)
     told = {one["code"] for one in findings(store, code=1)}
@@ -97,7 +97,7 @@ def test_what_a_crash_brings_back_is_told(golden_copy: Unpacked) -> None:
 
 
 def delete_from_databases(store: Path, *, later: int) -> int:
-    """As a broker with its queues in RocksDB does it: the number of the topic's messages."""
+    """Delete a topic as a broker with queues in RocksDB does; returns the number of its messages."""
     rows = [json.loads(line) for line in rmqtool("commitlog", "dump", store, "-o", "ndjson").out.splitlines()]
     newest = max(row["storeTimestamp"] for row in rows if row["topic"] == TOPIC)
 

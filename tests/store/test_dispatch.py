@@ -1,4 +1,4 @@
-"""Queues and index brought up with a log that is in order."""
+"""Bringing queues and index up to date with an intact log."""
 
 import shutil
 from pathlib import Path

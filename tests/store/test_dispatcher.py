@@ -1,4 +1,4 @@
-"""Records that dispatch leaves out must leave no trace in queues."""
+"""Records that dispatch ignores must leave no trace in queues."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ LIGHT = b"INNER_MULTI_DISPATCH\x01%LMQ%a,other\x02INNER_MULTI_QUEUE_OFFSET\x010,
 
 @pytest.mark.parametrize("kind", [TRANSACTION_NONE, TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK])
 def test_only_queued_messages_go_to_further_queues(kind: int, tmp_path: Path) -> None:
-    """A half message begins no queue: neither its own nor one that it names."""
+    """A half message creates no queue: neither its own nor a light queue that it names."""
     log = tmp_path / "commitlog" / f"{0:020d}"
     log.parent.mkdir()
     raw = pack(a_record(sys_flag=kind, queue_id=3, queue_offset=0, physical_offset=0, properties=LIGHT, topic=b"T"))

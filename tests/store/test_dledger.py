@@ -1,4 +1,4 @@
-"""DLedger logs: their messages are read, checked, salvaged and exported as those of any other log."""
+"""DLedger logs: messages are read, checked, salvaged and exported like those of any other log."""
 
 import base64
 import hashlib
@@ -40,7 +40,7 @@ def rows(*words: object) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def member(tmp_path_factory: pytest.TempPathFactory) -> Get:
-    """Name to a member's directory as it was left, not to be written to."""
+    """Name → a member's original directory, read-only."""
     known: dict[str, Node] = {}
 
     def get(name: str) -> Node:
@@ -54,7 +54,7 @@ def member(tmp_path_factory: pytest.TempPathFactory) -> Get:
 
 @pytest.fixture
 def damaged(member: Get, tmp_path: Path) -> Path:
-    """A copy of the last one."""
+    """A copy of the last member's directory."""
     # its index is 160 MiB of holes
     subprocess.run(["cp", "-a", "--sparse=always", member("5.3 alone").store, tmp_path / "n2"], check=True)
     return tmp_path / "n2"
@@ -65,7 +65,7 @@ def layout_of(node: Node) -> StoreLayout:
 
 
 def sha(row: dict[str, Any]) -> str:
-    """Of the body in a row of machine output."""
+    """SHA of the body in a row of machine output."""
     body = row["body"].encode() if row["bodyEncoding"] != "base64" else base64.b64decode(row["body"])
     return hashlib.sha256(body).hexdigest()
 
@@ -112,7 +112,7 @@ def test_messages_are_found_by_key_offset_time_and_id(name: str, member: Get) ->
 
 @pytest.mark.parametrize("name", MEMBERS)
 def test_a_range_of_the_log_holds_what_begins_in_it(name: str, member: Get) -> None:
-    """Ranges that meet lose nothing and double nothing, wherever they are cut."""
+    """Adjacent ranges neither lose nor duplicate messages, wherever they are cut."""
     log = CommitLog(layout_of(member(name)))
     every = [item.physical_offset for item in log.walk()]
     end, _last = log.end()
@@ -177,8 +177,8 @@ def test_entries_elsewhere_are_found_by_the_settings(damaged: Path, tmp_path: Pa
 def test_the_log_of_a_controller_holds_no_messages(tmp_path: Path) -> None:
     node = roles.unpack_controller(tmp_path)
     (tmp_path / "new").mkdir()
-    for words in (("commitlog", "dump", node), ("salvage", node, tmp_path / "new" / "store")):
-        result = rmqtool(*words)
+    for arguments in (("commitlog", "dump", node), ("salvage", node, tmp_path / "new" / "store")):
+        result = rmqtool(*arguments)
         assert (result.code, result.out) in ((5, ""), (3, "")), result
         assert "the log of a controller, which holds events and no messages" in result.err
 
@@ -372,8 +372,12 @@ def test_every_intact_message_is_salvaged(damage: Callable[[Path], None], damage
 def test_nothing_is_written_into_it(member: Get, tmp_path: Path) -> None:
     node = member("5.3")
     before = prints(node.store)
-    for words in (("recover", node.store, "--yes"), ("dispatch", node.store), ("truncate", node.store, "48", "--yes")):
-        assert rmqtool(*words, *node.options()).code == 4
+    for arguments in (
+        ("recover", node.store, "--yes"),
+        ("dispatch", node.store),
+        ("truncate", node.store, "48", "--yes"),
+    ):
+        assert rmqtool(*arguments, *node.options()).code == 4
     assert prints(node.store) == before
 
 

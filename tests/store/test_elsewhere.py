@@ -1,4 +1,4 @@
-"""Commands and calls that answer with messages say which are elsewhere: a log that is away, a missing folder, tier."""
+"""Commands and calls that return messages report those elsewhere: a missing log, a missing folder, a tier."""
 
 import re
 import shutil
@@ -47,7 +47,7 @@ SUMS = [
 
 @pytest.fixture(scope="module")
 def member(tmp_path_factory: pytest.TempPathFactory) -> Node:
-    """A member of a DLedger group whose entries are in a folder that is not there."""
+    """A DLedger member whose log folder is missing."""
     node = roles.unpack(DLEDGER, "n0", tmp_path_factory.mktemp("member"))
     shutil.rmtree(node.store / "dledger-n0" / "data")
     return node
@@ -55,7 +55,7 @@ def member(tmp_path_factory: pytest.TempPathFactory) -> Node:
 
 @pytest.fixture(scope="module")
 def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store whose other half of the commit log is not there, without settings that name it."""
+    """A store with half of its commit log in a missing folder, without settings that name it."""
     node = roles.unpack(MULTI_PATH, "a", tmp_path_factory.mktemp("half"))
     shutil.move(node.store.parent / "disk1" / "log", node.store / "commitlog")
     return node.store

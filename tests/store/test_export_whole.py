@@ -1,4 +1,4 @@
-"""``export``: a store without damage whole in files, or nothing."""
+"""``export``: a complete store in files if there is no damage, otherwise nothing."""
 
 import json
 import shutil
@@ -39,11 +39,11 @@ def rows(store: Path, *words: str) -> list[dict[str, object]]:
 def test_every_offset_is_as_it_was(case: str, golden: Unpacked, tmp_path: Path) -> None:
     store, new = golden(case), tmp_path / "new"
     before = tree(store)
-    done = rmqtool("export", store, new)
-    assert (done.code, done.out) == (0, ""), done.err
+    result = rmqtool("export", store, new)
+    assert (result.code, result.out) == (0, ""), result.err
     assert tree(store) == before
-    assert "at the offsets that they had" in done.err.splitlines()[-1]
-    assert (case in ROCKS) == ("start a broker on it without storeType=defaultRocksDB" in done.err)
+    assert "at the offsets that they had" in result.err.splitlines()[-1]
+    assert (case in ROCKS) == ("start a broker on it without storeType=defaultRocksDB" in result.err)
     assert rows(new, "commitlog", "dump") == rows(store, "commitlog", "dump") != []
     if case != ROCKS[1]:  # of which the database of the queues has nothing
         units = [
@@ -62,13 +62,13 @@ def test_every_offset_is_as_it_was(case: str, golden: Unpacked, tmp_path: Path) 
 
 def refused(store: Path, new: Path) -> Result:
     before = tree(store)
-    done = rmqtool("export", store, new)
-    assert (done.code, done.out, done.err.count("\n")) == (5, "", 1), done
-    assert WORDS in done.err
+    result = rmqtool("export", store, new)
+    assert (result.code, result.out, result.err.count("\n")) == (5, "", 1), result
+    assert WORDS in result.err
     assert tree(store) == before
     assert not new.exists()
     assert list(new.parent.glob("new*")) == []
-    return done
+    return result
 
 
 def test_a_damaged_record_is_named(golden_copy: Unpacked, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_damaged_golden_stores(case: str, golden: Unpacked, tmp_path: Path) -> N
 
 
 def test_a_message_that_is_gone_moves_no_offset(golden_copy: Unpacked, tmp_path: Path) -> None:
-    """A file of the log in the middle is not there: nothing is damaged, and yet offsets would change."""
+    """A log file in the middle is missing: nothing is damaged, and yet offsets would change."""
     store = golden_copy("clean")
     sorted((store / "commitlog").iterdir())[1].unlink()
     refused(store, tmp_path / "new")
@@ -104,18 +104,18 @@ def test_a_table_that_cannot_be_read_is_named(golden_copy: Unpacked, tmp_path: P
 
 def test_a_library_that_is_missing(golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)
-    done = rmqtool("export", golden(ROCKS[0]), tmp_path / "new")
-    assert (done.code, done.out, done.err.count("\n")) == (6, "", 1)
-    assert "pip install rocksdict" in done.err
+    result = rmqtool("export", golden(ROCKS[0]), tmp_path / "new")
+    assert (result.code, result.out, result.err.count("\n")) == (6, "", 1)
+    assert "pip install rocksdict" in result.err
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_database_of_queues_that_cannot_be_opened(golden_copy: Unpacked, tmp_path: Path) -> None:
     store = golden_copy(ROCKS[0])
     (store / "consumequeue" / "CURRENT").write_text("none\n")
-    done = rmqtool("export", store, tmp_path / "new")
-    assert (done.code, done.out) == (5, "")
-    assert f"{store}/consumequeue" in done.err
+    result = rmqtool("export", store, tmp_path / "new")
+    assert (result.code, result.out) == (5, "")
+    assert f"{store}/consumequeue" in result.err
     assert not (tmp_path / "new").exists()
 
 
@@ -159,7 +159,7 @@ def test_what_pop_consumers_hold_that_cannot_be_read(golden_copy: Unpacked, tmp_
 
 
 def test_delay_levels_that_were_changed_in_between(golden_copy: Unpacked, tmp_path: Path) -> None:
-    """No table of levels gives all messages their time."""
+    """No table of levels fits the times of all messages."""
     store = golden_copy("delay")
     unit = ConsumeQueue(StoreLayout(str(store), conf_of("delay")), "SCHEDULE_TOPIC_XXXX", 0).segments.files[0]
     raw = bytearray(Path(unit.path).read_bytes())
@@ -172,9 +172,9 @@ def test_delay_levels_that_were_changed_in_between(golden_copy: Unpacked, tmp_pa
 def test_of_a_broker_that_runs(golden_copy: Unpacked, tmp_path: Path) -> None:
     store = golden_copy("clean")
     with Store(store, write=True, broker_conf=dict(conf_of("clean").values)):
-        done = rmqtool("export", store, tmp_path / "new")
-    assert (done.code, done.out) == (4, "")
-    assert "in use" in done.err
+        result = rmqtool("export", store, tmp_path / "new")
+    assert (result.code, result.out) == (4, "")
+    assert "in use" in result.err
     assert not (tmp_path / "new").exists()
 
 
@@ -193,15 +193,15 @@ def test_what_is_in_the_way_stays(golden: Unpacked, tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "mine").touch()
     for place in (tmp_path / "new", store, store / "inside"):
-        done = rmqtool("export", store, place)
-        assert (done.code, done.out) == (4, "")
-        assert str(place) in done.err
+        result = rmqtool("export", store, place)
+        assert (result.code, result.out) == (4, "")
+        assert str(place) in result.err
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["mine"]
 
 
 @by_turns(3)
 def test_deliver_times_stay_without_the_settings_of_the_broker(golden_copy: Unpacked, tmp_path: Path) -> None:
-    """Levels of a store are not those that brokers have by default: queues tell them, and settings go before."""
+    """A store with non-default delay levels: queues show them, and settings override that."""
     store = golden_copy("broker-5.3.3")
 
     def deliver_times(of: Path) -> list[object]:

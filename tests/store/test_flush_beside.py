@@ -1,4 +1,4 @@
-"""What is made durable beside a thread that goes on appending."""
+"""Flushing in parallel with a thread that appends."""
 
 import os
 import threading
@@ -35,14 +35,13 @@ def appended(store: Store, first: int, stop: int) -> None:
 
 
 def told(path: Path) -> int:
-    """Store timestamp up to which the checkpoint says that all is durable."""
+    """Store timestamp up to which everything is durable according to the checkpoint."""
     file = path / "checkpoint"
     return parse(file.read_bytes()).physic_msg_timestamp if file.exists() else 0
 
 
 class Syncs:
-    """Stands for ``os.fsync``: of the thread that flushes it notes what is synced, waits where asked, and fails where
-    asked."""
+    """Replaces ``os.fsync``: records the flushing thread's syncs, and can wait or fail on request."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []

@@ -1,4 +1,4 @@
-"""No room on the disk: nothing is changed, or it is said what is left to do, and the same command does it."""
+"""A full disk: nothing is changed, or the rest is reported, and the same command completes it."""
 
 import errno
 import os
@@ -34,7 +34,7 @@ COMMANDS: dict[str, Callable[[StoreLayout], object]] = {
 
 
 class Disk:
-    """Has room for so many steps, then for none until it is mended."""
+    """Has space for a number of steps, then none until freed."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.count, self.room = 0, -1
@@ -139,7 +139,7 @@ def test_salvage_leaves_nothing_where_there_is_no_room(golden: Unpacked, disk: D
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="makes a small file system as Linux does")
 @pytest.mark.parametrize("size", ["16k", "100k", "300k", "600k"])
 def test_a_file_system_that_is_really_full(size: str, golden_copy: Unpacked, tmp_path: Path) -> None:
-    """What is written through a mapping where there is no room would end the process."""
+    """Writing through a mapping without space would kill the process."""
     store, small = golden_copy(CASE), tmp_path / "small"
     small.mkdir()
     before = content(store)
@@ -149,7 +149,7 @@ def test_a_file_system_that_is_really_full(size: str, golden_copy: Unpacked, tmp
     inside = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", command, "sh"]
     if shutil.which("unshare") is None or subprocess.run([*inside, "true"], check=False).returncode:
         pytest.skip("no file system can be mounted here")
-    done = subprocess.run([*inside, *asked], check=False, capture_output=True, text=True)
-    assert done.returncode == 4, done.stderr
-    assert done.stderr.endswith(f"error: {small}/kept: No space left on device: nothing was changed (see --backup)\n")
+    result = subprocess.run([*inside, *asked], check=False, capture_output=True, text=True)
+    assert result.returncode == 4, result.stderr
+    assert result.stderr.endswith(f"error: {small}/kept: No space left on device: nothing was changed (see --backup)\n")
     assert content(store) == before

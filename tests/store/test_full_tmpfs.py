@@ -1,4 +1,4 @@
-"""A store on a tmpfs without room: holes of its files are read, though they cannot be mapped."""
+"""A store on a full tmpfs: holes in its files can be read, though not mapped."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ def tmpfs(tmp_path: Path) -> Iterator[Path]:
 
 
 def copy_with_holes(store: Path, to: Path) -> None:
-    """A copy whose zero pages are holes."""
+    """Copy a file with its zero pages as holes."""
     for path in store.rglob("*"):
         target = to / path.relative_to(store)
         if path.is_dir():

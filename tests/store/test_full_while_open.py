@@ -1,4 +1,4 @@
-"""A disk that is full, or no descriptor, while a store is open: nothing is half appended, and all goes on."""
+"""A full disk, or no descriptors, while a store is open: nothing is half appended, and everything continues."""
 
 import errno
 import os
@@ -29,8 +29,9 @@ PWRITE, FALLOCATE, OPEN, LINK, REPLACE = os.pwrite, os.posix_fallocate, os.open,
 
 
 class Disk:
-    """Has room, or descriptors, for so many steps, then for none until it is mended. What is written into the last room
-    is written in part, and zeros find room where something was written."""
+    """Has space, or descriptors, for a number of steps, then none until freed. The last write is partial, and zeros
+    find space where something was written.
+    """
 
     def __init__(self, patch: pytest.MonkeyPatch, error: int) -> None:
         self.error, self.count, self.room = error, 0, -1
@@ -73,7 +74,7 @@ def opened(path: Path, conf: dict[str, str]) -> Iterator[Store]:
 
 
 class Lab:
-    """A store into which messages of several kinds are put, and what of them was acknowledged."""
+    """A store with messages of several kinds, and the acknowledged ones."""
 
     def __init__(self, store: Store) -> None:
         self.store, self.state, self.reading = store, BrokerState(store, lambda _text: None), read_store(store)
@@ -113,7 +114,7 @@ class Lab:
             assert not self.store.live.broken
 
     def drain(self) -> list[bytes]:
-        """What consumers get: each acknowledged message once, as far as queues could be written."""
+        """Check that consumers get each acknowledged message once, as far as queues could be written."""
         found: list[bytes] = []
         try:
             for queue_id in range(3):

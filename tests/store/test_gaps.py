@@ -1,4 +1,4 @@
-"""Long ranges without records: what lies behind is found, and neither holes nor garbage cost memory."""
+"""Long ranges without records: records after them are found, and neither holes nor garbage cost memory."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ from tests.formats.strategies import a_record, examples
 
 
 def search(raw: bytes, base: int, at: int, stop: int) -> int:
-    """What ``next_record`` must find, in the simplest way."""
+    """A simple reference for ``next_record``."""
     view = memoryview(raw)
     return next((i for i in range(at, stop) if commit_log.says_position(view, base, i)), stop)
 
@@ -30,7 +30,7 @@ def search(raw: bytes, base: int, at: int, stop: int) -> int:
     st.sampled_from([3, 4, 5, 8, 64]),
 )
 def test_records_are_found_across_windows(parts: list[bytes | int], at: int, short: int, window: int) -> None:
-    """Integers are spaces before a record that says its own position."""
+    """Integers are gaps before a record with its correct position."""
     raw = b""
     for part in parts:
         raw += part if isinstance(part, bytes) else bytes(part) + pack(a_record(physical_offset=7 + len(raw) + part))
@@ -44,7 +44,7 @@ def test_records_are_found_across_windows(parts: list[bytes | int], at: int, sho
 
 
 def a_log(folder: Path, size: int, *files: dict[int, bytes]) -> CommitLog:
-    """A log of sparse files, each made of pieces at their positions."""
+    """A log of sparse files, each with pieces at given positions."""
     (folder / "commitlog").mkdir(parents=True)
     for number, pieces in enumerate(files):
         with (folder / "commitlog" / f"{number * size:020d}").open("wb") as file:
@@ -109,9 +109,9 @@ def test_long_ranges_without_records_take_no_memory(tmp_path: Path, fill: bytes)
     record = pack(a_record(physical_offset=0))
     pieces = {0: record} | {i * mib + 1000: fill * mib for i in range(100)}
     a_log(tmp_path / "store", 200 * mib, pieces, {})
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", _WALK, str(tmp_path / "store")], capture_output=True, text=True, check=True
     )
-    items, grown = map(int, done.stdout.split())
+    items, grown = map(int, result.stdout.split())
     assert items == (1 if fill == b"\0" else 2)
     assert grown < 48 * 1024  # KiB

@@ -1,4 +1,4 @@
-"""What the reading engine says of stores that a real broker closed cleanly equals what that broker said."""
+"""For stores closed cleanly by a real broker, the reader returns what that broker returned."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""Commands ended by kill -9 at random and run again: the outcome is that of a run that nobody disturbed."""
+"""Commands killed at random with kill -9 and run again: the outcome equals that of an undisturbed run."""
 
 import shutil
 import subprocess
@@ -32,7 +32,7 @@ KILLS = some(2, 4)
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of several files, closed cleanly."""
+    """A store with several files, closed cleanly."""
     path = tmp_path_factory.mktemp("killed") / "whole"
     with Store.create(path, broker_conf=SIZES) as store:
         for first in range(0, MESSAGES, 2000):
@@ -46,7 +46,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def crash(store: Path) -> None:
-    """Lost queues and index, a torn record, and the marker of an unclean stop."""
+    """Lose queues and index, tear a record, and mark an unclean stop."""
     shutil.rmtree(store / "consumequeue")
     shutil.rmtree(store / "index")
     (store / "abort").touch()
@@ -57,30 +57,30 @@ def crash(store: Path) -> None:
 
 
 def hole(store: Path) -> None:
-    """Damage in the middle."""
+    """Damage the log in the middle."""
     with open(sorted((store / "commitlog").iterdir())[1], "r+b") as file:
         file.seek(5000)
         file.write(b"\xff" * 100)
 
 
 def nothing(_store: Path) -> None:
-    """A healthy store."""
+    """Leave the store healthy."""
 
 
 def lost_topic(store: Path) -> None:
-    """Queues and index that lack something."""
+    """Remove parts of queues and index."""
     shutil.rmtree(store / "consumequeue" / "t1")
     shutil.rmtree(store / "index")
 
 
 def lost_queues(store: Path) -> None:
-    """A log that nothing points into."""
+    """Remove all queues."""
     shutil.rmtree(store / "consumequeue")
     shutil.rmtree(store / "index")
 
 
 def recovered(store: Path) -> None:
-    """Something to undo."""
+    """Create a run to undo."""
     crash(store)
     assert recover(StoreLayout(str(store), BrokerConf(SIZES))).applied
 
@@ -100,7 +100,7 @@ OVER = {"undo": b"nothing to undo", **dict.fromkeys(COPIES, b"exists already")} 
 
 
 def writes(store: Path, name: str) -> bool:
-    """Whether a run that is under way has begun to write: into a place of its own, and from there into the store."""
+    """Whether a running command has begun to write, to its own directory and then to the store."""
     if name == "undo":
         return any('"undoing"' in path.read_text() for path in Path(f"{store}.rmqtool").glob("*/manifest.json"))
     return Path(f"{store}.new.salvaging" if name in COPIES else f"{store}.rmqtool").exists()

@@ -1,4 +1,4 @@
-"""Where files are and how large: told by the broker's properties file, by the files, or by default."""
+"""Paths and sizes of files: from the broker's properties file, from the files, or by default."""
 
 import shutil
 from pathlib import Path

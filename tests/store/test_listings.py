@@ -1,4 +1,4 @@
-"""A command lists each directory of a store once, and looks again only where it is about to write."""
+"""A command lists each directory of a store once, and again only before it writes there."""
 
 import shutil
 import sys
@@ -34,7 +34,7 @@ sys.addaudithook(_hook)
 
 @contextmanager
 def listings() -> Iterator[Counter[str]]:
-    """Directories that are listed meanwhile, and how often."""
+    """Count directory listings meanwhile."""
     seen: Counter[str] = Counter()
     _watching.append(seen)
     try:
@@ -95,7 +95,7 @@ def test_a_layout_remembers_only_when_it_is_told_to(store: Path) -> None:
 
 
 def test_a_change_is_made_by_a_fresh_look(store: Path) -> None:
-    """What a plan has remembered is not what is carried out."""
+    """A plan's cached listings are not used to carry it out."""
     layout = layout_of(store).listed_once()
     assert plan(layout).clean
     shutil.rmtree(store / "consumequeue" / "t1")
@@ -110,7 +110,7 @@ def test_a_change_is_made_by_a_fresh_look(store: Path) -> None:
 
 
 def test_the_release_that_recovery_goes_by_is_the_one_that_is_written_for(tmp_path: Path) -> None:
-    """Nothing but the first record's version shows it here."""
+    """Only the first record's version shows it here."""
     path = tmp_path / "store"
     with Store.create(path, broker_conf=CONF, release=V5_3) as opened:
         assert opened.append(Message(topic="%RETRY%" + "x" * 200, body=b"a long topic needs a V2 record")).ok

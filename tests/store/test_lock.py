@@ -1,4 +1,4 @@
-"""The broker's lock: looked at without a trace, honoured by whoever writes."""
+"""The broker's lock: inspected without a trace, honoured by all writers."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ time.sleep(60)
 
 @pytest.fixture
 def held(golden_copy: Unpacked) -> Iterator[tuple[Path, int]]:
-    """A crashed store whose lock another process holds, as a running broker does."""
+    """A crashed store with its lock held by another process, as by a running broker."""
     store = golden_copy("crash")
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(store / "lock")], stdout=subprocess.PIPE, text=True
@@ -69,15 +69,15 @@ def test_our_own_writers_exclude_each_other(golden_copy: Unpacked) -> None:
     store = golden_copy("clean")
     with StoreLock(str(store)):
         code = f"from rmqtool.store.disk.lock import StoreLock\nwith StoreLock({str(store)!r}): pass"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-        assert done.returncode != 0
-        assert "Refused" in done.stderr
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert result.returncode != 0
+        assert "Refused" in result.stderr
     with StoreLock(str(store)):
         pass
 
 
 def run(code: str, *arguments: object) -> "subprocess.CompletedProcess[str]":
-    """Another process."""
+    """Run another process."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
@@ -89,7 +89,7 @@ JAVA = (
 
 
 def refused(store: Path) -> bool:
-    """Whether neither another writer of ours nor a broker gets the lock."""
+    """Whether neither our own writers nor a broker can take the lock."""
     ours, brokers = run(TAKE, store), run(JAVA, store / "lock")
     assert "in" not in ours.stdout
     assert "BlockingIOError" in brokers.stderr
@@ -180,7 +180,7 @@ def test_who_opens_it_waits_while_a_change_is_applied(golden_copy: Unpacked) -> 
 
 
 def give_back_now(lock: StoreLock) -> None:
-    """As when the kernel has waited long enough."""
+    """Simulate the kernel's lease timeout."""
     assert lock._fd is not None
     give_back(lock._fd)
 

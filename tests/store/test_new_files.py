@@ -1,4 +1,4 @@
-"""Files that an open store makes: by two threads, in any number, on any file system, for another owner."""
+"""Files created by an open store: by two threads, in any number, on any file system, for another owner."""
 
 import errno
 import os
@@ -57,7 +57,7 @@ WAYS = ["nameless", "beside", "in place"]
 
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What the file system knows: files without names, links, neither."""
+    """Features of the file system: unnamed files, links, neither."""
     if request.param != "nameless":
         monkeypatch.delattr(os, "O_TMPFILE")
     if request.param == "in place":
@@ -71,7 +71,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @by_turns(3)
 def test_many_topics_and_small_files(tmp_path: Path) -> None:
-    """Log files by one thread, queue and index files by the other, thousands of them; literally as it once failed."""
+    """Log files by one thread, queue and index files by the other, thousands of them; a case that once failed."""
     sizes = {"mappedFileSizeCommitLog": str(2 << 20), "mappedFileSizeConsumeQueue": "2000"}
     path = tmp_path / "s"
     with Store.create(path, broker_conf=sizes) as store:
@@ -179,7 +179,7 @@ def test_files_belong_to_whom_the_store_belongs(umask: int, tmp_path: Path) -> N
 
 @pytest.fixture
 def mounted(tmp_path: Path) -> Iterator[Any]:
-    """Mounts a small file system on a directory."""
+    """Mount a small file system on a directory."""
     done: list[Path] = []
 
     def mount(path: Path, size: str) -> None:
@@ -219,7 +219,7 @@ def test_a_part_on_another_file_system(part: str, how: str, way: str, tmp_path: 
 @ROOT_ONLY
 @pytest.mark.parametrize("part", ["commitlog", "consumequeue", "index", "."])
 def test_a_part_whose_file_system_is_full(part: str, tmp_path: Path, mounted: Any) -> None:
-    """Whoever fills it does so while the store is open: what was acknowledged is there when there is room again."""
+    """It fills up while the store is open: acknowledged messages are there once there is space again."""
     path, conf = tmp_path / "s", tmp_path / "broker.conf"
     sizes = {"mappedFileSizeCommitLog": "65536", "mappedFileSizeConsumeQueue": "20000", "maxIndexNum": "3000"}
     conf.write_text("".join(f"{name}={value}\n" for name, value in sizes.items()) + "maxHashSlotNum=61\n")
@@ -271,20 +271,20 @@ def test_a_part_whose_file_system_is_full(part: str, tmp_path: Path, mounted: An
 
 @by_turns(7)
 def test_few_descriptors(tmp_path: Path) -> None:
-    """3,000 topics, hundreds of log and index files, and 64 descriptors; then once more with all that is there."""
+    """3,000 topics, hundreds of log and index files, and 64 descriptors; then again on the existing store."""
     path, conf = tmp_path / "s", tmp_path / "broker.conf"
     conf.write_text("".join(f"{name}={value}\n" for name, value in SIZES.items()))
     assert process("init", path, "--broker-conf", conf).code == 0
     lines = b"".join(b'{"topic": "t%d", "body": "%d", "keys": ["%d"]}\n' % (n % 3000, n, n) for n in range(6000))
     command = f'ulimit -n 64; exec "$@" append {path} --broker-conf {conf}'
     for _ in range(2):
-        done = subprocess.run(["sh", "-c", command, "sh", *RMQTOOL], input=lines, capture_output=True, check=False)
-        assert done.returncode == 0, done.stderr.decode()
+        result = subprocess.run(["sh", "-c", command, "sh", *RMQTOOL], input=lines, capture_output=True, check=False)
+        assert result.returncode == 0, result.stderr.decode()
     assert offsets(path) == 12_000
 
 
 def test_what_a_wide_store_costs(tmp_path: Path) -> None:
-    """A queue is read once, when the store is opened, and no more than it holds; nothing is kept of it."""
+    """A queue is read once, when the store is opened, up to its end; nothing is kept of it."""
     path = tmp_path / "s"
     with Store.create(path) as store:  # queue files of 6,000,000 bytes
         assert all(result.ok for result in store.append_many(messages(600, 600)))
@@ -301,7 +301,7 @@ def test_what_a_wide_store_costs(tmp_path: Path) -> None:
 
 
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """(call, path) of what is synced, removed and renamed, in order."""
+    """(call, path) of each sync, removal and rename, in order."""
     calls: list[tuple[str, str]] = []
     fsync, unlink, rename = os.fsync, os.unlink, os.rename
     monkeypatch.setattr(os, "fsync", lambda fd: (calls.append(("sync", os.readlink(f"/proc/self/fd/{fd}"))), fsync(fd)))
@@ -334,9 +334,9 @@ def test_import_removes_only_what_an_import_has_left(tmp_path: Path) -> None:
     (tmp_path / "s.importing").mkdir()
     (tmp_path / "s.importing" / "precious").write_text("mine")
     before = content(tmp_path)
-    done = process("import", tmp_path / "s", tmp_path / "in.ndjson")
-    assert done.code == 4
-    assert len(done.err.splitlines()) == 1
+    result = process("import", tmp_path / "s", tmp_path / "in.ndjson")
+    assert result.code == 4
+    assert len(result.err.splitlines()) == 1
     assert {name: digest for name, digest in content(tmp_path).items() if "mark" not in name} == before
     shutil.rmtree(tmp_path / "s.importing")
     with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Stores of 5.5: known as such, silent in check, and their index has an entry for the tags of each message."""
+"""Stores of 5.5: recognised as such, without findings, and with an index entry for the tags of each message."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -38,12 +38,12 @@ def opened(tmp_path: Path) -> Opened:
 
 
 def faults(layout: StoreLayout) -> list[str]:
-    """What check finds that is not a mere information."""
+    """Findings of check other than infos."""
     return [str(finding) for finding in check_store(layout) if finding.severity != INFO]
 
 
 def tagged(layout: StoreLayout) -> dict[tuple[str, str], list[int]]:
-    """(topic, tags) to the physical offsets of its messages, newest first."""
+    """(topic, tags) → physical offsets of its messages, newest first."""
     found: dict[tuple[str, str], list[int]] = {}
     for item in CommitLog(layout).walk():
         if isinstance(item, LocatedRecord) and item.record.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
@@ -54,7 +54,7 @@ def tagged(layout: StoreLayout) -> dict[tuple[str, str], list[int]]:
 
 
 def indexed(layout: StoreLayout, topic: str, tags: str) -> list[int]:
-    """What the index has under tags."""
+    """Index entries under tags."""
     files = [file for file in open_index(layout) if isinstance(file, IndexView)]
     return list(dict.fromkeys(physical_offsets(files, topic, tag_key(tags), limit=10_000)))
 

@@ -1,4 +1,4 @@
-"""A queue whose messages have all expired keeps its end, whatever is rebuilt or recovered: it is the next offset."""
+"""A queue whose messages have all expired keeps its end, the next offset, in rebuild and recover."""
 
 import shutil
 from pathlib import Path
@@ -45,7 +45,7 @@ def ends(layout: StoreLayout) -> dict[tuple[str, int], int]:
 
 
 def zero_a_unit(path: Path) -> None:
-    """The last file of the expired queue loses its second unit."""
+    """Zero the second unit of the expired queue's last file."""
     with next((path / "consumequeue/Old/0").iterdir()).open("r+b") as file:
         file.seek(20)
         file.write(bytes(20))
@@ -86,7 +86,7 @@ def test_a_damaged_one_ends_with_a_unit_that_a_broker_passes_over(command: str, 
 
 @pytest.mark.parametrize("deleted", [False, True])
 def test_a_compacted_topic_goes_on_after_its_own_log(deleted: bool, golden_copy: Unpacked) -> None:
-    """The commit log has no message of Users any more, its compaction log has those up to queue offset 19."""
+    """The commit log has no messages of Users; its compaction log has them up to queue offset 19."""
     store = golden_copy("compaction-5.3.3")
     layout = StoreLayout(str(store))
     before = ends(layout)

@@ -1,4 +1,4 @@
-"""Small stores of real 5.3.3 brokers in settings of their own, through the commands that look, whole and damaged."""
+"""Small stores of real 5.3.3 brokers with special settings, intact and damaged, in reading commands."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def rows(*words: object) -> list[dict[str, Any]]:
 
 
 def codes(store: Path) -> list[str]:
-    """What is found, beside what the directory is."""
+    """Codes of findings, except the role of the directory."""
     return [one.code for one in check_store(StoreLayout(str(store))) if one.code != "store-role"]
 
 

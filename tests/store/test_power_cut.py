@@ -1,4 +1,4 @@
-"""The power is cut at any step of a change: what the medium holds is the old store, or one that says what to do."""
+"""A power cut at any step of a change leaves the old store, or one that says what to do."""
 
 import shutil
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def lose(store: Path) -> None:
 
 
 def nothing(_store: Path) -> None:
-    """There is something to do as it is."""
+    """Do nothing: the store already needs the command."""
 
 
 COMMANDS: dict[str, tuple[str, Callable[[Path], None], Callable[[StoreLayout], object]]] = {

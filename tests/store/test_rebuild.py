@@ -1,4 +1,4 @@
-"""Queues and index built from the log alone equal those that the real engine wrote."""
+"""Queues and index built only from the log equal those written by the real engine."""
 
 import shutil
 from pathlib import Path
@@ -83,7 +83,7 @@ def test_a_dry_run_and_an_undo(golden_copy: Unpacked) -> None:
 
 
 def test_a_log_that_lacks_a_message_of_a_queue_moves_no_entries(golden_copy: Unpacked) -> None:
-    """Dispatch would put all later entries of that queue one too low."""
+    """Dispatch would place all later entries of that queue one too low."""
     store = golden_copy("clean")
     layout = StoreLayout(str(store))
     victim = [i for i in CommitLog(layout).walk() if isinstance(i, LocatedRecord)][250]
@@ -111,7 +111,7 @@ def test_a_record_that_says_another_position_is_not_dispatched(golden_copy: Unpa
 
 
 def test_the_index_is_built_past_damage_and_wrong_bodies(golden_copy: Unpacked) -> None:
-    """It numbers nothing, so that damage moves nothing in it; queues are built past wrong bodies only."""
+    """It numbers nothing, so damage shifts nothing; queues are built only past wrong bodies."""
     store = golden_copy("clean")
     for path in (store / "index").iterdir():
         path.unlink()

@@ -1,4 +1,4 @@
-"""``rebuild STORE files``: what a broker refuses to load is put right, and can be put back."""
+"""``rebuild STORE files`` fixes files that a broker refuses to load, and can be undone."""
 
 from pathlib import Path
 
@@ -25,8 +25,8 @@ def test_a_short_last_file_is_filled_up_and_cut_again(golden_copy: Unpacked) -> 
     assert (shown.code, contents(store)) == (0, before)
     assert f"fill commitlog/{last.name} up with zeros from {len(had)} to {length} bytes" in shown.out
     modified = last.stat().st_mtime_ns
-    done = rmqtool("rebuild", store, "files", "--yes")
-    assert (done.code, done.err) == (0, "1 file put right\n")
+    result = rmqtool("rebuild", store, "files", "--yes")
+    assert (result.code, result.err) == (0, "1 file put right\n")
     assert last.read_bytes() == had.ljust(length, b"\0")
     assert last.stat().st_mtime_ns == modified
     assert "file-size" not in codes(store)
@@ -43,8 +43,8 @@ def test_what_is_in_the_way_leaves_the_store_and_is_kept(golden_copy: Unpacked) 
     (store / "abort").touch()  # in any state
     before = contents(store)
     assert "file-foreign" in codes(store)
-    done = rmqtool("rebuild", store, "files", "--yes")
-    assert (done.code, done.err) == (0, "2 files put right\n")
+    result = rmqtool("rebuild", store, "files", "--yes")
+    assert (result.code, result.err) == (0, "2 files put right\n")
     assert "file-foreign" not in codes(store)
     assert [path.read_text() for path in Path(f"{store}.rmqtool").rglob("notes.txt")] == ["who put this here?"] * 2
     assert rmqtool("undo", store, "--yes").code == 0
@@ -68,9 +68,9 @@ def test_a_short_file_before_the_last_one_is_put_right_as_by_recover(golden_copy
         with path.open("r+b") as file:
             file.truncate(1000)
     before = contents(store)
-    done = rmqtool("rebuild", store, "files", "--yes")
-    assert (done.code, done.err.splitlines()[-1]) == (0, "1 file put right")
-    assert f"{first}: its last {length - 1000} bytes are missing" in done.err
+    result = rmqtool("rebuild", store, "files", "--yes")
+    assert (result.code, result.err.splitlines()[-1]) == (0, "1 file put right")
+    assert f"{first}: its last {length - 1000} bytes are missing" in result.err
     assert "file-size" not in codes(store)
     assert rmqtool("recover", other, "--yes", "--accept-loss").code == 0
     assert (other / "commitlog" / first.name).read_bytes() == first.read_bytes()
@@ -79,19 +79,19 @@ def test_a_short_file_before_the_last_one_is_put_right_as_by_recover(golden_copy
 
 
 def test_what_only_a_person_can_put_right_is_said(golden_copy: Unpacked) -> None:
-    """A message behind the length that files have puts that length in question."""
+    """A message beyond the length of the other files makes that length doubtful."""
     store = golden_copy("clean")
     first, second, *_ = sorted((store / "commitlog").iterdir())
     with first.open("ab") as file:
         file.write(second.read_bytes()[:2000])
     before = contents(store)
-    done = rmqtool("rebuild", store, "files", "--yes")
-    assert (done.code, contents(store)) == (1, before)
-    assert f"warning: {first}: {first} is longer than the others" in done.err
+    result = rmqtool("rebuild", store, "files", "--yes")
+    assert (result.code, contents(store)) == (1, before)
+    assert f"warning: {first}: {first} is longer than the others" in result.err
 
 
 def test_a_directory_in_the_way_is_not_touched(golden_copy: Unpacked) -> None:
     store = golden_copy("clean")
     (store / "commitlog" / "old").mkdir()
-    done = rmqtool("rebuild", store, "files", "--yes")
-    assert (done.code, "move it away; nothing was changed" in done.err) == (4, True)
+    result = rmqtool("rebuild", store, "files", "--yes")
+    assert (result.code, "move it away; nothing was changed" in result.err) == (4, True)

@@ -1,4 +1,4 @@
-"""The timer made anew from the log: the same waits as before, and the store is in order."""
+"""The timer rebuilt from the log: the same messages are waiting, and the store is in order."""
 
 from pathlib import Path
 
@@ -96,7 +96,7 @@ def test_files_and_rolled_recalled_and_fired_messages(tmp_path: Path) -> None:
 
 
 def test_what_a_broker_of_5_5_recalled_is_left_out(tmp_path: Path) -> None:
-    """Its marks name the unique key alone, which no older broker heeds."""
+    """Its marks have only the unique key, which older brokers ignore."""
     lab = timers.Timers()
     kept = lab.put(9, UNIQ_KEY="A")
     lab.put(10, UNIQ_KEY="B")
@@ -126,7 +126,7 @@ def test_what_would_stop_a_broker_is_left_out(tmp_path: Path) -> None:
 
 
 def test_what_was_overdue_before_it_was_taken_waits(tmp_path: Path) -> None:
-    """A broker that lags behind in the queue delivers such a message as soon as it takes it."""
+    """A broker that lags behind in the queue delivers such a message as soon as it reads it."""
     lab = timers.Timers()
     lab.put(-5)  # taken, and its slot is over: it was delivered
     late = lab.put(-3, enqueue=False)
@@ -138,7 +138,7 @@ def test_what_was_overdue_before_it_was_taken_waits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["rebuild", "recover"])
 def test_no_slot_lies_before_the_last_message_of_the_log(way: str, tmp_path: Path) -> None:
-    """A broker passes over slots that were over a week before it starts, and this wheel had stood still for long."""
+    """A broker skips slots that ended a week before its start, and this wheel had stood still for long."""
     lab = timers.Timers()
     offsets = [lab.put(seconds) for seconds in (-5, 5, 600)]
     lab.builder.put("Orders", store_timestamp=NOW + 60_000)

@@ -1,4 +1,4 @@
-"""What recovery by the rules of 5.3 does differently, rule by rule; the engine itself judges in tests/interop."""
+"""How recovery by the rules of 5.3 differs, rule by rule; tests/interop compares with the engine itself."""
 
 import json
 import os
@@ -139,7 +139,7 @@ def test_a_log_that_begins_with_a_v2_record_is_of_5(golden_copy: Unpacked) -> No
 
 @pytest.mark.parametrize("engine", ["4.9", "5.3"])
 def test_queues_that_are_begun_anew_too_late_are_warned_of(engine: str, golden_copy: Unpacked) -> None:
-    """Their messages further in front are dispatched by nobody; check then says so."""
+    """Their earlier messages are never dispatched; check says so."""
     store = golden_copy(CASE)
     layout = layout_of(store)
     counts: dict[tuple[str, int], list[int]] = {}
@@ -224,7 +224,7 @@ def test_exactly_it_is_left_out_and_its_queue_moves(golden_copy: Unpacked) -> No
 
 
 def test_a_log_that_ends_with_half_messages_is_in_order(golden_copy: Unpacked) -> None:
-    """No queue has them, so they are dispatched at every start, which tells the index nothing new."""
+    """They are in no queue, so every start dispatches them again, which adds nothing to the index."""
     store = golden_copy(CASE)
     found = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, LocatedRecord)]
     cut_queues(layout_of(store), 3)
@@ -236,7 +236,7 @@ def test_a_log_that_ends_with_half_messages_is_in_order(golden_copy: Unpacked) -
 
 
 def test_queues_that_were_cut_too_far_get_their_messages_back(golden_copy: Unpacked) -> None:
-    """Units that point behind the log cut their queues, which a 5.3 broker does not fill again at this start."""
+    """Units that point beyond the log cut their queues, which a 5.3 broker does not refill at this start."""
     store = golden_copy(CASE)
     expected = entries_of(layout_of(store))
     behind = sorted(row[3] for row in expected)[-40]
@@ -253,7 +253,7 @@ def test_queues_that_were_cut_too_far_get_their_messages_back(golden_copy: Unpac
 
 
 def test_nothing_is_dispatched_at_the_start(golden_copy: Unpacked) -> None:
-    """A queue that is lost while another one is complete stays lost in 5.3; with a setting all is as in 4.9."""
+    """In 5.3, a lost queue stays lost while another one is complete; with a setting it works as in 4.9."""
     store = golden_copy("one-queue-deleted")
     (store / "abort").unlink(missing_ok=True)
     layout = layout_of(store, "one-queue-deleted")
@@ -352,7 +352,7 @@ def test_an_index_directory_with_a_number_for_a_name(golden_copy: Unpacked) -> N
 
 
 def split_queues(store: Path, size: int) -> StoreLayout:
-    """Make all queues of one file into ones of several files of this size."""
+    """Split all single-file queues into files of this size."""
     for path in list((store / "consumequeue").glob("*/*/*")):
         data = path.read_bytes()
         path.unlink()

@@ -1,4 +1,4 @@
-"""Recovery against the verdicts of the real 4.9.8 on crashed and damaged stores; 5.3.3 says the same of many."""
+"""Recovery compared with the real 4.9.8 on crashed and damaged stores; 5.3.3 agrees on many."""
 
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def test_the_plan_tells_the_engines_state_and_changes_nothing(case: str, golden_
 @pytest.mark.parametrize("engine", ["4.9", "5.3"])
 @pytest.mark.parametrize("case", LOADED)
 def test_a_recovered_store_holds_what_the_engine_then_reads(case: str, engine: str, golden_copy: Unpacked) -> None:
-    """5.3.3 reads the same messages in all of these (tests/interop holds that)."""
+    """5.3.3 reads the same messages in all of these (verified in tests/interop)."""
     store = golden_copy(case)
     layout = layout_of(store, case)
     planned = plan(layout, release=RELEASES[engine], exactly=True).to_dict()
@@ -100,7 +100,7 @@ def test_a_healthy_store_is_not_touched(case: str, engine: str, golden_copy: Unp
 @by_turns(2)
 @pytest.mark.parametrize("case", LOADED)
 def test_nothing_that_goes_is_lost(case: str, golden_copy: Unpacked) -> None:
-    """The store as it was can be put together again from the store as it is and the backup."""
+    """The original store can be reassembled from the recovered store and the backup."""
     store = golden_copy(case)
     before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
     report = recover(layout_of(store, case))
@@ -123,7 +123,7 @@ def test_nothing_that_goes_is_lost(case: str, golden_copy: Unpacked) -> None:
 
 
 def test_queues_write_what_they_have_gathered(golden_copy: Unpacked, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the end, when one has enough, when all have enough together: the same files."""
+    """At the end, at a limit per queue, at a limit for all queues: the same files."""
     case = "consumequeue-deleted-no-checkpoint"
     contents, calls = [], []
     real = files.File.write_early

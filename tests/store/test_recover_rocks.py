@@ -1,4 +1,4 @@
-"""recover --dry-run of stores in RocksDB form: what it tells, and that it only reads. Against the engine: interop."""
+"""recover --dry-run on RocksDB stores: its report, and that it only reads. Interop tests compare with the engine."""
 
 import json
 import shutil

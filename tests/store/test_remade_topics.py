@@ -89,9 +89,9 @@ def test_rebuild_builds_what_came_since(remade: Path) -> None:
     before = contents(remade / "consumequeue")
     shutil.rmtree(remade / "consumequeue" / "Gone" / "1")
     assert "cq-missing" in {code for code, *_about in findings(remade)}
-    done = rmqtool("rebuild", remade, "consumequeue", "--yes")
-    assert done.code == 0, done.err
-    assert f"its {BEFORE} messages from before get no entries" in done.err
+    result = rmqtool("rebuild", remade, "consumequeue", "--yes")
+    assert result.code == 0, result.err
+    assert f"its {BEFORE} messages from before get no entries" in result.err
     assert contents(remade / "consumequeue") == before
     assert findings(remade) == AS_REMADE
 

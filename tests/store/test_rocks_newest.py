@@ -1,7 +1,7 @@
-"""Stores of 5.5 with everything in RocksDB: queues, topics, groups, progress, index, timers and half messages.
+"""Stores of 5.5 with everything in RocksDB: queues, topics, groups, offsets, index, timers and half messages.
 
-What is expected of each is what its broker's clients and admin tool saw, and every queue entry as the real engine reads
-it after its own start on a copy.
+Expected are what the broker's clients and admin tool saw, and every queue entry as read by the real engine after
+starting on a copy.
 """
 
 import json
@@ -43,14 +43,14 @@ def layout_of(store: Path, case: str) -> StoreLayout:
 
 
 def rows(case: str, store: Path, *words: object) -> list[dict[str, Any]]:
-    """What a command says; of the killed store it warns that it took queues from the log."""
+    """Rows of a command; for the killed store it warns that it took queues from the log."""
     result = rmqtool(*words[:2], store, *words[2:], "--broker-conf", conf_file(case), "-o", "ndjson")
     assert result.code == (1 if case == KILLED else 0), result.err
     return [json.loads(line) for line in result.out.splitlines()]
 
 
 def codes(store: Path, case: str) -> Counter[str]:
-    """Codes of what check finds that is not a mere information."""
+    """Codes of findings other than infos."""
     return Counter(found.code for found in check_store(layout_of(store, case)) if found.severity != INFO)
 
 
@@ -211,14 +211,14 @@ def test_a_database_that_cannot_be_read(golden_copy: Unpacked) -> None:
     for table in (store / PLACE).glob("MANIFEST-*"):
         table.write_bytes(table.read_bytes()[:40])
     assert codes(store, WHOLE)["store-database"] == 1
-    for words in (("delay", "list"), ("transaction", "list"), ("query-key",)):
-        result = rmqtool(*words, store, *(["Orders", "order-1"] if words[0] == "query-key" else []))
+    for arguments in (("delay", "list"), ("transaction", "list"), ("query-key",)):
+        result = rmqtool(*arguments, store, *(["Orders", "order-1"] if arguments[0] == "query-key" else []))
         assert PLACE in result.err
         assert "Traceback" not in result.err
 
 
 def test_queues_of_a_killed_store_end_at_the_first_damage(golden_copy: Unpacked) -> None:
-    """There a start ends the log, whatever lies behind."""
+    """A start ends the log there, whatever follows."""
     store = golden_copy(KILLED)
     layout = layout_of(store, KILLED)
     offsets = sorted(unit.physical_offset for queue in rocks_queues_of(layout) for _at, unit in queue.units())

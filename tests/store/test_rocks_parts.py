@@ -1,4 +1,4 @@
-"""Parts that are files in a store whose queues and tables are in RocksDB: the timer and the config files."""
+"""Files in a store with queues and tables in RocksDB: the timer and the config files."""
 
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def test_a_database_that_is_behind_the_log_makes_no_timer(golden_copy: Unpacked)
 
 @pytest.mark.parametrize("case", [CASE, "broker-5.3.3"])
 def test_lost_delay_offsets_of_5_3(case: str, golden_copy: Unpacked) -> None:
-    """What 5.x has delivered does not say its level; where tables are in RocksDB they are left as they are."""
+    """Messages delivered by 5.x do not have their level; with tables in RocksDB the offsets are left alone."""
     store = golden_copy(case)
     delays = read_config(StoreLayout(str(store)), "delayOffset.json")
     for path in (store / "config").glob("delayOffset.json*"):

@@ -1,4 +1,4 @@
-"""Queues in RocksDB of a real 5.3.3 broker: every unit is what the engine itself reads; nothing is written."""
+"""Queues in RocksDB of a real 5.3.3 broker: every unit is as read by the engine; nothing is written."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def rows(*words: object) -> list[dict[str, Any]]:
 
 
 def touched(root: Path) -> dict[str, tuple[int, ...]]:
-    """What changes when anything is made, written, linked or removed below a directory; not when it is read."""
+    """A value that changes with any creation, write, link or removal below a directory, but not with reads."""
     found = {}
     for path in [root, *root.rglob("*")]:
         stat = path.lstat()
@@ -118,8 +118,8 @@ def test_nothing_is_touched(golden: Unpacked, tmp_path: Path, monkeypatch: pytes
     store = golden(CASE)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = touched(store)
-    for words in (["consumequeue", "dump"], ["info"]):
-        rmqtool(*words, store)
+    for arguments in (["consumequeue", "dump"], ["info"]):
+        rmqtool(*arguments, store)
     assert touched(store) == before
     assert os.listdir(tmp_path) == []
 
@@ -186,7 +186,7 @@ def test_stores_of_files_need_no_library(golden: Unpacked, monkeypatch: pytest.M
 
 
 def made(folder: Path, offsets: list[int], ends: dict[bytes, tuple[int, int]]) -> RocksQueue:
-    """A queue of units at these queue offsets, each with a record of 100 bytes at 100 times the offset."""
+    """A queue with units at these queue offsets, each with a 100-byte record at 100 times the offset."""
     (folder / "commitlog").mkdir()
     units = {unit_key("T", 0, n): build_unit(RocksUnit(100 * n, 100, 0, 1000 + n)) for n in offsets}
     noted = {offset_key("T", 0, bound): rocks.build_offset(RocksOffset(*end)) for bound, end in ends.items()}
@@ -324,7 +324,7 @@ def test_many_tables_and_few_descriptors_are_no_damage(most: int, said: str, tmp
 
 
 def test_a_table_of_somebody_else_is_no_damage(monkeypatch: pytest.MonkeyPatch, golden: Unpacked) -> None:
-    """Its mode refuses it; for root there is no such thing, so the library is asked in its place."""
+    """Its mode forbids reading; this does not apply to root, so the library is replaced."""
     folder = golden(CASE) / "consumequeue"
     refused = Exception(f"IO error: While open a file for random read: {folder}/000010.sst: Permission denied")
 

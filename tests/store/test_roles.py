@@ -1,4 +1,4 @@
-"""What a directory is in its cluster, and what each writing command may do to it."""
+"""The role of a directory in its cluster, and what each writing command may do to it."""
 
 import shutil
 from collections.abc import Callable
@@ -33,7 +33,7 @@ Get = Callable[[str], Node]
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Get:
-    """Name to a directory as its broker left it, not to be written to."""
+    """Name → original directory of a broker, read-only."""
     known: dict[str, Node] = {}
 
     def get(name: str) -> Node:
@@ -47,7 +47,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Get:
 
 @pytest.fixture(scope="module")
 def mended(fresh: Get, tmp_path_factory: pytest.TempPathFactory) -> Get:
-    """The same after ``recover`` where the table lets it be recovered; not to be written to."""
+    """The same after ``recover``, if the table allows it; read-only."""
     known: dict[str, Node] = {}
 
     def get(name: str) -> Node:
@@ -61,7 +61,7 @@ def mended(fresh: Get, tmp_path_factory: pytest.TempPathFactory) -> Get:
 
 
 def copied(node: Node, folder: Path) -> Node:
-    """A node and what lies beside it once more, with its settings for the new place."""
+    """Copy a node and its siblings, with settings for the new place."""
     shutil.copytree(node.store.parent, folder, dirs_exist_ok=True)
     conf = folder / node.conf.name
     conf.write_text(conf.read_text().replace(str(node.store.parent), str(folder)))
@@ -141,7 +141,7 @@ def test_the_table_is_whole() -> None:
 
 
 def run(command: str, node: Node, folder: Path) -> tuple[int, str]:
-    """Carry a command out as somebody types it: (exit code, what it says)."""
+    """Run a command as typed; returns (exit code, output)."""
     store, words, lines = str(node.store), command.split(), folder / "lines"
     if command == "mirror":  # which would look for a cluster first
         try:
@@ -173,7 +173,7 @@ def run(command: str, node: Node, folder: Path) -> tuple[int, str]:
 
 
 def log_end(node: Node) -> int:
-    """Where the log of a recovered store ends: to cut it there cuts nothing."""
+    """The end of a recovered store's log: cutting there cuts nothing."""
     from rmqtool.services.lookup.info import store_info
 
     return store_info(StoreLayout(str(node.store), load(str(node.conf)))).maxPhyOffset

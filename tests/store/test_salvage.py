@@ -1,4 +1,4 @@
-"""Salvage keeps every intact message of a damaged store, in a store that is in order."""
+"""Salvage keeps every intact message of a damaged store, in a consistent store."""
 
 import json
 from pathlib import Path
@@ -118,7 +118,7 @@ def test_targets_that_are_refused(golden: Unpacked, tmp_path: Path) -> None:
 
 
 def test_a_lone_file_that_was_cut_short(golden_copy: Unpacked, tmp_path: Path) -> None:
-    """Its length is no file length: the new store has files as brokers have, or as the broker's settings tell."""
+    """Its length is not used: the new store has files of the default size, or of the size in the broker's settings."""
     store = golden_copy("clean")
     first, *others = sorted((store / "commitlog").iterdir())
     for path in others:

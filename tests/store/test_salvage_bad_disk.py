@@ -1,4 +1,4 @@
-"""Salvage from a disk with bad sectors: real ones, as far as a process can tell."""
+"""Salvage from a disk with bad sectors, which a process cannot distinguish from real ones."""
 
 import json
 import resource
@@ -34,7 +34,7 @@ def pages(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def bodies(layout: StoreLayout) -> dict[int, Record]:
-    """By born timestamp, which counts the messages."""
+    """Bodies by born timestamp, which numbers the messages."""
     found = (item.record for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord))
     return {record.born_timestamp: record for record in found}
 
@@ -59,7 +59,7 @@ def broken(whole: Path, tmp_path: Path) -> Path:
 
 
 def survivors(whole: Path) -> set[int]:
-    """Messages none of whose bytes lies in a bad page."""
+    """Messages without bytes in a bad page."""
     kept = set()
     for item in CommitLog(StoreLayout(str(whole))).walk():
         assert isinstance(item, LocatedRecord)
@@ -76,18 +76,18 @@ def warnings(done: Result) -> list[str]:
 def test_all_that_can_be_read_is_kept(whole: Path, broken: Path, tmp_path: Path) -> None:
     kept, before = survivors(whole), tree(whole)
     assert 8800 < len(kept) < 9000
-    done = process("salvage", broken, tmp_path / "new", "--output", "json")
-    assert done.code == 1, done.err
+    result = process("salvage", broken, tmp_path / "new", "--output", "json")
+    assert result.code == 1, result.err
     assert set(bodies(StoreLayout(str(tmp_path / "new")))) == kept
-    report = json.loads(done.out)
+    report = json.loads(result.out)
     assert report["messages"] == len(kept)
     ranges = [(Path(one["file"]).parent, one["at"], one["length"]) for one in report["lostRanges"]]
     assert {folder for folder, _at, _length in ranges} == {broken / "commitlog"}
-    said = [line for line in report["warnings"] if "cannot be read" in line]
-    assert [line.partition(": ")[0] for line in said] == [
+    lines = [line for line in report["warnings"] if "cannot be read" in line]
+    assert [line.partition(": ")[0] for line in lines] == [
         str(broken / "commitlog" / name) for name in FILES for _ in BAD[name]
     ]
-    for line, (start, stop) in zip(said, [one for name in FILES for one in pages(BAD[name])], strict=True):
+    for line, (start, stop) in zip(lines, [one for name in FILES for one in pages(BAD[name])], strict=True):
         assert f"bytes {start} to {stop} cannot be read: Input/output error" in line
     assert tree(whole) == before
 
@@ -95,19 +95,19 @@ def test_all_that_can_be_read_is_kept(whole: Path, broken: Path, tmp_path: Path)
 def test_as_lines_and_on_stdout(whole: Path, broken: Path, tmp_path: Path) -> None:
     kept = survivors(whole)
     for out in ("-", tmp_path / "lines"):
-        done = process("salvage", broken, out, "--to", "ndjson")
-        assert done.code == 1, done.err
-        assert len(warnings(done)) == sum(map(len, BAD.values()))
-        text = done.out if out == "-" else Path(out).read_text()
+        result = process("salvage", broken, out, "--to", "ndjson")
+        assert result.code == 1, result.err
+        assert len(warnings(result)) == sum(map(len, BAD.values()))
+        text = result.out if out == "-" else Path(out).read_text()
         assert {json.loads(line)["bornTimestamp"] for line in text.splitlines()} == kept
-        assert "/proc/self" not in done.out + done.err
+        assert "/proc/self" not in result.out + result.err
 
 
 def test_as_parquet(whole: Path, broken: Path, tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
-    done = process("salvage", broken, tmp_path / "all.parquet", "--to", "parquet")
-    assert done.code == 1, done.err
+    result = process("salvage", broken, tmp_path / "all.parquet", "--to", "parquet")
+    assert result.code == 1, result.err
     table = pq.read_table(tmp_path / "all.parquet")
     assert {time // 1000 for time in table["bornTimestamp"].cast("int64").to_pylist()} == survivors(whole)
     assert not [name for name in table.column_names if "/proc/self" in str(table[name][0])]
@@ -132,8 +132,8 @@ def test_no_room_for_a_copy_is_told(broken: Path, tmp_path: Path) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 
-    done = process("salvage", broken, tmp_path / "new", preexec_fn=limit)
-    assert done.code == 3
-    assert "no room for a copy of what can be read of" in done.err
-    assert len(done.err.splitlines()) == 1
+    result = process("salvage", broken, tmp_path / "new", preexec_fn=limit)
+    assert result.code == 3
+    assert "no room for a copy of what can be read of" in result.err
+    assert len(result.err.splitlines()) == 1
     assert not (tmp_path / "new").exists()

@@ -1,4 +1,4 @@
-"""A queue whose messages have all expired goes on where it ended in the store that was salvaged, or is named."""
+"""A queue whose messages have all expired continues at its end in the salvaged store, or is named."""
 
 import shutil
 from pathlib import Path
@@ -27,7 +27,7 @@ def layout_of(path: Path) -> StoreLayout:
 
 
 def made(path: Path) -> Path:
-    """A store with messages of one topic, and behind them of another."""
+    """A store with messages of one topic, followed by those of another."""
     with Store.create(path, broker_conf=SIZES) as store:
         for topic, count in (("old", OLD), ("new", NEW)):
             store.append_many([Message(topic=topic, queue_id=0, body=b"x" * 100) for _ in range(count)])
@@ -35,7 +35,7 @@ def made(path: Path) -> Path:
 
 
 def expire(store: Path) -> None:
-    """Take the log files away that have a message of the first topic."""
+    """Remove the log files with messages of the first topic."""
     last = open_queue(layout_of(store), "new", 0)
     assert last is not None
     first = next(last.entries()).physical_offset
@@ -57,7 +57,7 @@ def test_its_end_is_kept(tmp_path: Path) -> None:
 
 
 def test_entries_of_lost_messages_are_not_counted(tmp_path: Path) -> None:
-    """Of a queue that had both, what has expired says where it goes on."""
+    """For a queue with both, the expired messages determine where it continues."""
     store = made(tmp_path / "s")
     expire(store)
     for file in (store / "commitlog").iterdir():
@@ -73,7 +73,7 @@ def test_entries_of_lost_messages_are_not_counted(tmp_path: Path) -> None:
 
 
 def test_one_that_cannot_be_kept_is_named(tmp_path: Path) -> None:
-    """In a log that begins at 0 nothing has expired, so that no entry can stand for what is lost."""
+    """In a log that begins at 0 nothing has expired, so no entry can stand for lost messages."""
     store = made(tmp_path / "s")
     last = open_queue(layout_of(store), "new", 0)
     assert last is not None
@@ -81,12 +81,12 @@ def test_one_that_cannot_be_kept_is_named(tmp_path: Path) -> None:
     for path in (store / "commitlog").iterdir():
         with path.open("r+b") as file:
             file.write(bytes(max(min(first - int(path.name), path.stat().st_size), 0)))
-    done = rmqtool("salvage", store, tmp_path / "n")
-    assert done.code == 1
+    result = rmqtool("salvage", store, tmp_path / "n")
+    assert result.code == 1
     words = (
         f"not kept: old queue 0: ended at queue offset {OLD}, and none of its messages is in the log: it begins at 0"
     )
-    assert words in done.err
+    assert words in result.err
     assert rmqtool("export", store, tmp_path / "e").code == 5
 
 
@@ -100,7 +100,7 @@ def test_export_keeps_it_too(tmp_path: Path) -> None:
 
 
 def test_a_timer_whose_messages_have_expired(tmp_path: Path) -> None:
-    """Its checkpoint says how far its queue was taken: new timers must not get lower queue offsets."""
+    """Its checkpoint has the position in its queue: new timer messages must not get lower queue offsets."""
     store = made(tmp_path / "s")
     expire(store)
     (store / "consumequeue" / "old").rename(store / "consumequeue" / timer.TOPIC)

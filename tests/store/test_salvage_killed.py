@@ -1,4 +1,4 @@
-"""Salvage killed at every step of its writing: the new store is whole or not there, and the same run finishes."""
+"""Salvage killed at every step: the new store is complete or missing, and running it again finishes."""
 
 from pathlib import Path
 

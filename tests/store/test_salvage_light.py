@@ -1,4 +1,4 @@
-"""Light queues in a salvaged store: their messages follow one another, and consumer offsets follow the messages."""
+"""Light queues in a salvaged store: their messages are contiguous, and consumer offsets move with them."""
 
 import json
 from pathlib import Path

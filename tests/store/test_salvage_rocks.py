@@ -1,4 +1,4 @@
-"""Out of RocksDB into files: salvage of stores with storeType=defaultRocksDB, which no command writes in place."""
+"""Salvage of stores with storeType=defaultRocksDB into files; no command writes them in place."""
 
 import json
 from pathlib import Path

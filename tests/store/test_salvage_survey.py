@@ -1,4 +1,4 @@
-"""What salvage finds out before it writes: moved files, wrong queue offsets, marks that came over messages."""
+"""What salvage detects before it writes: swapped files, wrong queue offsets, blanks over messages."""
 
 import shutil
 from pathlib import Path
@@ -29,7 +29,7 @@ def messages_of(store: Path) -> list[LocatedRecord]:
 
 
 def order_of(store: Path) -> list[tuple[bytes, int, bytes]]:
-    """Bodies queue by queue in the order of the log."""
+    """Bodies queue by queue, in log order."""
     return sorted(
         ((m.record.topic, m.record.queue_id, m.record.body) for m in messages_of(store)), key=lambda row: row[:2]
     )
@@ -66,7 +66,7 @@ def test_a_wrong_queue_offset_costs_no_message(number: int, which: int, golden_c
 
 
 def test_the_last_of_a_queue_has_none_behind_it_to_tell(golden_copy: Unpacked, tmp_path: Path) -> None:
-    """A lower number there is that of an old message that a cut has left, if it was stored before those in front."""
+    """A lower offset there is an old message left by a cut, if it was stored before its predecessors."""
     for number, age, kept in ((0, 1, 499), (0, 0, 500), (10**6, 0, 500)):
         store = golden_copy("clean")
         last = messages_of(store)[-1]
@@ -79,7 +79,7 @@ def test_the_last_of_a_queue_has_none_behind_it_to_tell(golden_copy: Unpacked, t
 
 
 def test_a_queue_that_began_anew(tmp_path: Path) -> None:
-    """A broker whose queue is lost begins it at 0 again: what it acknowledged then is no less a message."""
+    """A broker that lost a queue begins it at 0 again; messages acknowledged since count as well."""
     store, sizes = tmp_path / "store", {"mappedFileSizeCommitLog": str(FILE), "mappedFileSizeConsumeQueue": "2000"}
     bodies = []
     for generation, count in enumerate((30, 5, 50, 1)):

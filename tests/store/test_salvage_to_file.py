@@ -1,4 +1,4 @@
-"""Every intact message of a damaged store in one file, whole or not at all, with what could not be read beside it."""
+"""All intact messages of a damaged store in one file, complete or not at all, with unreadable ranges beside it."""
 
 import json
 import os
@@ -31,14 +31,14 @@ def test_ndjson_is_what_commitlog_dump_prints(case: str, golden: Unpacked, tmp_p
     store, out = golden(case), tmp_path / "out.ndjson"
     before = tree(store)
     dumped = rmqtool("commitlog", "dump", store, "-o", "ndjson")
-    done = rmqtool("salvage", store, out, "--to", "ndjson")
-    assert done.code == dumped.code
+    result = rmqtool("salvage", store, out, "--to", "ndjson")
+    assert result.code == dumped.code
     assert out.read_bytes() == dumped.out.encode()
     assert len(dumped.out.splitlines()) >= 40
     piped = rmqtool("salvage", store, "-", "--to", "ndjson")
     assert (piped.code, piped.out) == (dumped.code, dumped.out)
     assert tree(store) == before
-    assert sorted(os.listdir(tmp_path)) == ["out.ndjson"] + ["out.ndjson.lost+found"] * done.code
+    assert sorted(os.listdir(tmp_path)) == ["out.ndjson"] + ["out.ndjson.lost+found"] * result.code
 
 
 @by_turns(3)
@@ -64,9 +64,9 @@ def test_parquet_has_the_same_messages(case: str, golden: Unpacked, tmp_path: Pa
 def test_what_could_not_be_read_is_kept_beside_it(form: str, golden: Unpacked, tmp_path: Path) -> None:
     store = golden(DAMAGED)
     out = tmp_path / "messages"
-    done = rmqtool("salvage", store, out, "--to", form, "-o", "json")
-    assert done.code == 1
-    told = json.loads(done.out)
+    result = rmqtool("salvage", store, out, "--to", form, "-o", "json")
+    assert result.code == 1
+    told = json.loads(result.out)
     assert (told["messages"], told["lostBytes"], told["lostFound"]) == (499, 574, f"{out}.lost+found")
     (lost,) = told["lostRanges"]
     raw = Path(lost["file"]).read_bytes()[lost["at"] : lost["at"] + lost["length"]]
@@ -114,7 +114,7 @@ def test_a_failure_leaves_nothing_and_a_killed_run_is_begun_anew(golden: Unpacke
 
 
 def kill_export(layout: StoreLayout, out: Path, step: str) -> None:
-    """Have a process write the file, and die before it is whole, or when the ranges have their name already."""
+    """Run a process that writes the file and is killed before it is complete, or after the ranges are published."""
     child = os.fork()
     if not child:
         rename = os.rename

@@ -1,4 +1,4 @@
-"""A write that takes a part only, as at a quota or a limit: nothing is called done before all of it is written."""
+"""Partial writes, as at a quota or a limit: nothing is reported as done before all of it is written."""
 
 import resource
 from pathlib import Path
@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def second(store: Path, conf: Path) -> tuple[int, int]:
-    """Where some message begins, and a length of files that lies behind it."""
+    """The start of some message, and a file length beyond it."""
     at = 45_000
     said = rmqtool("truncate", store, at, "--dry-run", "--broker-conf", conf).err
     begins = int(said.rpartition("begins at ")[2].split()[0])
@@ -34,15 +34,15 @@ def test_a_cut_goes_on_with_what_was_left(store: Path, conf: Path) -> None:
     before = tree(store)
     at, longest = second(store, conf)
     words = ["truncate", store, at, "--yes", "--broker-conf", conf]
-    done = run(*words, limits={resource.RLIMIT_FSIZE: longest})
-    assert done.code == 3, done
-    assert "half done" in done.err
+    result = run(*words, limits={resource.RLIMIT_FSIZE: longest})
+    assert result.code == 3, result
+    assert "half done" in result.err
     assert rmqtool(*words).code == 0
     log = store / "commitlog" / f"{0:020d}"
     assert not log.read_bytes()[at:].strip(b"\0")
     assert rmqtool("recover", store, "--dry-run", "--broker-conf", conf).code == 0
-    done = run("undo", store, "--yes", limits={resource.RLIMIT_FSIZE: longest})
-    assert done.code == 3, done
-    assert "half done" in done.err
+    result = run("undo", store, "--yes", limits={resource.RLIMIT_FSIZE: longest})
+    assert result.code == 3, result
+    assert "half done" in result.err
     assert rmqtool("undo", store, "--yes").code == 0
     assert tree(store) == before

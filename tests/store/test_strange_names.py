@@ -1,4 +1,4 @@
-"""Names that no broker gives, and links that lead nowhere: told in order, or passed over, never a crash or a hang."""
+"""Names that no broker uses, and dangling links: reported or ignored, never a crash or a hang."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Two files of the log under each other's name: it is found and named, and nothing is written without a consent."""
+"""Two log files with swapped names: detected and named, and nothing is written without consent."""
 
 from pathlib import Path
 
@@ -44,9 +44,9 @@ def test_it_is_named_and_does_no_harm(
             b"\0"
         )
         assert f"{other}: its records say that it begins at {int(one.name)}" in said
-    done = rmqtool("recover", store, "--yes")
-    assert done.code == 4
-    assert f"give it the name {one.name} again before anything is written" in done.err
+    result = rmqtool("recover", store, "--yes")
+    assert result.code == 4
+    assert f"give it the name {one.name} again before anything is written" in result.err
     assert tree(store) == before
 
     assert rmqtool("salvage", store, tmp_path / "new").code == 0

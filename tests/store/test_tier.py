@@ -1,4 +1,4 @@
-"""Beside a tier: local queues are no whole truth, and no command may leave them so that a broker spoils the tier."""
+"""Stores with a tier: local queues are incomplete, and no command may leave them so that a broker damages the tier."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ def rows(*words: object) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def mended(tmp_path_factory: pytest.TempPathFactory) -> Node:
-    """The store after ``recover``, not to be written to."""
+    """The store after ``recover``, read-only."""
     node = roles.unpack(TIERED, "a", tmp_path_factory.mktemp("tiered"))
     result = rmqtool("recover", node.store, "--yes", *node.options())
     assert result.code == 0, result.err
@@ -36,7 +36,7 @@ def mended(tmp_path_factory: pytest.TempPathFactory) -> Node:
 
 @pytest.fixture
 def node(mended: Node, tmp_path: Path) -> Node:
-    """A copy of it that was stopped cleanly."""
+    """A copy of it, cleanly stopped."""
     shutil.copytree(mended.store, tmp_path / "a")
     conf = tmp_path / "a.conf"
     conf.write_text(mended.conf.read_text().replace(str(mended.store.parent), str(tmp_path)))
@@ -54,7 +54,9 @@ def tier_of(node: Node) -> Tier:
 
 
 def served_by(node: Node) -> set[tuple[str, int, int]]:
-    """(topic, queue, queue offset) of what a broker would serve: the tier up to its end, then the local queue."""
+    """(topic, queue, queue offset) of messages that a broker would serve: the tier up to its end, then the local
+    queue.
+    """
     ranges = local_ranges(layout_of(node))
     tier = tier_of(node)
     assert tier.dangers(ranges) == []
@@ -178,7 +180,7 @@ def test_a_local_queue_that_is_gone_is_not_taken_for_an_empty_one(name: str, nod
 
 
 def test_recover_names_it_before_anything_else(tmp_path: Path) -> None:
-    """With --quick and --exactly, which do what a broker does, and no more."""
+    """With --quick and --exactly, which do only what a broker does."""
     node = roles.unpack(TIERED, "a", tmp_path)
     shutil.rmtree(node.store / "consumequeue" / "History")
     before = prints(node.store)
@@ -215,7 +217,7 @@ DAMAGES: dict[str, Callable[[list[Path]], object]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("topic", ["History", "%RETRY%billing", "Invoices"])
 def test_recover_ends_a_queue_where_its_tier_does(topic: str, damage: str, node: Node) -> None:
-    """Messages in the tier alone are no reason to put entries in, nor to begin the queue anew."""
+    """Messages only in the tier must neither add entries nor restart the queue."""
     before, served = local_ranges(layout_of(node)), served_by(node)
     low, high = before[topic, 0]
     assert (low == high) is (topic != "Invoices")
@@ -264,7 +266,7 @@ def cut(path: Path, size: int) -> None:
 
 
 def test_config_is_mended_by_the_tier_too(node: Node) -> None:
-    """An offset is not beyond a queue's end because the local queue is gone."""
+    """A missing local queue does not make an offset exceed the queue's end."""
     shutil.rmtree(node.store / "consumequeue" / "History")
     offsets = node.store / "config" / "consumerOffset.json"
     text = offsets.read_text()

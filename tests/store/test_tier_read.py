@@ -1,4 +1,4 @@
-"""What only tiered storage has is found by look-ups, dumped, counted, salvaged and exported."""
+"""Messages only in tiered storage are found, dumped, counted, salvaged and exported."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ def rows(*words: object) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory) -> Get:
-    """Case to its directory as the broker left it, not to be written to."""
+    """Case → original directory of the broker, read-only."""
     known: dict[str, Node] = {}
 
     def get(case: str) -> Node:
@@ -46,7 +46,7 @@ def layout_of(node: Node) -> StoreLayout:
 
 
 def served(case: str) -> dict[Key, dict[str, Any]]:
-    """(topic, queue, queue offset) to what the broker served there."""
+    """(topic, queue, queue offset) → message served by the broker."""
     return {(one["cqTopic"], one["cqQueueId"], one["cqOffset"]): one for one in roles.served(case)}
 
 
@@ -55,7 +55,7 @@ def key_of(row: dict[str, Any]) -> Key:
 
 
 def same_bodies(found: list[dict[str, Any]], case: str) -> None:
-    """Every message that the broker served is there once, and nothing else."""
+    """Check that exactly the messages served by the broker are there, once each."""
     told = {key: one["message"]["bodySha256"] for key, one in served(case).items()}
     assert len(found) == len(told)
     assert {key_of(row): sha(row) for row in found} == told
@@ -236,7 +236,7 @@ def test_and_so_has_a_file(form: str, left: Get, tmp_path: Path) -> None:
 
 @pytest.fixture
 def damaged(left: Get, tmp_path: Path) -> Node:
-    """A copy."""
+    """A damaged copy."""
     node = left(TIERED)
     shutil.copytree(node.store, tmp_path / "a")
     conf = tmp_path / "a.conf"

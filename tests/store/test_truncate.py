@@ -1,4 +1,4 @@
-"""A log cut at a message that somebody names."""
+"""Cutting the log at a given message."""
 
 import re
 import shutil
@@ -53,7 +53,7 @@ def made(path: Path, count: int) -> Path:
 
 
 def test_what_is_left_is_what_was_there_before(tmp_path: Path) -> None:
-    """Cut at every message, the store is the one in which the rest was never written; appending goes on from there."""
+    """Cut at any message, the store equals one in which the rest was never written, and appending works."""
     whole = made(tmp_path / "whole", 60)
     offsets = [found.physical_offset for found in CommitLog(layout_of(whole)).walk()]
     complete = content(whole)
@@ -83,7 +83,7 @@ def test_what_is_left_is_what_was_there_before(tmp_path: Path) -> None:
 
 
 def expired(path: Path, count: int) -> Path:
-    """A store whose first log files are gone, with queues that were made again: fillers stand for what they lack."""
+    """A store whose first log files have expired, with rebuilt queues: fillers stand for missing messages."""
     store = made(path, count)
     for file in sorted((store / "commitlog").iterdir())[:1]:
         file.unlink()
@@ -92,7 +92,7 @@ def expired(path: Path, count: int) -> Path:
 
 
 def test_a_queue_of_which_no_message_is_left_keeps_its_end(tmp_path: Path) -> None:
-    """Fillers as its last entries would have every broker take new messages for some that it has already."""
+    """With fillers as the last entries, brokers would take new messages for existing ones."""
     store = expired(tmp_path / "s", 60)
     found = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, LocatedRecord)]
     cut = found[2].physical_offset
@@ -114,7 +114,7 @@ def test_a_queue_of_which_no_message_is_left_keeps_its_end(tmp_path: Path) -> No
 
 
 def test_a_queue_that_cannot_keep_its_end_is_named(tmp_path: Path) -> None:
-    """Nothing has expired, so that no entry can stand for messages that the log does not have."""
+    """Nothing has expired, so no entry can stand for messages missing from the log."""
     store = made(tmp_path / "s", 60)
     for file in (store / "consumequeue").glob("*/*/*"):
         file.unlink()
@@ -162,7 +162,7 @@ def test_only_at_a_message(tmp_path: Path) -> None:
 
 
 def test_at_the_end_there_is_nothing_to_cut(tmp_path: Path) -> None:
-    """So a run that was killed when it was through can be run again."""
+    """So a run that was killed at its end can be repeated."""
     store = made(tmp_path / "s", 60)
     offsets = [found.physical_offset for found in CommitLog(layout_of(store)).walk()]
     files = [int(path.name) for path in sorted((store / "commitlog").iterdir())]

@@ -1,4 +1,4 @@
-"""Undo puts a recovered store back, byte for byte, killed anywhere or not."""
+"""Undo restores a recovered store byte for byte, even if killed anywhere."""
 
 import os
 

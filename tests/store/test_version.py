@@ -1,4 +1,4 @@
-"""Stores that are not plain files of 4.x are named, and not written."""
+"""Stores in other forms than plain 4.x files are reported, and not written."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def rocksdb(folder: Path) -> None:
 
 @pytest.fixture(params=["queues", "dledger"])
 def foreign(request: pytest.FixtureRequest, golden_copy: Unpacked) -> Path:
-    """A crashed store with queues or log in a form that we do not write."""
+    """A crashed store with queues or log in a form that rmqtool does not write."""
     store = golden_copy("crash")
     if request.param == "queues":
         rocksdb(store / "consumequeue")

@@ -1,4 +1,4 @@
-"""After the default recovery a store is whole: a part of the random cases; ``python -m tests.whole`` runs more."""
+"""After the default recovery a store is consistent: a sample of random cases; ``python -m tests.whole`` runs more."""
 
 import shutil
 from pathlib import Path
@@ -84,7 +84,7 @@ def test_entries_lead_to_where_a_record_lies_whatever_it_says(engine: str, bases
 
 
 def test_an_index_of_files_that_overlap_is_written_once(golden_copy: Unpacked) -> None:
-    """A copy of a log file under an offset within it: its keys lie in front of the last message of the index."""
+    """A copy of a log file at an offset within it: its keys precede the last message of the index."""
     store = golden_copy("crash")
     file = sorted((store / "commitlog").iterdir())[2]
     shutil.copy2(file, file.with_name(f"{int(file.name) + 1351:020d}"))
@@ -95,7 +95,7 @@ def test_an_index_of_files_that_overlap_is_written_once(golden_copy: Unpacked) -
 
 
 def test_fillers_that_are_in_the_way_are_named(bases: list[Base], tmp_path: Path) -> None:
-    """A message of the first file is lost, and its entry too: nothing can stand for it in a log that begins at 0."""
+    """A message of the first file and its entry are lost: in a log that begins at 0, nothing can stand for it."""
     base, store = bases[0], tmp_path / "store"
     shutil.copytree(base.path, store)
     log = log_files(store)[0]

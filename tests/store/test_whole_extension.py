@@ -1,4 +1,4 @@
-"""A queue whose entries are addresses of its extension is as whole as any, that of delayed messages too."""
+"""Recovery of queues with extensions, including the one of delayed messages."""
 
 import shutil
 from collections.abc import Callable
@@ -57,7 +57,7 @@ def zeros(store: Path) -> None:
 
 
 def garbage(store: Path) -> None:
-    """A broker ends there, and writes its next units over those that follow."""
+    """A broker ends the extension there, and overwrites the following units."""
     data = bytearray((store / FILE).read_bytes())
     half = len(bytes(data).rstrip(b"\0")) // 2
     data[half : half + 30] = b"\xa5" * 30

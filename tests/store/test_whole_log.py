@@ -1,4 +1,4 @@
-"""Files of the log that a broker would not load are put right by the same recovery, and nothing is lost."""
+"""Recovery fixes log files that a broker would not load, and loses nothing."""
 
 import shutil
 from collections.abc import Callable
@@ -27,12 +27,12 @@ GAPS = {"log-ordinal-gap", "cq-no-message"}  # what tells of messages that no fi
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Base:
-    """A store of eleven files of the log."""
+    """A store with eleven log files."""
     return next(one for one in make_bases(tmp_path_factory.mktemp("bases")) if one.name == "clean-small")
 
 
 def length(number: int, change: int | float) -> Damage:
-    """A file of the log gets a part of its length, or so many bytes more or less."""
+    """Set a log file to a fraction of its length, or change it by a number of bytes."""
 
     def resize(store: Path) -> None:
         path = damage.log_files(store)[number]
@@ -78,14 +78,14 @@ GAPPED = {
 
 
 def intact(store: Path, base: Base) -> set[bytes]:
-    """Bodies, with their queue offsets, of all messages that the log has."""
+    """Bodies and queue offsets of all messages in the log."""
     log = CommitLog(StoreLayout(str(store), base.conf))
     found = (item.record for item in log.walk() if isinstance(item, LocatedRecord))
     return {b"%s %d %d " % (r.topic, r.queue_id, r.queue_offset) + r.body for r in found}
 
 
 def damaged(base: Base, store: Path, damage: Damage, *, abort: bool) -> set[bytes]:
-    """Copy and damage it; the messages that are left."""
+    """Copy and damage the store; returns the remaining messages."""
     shutil.copytree(base.path, store)
     damage(store)
     if abort:
@@ -136,7 +136,7 @@ def test_exactly_a_broker_refuses_it(base: Base, tmp_path: Path) -> None:
 
 
 def test_a_longer_file_that_holds_messages_is_not_cut(base: Base, tmp_path: Path) -> None:
-    """Then the length that is thought to be that of all files is in question."""
+    """Then the assumed length of the files is doubtful."""
     store = tmp_path / "store"
     shutil.copytree(base.path, store)
     first, second = damage.log_files(store)[:2]

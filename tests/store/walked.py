@@ -1,8 +1,8 @@
-"""Does whoever does what is advised arrive? ``python -m tests.store.walked --cases 1000`` damages stores at random.
+"""Following advice leads to a clean store: ``python -m tests.store.walked --cases 1000`` damages stores at random.
 
-:func:`walk` does what ``check`` advises, in its order, at most four commands, until ``check`` is clean or names what no
-command mends. :func:`walk_from` begins with any command: where it refuses, what its words advise is done, and that must
-not refuse in turn; then ``check`` goes on.
+:func:`walk` follows the advice of ``check`` in order, at most four commands, until ``check`` is clean or names what no
+command repairs. :func:`walk_from` begins with any command: if it refuses, the command that it advises is run, which
+must not refuse; then it continues with ``check``.
 """
 
 import argparse
@@ -36,10 +36,10 @@ Command = list[str]
 
 
 class Walk:
-    """Commands on a store, one after the other.
+    """A sequence of commands on a store.
 
     Attributes:
-        done: what was done, in words.
+        done: descriptions of the commands run.
     """
 
     def __init__(self, store: Path, room: Path, conf: BrokerConf | None) -> None:
@@ -48,7 +48,7 @@ class Walk:
         self.done: list[str] = []
 
     def run(self, command: Command) -> Result:
-        """Do a command, and go on with the store that it made, if it did."""
+        """Run a command, and continue with a store that it created, if any."""
         new = self._room / f"new-{len(self.done)}"
         places = {"STORE": self.store, "NEWSTORE": new, "FILE": self._room / f"out-{len(self.done)}"}
         asked = [str(places.get(word, word)) for word in command if word not in ("--dry-run", "--yes")]
@@ -61,7 +61,7 @@ class Walk:
         return result
 
     def check(self) -> tuple[list[Finding], list[Command]]:
-        """(problems, commands that are advised)."""
+        """(problems, advised commands)."""
         reader, situation = Reader(), Situation()
         findings = list(check_store(StoreLayout(str(self.store), self._conf), situation=situation))
         for finding in findings:
@@ -74,7 +74,7 @@ class Walk:
         return [finding for finding in findings if is_problem(finding)], [list(way[1:]) for way in ways]
 
     def arrive(self) -> list[str]:
-        """Do what check advises; what was done and what is left, where that leads nowhere."""
+        """Follow check's advice; returns the history and the remaining problems if it fails."""
         for number in range(MOST + 1):
             problems, advised = self.check()
             if not problems or not advised:  # what is left is named, and no command mends it
@@ -85,12 +85,12 @@ class Walk:
 
 
 def walk(store: Path, room: Path, conf: BrokerConf | None) -> list[str]:
-    """What was done and what is left, where following check's advice leads nowhere; empty where it arrives."""
+    """Follow check's advice; returns the history and the remaining problems if it fails, else an empty list."""
     return Walk(store, room, conf).arrive()
 
 
 def walk_from(start: Command, store: Path, room: Path, conf: BrokerConf | None) -> list[str]:
-    """The same, beginning with a command that nobody advised."""
+    """As :func:`walk`, beginning with an arbitrary command."""
     going = Walk(store, room, conf)
     result = going.run(start)
     if result.code > 1 or (start[0] == "recover" and result.code == 1):
@@ -101,7 +101,7 @@ def walk_from(start: Command, store: Path, room: Path, conf: BrokerConf | None) 
 
 
 def walk_back(store: Path, room: Path, conf: BrokerConf | None) -> list[str]:
-    """The same after a recovery that was undone, which must leave the store as it was."""
+    """As :func:`walk`, after a recovery and its undo, which must restore the store."""
     going, before = Walk(store, room, conf), _contents(store)
     if going.run(["recover", "STORE"]).code == 0:
         undone = going.run(["undo", "STORE"])
@@ -116,7 +116,7 @@ def _contents(store: Path) -> dict[str, bytes]:
 
 
 def _advised_by(start: Command, result: Result, going: Walk) -> list[Command]:
-    """The commands in the words of one that refused."""
+    """The commands in the message of a refusal."""
     if start[0] == "recover" and result.code == 1:
         steps = json.loads(going.run([*start, "-o", "json"]).out)["nextSteps"]
         return [command for step in steps for command in commands_in(step)]
@@ -124,7 +124,7 @@ def _advised_by(start: Command, result: Result, going: Walk) -> list[Command]:
 
 
 def commands_in(text: str) -> Iterator[Command]:
-    """Command lines in a text; they end at the first word that can be none of theirs."""
+    """Command lines in a text; each ends at the first word that cannot belong to it."""
     spoken = text.split()
     for number, word in enumerate(spoken):
         if word.lstrip("(`") == "rmqtool":
@@ -147,7 +147,7 @@ def _command(spoken: list[str]) -> Iterator[str]:
 
 
 def starts(rng: Random, store: Path, conf: BrokerConf | None, problems: list[Finding]) -> Iterator[Command]:
-    """Commands that somebody may begin with, among them what ``explain`` says of what was found."""
+    """Commands that a user may begin with, including those of ``explain`` for the findings."""
     yield ["recover", "STORE"]
     yield ["recover", "STORE", "--exactly"]
     yield ["rebuild", "STORE", "consumequeue", "index", "checkpoint"]
@@ -169,10 +169,10 @@ def starts(rng: Random, store: Path, conf: BrokerConf | None, problems: list[Fin
 
 
 def run_case(rng: Random, base: Base, room: Path, verbs: dict[str, damage.Verb], *, every_start: bool) -> list[str]:
-    """Damage a store, and walk from where somebody may begin; what was done and where that leads nowhere.
+    """Damage a store, and walk from commands a user may begin with; returns descriptions and failures.
 
     Args:
-        every_start: from all commands, else from check and two more.
+        every_start: begin with all commands, otherwise with check and two others.
     """
     damaged = room / "damaged"
     shutil.copytree(base.path, damaged)
@@ -195,7 +195,7 @@ def run_case(rng: Random, base: Base, room: Path, verbs: dict[str, damage.Verb],
 
 
 def main() -> int:
-    """Run cases and tell."""
+    """Run cases and print the results."""
     options = argparse.ArgumentParser(prog="python -m tests.store.walked", description=__doc__)
     options.add_argument("--cases", type=int, default=1000)
     options.add_argument("--seed", type=int, default=1)

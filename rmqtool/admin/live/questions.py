@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sized
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -139,6 +139,32 @@ class Questions:
         assert parsed is not None  # nothing is absent
         return parsed
 
+    async def fetch_header_if_any(
+        self,
+        node: Node,
+        code: RequestCode,
+        declared: type[D],
+        header: Declared | None = None,
+        *,
+        what: str,
+        absent: Collection[int | str],
+    ) -> D | None:
+        """As :meth:`fetch_header`; None where a code of ``absent`` says that there is none.
+
+        Raises:
+            NotTold: there is no answer.
+        """
+        return await self._fetch(node, code, lambda answer: from_fields(declared, answer.fields), header, what, absent)
+
+    async def send(self, node: Node, code: RequestCode, header: Declared | None = None, body: bytes = b"") -> None:
+        """A request that changes something; it must be a success.
+
+        Raises:
+            BrokerError: it is refused.
+            RemotingError: the server is not reached; or does not answer, and may have carried it out.
+        """
+        await self.cluster.ask(node.address, self.cluster.request(code, header, body), TIMEOUT)
+
     async def _fetch(
         self,
         node: Node,
@@ -199,6 +225,32 @@ class Questions:
             for _ in range(min(_IN_FLIGHT, len(keys))):
                 group.create_task(work())
         return {item: answers[item] for item in keys if item in answers}
+
+    async def need(self, answers: Awaitable[Mapping[K, T]], wanted: Sized | None = None) -> Mapping[K, T]:
+        """Answers that are of use only as a whole.
+
+        Args:
+            answers: of :meth:`collect` or :meth:`tables`.
+            wanted: what was asked for; None for one question.
+
+        Raises:
+            NotTold: one is missing.
+        """
+        try:
+            found = await answers
+        except ClientError as err:
+            raise NotTold from err
+        if len(found) < (1 if wanted is None else len(wanted)):
+            raise NotTold
+        return found
+
+    def name_servers(self) -> list[Node]:
+        """The name servers, each of which has a memory of its own."""
+        return [Node("", address, MASTER_ID, address) for address in self._target.namesrv]
+
+    def reasons(self) -> list[str]:
+        """Why questions so far have no answer."""
+        return list(dict.fromkeys(self._words.values()))
 
     async def tables(self, nodes: Iterable[Node], fetch: Callable[[Node], Awaitable[T]]) -> dict[Node, T]:
         """As :meth:`collect`, for tables without which there is no result.

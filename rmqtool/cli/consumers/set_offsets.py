@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.opening import need_log
+from rmqtool.cli.framework.opening import live_target, need_log
 from rmqtool.cli.framework.options import (
     BackupOption,
     BroadcastOption,
@@ -16,7 +16,7 @@ from rmqtool.cli.framework.options import (
     Output,
     OutputOption,
     QueueOption,
-    StoreDir,
+    StoreOrTarget,
     TopicOption,
 )
 from rmqtool.cli.framework.planning import ASK, Consent, carry_out, refuse_if_held
@@ -27,7 +27,7 @@ from rmqtool.cli.render.times import parse_time
 from rmqtool.errors import BadValue
 from rmqtool.rules.sending import Rejected, check_group
 from rmqtool.services.consumers import offset_plan
-from rmqtool.services.consumers.offset_plan import OffsetMove, OffsetPlan, Opener, Planner, Target
+from rmqtool.services.consumers.offset_plan import OffsetMove, OffsetPlan, Opener, Planner, Target, effect_of
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.offsets.files import BrokerFile, ClientFile, Key, group_of
 from rmqtool.store.disk.lock import holder
@@ -43,7 +43,7 @@ ClampOption = Annotated[
 
 @command("group reset", "rmqtool group reset store lab-consumer --topic Orders --to-time -1h --dry-run")
 def group_reset(
-    store: StoreDir,
+    store: StoreOrTarget,
     consumer_group: GroupArgument,
     topic: TopicOption = None,
     queue: QueueOption = None,
@@ -72,13 +72,24 @@ def group_reset(
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Set a stopped broker's offsets of a group; the plan is shown first.
+    """Set a stopped broker's offsets of a group, or those of a live cluster; the plan is shown first.
 
     Without --topic, in every topic that the group has offsets in, except its retry topic. --output csv of a --dry-run
     is a file that --from-csv takes, edited or not; rows whose consumerOffset is no longer the current one are refused.
     The previous file becomes consumerOffset.json.bak, as with a broker, and undo puts both back. Exit code 0: nothing
-    to change, or done; 1: a dry run found something to change, or there is no such offset.
+    to change, or done; 1: a dry run found something to change, there is no such offset, or in a cluster one did not
+    stick.
     """
+    if (target := live_target(store)) is not None:
+        from rmqtool.cli.consumers import live_offsets
+
+        to = _target_of(
+            earliest=to_earliest, latest=to_latest, time=to_time, offset=to_offset, shift=shift, csv=from_csv
+        )
+        return live_offsets.reset(
+            target, consumer_group, topic, queue, to, from_csv, clamp=clamp, consent=consent, backup=backup,
+            output=output.value,
+        )  # fmt: skip
     planner = _reset_planner(
         consumer_group, topic, queue, earliest=to_earliest, latest=to_latest, time=to_time, offset=to_offset,
         shift=shift, csv=from_csv,
@@ -91,7 +102,7 @@ def group_reset(
 
 @command("group clone", "rmqtool group clone store lab-consumer lab-consumer-2 --dry-run")
 def group_clone(
-    store: StoreDir,
+    store: StoreOrTarget,
     source: Annotated[str, typer.Argument(metavar="GROUP", help="Group whose offsets are taken.")],
     target: Annotated[str, typer.Argument(metavar="NEWGROUP", help="Group that gets them, there already or not.")],
     topic: TopicOption = None,
@@ -113,6 +124,12 @@ def group_clone(
     message model. The client's group is the name of the file's directory, and may be the same on both sides. A file
     that does not exist is created. Exit codes as for group reset.
     """
+    if (live := live_target(store)) is not None:
+        from rmqtool.cli.consumers import live_offsets
+
+        return live_offsets.clone(
+            live, source, target, topic, clamp=clamp, consent=consent, backup=backup, output=output.value
+        )
     layout = need_log(store, broker_conf, say=False).layout
     planner = _clone_planner(
         layout, source, target, topic, broadcast=broadcast, to_broadcast=to_broadcast, broker=broker
@@ -140,17 +157,30 @@ def _reset_planner(
     Raises:
         BadValue: none of them is given, or several are.
     """
+    target = _target_of(earliest=earliest, latest=latest, time=time, offset=offset, shift=shift, csv=csv)
+    if csv is None:
+        assert target is not None
+        return offset_plan.reset(group, topics, queues, target)
+    if topics or queues:
+        raise BadValue("--from-csv names the topics and queues itself: leave out --topic and --queue")
+    return offset_plan.from_rows(group, offset_plan.read_rows(csv))
+
+
+def _target_of(
+    *, earliest: bool, latest: bool, time: str | None, offset: int | None, shift: int | None, csv: str | None
+) -> Target | None:
+    """Where the options say that offsets are moved; None for a file.
+
+    Raises:
+        BadValue: none of them is given, or several are.
+    """
     targets = [Target("earliest")] * earliest + [Target("latest")] * latest
     targets += [Target("time", parse_time(time))] if time is not None else []
     targets += [Target("offset", offset)] if offset is not None else []
     targets += [Target("shift", shift)] if shift is not None else []
     if len(targets) + (csv is not None) != 1:
         raise BadValue("give one of --to-earliest, --to-latest, --to-time, --to-offset, --shift and --from-csv")
-    if csv is None:
-        return offset_plan.reset(group, topics, queues, targets[0])
-    if topics or queues:
-        raise BadValue("--from-csv names the topics and queues itself: leave out --topic and --queue")
-    return offset_plan.from_rows(group, offset_plan.read_rows(csv))
+    return targets[0] if targets else None
 
 
 def _clone_planner(
@@ -252,12 +282,8 @@ def _question(plan: OffsetPlan) -> str | None:
     """The question, with how many messages will be consumed again or skipped; None if no offset changes."""
     if not plan.changes:
         return None
-    steps = [move.newOffset - move.consumerOffset for move in plan.moves if move.consumerOffset is not None]
-    again, skipped = -sum(min(step, 0) for step in steps), sum(max(step, 0) for step in steps)
-    effects = [f"{counted(again, 'message is', 'messages are')} consumed again"] * bool(again) + [
-        f"{counted(skipped, 'is', 'are')} skipped"
-    ] * bool(skipped)
-    return f"Set {counted(len(plan.changes), 'offset')}" + (f"? {', '.join(effects).capitalize()}." if effects else "?")
+    effect = effect_of(plan.moves)
+    return f"Set {counted(len(plan.changes), 'offset')}?" + (f" {effect}." if effect else "")
 
 
 def _write(plan: OffsetPlan, output: str) -> None:

@@ -21,8 +21,6 @@ _INSTEAD: dict[str, tuple[str | None, str]] = {
     "consumequeue": ("query-offset", "reads a queue"),
     "index": ("query-key", "asks the indexes of brokers"),
     "group inflight": ("group lag", "shows how far groups are behind"),
-    "group reset": (None, "mqadmin resetOffsetByTime changes a live group"),
-    "group clone": (None, "mqadmin cloneGroupOffset changes a live group"),
     "group diff": ("group offsets --output csv", "makes a file that can be compared"),
     "retry list": ("consume", "shows the messages of %RETRY%GROUP"),
     "dlq": ("consume", "shows the messages of %DLQ%GROUP"),
@@ -30,7 +28,9 @@ _INSTEAD: dict[str, tuple[str | None, str]] = {
     "dump-to-parquet": ("mirror", "copies topics into a store"),
     "report": ("mirror", "copies topics into a store"),
 }
-_OF_FILES = ("bak", "broadcast", "scan")  # options
+_OF_FILES = ("bak", "broadcast", "to_broadcast", "scan", "forget")  # options
+
+_BROADCASTS = ("group lag", "group offsets", "group reset", "group clone")  # take a file of a broadcasting client
 
 
 def check_live(command: Command, values: Mapping[str, Any]) -> None:
@@ -55,15 +55,18 @@ def check_live(command: Command, values: Mapping[str, Any]) -> None:
         raise BadValue(text)
     for name in _OF_FILES:
         if values.get(name):
-            raise BadValue(f"--{name}: goes with a store directory, not with a live cluster")
-    if command.name.startswith("group ") and values.get("broker"):
+            raise BadValue(f"--{name.replace('_', '-')}: goes with a store directory, not with a live cluster")
+    if command.name in _BROADCASTS and values.get("broker"):
         raise BadValue("--broker: goes with --broadcast; a row for a live cluster names its broker")
 
 
 def with_target(command: Command | None, args: list[str], takes_value: set[str]) -> list[str]:
-    """The words of a command line, with the target of the environment where they name neither a store nor a target."""
+    """The words of a command line, with the target of the environment where they name neither a store nor a target.
+
+    What changes something is always named.
+    """
     target = os.environ.get(VARIABLE)
-    if not target or command is None or not command.live or {"-h", "--help"} & {*args}:
+    if not target or command is None or not command.live or command.writes or {"-h", "--help"} & {*args}:
         return args
     is_value = False
     for word in args:

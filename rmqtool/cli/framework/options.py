@@ -162,7 +162,15 @@ AcceptLossOption = Annotated[
 DryRunOption = Annotated[bool, typer.Option("--dry-run", "-n", help="Show the plan and change nothing.")]
 BackupOption = Annotated[
     str | None,
-    typer.Option("--backup", metavar="DIR", help="Keep what is replaced here instead of in STORE.rmqtool."),
+    typer.Option(
+        "--backup",
+        metavar="DIR",
+        help="Keep what is replaced here instead of in STORE.rmqtool, for a cluster ~/.local/state/rmqtool.",
+    ),
+]
+BrokersOption = Annotated[
+    list[str] | None,
+    typer.Option("--broker", metavar="NAME", help="Only the broker of this name; may be repeated."),
 ]
 BakOption = Annotated[bool, typer.Option("--bak", help="Read the previous generation (.bak).")]
 EngineOption = Annotated[

@@ -5,24 +5,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.opening import open_store
+from rmqtool.cli.framework.opening import live_target, open_store
 from rmqtool.cli.framework.options import (
     BackupOption,
     BrokerConfOption,
     Output,
     OutputOption,
-    StoreDir,
+    StoreOrTarget,
 )
 from rmqtool.cli.framework.planning import ASK, Consent
 from rmqtool.words import command_line
 
 if TYPE_CHECKING:
+    from rmqtool.admin.target import Target
     from rmqtool.store.changes.places import Places
 
 
 @command("undo", "rmqtool undo store --dry-run", progress=True)
 def undo(
-    store: StoreDir,
+    store: StoreOrTarget,
     consent: Consent = ASK,
     force: Annotated[
         bool, typer.Option("--force", help="Also if files have changed since, for example by a broker.")
@@ -48,9 +49,12 @@ def undo(
 ) -> int:
     """Put back what the last writing command replaced.
 
-    This works for an interrupted command too, and only while the store is as that command left it. Exit code 0: done;
-    1: there is nothing to undo, or a dry run found that files have changed since.
+    This works for an interrupted command too, and only while the store is as that command left it. Of a live cluster it
+    takes back what the last command of this machine changed there, by requests. Exit code 0: done; 1: there is nothing
+    to undo, or a dry run found that files have changed since, or that there is something to do in a cluster.
     """
+    if (target := live_target(store)) is not None:
+        return _undo_live(target, consent, backup, output, force=force)
     from rmqtool.cli.framework.planning import carry_out, note_actions
     from rmqtool.cli.render.output import Column, write_all, write_object, writer
     from rmqtool.cli.render.text import note
@@ -93,6 +97,23 @@ def undo(
         return 1
     note(f"{'undone' if report.applied else 'would undo'}: {report.backup}")
     return 1 if report.reasons and not report.applied else 0
+
+
+def _undo_live(target: "Target", consent: Consent, backup: str | None, output: Output, *, force: bool) -> int:
+    from rmqtool.admin.changes.run import last_journal, plan_undo
+    from rmqtool.cli.framework.changing import carry_out_change, write_changes
+    from rmqtool.cli.render.text import note
+
+    consent.need("undo")
+    journal = last_journal(target, backup)
+    if journal is None:
+        note("nothing to undo")
+        return 1
+    note(f"{journal.path}: {journal.command}" + (", interrupted" if journal.state == "begun" else ""))
+    return carry_out_change(
+        target, lambda warn: plan_undo(target, journal, force=force, warn=warn), command="undo", consent=consent,
+        backup=backup, output=output.value, write=write_changes,
+    )  # fmt: skip
 
 
 def _forget(root: "Places", backup: str | None, consent: Consent) -> int:

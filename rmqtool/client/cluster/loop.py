@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Opened(Protocol):
-    """An object that is open_inner and closed in an event loop."""
+    """An object that is opened and closed in an event loop."""
 
     async def __aenter__(self) -> Self:
         """Open it."""

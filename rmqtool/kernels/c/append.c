@@ -1,7 +1,7 @@
-/* Records written in bulk, as formats.message.build makes them one by one; and the messages of a batch taken apart.
+/* Encodes records in bulk, like formats.message.build does one by one; and locates the messages of a batch.
  *
- * Messages come as a table with a row for each field (MESSAGE_...) and a column for each message; topics and hosts as
- * tables with a row for each (TEXT_...). Texts are told by their addresses.
+ * Messages are a table with a row per field (MESSAGE_...) and a column per message; topics and hosts are tables with a
+ * row per text (TEXT_...). Texts are given by address.
  */
 #include "crc.h"
 #include "heads.h"
@@ -15,7 +15,7 @@ typedef struct {
 #define FIELD(of, name, message) ((of).cells[MESSAGE_##name * (of).columns + (message)])
 #define TEXT(texts, row, name) ((texts)[(row) * TEXT_COLUMNS + TEXT_##name])
 
-/* Bytes whose address a table holds. */
+/* Pointer for an address stored in a table. */
 static inline const uint8_t *bytes_at(int64_t address) { return (const uint8_t *)(intptr_t)address; }
 
 static inline void copy(uint8_t *to, const uint8_t *from, int64_t length) {
@@ -24,12 +24,12 @@ static inline void copy(uint8_t *to, const uint8_t *from, int64_t length) {
     }
 }
 
-/* What decides where the parts of one record lie. */
+/* Sizes that determine the layout of one record. */
 typedef struct {
-    int64_t born_wider, store_wider; /* bytes by which the hosts are wider than IPv4 */
+    int64_t born_wider, store_wider; /* extra bytes of the hosts compared to IPv4 */
     int64_t topic_length, body_length, own_length, properties_length;
     bool is_v2;        /* the topic's length has two bytes */
-    bool is_separated; /* a separator comes between its own properties and those that are put behind them */
+    bool is_separated; /* needs a separator between its own and the appended properties */
     int64_t size;
 } shape;
 
@@ -98,7 +98,7 @@ static inline void put_tail(uint8_t *to, messages of, int64_t row, const shape *
     copy(to, more, more_length);
 }
 
-/* Prepared and rolled-back messages are in no queue: they count as its first one. */
+/* Prepared and rolled-back messages are not in any queue and get queue offset 0. */
 static inline int64_t queue_offset_of(messages of, int64_t row, int64_t *following) {
     int64_t transaction = FIELD(of, SYS_FLAG, row) & TRANSACTION_MASK;
     if (transaction != TRANSACTION_NONE && transaction != TRANSACTION_COMMIT) {
@@ -109,9 +109,9 @@ static inline int64_t queue_offset_of(messages of, int64_t row, int64_t *followi
     return given;
 }
 
-/* Writes messages `first` to `stop` - 1 to `out`, as far as they fit its `capacity` and the `room` that the file has
- * left; `more` are properties that are put behind those of each message. Puts where each lies into `answer` (a row for
- * each of ANSWER_...). Returns the next message; *written are the bytes. */
+/* Encodes messages `first` to `stop` - 1 into `out`, as far as they fit its `capacity` and the `room` left in the file;
+ * `more` are properties appended to those of each message. Stores the position of each message in `answer` (a row per
+ * ANSWER_...) and the number of bytes in *written. Returns the next message. */
 EXPORT int64_t rmq_encode(int64_t *cells, int64_t columns, const int64_t *topics, const int64_t *hosts,
                           int64_t *following, int64_t *answer, int64_t first, int64_t stop, const uint8_t *more,
                           int64_t more_length, uint8_t *out, int64_t capacity, int64_t room, int64_t physical,
@@ -138,7 +138,7 @@ EXPORT int64_t rmq_encode(int64_t *cells, int64_t columns, const int64_t *topics
     return row;
 }
 
-/* How many properties have names that begin as those do which brokers take for numbers. */
+/* Number of properties whose names begin like those that brokers parse as numbers. */
 static inline int64_t inner_names(const uint8_t *at, const uint8_t *stop) {
     int64_t count = 0;
     while (stop - at >= SIZEOF(INNER)) {
@@ -148,9 +148,8 @@ static inline int64_t inner_names(const uint8_t *at, const uint8_t *stop) {
     return count;
 }
 
-/* Finds the messages of a batch in the form in which clients send it, and fills their flag, body and properties in a
- * table, as many as it has columns. Returns how many, or -1 where bytes are no message; tells what else there is in
- * `found` (BATCH_...). */
+/* Locates the messages of a batch in wire format and stores their flag, body and properties in a table, as many as it
+ * has columns. Returns their number, or -1 if the batch is malformed; stores further results in `found` (BATCH_...). */
 EXPORT int64_t rmq_read_batch(const uint8_t *start, int64_t length, int64_t more_length, int64_t *cells,
                               int64_t columns, int64_t *found) {
     messages of = {cells, columns};

@@ -1,20 +1,20 @@
-/* Parts of many records as Arrow lays out its columns: bytes end to end, with an offset behind each.
+/* Builds columns in Arrow's layout from many records: concatenated bytes, and an offset at the end of each text.
  *
- * Texts are told by address and length; the length of one that is not there is -1.
+ * Texts are given by address and length; the length of a missing text is -1.
  */
 #include "text.h"
 
 #define KEY_END ' '
-#define FIRST_OF_TEXT 4 /* bytes of a text that its view repeats if the text is not in the view itself */
+#define FIRST_OF_TEXT 4 /* leading bytes of a text repeated in its view if the text is not stored in the view */
 
 static inline const uint8_t *text_at(const int64_t *address, int64_t i) {
     return (const uint8_t *)(intptr_t)address[i];
 }
 
-/* Behind a text, which may be empty or not there, and have no address then. */
+/* End of a text. An empty or missing text may have no address. */
 static inline const uint8_t *end_of(const uint8_t *at, int64_t length) { return length > 0 ? at + length : at; }
 
-/* Copies texts end to end behind `filled` bytes, with where each ends; returns the bytes that are filled then. */
+/* Appends texts after `filled` bytes and stores the end of each; returns the number of bytes then filled. */
 EXPORT int64_t rmq_gather(const int64_t *address, const int64_t *length, int64_t count, uint8_t *to, int32_t *offsets,
                           int64_t filled) {
     for (int64_t i = 0; i < count; i++) {
@@ -27,7 +27,7 @@ EXPORT int64_t rmq_gather(const int64_t *address, const int64_t *length, int64_t
     return filled;
 }
 
-/* Describes texts of one buffer, which begins at `begin`, as Arrow's views (VIEW_...). */
+/* Stores Arrow views (VIEW_...) of texts in one buffer, which begins at `begin`. */
 EXPORT void rmq_views(const int64_t *address, const int64_t *length, int64_t count, int64_t begin, int32_t buffer,
                       int32_t *views) {
     for (int64_t i = 0; i < count; i++) {
@@ -60,7 +60,7 @@ static bool is_utf8(const uint8_t *at, const uint8_t *stop) {
     return true;
 }
 
-/* The items of properties: a table of so many columns, with a row for each of PROPERTY_... */
+/* Property items: a table with the given number of columns and a row per PROPERTY_... */
 typedef struct {
     int64_t *cells;
     int64_t columns;
@@ -78,9 +78,9 @@ static bool has_name(items of, int64_t first, int64_t stop, const uint8_t *name,
     return false;
 }
 
-/* Takes the properties of row after row apart, from row `first` on. Stops at the first one that is malformed, has a name
- * twice or very many names, unless it is `sure`; returns that row, or `count`. The items of row i are bounds[i] to
- * bounds[i + 1] - 1; `named` tells for each of NAMED_... which of them it is, or -1. */
+/* Parses the properties of each row from `first` on. Stops at the first row that is malformed or has duplicate or too
+ * many names, unless it is `sure`; returns that row, or `count`. The items of row i are bounds[i] to bounds[i + 1] - 1;
+ * `named` has the item number for each NAMED_..., or -1. */
 EXPORT int64_t rmq_parse(const int64_t *address, const int64_t *length, const uint8_t *sure, int64_t count,
                          int64_t first, int64_t *cells, int64_t columns, int64_t *bounds, int64_t *named) {
     items of = {cells, columns};
@@ -95,7 +95,7 @@ EXPORT int64_t rmq_parse(const int64_t *address, const int64_t *length, const ui
             end = find_byte(at, stop, ITEM_END);
             const uint8_t *name_end = find_byte(at, end, NAME_END);
             if (name_end == at || end - name_end < 2) {
-                continue; /* without a name, or without a value */
+                continue; /* no name or no value */
             }
             if (!sure[row] && (filled - begin >= MOST_NAMES || has_name(of, begin, filled, at, name_end - at))) {
                 return row;
@@ -121,7 +121,7 @@ EXPORT int64_t rmq_parse(const int64_t *address, const int64_t *length, const ui
     return count;
 }
 
-/* Splits texts at blanks, without empty parts; those of text i are bounds[i] to bounds[i + 1] - 1. Returns how many. */
+/* Splits texts at blanks, dropping empty parts; text i has parts bounds[i] to bounds[i + 1] - 1. Returns the total. */
 EXPORT int64_t rmq_split(const int64_t *address, const int64_t *length, int64_t count, int64_t *part_address,
                          int64_t *part_length, int64_t *bounds) {
     int64_t filled = 0;
@@ -141,7 +141,7 @@ EXPORT int64_t rmq_split(const int64_t *address, const int64_t *length, int64_t 
 
 static const char DIGITS[] = "0123456789ABCDEF";
 
-/* Writes the offset id of each record to a row of `out`: host (address and port), then physical offset, in digits. */
+/* Writes the offset id of each record to a row of `out`: host (address and port) and physical offset in hex. */
 EXPORT void rmq_offset_ids(const int64_t *address, const int64_t *length, const int64_t *offset, int64_t count,
                            uint8_t *out) {
     for (int64_t i = 0; i < count; i++) {

@@ -1,4 +1,4 @@
-/* Integers that lie unaligned in memory. Fields of a store are big-endian; the machine is little-endian. */
+/* Unaligned integers in memory. Fields of a store are big-endian; the machine is little-endian. */
 #ifndef RMQ_BYTES_H
 #define RMQ_BYTES_H
 
@@ -35,7 +35,7 @@ static inline int64_t i64_at(const uint8_t *at) {
     return (int64_t)__builtin_bswap64(value);
 }
 
-/* Eight bytes as they lie: the first one lowest. */
+/* Eight bytes in memory order: the first one lowest. */
 static inline uint64_t word_at(const uint8_t *at) {
     uint64_t value;
     memcpy(&value, at, sizeof value);
@@ -57,7 +57,7 @@ static inline void store_i64(uint8_t *at, int64_t value) {
     memcpy(at, &swapped, sizeof swapped);
 }
 
-/* Sums of fields that a forged record chooses: they wrap, as Java's do. */
+/* Sums of fields that a forged record can choose: they wrap, as in Java. */
 static inline int64_t wrapping_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 static inline int64_t wrapping_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
 

@@ -1,9 +1,9 @@
-/* CRC-32 by sixteen tables: sixteen bytes at a time, whose table look-ups do not wait for each other. */
+/* CRC-32 with sixteen tables: sixteen bytes at a time, with independent table lookups. */
 #include "crc.h"
 
 #define POLYNOMIAL 0xEDB88320u
 
-static uint32_t tables[16][256]; /* [distance][byte]: what a byte contributes that has `distance` bytes behind it */
+static uint32_t tables[16][256]; /* [distance][byte]: contribution of a byte followed by `distance` bytes */
 
 __attribute__((constructor)) static void fill_tables(void) {
     for (uint32_t byte = 0; byte < 256; byte++) {
@@ -21,7 +21,7 @@ __attribute__((constructor)) static void fill_tables(void) {
     }
 }
 
-/* What eight bytes contribute, the last of which has `distance` bytes behind it. */
+/* Contribution of eight bytes, the last of which is followed by `distance` bytes. */
 static inline uint32_t half(uint64_t word, int distance) {
     uint32_t value = 0;
     for (int i = 0; i < 8; i++) {

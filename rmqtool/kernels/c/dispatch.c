@@ -1,27 +1,27 @@
-/* What dispatch needs to know of records: tags code, deliver time, index keys, topics, and entries of queues.
+/* Extracts what dispatch needs from records: tags code, deliver time, index keys, topics, and queue entries.
  *
- * Equal to what formats.message.properties, formats.primitives.java_hash and formats.index.key_hash give. Text that is
- * no well-formed UTF-8 and light queues are left to them: both are rare, and their rules long.
+ * Equivalent to formats.message.properties, formats.primitives.java_hash and formats.index.key_hash. Malformed UTF-8
+ * and light queues are left to those: both are rare, and their rules are complex.
  */
 #include "records.h"
 #include "text.h"
 
-#define SOON 6  /* records by which the texts of large ones, each in pages of its own, are fetched before their turn */
-#define STEP 256 /* records that are checked, then read: their bytes stay in the processor's cache meanwhile */
+#define SOON 6  /* prefetch distance in records, for large records that are on pages of their own */
+#define STEP 256 /* records checked before they are read, so that their bytes are still in the cache */
 #define MIX 0x2545F4914F6CDD1Du
 
-/* What is collected, and the room for it; rmqtool.kernels.dispatch has the same structure. */
+/* Collected data and space for it; mirrored by rmqtool.kernels.dispatch. */
 typedef struct {
-    const int64_t *delays; /* milliseconds of delay levels 1, 2, ... */
+    const int64_t *delays; /* delays of levels 1, 2, ... in ms */
     int64_t delay_levels;
-    int64_t light; /* leave records with further queues to the caller */
-    int64_t tags;  /* tags are keys too */
+    int64_t light; /* leave records with additional queues to the caller */
+    int64_t tags;  /* add tags as keys */
     int64_t *records; /* columns FIELD_..., `capacity` cells apart */
     int64_t capacity;
-    int64_t *keys; /* of each key its record, and `key_capacity` cells on its hash */
+    int64_t *keys; /* record of each key; its hash is `key_capacity` cells further on */
     int64_t key_capacity;
     int64_t *topics; /* columns TOPIC_..., `capacity` cells apart */
-    int32_t *slots;  /* hash table of topics: number + 1, or 0; a power of two of them, more than topics */
+    int32_t *slots;  /* hash table of topics: number + 1, or 0; its size is a power of two above the number of topics */
     int64_t slot_count;
     int64_t *numbers; /* columns NUMBERS_..., `capacity` cells apart */
     int64_t record_count, key_count, topic_count, number_count;
@@ -35,7 +35,7 @@ static inline uint64_t mixed_in(uint64_t mixed, uint64_t word) {
     return mixed ^ mixed >> 29;
 }
 
-/* Number of a topic in this batch, given at its first appearance. */
+/* Number of a topic in this batch, assigned when it first occurs. */
 INLINE int64_t topic_number(collector *into, const uint8_t *base, int64_t at, int64_t length) {
     const uint8_t *start = base + at, *stop = start + length;
     uint64_t mixed = (uint64_t)length;
@@ -66,10 +66,10 @@ INLINE int64_t topic_number(collector *into, const uint8_t *base, int64_t at, in
 }
 
 typedef struct {
-    const uint8_t *at, *end; /* NULL where the properties have no such item */
+    const uint8_t *at, *end; /* NULL if the properties have no such item */
 } text;
 
-/* The properties that dispatch looks at; of equal names the last counts. */
+/* The properties that dispatch uses; of duplicate names the last wins. */
 typedef struct {
     text tags, keys, unique, delay, base, count;
     bool multi;
@@ -93,7 +93,7 @@ static inline void sort_item(items *found, const uint8_t *at, const uint8_t *end
     }
 }
 
-/* 64 bytes are looked at at once for the ends of items; those that were found wait in `marks`. */
+/* Searches 64 bytes at a time for the ends of items, which are then kept in `marks`. */
 INLINE void find_items(items *found, const uint8_t *at, const uint8_t *stop) {
     const uint8_t *window = at - MARKED;
     uint64_t marks = 0;
@@ -112,7 +112,7 @@ INLINE void find_items(items *found, const uint8_t *at, const uint8_t *stop) {
     }
 }
 
-/* The hash of the tags, or when a delayed message is due. Returns whether the tags are well-formed. */
+/* Computes the hash of the tags, or the due time of a delayed message. Returns whether the tags are well-formed. */
 INLINE bool find_tags_code(const collector *into, const items *found, bool schedule, int64_t store_timestamp,
                                   int64_t *tags_code) {
     uint32_t hash;
@@ -129,7 +129,7 @@ INLINE bool find_tags_code(const collector *into, const items *found, bool sched
     return good;
 }
 
-/* Put a key's hash behind those that are there, but do not count it yet. Returns whether it is well-formed. */
+/* Appends a key's hash without counting it yet. Returns whether the key is well-formed. */
 INLINE bool put_key(collector *into, int64_t key, int64_t record, uint32_t before, text name) {
     uint32_t hash;
     bool good = hash_on(before, name.at, name.end, &hash);
@@ -138,14 +138,14 @@ INLINE bool put_key(collector *into, int64_t key, int64_t record, uint32_t befor
     return good;
 }
 
-/* The tags as a key, behind "T#". The complement of its hash tells it from other keys. */
+/* The tags as a key, with the prefix "T#". Its hash is complemented to distinguish it from other keys. */
 INLINE bool put_tags(collector *into, int64_t key, int64_t record, uint32_t before, text tags) {
     bool good = put_key(into, key, record, (before * 31 + 'T') * 31 + '#', tags);
     into->keys[into->key_capacity + key] = ~into->keys[into->key_capacity + key];
     return good;
 }
 
-/* The unique key, then the application's keys, which are separated by spaces, then the tags. Returns whether all are
+/* Appends the unique key, the application's keys (separated by spaces) and the tags. Returns whether all are
  * well-formed. */
 INLINE bool put_keys(collector *into, const items *found, int64_t record, int64_t topic, int64_t *count) {
     uint32_t before = (uint32_t)TOPIC(into, topic, HASH);
@@ -168,7 +168,7 @@ INLINE bool put_keys(collector *into, const items *found, int64_t record, int64_
     return good;
 }
 
-/* The numbers of an inner batch, where a record says both. */
+/* The numbers of an inner batch, if a record has both. */
 INLINE void put_numbers(collector *into, const items *found, int64_t record) {
     int64_t base, count;
     if (found->base.at != NULL && found->count.at != NULL &&
@@ -181,7 +181,7 @@ INLINE void put_numbers(collector *into, const items *found, int64_t record) {
     }
 }
 
-/* Take one record. Returns whether all of it could be taken; what could not is left to the caller. */
+/* Adds one record. Returns whether it was added completely; the rest is left to the caller. */
 INLINE bool take_record(collector *into, const uint8_t *base, table rows, int64_t row) {
     int64_t topic_at = CELL(rows, row, ROW_TOPIC_AT), topic_length = CELL(rows, row, ROW_TOPIC_LENGTH);
     int64_t store_timestamp = CELL(rows, row, ROW_STORE_TIMESTAMP);
@@ -222,14 +222,14 @@ static inline void expect_topic(const uint8_t *base, table rows, int64_t row) {
     EXPECT_READ(soon + 128);
 }
 
-/* Take rows [first, count). Stores why it stopped; returns at which row. */
+/* Adds rows [first, count). Stores the reason for stopping; returns the next row. */
 static inline int64_t take_rows(collector *whole, const uint8_t *base, table rows, int64_t first, int64_t count,
                                 int64_t *why) {
     collector mine = *whole, *into = &mine;
     *why = DONE;
     int64_t row;
     for (row = first; row < count; row++) {
-        /* a key has at least one byte, so no record has more keys than bytes of properties */
+        /* a key has at least one byte, so a record has at most as many keys as bytes of properties */
         if (into->record_count >= into->capacity ||
             into->key_capacity - into->key_count < CELL(rows, row, ROW_PROPERTIES_LENGTH)) {
             *why = FULL;
@@ -250,14 +250,14 @@ static inline int64_t take_rows(collector *whole, const uint8_t *base, table row
     return row;
 }
 
-/* The rows' columns lie `capacity` cells apart. */
+/* The columns of rows are `capacity` cells apart. */
 EXPORT int64_t rmq_take(const uint8_t *base, int64_t *cells, int64_t capacity, int64_t first, int64_t count,
                         collector *into, int64_t *why) {
     table rows = {cells, capacity, 1, capacity};
     return take_rows(into, base, rows, first, count, why);
 }
 
-/* Find records from `at` on and take them. Stores why it stopped; returns at which byte. */
+/* Finds records from `at` on and adds them. Stores the reason for stopping; returns the position. */
 EXPORT int64_t rmq_survey(const uint8_t *base, int64_t at, int64_t limit, int64_t stop, int32_t check_crc,
                           crc_function crc, collector *into, int64_t *why) {
     int64_t cells[STEP * ROW_COLUMNS];

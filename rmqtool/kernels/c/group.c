@@ -1,12 +1,12 @@
-/* Telling records apart by queue: their order in each, and their consume-queue entries. */
+/* Groups records by queue: their order in each, and their consume-queue entries. */
 #include "bytes.h"
 #include "layouts.h"
 
-/* One queue while records are told apart. */
+/* State of one queue during grouping. */
 typedef struct {
-    int64_t next;   /* place of its next record */
-    int64_t last;   /* its last record, -1 for none */
-    int64_t steady; /* physical offsets grow, and queue offsets count up */
+    int64_t next;   /* position of its next record */
+    int64_t last;   /* its last record; -1 if none */
+    int64_t steady; /* physical offsets increase and queue offsets are consecutive */
 } queue;
 
 static inline void put_entry(uint8_t *entry, int64_t physical_offset, int64_t size, int64_t tags_code) {
@@ -15,11 +15,11 @@ static inline void put_entry(uint8_t *entry, int64_t physical_offset, int64_t si
     store_i64(entry + CQ_ENTRY_AT_TAGS_CODE, tags_code);
 }
 
-/* Tell `count` records (columns FIELD_..., `capacity` cells apart) of so many topics apart.
+/* Groups `count` records (columns FIELD_..., `capacity` cells apart) of the given number of topics by queue.
  *
- * queues: room for `most` of them. groups: for each queue that has records, where they end and whether they are steady.
- * rows, entries: of each record that is queued, in the order of queues. *total: how many these are.
- * Returns how many queues have records, or -1 where there are too many. */
+ * queues: space for `most` queues. groups: end and steadiness of each queue with records. rows, entries: row and entry
+ * of each queued record, in the order of queues. *total: number of queued records.
+ * Returns the number of queues with records, or -1 if there are too many. */
 EXPORT int64_t rmq_group(const int64_t *records, int64_t capacity, int64_t count, int64_t topics, queue *queues,
                          int64_t most, int64_t *groups, int64_t *rows, uint8_t *entries, int64_t *total) {
     const int64_t *physical_offset = records + capacity * FIELD_PHYSICAL_OFFSET;
@@ -40,7 +40,7 @@ EXPORT int64_t rmq_group(const int64_t *records, int64_t capacity, int64_t count
     if (*total == 0) {
         return 0;
     }
-    int64_t span = high - low + 1; /* queue ids have 32 bits */
+    int64_t span = high - low + 1; /* queue ids are 32-bit */
     if (span * topics > most) {
         return -1;
     }

@@ -1,22 +1,22 @@
-/* Put many keys into an index file at once, as IndexFile.putKey puts each (store.index; store-formats 5). */
+/* Adds many keys to an index file at once, like IndexFile.putKey (store.index; store-formats 5). */
 #include "bytes.h"
 #include "layouts.h"
 
-#define AHEAD 32 /* slots lie all over the file: they are fetched before their turn */
+#define AHEAD 32 /* prefetch distance: slots are spread over the whole file */
 
-/* Keys, and of each record its physical offset and store timestamp. */
+/* Keys, and the physical offset and store timestamp of each record. */
 typedef struct {
-    const int64_t *record, *hash; /* of each key; records ascend */
+    const int64_t *record, *hash; /* of each key; records are ascending */
     int64_t count;
     const int64_t *physical_offset, *store_timestamp; /* of each record */
 } key_columns;
 
-/* Neither has more than 31 bits, and to divide more of them takes longer. */
+/* Neither has more than 31 bits, and a wider division is slower. */
 static inline uint8_t *slot_of(uint8_t *slots, int64_t hash, uint32_t count) {
     return slots + INDEX_SLOT_SIZE * (int64_t)((uint32_t)hash % count);
 }
 
-/* Seconds from the header's begin time to a message, as an entry says them. */
+/* Seconds from the header's begin time to a message, as stored in an entry. */
 static inline int64_t seconds_since(int64_t begin_timestamp, int64_t timestamp) {
     if (begin_timestamp <= 0 || timestamp <= begin_timestamp) {
         return 0;
@@ -24,11 +24,11 @@ static inline int64_t seconds_since(int64_t begin_timestamp, int64_t timestamp) 
     return min64((timestamp - begin_timestamp) / 1000, INT32_MAX);
 }
 
-/* Put keys from number `first` on. header: columns HEADER_...; entries: room for `room` of them from the header's count
- * on. Stores how many entries were added; returns the first key that was not put. */
+/* Adds keys from number `first` on. header: columns HEADER_...; entries: space for `room` entries from the header's
+ * count on. Stores the number of entries added; returns the first key that was not added. */
 EXPORT int64_t rmq_put_keys(uint8_t *slots, int64_t slot_count, uint8_t *entries, int64_t room, int64_t *header,
                             const key_columns *keys, int64_t first, int64_t *added) {
-    /* whatever is stored anywhere might be the header's: it stays in registers */
+    /* keep the header in registers, since any store could alias it */
     int64_t begin_timestamp = header[HEADER_BEGIN_TIMESTAMP], end_timestamp = header[HEADER_END_TIMESTAMP];
     int64_t begin_offset = header[HEADER_BEGIN_PHYSICAL_OFFSET], end_offset = header[HEADER_END_PHYSICAL_OFFSET];
     int64_t used_slots = header[HEADER_HASH_SLOT_COUNT], number = header[HEADER_INDEX_COUNT];
@@ -42,7 +42,7 @@ EXPORT int64_t rmq_put_keys(uint8_t *slots, int64_t slot_count, uint8_t *entries
             if (number >= stop) {
                 break;
             }
-            skip = keys->physical_offset[record] < end_offset; /* its keys are in the file already */
+            skip = keys->physical_offset[record] < end_offset; /* its keys are already in the file */
         }
         if (skip) {
             continue;

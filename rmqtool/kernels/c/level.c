@@ -1,4 +1,4 @@
-/* What the library says of itself, and which of its variants this processor runs. */
+/* Identification of the library, and detection of the variant that this processor supports. */
 #include "bytes.h"
 
 EXPORT uint32_t rmq_stamp(void) { return RMQ_STAMP; }
@@ -13,9 +13,9 @@ EXPORT uint32_t rmq_stamp(void) { return RMQ_STAMP; }
 #define AVX2 (1u << 5)
 #define BMI2 (1u << 8)
 #define LZCNT (1u << 5)
-#define YMM_STATE 6u /* the system saves the registers of SSE and AVX */
+#define YMM_STATE 6u /* the system saves SSE and AVX registers */
 
-/* 1 where the processor has all of x86-64-v3 (AVX2 and what came with it), else 0. */
+/* 1 if the processor supports x86-64-v3 (AVX2 and related extensions), else 0. */
 EXPORT int rmq_level(void) {
     unsigned a, b, c, d;
     const unsigned wanted = FMA | MOVBE | OSXSAVE;

@@ -1,17 +1,17 @@
-/* The records of one pull: chosen by the entries of a queue, looked at, and copied one behind the other. */
+/* The records of one pull: selected by queue entries, verified, and copied into one buffer. */
 #include "bytes.h"
 #include "layouts.h"
 
-/* Whether a record of that size says of itself that it lies there. */
+/* Whether there is a record of that size with a matching physical offset. */
 static bool is_record(const uint8_t *at, int64_t physical_offset, int64_t size) {
     int32_t magic = i32_at(at + HEAD_V4_V4_AT_MAGIC);
     return (magic == MAGIC_V1 || magic == MAGIC_V2) && i32_at(at + HEAD_V4_V4_AT_TOTAL_SIZE) == size &&
            i64_at(at + HEAD_V4_V4_AT_PHYSICAL_OFFSET) == physical_offset;
 }
 
-/* Copies to `out` the records that one answer has; returns how many, -1 where one of them is not in this file of the
- * log or no record, or the answer does not fit. `limits`, for records that are in memory and for others: bytes of an
- * answer, and messages; the first record goes whatever its size. */
+/* Copies the records of one response to `out`; returns their number, or -1 if a record is missing, is not in this file
+ * of the log, or does not fit. `limits`: maximum bytes and messages of a response, for records in memory and for
+ * others; the first record is included whatever its size. */
 EXPORT int64_t rmq_pull(const uint8_t *entries, int64_t count, const uint8_t *log, int64_t base, int64_t length,
                         int64_t in_memory_from, const int64_t *limits, uint8_t *out, int64_t room, int64_t *written) {
     int64_t total = 0, taken = 0;

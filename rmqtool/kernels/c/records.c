@@ -1,21 +1,21 @@
-/* Commit-log records in bulk: the checks of formats.message.read, and a row for each record. */
+/* Reads commit-log records in bulk, with the checks of formats.message.read, into one row per record. */
 #include "records.h"
 #include "heads.h"
 #include "text.h"
 
-#define AHEAD 4096         /* bytes by which what lies behind short records is fetched before its turn */
-#define SHORT 1024         /* bytes of a record; the processor itself fetches longer ones meanwhile */
+#define AHEAD 4096         /* prefetch distance for short records, bytes */
+#define SHORT 1024         /* size up to which records are prefetched; the processor prefetches longer ones itself */
 #define CACHE_LINE 64
-#define UNWRITTEN (1 << 16) /* so many zeros, and nothing is written behind them */
-#define SHORTEST_LENGTHS 3  /* bytes that must be left where a body begins, and where it ends */
+#define UNWRITTEN (1 << 16) /* number of zeros after which the rest is considered unwritten */
+#define SHORTEST_LENGTHS 3  /* minimum bytes left at the start and at the end of a body */
 
-/* Where the parts of one record lie; positions in the buffer. */
+/* Positions of the parts of one record in the buffer. */
 typedef struct {
     int64_t size, magic, sys_flag;
     int64_t body_at, body_length, topic_at, topic_length, properties_at, properties_length;
 } shape;
 
-/* Whether the lengths of the record at `at` add up, with each one bounded before it is used. */
+/* Whether the lengths of the record at `at` are consistent; each is checked before it is used. */
 static inline bool read_shape(const stretch *in, int64_t at, shape *found) {
     const uint8_t *here = in->base + at;
     if (in->limit - at < MIN_SIZE) {
@@ -53,7 +53,7 @@ static inline bool read_shape(const stretch *in, int64_t at, shape *found) {
     return found->properties_at + found->properties_length == at + found->size;
 }
 
-/* Whether properties have no delay level, or a number; of equal names the last counts. */
+/* Whether the delay level is absent or a number; of duplicate names the last wins. */
 static bool delay_is_number(const uint8_t *at, const uint8_t *stop) {
     bool good = true;
     while (at < stop) {
@@ -96,7 +96,7 @@ int64_t walk_records(const stretch *in, int64_t at, table rows, int64_t *next) {
     shape found;
     while (count < rows.rows && at < in->stop && read_shape(in, at, &found)) {
         const uint8_t *here = in->base + at;
-        /* a page of the file may lie anywhere in memory: the processor itself looks no further than the page's end */
+        /* pages of the file can be anywhere in memory, so the processor does not prefetch beyond the end of a page */
         if (found.size < SHORT) {
             for (int64_t soon = AHEAD; soon < AHEAD + found.size; soon += CACHE_LINE) {
                 EXPECT_READ((uintptr_t)here + (uintptr_t)soon);
@@ -120,7 +120,7 @@ int64_t walk_records(const stretch *in, int64_t at, table rows, int64_t *next) {
     return count;
 }
 
-/* The rows' columns lie `capacity` cells apart. */
+/* The columns of rows are `capacity` cells apart. */
 EXPORT int64_t rmq_walk(const uint8_t *base, int64_t at, int64_t limit, int64_t stop, int32_t check_crc,
                         crc_function crc, int64_t *cells, int64_t capacity, int64_t *next) {
     stretch in = {base, limit, stop, check_crc != 0, crc};
@@ -128,14 +128,14 @@ EXPORT int64_t rmq_walk(const uint8_t *base, int64_t at, int64_t limit, int64_t 
     return walk_records(&in, at, rows, next);
 }
 
-/* Where in [at, stop) bytes have a record's magic and say their own position; `stop` if nowhere, or behind many zeros.
- * A head's fixed fields can be read from any place before `stop`. */
+/* First position in [at, stop) with a record's magic and a matching physical offset; `stop` if there is none, or after
+ * many zeros. The fixed fields of a head must be readable at any position before `stop`. */
 EXPORT int64_t rmq_seek(const uint8_t *base, int64_t at, int64_t stop, int64_t physical_offset) {
     int64_t zeros = 0;
     while (at < stop && zeros < UNWRITTEN) {
         const uint8_t *here = base + at;
         if (word_at(here + HEAD_V4_V4_AT_MAGIC) == 0) {
-            at += 8; /* no magic begins in any of these */
+            at += 8; /* no magic begins in these bytes */
             zeros += 8;
             continue;
         }

@@ -1,8 +1,8 @@
-/* Looks for what is rare in many bytes: a short text, or properties that are not plain. */
+/* Searches large buffers for rare items: a short text, or unusual properties. */
 #include "bytes.h"
 #include "layouts.h"
 
-#define STRIDE 4096 /* bytes that are looked at without a question; only where four match is the text looked for */
+#define STRIDE 4096 /* bytes scanned without branching; the text is only compared where four bytes match */
 
 /* Where in [start, stop) a text of at least 4 bytes begins first; -1 where none does. All bytes of a text that begins
    before `stop` are there. */
@@ -14,7 +14,7 @@ EXPORT int64_t rmq_find(const uint8_t *data, int64_t start, int64_t stop, const 
         uint8_t least = 0xFF;
         for (int64_t i = 0; i < count; i++) {
             uint8_t apart = (uint8_t)((here[i] ^ first) | (here[i + 1] ^ second) | (end[i - 1] ^ last_but_one) |
-                                      (end[i] ^ last)); /* zero where all four match */
+                                      (end[i] ^ last)); /* zero if all four match */
             least = apart < least ? apart : least;
         }
         for (int64_t i = 0; least == 0 && i < count; i++) {
@@ -26,9 +26,9 @@ EXPORT int64_t rmq_find(const uint8_t *data, int64_t start, int64_t stop, const 
     return -1;
 }
 
-enum state { ITEM, NAME, VALUE }; /* what the next byte belongs to; at ITEM one begins */
+enum state { ITEM, NAME, VALUE }; /* part that the next byte belongs to; ITEM is the start of an item */
 
-/* Whether a text is anything but ASCII items with a name and a separator, or ends with a zero. */
+/* Whether a text is not just ASCII items with a name and a separator, or ends with a zero. */
 static bool is_odd(const uint8_t *at, const uint8_t *stop) {
     enum state inside = ITEM;
     uint8_t byte = ITEM_END;
@@ -51,7 +51,7 @@ static bool is_odd(const uint8_t *at, const uint8_t *stop) {
     return inside == NAME || byte == 0;
 }
 
-/* Writes the rows of odd properties to `out`, ascending; returns how many there are. */
+/* Writes the rows with odd properties to `out`, ascending; returns their number. */
 EXPORT int64_t rmq_odd_properties(const uint8_t *base, const int64_t *at, const int64_t *length, int64_t rows,
                                   int64_t *out) {
     int64_t count = 0;

@@ -1,7 +1,7 @@
-/* Texts inside records: where they end, whether two are the same, their number, and Java's hash of them.
+/* Texts inside records: finding their end, comparing, parsing numbers, and computing Java's hash.
  *
- * No ASCII text is gone through byte by byte. What does not fill a word is read as the end of a word that begins before
- * the text: a record has a head in front of any text, so there always are bytes to read.
+ * ASCII text is never processed byte by byte. A part that does not fill a word is read as the end of a word that begins
+ * before the text; a record has a head before any text, so those bytes always exist.
  */
 #ifndef RMQ_TEXT_H
 #define RMQ_TEXT_H
@@ -13,10 +13,10 @@
 #include <immintrin.h>
 #endif
 
-#define MARKED 64 /* bytes that are looked at at once; so many can be read before the end of each text */
+#define MARKED 64 /* bytes searched at a time; as many are readable before the end of each text */
 #define NOT_ASCII 0x8080808080808080u
 
-/* Which of the 64 bytes at an address are that one: a bit each, the first one lowest. */
+/* Bit mask of the 64 bytes at an address that are equal to a byte, the first one lowest. */
 static inline uint64_t matches_at(const uint8_t *at, uint8_t byte) {
 #if defined(__AVX2__)
     const __m256i wanted = _mm256_set1_epi8((char)byte);
@@ -39,14 +39,14 @@ static inline uint64_t matches_at(const uint8_t *at, uint8_t byte) {
     for (int i = 0; i < MARKED; i += 8) {
         uint64_t other = word_at(at + i) ^ 0x0101010101010101u * byte;
         uint64_t low = 0x7F7F7F7F7F7F7F7Fu;
-        uint64_t same = ~(((other & low) + low) | other | low); /* the high bit of each byte that is the same */
+        uint64_t same = ~(((other & low) + low) | other | low); /* high bit of each equal byte */
         found |= (same >> 7) * 0x0102040810204080u >> 56 << i;
     }
     return found;
 #endif
 }
 
-/* Which of the first 64 bytes of [at, stop), or of all, are that byte. The range is not empty. */
+/* Bit mask of the first up to 64 bytes of [at, stop) that are equal to a byte. The range is not empty. */
 static inline uint64_t marks_in(const uint8_t *at, const uint8_t *stop, uint8_t byte) {
     if (stop - at >= MARKED) {
         return matches_at(at, byte);
@@ -82,7 +82,7 @@ static inline const uint8_t *find_byte(const uint8_t *at, const uint8_t *stop, u
     return at;
 }
 
-/* The last 1 to 8 bytes before an address as a word: the first of them lowest, behind zeros. */
+/* The last 1 to 8 bytes before an address as a word: right-aligned, with zeros before the first one. */
 static inline uint64_t last_word(const uint8_t *stop, int64_t count) {
     int others = (int)(64 - 8 * count);
     return word_at(stop - 8) >> others << others;
@@ -97,7 +97,7 @@ static inline bool same_text(const uint8_t *a, const uint8_t *b, int64_t length)
     return length == 0 || last_word(a + length, length) == last_word(b + length, length);
 }
 
-/* Whether [at, stop) begins with a text (a literal) and has more behind it. */
+/* Whether [at, stop) begins with a literal and continues after it. */
 #define BEGINS(at, stop, text) ((stop) - (at) > SIZEOF(text) && memcmp(at, text, sizeof(text) - 1) == 0)
 
 /* Whether a text of this length is SCHEDULE_TOPIC. */
@@ -105,10 +105,10 @@ static inline bool is_schedule(const uint8_t *at, int64_t length) {
     return length == SIZEOF(SCHEDULE_TOPIC) && memcmp(at, SCHEDULE_TOPIC, sizeof(SCHEDULE_TOPIC) - 1) == 0;
 }
 
-#define MAX_INT_TEXT 63 /* longer texts are no number to formats.message.read.is_java_int */
+#define MAX_INT_TEXT 63 /* formats.message.read.is_java_int rejects longer texts */
 
-/* Whether [at, stop) is a text that Integer.parseInt takes, or the like for another width, as is_java_int tells; stores
- * its value. */
+/* Whether Integer.parseInt, or its equivalent for another width, accepts [at, stop), like is_java_int; stores the
+ * value. */
 static inline bool java_number(const uint8_t *at, const uint8_t *stop, int bits, int64_t *value) {
     *value = 0;
     if (stop - at > MAX_INT_TEXT) {
@@ -133,7 +133,7 @@ static inline bool java_number(const uint8_t *at, const uint8_t *stop, int bits,
     return true;
 }
 
-/* Bytes of the well-formed UTF-8 character at an address, and its code point; 0 bytes where it is malformed. */
+/* Length of the UTF-8 character at an address, and its code point; 0 if it is malformed. */
 static inline int character(const uint8_t *at, const uint8_t *stop, uint32_t *code) {
     uint8_t first = *at;
     if (first < 0x80) {
@@ -166,15 +166,15 @@ static inline int character(const uint8_t *at, const uint8_t *stop, uint32_t *co
 
 /* Java's String.hashCode. */
 
-#define P2 961u        /* 31 to the 2nd, 4th and 8th power, by 32 bits */
+#define P2 961u        /* 31 to the 2nd, 4th and 8th power, mod 2^32 */
 #define P4 923521u
 #define P8 2487512833u
 _Static_assert(P2 == 31u * 31u && P4 == P2 * P2 && P8 == P4 * P4, "powers of 31");
 
-/* Of eight ASCII characters; zeros in front of fewer do not count.
+/* Hash of eight ASCII characters; leading zeros do not contribute.
  *
- * Characters are put together by twos, these by twos, and these: three multiplications that each serve a whole word,
- * instead of eight that wait for each other.
+ * Characters are combined pairwise, then the pairs, then the quadruples: three multiplications of whole words instead
+ * of eight dependent ones.
  */
 static inline uint32_t hash_of_word(uint64_t word) {
     const uint64_t each_pair = 0x00FF00FF00FF00FFu, each_four = 0x0000FFFF0000FFFFu;
@@ -202,7 +202,7 @@ static inline bool hash_by_characters(uint32_t before, const uint8_t *at, const 
     return true;
 }
 
-/* Whether a text is well-formed, and its hash where what is before it has the hash `before`. */
+/* Whether a text is well-formed; computes its hash, continuing from the hash `before` of the preceding text. */
 static inline bool hash_on(uint32_t before, const uint8_t *at, const uint8_t *stop, uint32_t *hash) {
     static const uint32_t powers[8] = {1, 31, P2, P2 * 31, P4, P4 * 31, P4 * P2, P4 * P2 * 31};
     for (; stop - at >= 8; at += 8) {
@@ -223,7 +223,7 @@ static inline bool hash_on(uint32_t before, const uint8_t *at, const uint8_t *st
     return true;
 }
 
-/* Of a key, as the index stores it: no hash is negative, and the one without a positive counterpart is 0. */
+/* Hash of a key as stored in the index: never negative; the minimum int, which has no absolute value, becomes 0. */
 static inline int64_t index_hash(uint32_t hash) {
     uint32_t positive = hash >> 31 ? 0u - hash : hash;
     return positive & 0x7FFFFFFFu;

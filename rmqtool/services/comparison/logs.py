@@ -1,8 +1,8 @@
 """Compare two commit logs: byte by byte as far as both have the same history, then message by message.
 
-Replicas, backups and copies have the same records at the same physical offsets; their common range is compared at the
-speed of memory. Where the logs part for good, and in logs that never had the same history (a store and one that was
-salvaged from it), messages are matched by topic, queue and queue offset.
+Replicas, backups and copies have the same records at the same physical offsets; their common range is compared at
+memory speed. After the logs diverge, and in logs without a common history (a store and one salvaged from it), messages
+are matched by topic, queue and queue offset.
 """
 
 from collections.abc import Iterator
@@ -22,8 +22,8 @@ from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.log.scan import FileRows, scan, scan_file
 
-MOST_DIFFERING = 1000  # records compared one by one, before the logs count as different from there on
-_STEP = 8 << 20  # bytes compared at once
+MOST_DIFFERING = 1000  # differing records to list before the logs count as diverged
+_STEP = 8 << 20  # bytes to compare at once
 _QUEUE_BITS, _ANY_QUEUE = 32, 0xFFFFFFFF
 Numbers = npt.NDArray[np.int64]
 QueueKey = tuple[bytes, int]  # topic, queue id
@@ -58,15 +58,15 @@ class Run(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class LogComparison:
-    """What two logs have in common.
+    """The comparison of two logs.
 
     Attributes:
-        common: physical offsets [start, stop) in which both have the same history; None without such a range.
-        differing: records there that are not the same.
-        parted_at: physical offset at which the logs part, though files of both go on; None if they do not.
-        there: what each log has at that place.
-        runs: messages outside of the common range that are not in both, by queue.
-        damaged: damaged ranges of the first and of the second log that are not compared.
+        common: physical offsets [start, stop) with a common history; None if there are none.
+        differing: records in this range that differ.
+        parted_at: physical offset at which the logs diverge although both continue; None if they do not.
+        there: what each log has at that offset.
+        runs: messages outside the common range that are not in both logs, by queue.
+        damaged: damaged ranges of the first and the second log, which are not compared.
     """
 
     common: tuple[int, int] | None = None
@@ -77,7 +77,7 @@ class LogComparison:
     damaged: tuple[int, int] = (0, 0)
 
     def count(self, kind: str) -> int:
-        """Messages of all runs of a kind."""
+        """Number of messages in all runs of a kind."""
         return sum(run.stop - run.start for run in self.runs if run.kind == kind)
 
 
@@ -102,14 +102,14 @@ def _is_record(log: CommitLog, at: int) -> bool:
 
 
 class _Bytes:
-    """Compares the range that two logs have in common."""
+    """Compares the range of physical offsets that both logs have."""
 
     def __init__(self, first: CommitLog, second: CommitLog, comparison: LogComparison, comparing: Stage) -> None:
         self._logs = first, second
         self._comparison, self._comparing = comparison, comparing
 
     def compare(self, start: int, stop: int) -> None:
-        at = boundary = start  # what lies before `at` is compared; a record begins at `boundary`
+        at = boundary = start  # everything before `at` was compared; a record begins at `boundary`
         while at < stop:
             files = [log.segments.find(at) for log in self._logs]
             if files[0] is None or files[1] is None:
@@ -140,10 +140,10 @@ class _Bytes:
             self._comparison.common = start, at
 
     def _record_around(self, file: Segment, boundary: int, position: int) -> int:
-        """Where the record begins that a position is in, or the unreadable rest of a file.
+        """Start of the record, or of the unreadable rest of a file, that contains a position.
 
         Args:
-            boundary: a physical offset at or before it at which a record begins.
+            boundary: the start of a record at or before the position.
         """
         at = boundary - file.base
         for scanned in scan(file.map(), at, file.size, crc=False):
@@ -166,11 +166,11 @@ def _first_difference(first: memoryview, second: memoryview) -> int | None:
 
 
 class _Side:
-    """The messages of one log outside of the common range, by queue.
+    """The messages of one log outside the common range, by queue.
 
     Attributes:
-        queues: queue offsets, and what tells messages apart, of each message of a queue in log order.
-        damaged: damaged ranges there.
+        queues: queue offset and fingerprint of each message of a queue, in log order.
+        damaged: number of damaged ranges.
     """
 
     def __init__(self, log: CommitLog, common: tuple[int, int] | None, comparing: Stage) -> None:
@@ -215,7 +215,7 @@ class _Side:
 
     @staticmethod
     def _inside_batches(item: FileRows, rows: Rows) -> Iterator[tuple[int, Numbers, Numbers]]:
-        """(row, queue offsets, marks) of all messages of each inner batch but its first."""
+        """(row, queue offsets, fingerprints) of all messages except the first of each inner batch."""
         marks = _marks(item.view, rows)
         for row in np.flatnonzero(rows.sys_flag & INNER_BATCH).tolist():
             record = read(item.view, int(rows.at[row]), item.file.size, crc=False)
@@ -233,7 +233,7 @@ def _signed(queue_id: int) -> int:
 
 
 def _marks(view: memoryview, rows: Rows) -> Numbers:
-    """A number for each message that others hardly share: of what a producer gave it."""
+    """A fingerprint of each message, from the fields set by its producer."""
     properties = (
         crc32(view[at : at + length])
         for at, length in zip(rows.properties_at.tolist(), rows.properties_length.tolist(), strict=True)
@@ -262,7 +262,7 @@ def _runs(first: _Side, second: _Side) -> Iterator[Run]:
 
 
 def _without(messages: tuple[Numbers, ...], others: tuple[Numbers, ...]) -> Numbers:
-    """Queue offsets of the messages that are not among the others, ascending."""
+    """Queue offsets of messages that the others lack, ascending."""
     offsets, marks = messages
     missing = ~np.isin(_pairs(offsets, marks), _pairs(*others))
     return np.unique(offsets[missing])

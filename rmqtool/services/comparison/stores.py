@@ -1,4 +1,4 @@
-"""Compare two stores: logs, messages, queues, consumer offsets and settings, as rows of one kind."""
+"""Compare two stores: logs, messages, queues, consumer offsets and settings, as uniform rows."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -18,21 +18,21 @@ from rmqtool.store.queues.batch import AnyQueue, every_queue
 from rmqtool.store.queues.reader import ConsumeQueue
 
 OFFSETS = ("consumerOffset.json", "lmqConsumerOffset.json")
-_VERSION = "dataVersion"  # a counter and a time: it differs between any two brokers
+_VERSION = "dataVersion"  # a counter and a time, different in every broker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference(PlainRow):
-    """Something that two stores do not have alike.
+    """One difference between two stores.
 
     Attributes:
         part: ``log``, ``record``, ``messages``, ``queue``, ``offset`` or ``config``.
-        what: what of it: a name such as ``minOffset``, the differing fields of a record, or for messages ``onlyFirst``,
-            ``onlySecond`` or ``different``.
+        what: what differs: a name such as ``minOffset``, the differing fields of a record, or for messages
+            ``onlyFirst``, ``onlySecond`` or ``different``.
         name: config file, and the path of a value in it.
         fromOffset, toOffset: queue offsets [from, to) of messages, or the physical offset of a record.
-        messages: how many.
-        first, second: the value in each store; None where it has none.
+        messages: number of messages.
+        first, second: the value in each store; None if it has none.
     """
 
     part: str
@@ -50,16 +50,16 @@ class Difference(PlainRow):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreComparison:
-    """Two stores compared.
+    """The comparison of two stores.
 
     Attributes:
         first, second: their paths.
-        commonFrom, commonTo: physical offsets [from, to) in which both logs have the same history.
-        partedAt: physical offset at which they part though both go on.
-        records: records in the common range that are not the same.
-        onlyFirst, onlySecond, different: messages outside of it that one store has alone, or that are not the same.
-        damagedFirst, damagedSecond: damaged ranges that are not compared.
-        differences: all of them, in the order log, records, messages, queues, offsets, config.
+        commonFrom, commonTo: physical offsets [from, to) with a common history.
+        partedAt: physical offset at which the logs diverge although both continue.
+        records: number of differing records in the common range.
+        onlyFirst, onlySecond, different: number of messages outside it that only one store has, or that differ.
+        damagedFirst, damagedSecond: number of damaged ranges, which are not compared.
+        differences: all differences, in the order log, records, messages, queues, offsets, config.
     """
 
     first: str
@@ -86,10 +86,10 @@ class StoreComparison:
 
 
 def compare_stores(first: StoreLayout, second: StoreLayout, warn: Warn) -> StoreComparison:
-    """Compare two stores; they are only read.
+    """Compare two stores, without changing them.
 
     Args:
-        warn: called with each config file that cannot be read, which is not compared.
+        warn: called for each unreadable config file, which is not compared.
     """
     logs = CommitLog(first), CommitLog(second)
     compared = compare_logs(*logs)
@@ -165,7 +165,7 @@ def _record_row(differing: Differing) -> Difference:
 
 
 def _queue_rows(first: StoreLayout, second: StoreLayout, *, same_history: bool) -> Iterator[Difference]:
-    """Ends of queues; and with the same history of the logs the first entry that is not the same."""
+    """Differences in queue ends and, if the logs have a common history, the first differing entry."""
     queues = [{(queue.topic, queue.queue_id): queue for queue in every_queue(layout)} for layout in (first, second)]
     lows = [CommitLog(layout).min_offset for layout in (first, second)]
     for key in sorted({*queues[0], *queues[1]}):
@@ -191,7 +191,7 @@ def _of_queue(key: tuple[str, int], what: str, **values: Any) -> Difference:
 
 
 def _first_other_entry(one: AnyQueue, other: AnyQueue, start: int, stop: int) -> int | None:
-    """The first queue offset in [start, stop) at which the entries of two queues are not the same."""
+    """The first queue offset in [start, stop) at which two queues differ."""
     if isinstance(one, ConsumeQueue) and isinstance(other, ConsumeQueue):
         for low, units in one.runs(start, stop):
             for first, others in other.runs(low, low + len(units)):
@@ -223,7 +223,7 @@ def _offset_rows(first: StoreLayout, second: StoreLayout, warn: Warn) -> Iterato
 
 
 def _config_rows(first: StoreLayout, second: StoreLayout, warn: Warn) -> Iterator[Difference]:
-    """Each setting that is not the same, by file; offsets of consumers have rows of their own."""
+    """Differing settings by file; consumer offsets have separate rows."""
     layouts = first, second
     listed = (entry for layout in layouts for entry in list_configs(layout))
     names = sorted({entry.name for entry in listed if entry.kind is not None and not entry.name.endswith(".bak")})
@@ -247,7 +247,7 @@ def _settings(layout: StoreLayout, name: str, warn: Warn) -> Any:
 
 
 def _differing(path: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
-    """(path, value, other value) of what is not the same, with a table that only one has as a whole."""
+    """(path, value, other value) of each difference; a table that only one has is one difference."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         for name in sorted({*one, *other} - {_VERSION}, key=str):
             yield from _differing(f"{path}.{name}" if path else str(name), one.get(name), other.get(name))

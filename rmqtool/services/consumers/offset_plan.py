@@ -26,6 +26,7 @@ from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue
 from rmqtool.store.roles.table import heed
 from rmqtool.store.tier.tier import Tier
+from rmqtool.words import counted
 
 
 class Target(NamedTuple):
@@ -64,7 +65,7 @@ class OffsetPlan:
     """Offsets to set, or that were set."""
 
     store: str
-    file: str
+    file: str | None  # null of a live cluster
     moves: list[OffsetMove]
     warnings: list[str] = field(default_factory=list)
     applied: bool = False
@@ -80,8 +81,20 @@ class OffsetPlan:
         return asdict(self)
 
 
+def effect_of(moves: Iterable[OffsetMove]) -> str | None:
+    """How many messages will be consumed again or skipped; None where none is."""
+    steps = [move.newOffset - move.consumerOffset for move in moves if move.consumerOffset is not None]
+    again, skipped = -sum(min(step, 0) for step in steps), sum(max(step, 0) for step in steps)
+    effects = [f"{counted(again, 'message is', 'messages are')} consumed again"] * bool(again) + [
+        f"{counted(skipped, 'is', 'are')} skipped"
+    ] * bool(skipped)
+    return ", ".join(effects).capitalize() or None
+
+
 LAST = "lastMessage"
 """Column of the fingerprint of the message before an offset, which proves that the queue is still the same."""
+BROKER = "brokerName"
+"""Column of the broker that a row is about, in files of live clusters."""
 _COLUMNS = tuple(field.name for field in fields(OffsetMove))  # of a plan, and of a list of offsets
 
 Opener = Callable[[StoreLayout, Warn], OffsetFile]
@@ -248,6 +261,7 @@ class Wanted(NamedTuple):
     before: int | None  # the offset on which the plan was based; None if the file does not say
     line: int = 0  # of the file
     last: int | None = None  # fingerprint of the message before the offset; None if the file does not say
+    broker: str | None = None  # None if the file does not say
 
 
 def from_rows(group: str, rows: Iterable[Wanted]) -> Planner:
@@ -261,7 +275,7 @@ def from_rows(group: str, rows: Iterable[Wanted]) -> Planner:
     def plan(queues: Queues, file: OffsetFile) -> list[OffsetMove]:
         _check_group(group, file)
         moves = []
-        for key, offset, before, line, _last in rows:
+        for key, offset, before, line, _last, _broker in rows:
             row = f"line {line}: " if line else ""
             if key[1] != group:
                 raise BadValue(f"{row}column group: {key[0]} queue {key[2]}: of group {key[1]!r}, not {group}")
@@ -281,8 +295,11 @@ def from_rows(group: str, rows: Iterable[Wanted]) -> Planner:
     return plan
 
 
-def read_rows(path: str) -> list[Wanted]:
+def read_rows(path: str, *, brokers: bool = False) -> list[Wanted]:
     """The rows of a CSV file as ``group reset`` and ``group offsets`` print it: ``newOffset``, else ``consumerOffset``.
+
+    Args:
+        brokers: of several brokers, which may have the same queues.
 
     Raises:
         UnreadableStore: there is no such file.
@@ -297,12 +314,12 @@ def read_rows(path: str) -> list[Wanted]:
         raise CorruptFile(path, err.start, "not UTF-8") from err
     table = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
-        return list(_rows(table))
+        return list(_rows(table, brokers=brokers))
     except (ValueError, csv.Error) as err:
         raise CorruptFile(path, None, f"line {table.line_num}: {err}") from err
 
 
-def _rows(table: "csv.DictReader[str]") -> Iterator[Wanted]:
+def _rows(table: "csv.DictReader[str]", *, brokers: bool) -> Iterator[Wanted]:
     names = table.fieldnames or ()
     if missing := {"group", "topic", "queueId"}.difference(names):
         raise ValueError(f"no column {' or '.join(sorted(missing))}")
@@ -311,20 +328,24 @@ def _rows(table: "csv.DictReader[str]") -> Iterator[Wanted]:
         raise ValueError("no column newOffset or consumerOffset")
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"column {twice[0]!r} is there twice")
-    if unknown := [name for name in names if name not in (*_COLUMNS, LAST)]:
+    if unknown := [name for name in names if name not in (*_COLUMNS, LAST, BROKER)]:
         raise ValueError(f"column {unknown[0]!r} is not known: {', '.join(_COLUMNS)} are")
-    lines: dict[Key, int] = {}
+    lines: dict[tuple[Key, str | None], int] = {}
     for row in table:
         if None in row or None in row.values():
             raise ValueError(f"{'more' if None in row else 'fewer'} cells than columns")
         before = row.get("consumerOffset") if column == "newOffset" else None
         key = (row["topic"], row["group"], _number("queueId", row["queueId"], 31))
-        if key in lines:
-            raise ValueError(f"topic {key[0]!r} queue {key[2]} of group {key[1]!r} is in line {lines[key]} already")
-        lines[key] = table.line_num
+        broker = row.get(BROKER) or None
+        place = (key, broker if brokers else None)
+        if place in lines:
+            line = lines[place]
+            raise ValueError(f"topic {key[0]!r} queue {key[2]} of group {key[1]!r} is in line {line} already")
+        lines[place] = table.line_num
         number = _number(column, row[column], 63)
         last = _number(LAST, row[LAST], 32) if row.get(LAST) else None
-        yield Wanted(key, number, _number("consumerOffset", before, 63) if before else None, table.line_num, last)
+        known = _number("consumerOffset", before, 63) if before else None
+        yield Wanted(key, number, known, table.line_num, last, broker)
 
 
 def _number(column: str, text: str | None, bits: int) -> int:

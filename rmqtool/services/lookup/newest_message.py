@@ -1,4 +1,4 @@
-"""The newest message of a store: where its log ends for who reads it."""
+"""The newest readable message of a store."""
 
 from collections.abc import Iterable
 from heapq import heappop, heappush
@@ -6,16 +6,16 @@ from heapq import heappop, heappush
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.queues.batch import AnyQueue
 
-_TRIED = 256  # entries of queues whose messages are looked for before the log is scanned
+_TRIED = 256  # queue entries to try before the log is scanned
 
 
 def find_newest(log: CommitLog, queues: Iterable[AnyQueue]) -> LocatedRecord | None:
-    """The newest message that can be read; None without any.
+    """The newest readable message, or None.
 
-    Queues tell where to begin, so only what they do not know yet is scanned. What is behind the message, such as a
-    record that is torn, is cut by a broker at its next start (store.CommitLog.recoverAbnormally).
+    Only the part of the log that queues do not cover yet is scanned. Anything after the message, such as a torn record,
+    is cut off by a broker's next start (store.CommitLog.recoverAbnormally).
     """
-    heap: list[tuple[int, int, AnyQueue, int]] = []  # (physical offset, negative; a number; queue; queue offset)
+    heap: list[tuple[int, int, AnyQueue, int]] = []  # (negated physical offset, tie breaker, queue, queue offset)
 
     def enter(number: int, queue: AnyQueue, queue_offset: int) -> None:
         entry = queue.entry(queue_offset) if queue_offset >= 0 else None

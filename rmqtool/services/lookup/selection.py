@@ -44,7 +44,7 @@ class Selection(NamedTuple):
         """Whether a record is selected.
 
         Args:
-            physical_offset: where it really lies; whether that is in the range is for the caller to check.
+            physical_offset: its actual position; the caller checks that this is in the range.
         """
         low, high = self.queue_offsets
         if not (

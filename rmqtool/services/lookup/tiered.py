@@ -50,7 +50,7 @@ def get_tiered(
 
 
 def messages_of_tier(tiered: "OnlyTiered", topic: str, queue_id: int) -> Iterator[QueueMessage]:
-    """Messages of a queue that the tier alone has, as :func:`messages_of` gives those of the log."""
+    """Messages of a queue that only the tier has, as :func:`messages_of` does for the log."""
     for _topic, _queue_id, entry in tiered.units(lambda *queue: queue == (topic, queue_id)):
         record = tiered.record(topic, queue_id, entry.queue_offset)
         if record is not None:

@@ -1,7 +1,7 @@
-"""Conditions on the fields of messages, in the SQL92 of RocketMQ's own subscriptions (``formats.sql92``).
+"""Conditions on the fields of messages, in the SQL92 dialect of RocketMQ's subscriptions (``formats.sql92``).
 
-A name is a field of machine output (``rmqtool.contract``) or, where there is none of that name, a property:
-``queueId = 3 AND bodyLength > 1024 AND region IN ('eu', 'us')``.
+A name is a field of machine output (``rmqtool.contract``) or, if there is no such field, a property: ``queueId = 3 AND
+bodyLength > 1024 AND region IN ('eu', 'us')``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,22 +26,22 @@ _OF_RECORD = {
     "reconsumeTimes": "reconsume_times",
     "preparedTransactionOffset": "prepared_transaction_offset",
 }
-"""Fields that a record has as they are."""
+"""Fields taken from a record unchanged."""
 _FIELDS = frozenset(MESSAGE_FIELDS) - {"properties"}
 
 
 class Where:
-    """A condition.
+    """A condition on fields.
 
     Args:
-        text: ``a > 1 AND b = 'x'``.
+        text: an expression such as ``a > 1 AND b = 'x'``.
 
     Raises:
         BadFilter: not an expression.
 
     Attributes:
-        text: the same.
-        met: the names that a message had so far.
+        text: the expression.
+        met: names that at least one message has had so far.
     """
 
     def __init__(self, text: str) -> None:
@@ -57,17 +57,17 @@ class Where:
         return hash(self.text)
 
     def has(self, fields: Mapping[str, Value]) -> bool:
-        """Whether the condition is true of a message with these fields; false where it is unknown."""
+        """Whether the condition is true for these fields; false if unknown."""
         return self._matches(_Watched(fields, self._asked, self.met))
 
     @property
     def unmet(self) -> list[str]:
-        """Names that no message had: misspelt, perhaps."""
+        """Names that no message had, possibly misspelt."""
         return sorted(self._asked - self.met)
 
 
 class _Watched(Mapping[str, Value]):
-    """Fields of a message, with a note of which were there."""
+    """Fields of a message; records which names it had."""
 
     def __init__(self, fields: Mapping[str, Value], asked: set[str], met: set[str]) -> None:
         self._fields, self._asked, self._met = fields, asked, met
@@ -88,10 +88,10 @@ class _Watched(Mapping[str, Value]):
 
 
 class RecordFields(Mapping[str, Value]):
-    """The fields of a stored message, each computed when it is asked for. ``keys`` is text, with blanks between.
+    """The fields of a stored message, computed on demand. ``keys`` is text, separated by spaces.
 
     Args:
-        physical_offset: where the record really lies.
+        physical_offset: the actual position of the record.
     """
 
     def __init__(self, record: Record, physical_offset: int) -> None:
@@ -124,7 +124,7 @@ class RecordFields(Mapping[str, Value]):
 
 
 def fields_of_row(row: Mapping[str, Any]) -> dict[str, Value]:
-    """The fields of a message that is given as machine output."""
+    """The fields of a row of machine output."""
     properties = row.get("properties")
     fields = {**(properties if isinstance(properties, Mapping) else {})}
     fields |= {name: row[name] for name in _FIELDS & row.keys()}

@@ -185,13 +185,13 @@ class Store:
     # -- read ---------------------------------------------------------------------------------------------------------
 
     def _fresh(self, *, messages: bool = True) -> KeyReader:
-        """Log and index as they are now; a store that others write is looked at once.
+        """Current log and index; a store that others write is read as of the first call.
 
         Args:
-            messages: they are to be read; ``warnings`` tells which are elsewhere.
+            messages: messages will be read; ``warnings`` names those stored elsewhere.
 
         Raises:
-            CorruptFile: they are in a DLedger log, which is not read.
+            CorruptFile: they are in a DLedger log that cannot be read.
         """
         if messages and not self._looked_elsewhere:
             need_readable_log(self.layout)
@@ -206,7 +206,7 @@ class Store:
 
     @property
     def log(self) -> CommitLog:
-        """The commit log as it is now."""
+        """The current commit log."""
         return self._fresh().log
 
     def messages(
@@ -224,17 +224,17 @@ class Store:
     ) -> Iterator[StoredMessage]:
         """Messages of the store, in the order in which they were stored. All conditions must hold.
 
-        Those that the tier alone has come before those of the commit log, and only where no range is given: their
-        physical offset is the position in the tier. The whole range is read. For one queue :meth:`queue_messages`
-        reads less, for a key :meth:`query_key`.
+        Without a range of physical offsets, messages that only the tier has come first; their physical offset is the
+        position in the tier. The whole range is read: for one queue :meth:`queue_messages` reads less, for a key
+        :meth:`query_key`.
 
         Args:
             start, stop: physical offsets; messages that begin in [start, stop).
             topic: a name or glob, or several of them.
             key: one of the application's keys, or the unique id.
             since, until: store time in [since, until): ms since the epoch, or a datetime with a time zone.
-            on_damage: called with each range of the log that cannot be read; the messages behind it follow. Without
-                it the first such range raises.
+            on_damage: called with each unreadable range of the log; reading continues after it. By default the first
+                such range raises an error.
 
         Raises:
             CorruptFile: a range of the log cannot be read, and no ``on_damage`` was given.
@@ -271,8 +271,7 @@ class Store:
     ) -> Iterator[StoredMessage]:
         """Messages of one queue in order, found through its consume queue: only they are read.
 
-        Those that the tier alone has come first. Entries that lead to no message are passed over, and ``warnings``
-        tells how many there were.
+        Messages that only the tier has come first. Entries without a message are skipped, and counted in ``warnings``.
 
         Args:
             start, stop: queue offsets; messages in [start, stop), by default all that the store still has.
@@ -293,7 +292,7 @@ class Store:
 
     @cached_property
     def _tiered(self) -> "OnlyTiered | None":
-        """What the tier alone has, looked at once; None where that is nothing, or cannot be read here."""
+        """Messages that only the tier has, listed once; None if there are none, or the tier cannot be read here."""
         return only_tiered(self.layout, lambda _topic, _queue_id: True)
 
     def _in_tier(self, tiered: "OnlyTiered", topic: str, queue_id: int, offsets: range) -> Iterator[StoredMessage]:

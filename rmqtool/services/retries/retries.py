@@ -119,7 +119,7 @@ class Retries:
                         yield RetryInfo(**_fields(group, "scheduled", message, origin))
 
     def _messages(self, queue: PlainQueue) -> Iterator[QueueMessage]:
-        """Of a queue; what the tier alone has comes first."""
+        """Messages of a queue, with those that only the tier has first."""
         if self._tiered is not None:
             yield from messages_of_tier(self._tiered, queue.topic, queue.queue_id)
         yield from messages_of(self.log, queue, self.warn)

@@ -1,1 +1,1 @@
-"""Look for text in the messages of a store."""
+"""Search for text in the messages of a store."""

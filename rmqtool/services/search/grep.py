@@ -1,6 +1,6 @@
-"""Messages that have a text: in the body, in a key, in a property or in a host.
+"""Find messages by text in the body, a key, a property or a host.
 
-A text that every match must contain is looked for at the speed of memory first; only records that have it are decoded.
+A text that every match must contain is searched for at memory speed first; only records with it are decoded.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,17 +25,17 @@ from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.log.scan import FileRows, scan_file
 
 PLACES = ("body", "key", "property", "host")
-"""Where a text can be."""
+"""Places to search."""
 _BORN, _STORE = HEAD_V4_V4.offsets["born_address"], HEAD_V4_V4.offsets["store_address"]
 _HOST_SIZE = 8  # bytes of an IPv4 address and a port
 
 
 class Match(NamedTuple):
-    """A message.
+    """A matching message.
 
     Attributes:
-        places: where the text is, of `PLACES`; empty if messages without it are wanted.
-        excerpt: the first match with what is around it; None in the same case.
+        places: the `PLACES` that match; empty when searching for messages without the text.
+        excerpt: the first match with its surroundings; None in the same case.
     """
 
     message: LocatedRecord
@@ -51,15 +51,15 @@ def grep(
     places: Sequence[str] = PLACES,
     invert: bool = False,
 ) -> Iterator[Match | Damage]:
-    """The messages that have a text, in log order, and damaged ranges of the log.
+    """Find messages with a text, in log order; also yields damaged ranges of the log.
 
-    A compressed body is searched inflated; one that does not inflate as it is stored. A key is searched by itself, a
-    property as ``NAME=VALUE``, a host as ``ADDRESS:PORT``, the producer's and the broker's.
+    A compressed body is searched decompressed, or as stored if that fails. Keys are searched one by one, properties as
+    ``NAME=VALUE``, hosts (producer's and broker's) as ``ADDRESS:PORT``.
 
     Args:
-        selection: of these messages only.
-        places: where to look.
-        invert: the messages that do not have it.
+        selection: the messages to search.
+        places: where to search.
+        invert: find messages without the text.
     """
     start, stop = selection.physical
     search = _Search(pattern, places)
@@ -112,7 +112,7 @@ def _records(
 
 
 def _selected(rows: Rows, base: int, selection: Selection) -> npt.NDArray[np.bool_]:
-    """Which records are in the ranges of physical offsets and times; the other conditions are asked of each message."""
+    """Which records are in the ranges of physical offsets and times; other conditions are tested per message."""
     start, stop = selection.physical
     physical, times = rows.at + base, rows.store_timestamp
     mask = (physical >= start) & (times >= selection.since) & (times < selection.until)
@@ -120,10 +120,10 @@ def _selected(rows: Rows, base: int, selection: Selection) -> npt.NDArray[np.boo
 
 
 class _Search:
-    """Looks for a text in records.
+    """Searches records for a text.
 
     Args:
-        places: of `PLACES`.
+        places: a subset of `PLACES`.
     """
 
     def __init__(self, pattern: Pattern, places: Sequence[str]) -> None:
@@ -132,7 +132,7 @@ class _Search:
         # there in any case
         longest = max(pattern.literal.split(b"="), key=len)
         self._literal = longest if len(longest) >= SHORTEST else b""
-        self._hosts: dict[int, bool] = {}  # of each address and port seen, whether its text matches
+        self._hosts: dict[int, bool] = {}  # address and port → whether its text matches
 
     # -- which records to look at ------------------------------------------------------------------------------------
 
@@ -176,7 +176,7 @@ class _Search:
     # -- where in a record -------------------------------------------------------------------------------------------
 
     def look(self, record: Record) -> list[tuple[str, tuple[str, tuple[int, int]]]]:
-        """The places that have the text: (of `PLACES`, (the whole text there, where it matches first))."""
+        """The matching places: (place, (complete text, range of the first match))."""
         matched = []
         for place in self._places:
             where = self._pattern.find_in(_body(record)) if place == "body" else self._first(_TEXTS[place](record))

@@ -1,4 +1,4 @@
-"""A text or regular expression to look for, in text and in bytes."""
+"""A text or regular expression to search for in text and in bytes."""
 
 import re
 
@@ -8,18 +8,18 @@ class BadPattern(ValueError):
 
 
 class Pattern:
-    """What to look for.
+    """A text or regular expression to search for.
 
     Args:
-        text: a regular expression of Python's ``re``, or the text itself.
-        fixed: it is the text itself.
-        ignore_case: upper and lower case are the same.
+        text: a regular expression of Python's ``re``, or a fixed string.
+        fixed: ``text`` is a fixed string.
+        ignore_case: ignore the difference between upper and lower case.
 
     Raises:
         BadPattern: not a regular expression.
 
     Attributes:
-        literal: bytes that whatever matches has in it, in UTF-8; empty if there are none to rely on.
+        literal: UTF-8 bytes that every match contains; empty if unknown.
     """
 
     def __init__(self, text: str, *, fixed: bool = False, ignore_case: bool = False) -> None:
@@ -30,18 +30,18 @@ class Pattern:
             self._bytes = re.compile(source.encode("utf-8", "surrogateescape"), flags)
         except (re.error, OverflowError, RecursionError) as err:
             raise BadPattern(str(err)) from None
-        plain = (fixed or not _SPECIAL.search(text)) and "\ufffd" not in text  # stands for bytes that are no text
+        plain = (fixed or not _SPECIAL.search(text)) and "\ufffd" not in text  # U+FFFD stands for invalid bytes
         self.literal = text.encode("utf-8", "surrogateescape") if plain and not ignore_case else b""
 
     def find(self, text: str) -> tuple[int, int] | None:
-        """Where it matches first (start, end); None if it does not."""
+        """(start, end) of the first match, or None."""
         match = self._text.search(text)
         return None if match is None else match.span()
 
     def find_in(self, data: bytes) -> tuple[str, tuple[int, int]] | None:
-        """The same in bytes, as text if they are UTF-8, else byte by byte: (the text, where).
+        """The first match in bytes: (text, (start, end)), or None.
 
-        Bytes that are no text are given as ``\\xff``, and the place is that in the result.
+        Bytes that are not valid UTF-8 appear as ``\\xff`` in the text, to which the range refers.
         """
         try:
             text = data.decode()
@@ -65,11 +65,11 @@ _SPECIAL = re.compile(r"[\\.^$*+?{}\[\]()|]")
 
 
 def excerpt(text: str, place: tuple[int, int], around: int = 30) -> str:
-    """What matched, with some characters before and after; ``...`` stands for what is left out.
+    """The match with some characters before and after; ``...`` marks omitted text.
 
     Args:
         place: (start, end) of the match.
-        around: characters on each side.
+        around: number of characters on each side.
     """
     start, end = max(place[0] - around, 0), place[1] + around
     if place[1] - place[0] > 4 * around:

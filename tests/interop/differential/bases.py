@@ -1,4 +1,4 @@
-"""The stores that are damaged: small ones with everything in them, as an engine leaves them."""
+"""The stores to damage: small ones with everything in them, written by an engine."""
 
 import shutil
 import struct
@@ -14,7 +14,7 @@ from tests.interop.engine import Engine
 
 @dataclass(frozen=True)
 class Base:
-    """A store as the engine left it."""
+    """A store left by the engine."""
 
     name: str
     path: Path
@@ -23,7 +23,7 @@ class Base:
 
     @property
     def conf(self) -> BrokerConf:
-        """The settings as rmqtool takes them."""
+        """The settings for rmqtool."""
         return BrokerConf({name: str(value) for name, value in self.config.items()})
 
 
@@ -38,7 +38,7 @@ def sizes(log: int, units: int, slots: int, entries: int) -> dict[str, Any]:
 
 
 def plain_messages(rng: Random, count: int, topics: int, queues: int) -> list[dict[str, Any]]:
-    """Messages with tags and keys, round robin but for a few."""
+    """Messages with tags and keys, mostly round robin."""
     return [
         {
             "topic": f"Topic{n % topics}",
@@ -53,7 +53,7 @@ def plain_messages(rng: Random, count: int, topics: int, queues: int) -> list[di
 
 
 def mixed_messages(rng: Random, count: int) -> list[dict[str, Any]]:
-    """Everything that a record may have in it."""
+    """Messages with everything that a record may contain."""
     messages: list[dict[str, Any]] = []
     for n in range(count):
         kind = rng.choice(("plain", "plain", "utf8", "ipv6", "delay", "batch", "half", "large", "empty"))
@@ -79,7 +79,7 @@ def mixed_messages(rng: Random, count: int) -> list[dict[str, Any]]:
 
 
 def long_topics(rng: Random, count: int) -> list[dict[str, Any]]:
-    """Topics too long for the first version of records, and others between them."""
+    """Messages with topics too long for version 1 records, among others."""
     messages = plain_messages(rng, count, 2, 2)
     for number in range(0, count, 3):
         messages[number]["topic"] = "Long" * 40 + str(number % 2)
@@ -87,7 +87,7 @@ def long_topics(rng: Random, count: int) -> list[dict[str, Any]]:
 
 
 def make_bases(folder: Path, engine: Engine) -> list[Base]:
-    """All of them, by the engine."""
+    """Create all bases with the engine."""
     rng = Random(4_9_8)
     small, tight, wide = sizes(16384, 64, 61, 900), sizes(16384, 64, 32, 240), sizes(49152, 107, 112, 711)
     plain, mixed = plain_messages(rng, 500, 2, 3), mixed_messages(rng, 300)
@@ -117,7 +117,7 @@ def make_bases(folder: Path, engine: Engine) -> list[Base]:
 
 
 def keys_of(messages: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Keys that are asked for: as many as there are in use, and one that is not."""
+    """Keys to query: all that are in use, and an unused one."""
     found = {("Topic0", "absent")}
     for message in messages:
         for part in message.get("batch", [message]):
@@ -128,7 +128,7 @@ def keys_of(messages: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 def expired(folder: Path, engine: Engine, base: Base) -> Base:
-    """A store whose oldest files have expired: of the log, and of the queues that pointed into them."""
+    """A store whose oldest log files, and the queue files that point into them, have expired."""
     path = folder / f"{base.name}-expired"
     shutil.copytree(base.path, path)
     files = damage.log_files(path)

@@ -1,4 +1,4 @@
-"""One damaged store, judged."""
+"""Comparison of one damaged store."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from tests.interop.differential.bases import Base
 
 @dataclass
 class Case:
-    """One damaged store, and what was found different."""
+    """One damaged store, and the differences found."""
 
     seed: int
     release: str  # of the engine that judges
@@ -25,23 +25,23 @@ class Case:
 
     @property
     def engine(self) -> str:
-        """Whose rules rmqtool follows."""
+        """The release whose rules rmqtool follows."""
         return release_named(self.release).name
 
     @property
     def text(self) -> str:
-        """For a failure message."""
+        """Text for a failure message."""
         lines = [f"seed {self.seed}, judge {self.release}, store {self.base.name}, kept in {self.folder / 'damaged'}"]
         return "\n  ".join(lines + self.done + [f"=> {problem}" for problem in self.problems])
 
     def same(self, what: str, mine: Any, theirs: Any) -> None:
-        """Note a difference."""
+        """Record a difference, if any."""
         if mine != theirs:
             self.problems.append(f"{what}: {difference(mine, theirs)}")
 
 
 def difference(mine: Any, theirs: Any) -> str:
-    """Short words for two things that should be equal."""
+    """A short description of two values that should be equal."""
     if isinstance(mine, dict) and isinstance(theirs, dict):
         keys = [k for k in {**mine, **theirs} if mine.get(k) != theirs.get(k)]
         shown = "; ".join(f"{k}: rmqtool {mine.get(k)!r}, engine {theirs.get(k)!r}" for k in keys[:4])

@@ -1,7 +1,7 @@
-"""Compaction logs damaged, loaded by 5.3.3 and recovered by rmqtool: what consumers get of each offset is compared.
+"""Damaged compaction logs, loaded by 5.3.3 and recovered by rmqtool: compare what consumers get at each offset.
 
-``python -m tests.interop.differential.compacted --count 2000`` runs as many as wanted; a failure names its seed, what
-was done, and the folder where the damaged store is kept.
+``python -m tests.interop.differential.compacted --count 2000`` runs any number; a failure names its seed, the damage,
+and the directory of the damaged store.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def _units(path: Path) -> int:
 
 
 def unit_field(rng: Random, store: Path) -> str | None:
-    """A field of a unit is another: position, size, queue offset or count."""
+    """Change a field of a unit: position, size, queue offset or count."""
     path = rng.choice(_files(store, "compactionCq"))
     number = rng.randrange(_units(path))
     at, length = rng.choice(((0, 8), (8, 4), (28, 8), (36, 2)))
@@ -67,7 +67,7 @@ def unit_field(rng: Random, store: Path) -> str | None:
 
 
 def units_zero(rng: Random, store: Path) -> str | None:
-    """The last units of a file, or some in the middle, are zero; at times one only in part."""
+    """Zero the last units of a file, or some in the middle, sometimes one only partly."""
     path = rng.choice(_files(store, "compactionCq"))
     count = _units(path)
     first = rng.choice((max(count - 3, 0), rng.randrange(count)))
@@ -78,7 +78,7 @@ def units_zero(rng: Random, store: Path) -> str | None:
 
 
 def record_bytes(rng: Random, store: Path) -> str | None:
-    """Noise or zeros in a log."""
+    """Write noise or zeros into a log."""
     path = rng.choice(_files(store, "compactionLog"))
     used = max(len(path.read_bytes().rstrip(b"\0")), 1)
     at = rng.randrange(used)
@@ -88,7 +88,7 @@ def record_bytes(rng: Random, store: Path) -> str | None:
 
 
 def log_end(rng: Random, store: Path) -> str | None:
-    """The end of a log did not get to the disk."""
+    """Zero the end of a log."""
     path = rng.choice(_files(store, "compactionLog"))
     data = path.read_bytes()
     cut = max(len(data.rstrip(b"\0")) - rng.choice((20, 300, 2000)), 0)
@@ -97,7 +97,7 @@ def log_end(rng: Random, store: Path) -> str | None:
 
 
 def file_gone(rng: Random, store: Path) -> str | None:
-    """A file, or a folder, is gone."""
+    """Delete a file or a folder."""
     path = rng.choice(_files(store, rng.choice(("compactionCq", "compactionLog"))))
     if rng.random() < 0.3:
         shutil.rmtree(path.parent)
@@ -107,7 +107,7 @@ def file_gone(rng: Random, store: Path) -> str | None:
 
 
 def pair_gone(rng: Random, store: Path) -> str | None:
-    """A file of the log and that of its queue are gone."""
+    """Delete a log file and its queue file."""
     path = rng.choice(_files(store, "compactionCq"))
     path.unlink()
     other = Path(str(path).replace("compactionCq", "compactionLog"))
@@ -116,7 +116,7 @@ def pair_gone(rng: Random, store: Path) -> str | None:
 
 
 def file_length(rng: Random, store: Path) -> str | None:
-    """A file is cut, or empty."""
+    """Cut or empty a file."""
     path = rng.choice(_files(store, rng.choice(("compactionCq", "compactionLog"))))
     size = path.stat().st_size
     new = rng.choice((0, SIZE, size // 2, size - 1, size + SIZE))
@@ -125,7 +125,7 @@ def file_length(rng: Random, store: Path) -> str | None:
 
 
 def file_more(rng: Random, store: Path) -> str | None:
-    """A file too many: begun, empty, or strange."""
+    """Add a file: begun, empty, or foreign."""
     path = rng.choice(_files(store, rng.choice(("compactionCq", "compactionLog"))))
     size = path.stat().st_size
     name = rng.choice((f"{int(path.name) + size:020d}", f"{int(path.name) + 100_000_000:020d}", "note.txt"))
@@ -134,7 +134,7 @@ def file_more(rng: Random, store: Path) -> str | None:
 
 
 def positions(rng: Random, store: Path) -> str | None:
-    """The file of positions is gone, empty, torn or ahead."""
+    """Delete, empty, tear or advance the file of positions."""
     path = store / "compaction" / "position-checkpoint"
     if not path.exists():
         return None
@@ -148,7 +148,7 @@ def positions(rng: Random, store: Path) -> str | None:
 
 
 def work_left(rng: Random, store: Path) -> str | None:
-    """A compaction was not finished."""
+    """Leave an unfinished compaction."""
     path = rng.choice(_files(store, "compactionLog"))
     folder = path.parent / rng.choice(("compacting", "replicating"))
     folder.mkdir(exist_ok=True)
@@ -165,7 +165,7 @@ VERBS: dict[str, Verb] = {
 
 @dataclass
 class CompactedCase:
-    """One damaged store, and what was found different."""
+    """One damaged store, and the differences found."""
 
     seed: int
     base: str
@@ -177,18 +177,18 @@ class CompactedCase:
 
     @property
     def text(self) -> str:
-        """For a failure message."""
+        """Text for a failure message."""
         lines = [f"seed {self.seed}, store {self.base}, kept in {self.folder / 'damaged'}", *self.done]
         return "\n  ".join(lines + [f"=> {problem}" for problem in self.problems[:6]])
 
 
 def conf_of(base: str) -> BrokerConf:
-    """The settings that the files were written with."""
+    """The settings with which the files were written."""
     return BrokerConf({name: str(value) for name, value in goldens.about(base)["config"].items()})
 
 
 def run_case(seed: int, verb: str, stores: dict[str, Path], folder: Path, engine: Engine) -> CompactedCase:
-    """Damage, let both recover, compare what consumers get."""
+    """Damage, let both recover, and compare what consumers get."""
     rng = Random(seed)
     base = rng.choice(sorted(stores))
     damaged = Path(shutil.copytree(stores[base], folder / "damaged"))
@@ -280,14 +280,14 @@ def _compare_reads(case: CompactedCase, store: Path, gets: list[Any], theirs: li
 
 
 def _readable(queue: CompactionQueue, offset: int) -> bool:
-    """Whether the first unit from an offset on leads to a record of the length that it says."""
+    """Whether the first unit at or after an offset points to a record of its length."""
     entry = next(queue.entries(offset), None)
     found = queue.at(entry.physical_offset, entry.size) if entry is not None else None
     return entry is not None and found is not None and found.record.total_size == entry.size
 
 
 def _is_loaded(layout: StoreLayout, queue: CompactionQueue) -> bool:
-    """Whether a broker loads it: both folders are there, and all of their files have their length."""
+    """Whether a broker loads it: both folders exist, and all files have the right length."""
     files = [(file.path, file.size) for segments in (queue.log, queue.queue) for file in segments]
     return all(map(layout.is_folder, (queue.log_path, queue.path))) and all(queue.fits(*file) for file in files)
 
@@ -298,14 +298,14 @@ def _in_order(queue: CompactionQueue) -> bool:
 
 
 def run_cases(count: int, seed: int, folder: Path, engine: Engine) -> list[CompactedCase]:
-    """So many cases, each kind of damage as often as the others."""
+    """Run cases, with each kind of damage equally often."""
     stores = {base: goldens.unpack(base, folder / base) for base in CASES}
     verbs = list(VERBS)
     return [run_case(seed + n, verbs[n % len(verbs)], stores, folder / str(seed + n), engine) for n in range(count)]
 
 
 def main() -> int:
-    """Run cases and tell."""
+    """Run cases and print the results."""
     options = argparse.ArgumentParser(prog="python -m tests.interop.differential.compacted", description=__doc__)
     options.add_argument("--count", type=int, default=1000, help="cases")
     options.add_argument("--seed", type=int, default=SEED, help="of the first; the others count on from there")

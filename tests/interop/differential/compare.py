@@ -1,4 +1,4 @@
-"""What the engine says of its copy, held against our report and against the store that we left."""
+"""Compare the engine's state of its copy with our report and with our recovered store."""
 
 import re
 import struct
@@ -26,12 +26,12 @@ QueueKey = tuple[str, int]
 
 
 def hangs(report: RecoveryReport) -> bool:
-    """Whether we say that the engine hangs."""
+    """Whether we predict that the engine hangs."""
     return any("hangs here at its start" in warning for warning in report.warnings)
 
 
 def excused(damaged: Path, seen: dict[str, Any], report: RecoveryReport) -> str | None:
-    """Why the engine's behaviour cannot be compared at all; each reason is as narrow as it can be."""
+    """Why the engine's behaviour cannot be compared; reasons are as narrow as possible."""
     error = seen.get("error", "")
     if giant_sizes(damaged) and ("OutOfMemoryError" in error or "hangs" in error):
         # It allocates what a record claims as its size, and an Error is caught nowhere: load() dies of it, or the
@@ -45,13 +45,13 @@ def excused(damaged: Path, seen: dict[str, Any], report: RecoveryReport) -> str 
 
 
 def displaced(layout: StoreLayout) -> bool:
-    """Whether a record in the log says another position than it has."""
+    """Whether a record in the log states a wrong position."""
     found = (item for item in CommitLog(layout).walk(crc=False) if isinstance(item, LocatedRecord))
     return any(item.record.physical_offset != item.physical_offset for item in found)
 
 
 def giant_sizes(store: Path) -> bool:
-    """Whether something that looks like a record claims more bytes than the judge's JVM has."""
+    """Whether an apparent record claims more bytes than the judge's JVM has."""
     pattern = re.compile(rb"(.{4})\xda\xa3\x20\xa7", re.DOTALL)
     return any(
         struct.unpack(">i", match[1])[0] > 200 << 20
@@ -61,7 +61,7 @@ def giant_sizes(store: Path) -> bool:
 
 
 def compare(case: Case, report: RecoveryReport, seen: dict[str, Any], judged: Path, mine: Path) -> None:
-    """The engine's session against our report, and against the store that we left."""
+    """Compare the engine's session with our report, and with our recovered store."""
     if "loadOk" not in seen:
         case.problems.append(f"the engine says nothing: {seen}")
         return
@@ -100,7 +100,7 @@ def compare(case: Case, report: RecoveryReport, seen: dict[str, Any], judged: Pa
 
 
 def compare_state(case: Case, what: str, mine: StoreState, theirs: dict[str, Any], *, queues: bool = True) -> None:
-    """Ends of the log and of all queues."""
+    """Compare the ends of the log and of all queues."""
     case.same(f"{what} minPhyOffset", mine.minPhyOffset, theirs["minPhyOffset"])
     case.same(f"{what} maxPhyOffset", mine.maxPhyOffset, theirs["maxPhyOffset"])
     if queues:
@@ -112,7 +112,9 @@ def compare_state(case: Case, what: str, mine: StoreState, theirs: dict[str, Any
 
 
 def told(topic: str, max_offset: int) -> bool:
-    """The engine's schedule service asks for the queue of every level, and asking makes one in memory."""
+    """The queues of our report, plus those of all delay levels: the engine's schedule service creates them in
+    memory.
+    """
     return topic != SCHEDULE or max_offset > 0
 
 
@@ -126,7 +128,7 @@ def engine_queues(state: dict[str, Any]) -> dict[QueueKey, tuple[int, int]]:
 
 
 def entries(case: Case, layout: StoreLayout, state: StoreState) -> list[Row]:
-    """Entries of our store from the lowest to the highest offset that the report says, as they are on disk."""
+    """Entries of our store on disk, from the lowest to the highest offset in the report."""
     rows = []
     for told_of in state.queues:
         queue = ConsumeQueue(layout, told_of.topic, told_of.queueId)
@@ -154,18 +156,18 @@ def first_of(segments: list[Segment]) -> int:
 
 
 def valid(entry: QueueEntry | None) -> bool:
-    """Whether the engine takes it for an entry; what is missing with its file does not end a queue either."""
+    """Whether the engine accepts it as an entry; a missing file does not end a queue either."""
     return entry is None or is_valid(entry.physical_offset, entry.size)
 
 
 def engine_entries(seen: dict[str, Any]) -> list[Row]:
-    """Visible entries as the engine lists them."""
+    """Visible entries as listed by the engine."""
     names = ("cqTopic", "cqQueueId", "cqOffset", "cqPhysicalOffset", "cqSize", "cqTagsCode")
     return sorted(tuple(row[name] for name in names) for row in seen["messages"])
 
 
 def compare_queries(case: Case, layout: StoreLayout, seen: dict[str, Any]) -> None:
-    """Hits of key queries. The engine gives records without any check, and by what they say of their own position."""
+    """Compare key queries. The engine returns records unchecked, with the positions that they state."""
     found = list(open_index(layout))
     views = [view for view in found if not isinstance(view, BadIndex)]
     log = CommitLog(layout)
@@ -182,13 +184,15 @@ def compare_queries(case: Case, layout: StoreLayout, seen: dict[str, Any]) -> No
 
 
 def decodable(record: Record) -> bool:
-    """Whether the engine's decoder takes it. No message here is compressed, and ports are two bytes, but for damage."""
+    """Whether the engine's decoder accepts it. Except for damage, no message here is compressed, and ports are
+    valid.
+    """
     ports = record.born_port, record.store_port
     return not record.sys_flag & 1 and all(0 <= port <= 0xFFFF for port in ports)
 
 
 def files(store: Path) -> list[tuple[str, int]]:
-    """Name and size of what recovery is about; index files have no comparable names."""
+    """Name and size of files that recovery changes; names of index files are not comparable."""
     found = [("abort", 0)] if (store / "abort").exists() else []
     for part in ("commitlog", "consumequeue", "index"):
         paths = [path for path in (store / part).rglob("*") if path.is_file()]

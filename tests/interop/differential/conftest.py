@@ -1,4 +1,4 @@
-"""Engines and the stores that they write, once for both releases."""
+"""Engines and the stores they write, shared by both releases."""
 
 import os
 from collections.abc import Iterator
@@ -24,14 +24,14 @@ def pool() -> Iterator[Pool]:
 
 @pytest.fixture(scope="session")
 def stores_of_4(pool: Pool, tmp_path_factory: pytest.TempPathFactory) -> list[Base]:
-    """As 4.9.8 leaves them."""
+    """Stores left by 4.9.8."""
     with pool.pair() as (old, _new):
         return make_bases(tmp_path_factory.mktemp("stores"), old)
 
 
 @pytest.fixture(scope="session")
 def stores_of_5(pool: Pool, tmp_path_factory: pytest.TempPathFactory) -> list[Base]:
-    """As 5.3.3 leaves them."""
+    """Stores left by 5.3.3."""
     with pool.pair() as (_old, new):
         return make_bases(tmp_path_factory.mktemp("stores"), new)
 
@@ -48,6 +48,6 @@ def newest_pool() -> Iterator[Pool]:
 
 @pytest.fixture(scope="session")
 def stores_of_newest(newest_pool: Pool, tmp_path_factory: pytest.TempPathFactory) -> list[Base]:
-    """As 5.5.0 leaves them."""
+    """Stores left by 5.5.0."""
     with newest_pool.pair() as (_old, new):
         return make_bases(tmp_path_factory.mktemp("stores"), new)

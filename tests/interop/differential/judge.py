@@ -1,4 +1,4 @@
-"""A store damaged, recovered by an engine and by rmqtool, and compared; many at a time."""
+"""Damage stores, recover them with an engine and with rmqtool, and compare; many in parallel."""
 
 import hashlib
 import os
@@ -42,7 +42,7 @@ _PATIENT_MILLIS = 20_000
 
 
 def run_case(seed: int, first: str, bases: list[Base], folder: Path, judge: Engine, other: Engine) -> Case:
-    """Damage, recover twice, compare."""
+    """Damage a store, recover it with both, and compare."""
     rng = Random(seed)
     base = rng.choice(bases)
     folder.mkdir(parents=True)
@@ -84,12 +84,12 @@ def run_case(seed: int, first: str, bases: list[Base], folder: Path, judge: Engi
 
 
 def index_files(store: Path) -> int:
-    """How many there are."""
+    """The number of index files."""
     return len(damage.index_files(store))
 
 
 def recover_and_check_plan(case: Case, mine: Path) -> RecoveryReport:
-    """A plan tells what is done, and touches nothing; after the deed nothing is left to do."""
+    """Check that a plan matches what is done and changes nothing, and that nothing is left to do afterwards."""
     conf, before = case.base.conf, snapshot(mine)
     planned = plan(StoreLayout(str(mine), conf), release=RELEASES[case.engine], exactly=True)
     case.same("store after a plan", snapshot(mine), before)
@@ -103,7 +103,7 @@ def recover_and_check_plan(case: Case, mine: Path) -> RecoveryReport:
 
 
 def comparable(report: RecoveryReport) -> dict[str, Any]:
-    """All of a report that a plan knows too; the clock names index files."""
+    """The part of a report that a plan has too, without names of index files, which depend on the clock."""
     fields = report.to_dict()
     del fields["applied"], fields["backup"]
     fields["actions"] = [re.sub(r"create index/\d+", "create index/*", action) for action in fields["actions"]]
@@ -111,7 +111,7 @@ def comparable(report: RecoveryReport) -> dict[str, Any]:
 
 
 def snapshot(store: Path) -> dict[str, Any]:
-    """Every file with its time and content."""
+    """Time and content of every file."""
     found: dict[str, Any] = dict.fromkeys(map(str, store.rglob("*")))
     for name in found:
         if os.path.isfile(name):
@@ -120,7 +120,7 @@ def snapshot(store: Path) -> dict[str, Any]:
 
 
 def open_judged(case: Case, judged: Path, engine: Engine, report: RecoveryReport) -> dict[str, Any]:
-    """What the engine makes of its copy. A hang that we do not foresee may be a slow machine: it gets a second try."""
+    """Open the engine's copy. An unexpected hang may be due to a slow machine, so it is retried once."""
     fresh = judged.with_name("fresh")
     shutil.copytree(judged, fresh)
     seen = engine.open(judged, case.base.config, keys=case.base.keys, startTimeoutMillis=_HANG_MILLIS)
@@ -135,7 +135,7 @@ def open_judged(case: Case, judged: Path, engine: Engine, report: RecoveryReport
 def come_to_rest(
     case: Case, report: RecoveryReport, seen: dict[str, Any], judged: Path, mine: Path, judge: Engine, other: Engine
 ) -> None:
-    """After one recovery nothing is left to do, and an engine sees the same in the store."""
+    """Check that nothing is left to do after one recovery, and that an engine sees the same store."""
     problems = len(case.problems)
     assert case.again is not None
     if case.engine != "4.9" and case.again.actions and displaced(StoreLayout(str(mine), case.base.conf)):
@@ -172,8 +172,9 @@ def come_to_rest(
 
 
 def foreseen(case: Case, report: RecoveryReport) -> str | None:
-    """Why the next start of 5.3 does more, where its own store does not: units that a cut left behind go on to tell it
-    that queues know all of the log. In our store they are zero."""
+    """Why the next start of 5.3 does more on our store than on its own: there, units left by a cut still claim that
+    queues cover the log; in our store they are zero.
+    """
     assert case.again is not None
     if case.engine == "4.9":
         return None
@@ -185,7 +186,7 @@ def foreseen(case: Case, report: RecoveryReport) -> str | None:
 
 
 def emptied(report: RecoveryReport, again: RecoveryReport) -> bool:
-    """Whether something was cut, and a queue has lost all its entries to that, or had none and only such are filled."""
+    """Whether the cut emptied a queue, or only queues without entries are filled."""
     assert report.afterStart is not None
     empty = {(q.topic, q.queueId) for q in report.afterStart.queues if not q.maxOffset}
     cut = {(q.topic, q.queueId) for q in report.queues if q.entriesCut}
@@ -194,9 +195,9 @@ def emptied(report: RecoveryReport, again: RecoveryReport) -> bool:
 
 
 def reopen(case: Case, report: RecoveryReport, mine: Path, judge: Engine, other: Engine) -> None:
-    """The judge opens the recovered store and loses nothing, and nor does 5.3 what was recovered by the rules of 4.9.
+    """Check that the engine loses nothing of the recovered store, nor 5.3 of one recovered by the rules of 4.9.
 
-    4.9 is not asked of what was recovered by those of 5.3: it checks more files, and so finds damage that 5.3 leaves.
+    4.9 is not tried after recovery by the rules of 5.3: it checks more files, and so finds damage that 5.3 leaves.
     """
     assert report.afterStart is not None
     expected = {(q.topic, q.queueId): q.maxOffset for q in report.afterStart.queues if told(q.topic, q.maxOffset)}
@@ -233,7 +234,7 @@ def reopen(case: Case, report: RecoveryReport, mine: Path, judge: Engine, other:
 
 
 class Pool:
-    """Engines of two releases, a pair for each of some threads."""
+    """Engines of two releases, a pair per thread."""
 
     def __init__(self, pairs: int, newer: str = "5.3.3") -> None:
         self._idle: queue.Queue[tuple[Engine, Engine]] = queue.Queue()
@@ -243,7 +244,7 @@ class Pool:
 
     @contextmanager
     def pair(self) -> Iterator[tuple[Engine, Engine]]:
-        """One that nobody else uses meanwhile."""
+        """A pair for exclusive use."""
         pair = self._idle.get()
         try:
             yield pair
@@ -251,16 +252,16 @@ class Pool:
             self._idle.put(pair)
 
     def close(self) -> None:
-        """End all of them."""
+        """Stop all engines."""
         for pair in self.pairs:
             for engine in pair:
                 engine.close()
 
 
 def assert_agreement(release: str, verb: str, count: int, bases: list[Base], folder: Path, pool: Pool) -> None:
-    """Recovery by the rules of a release is what its engine does, in a verb's share of so many cases.
+    """Check that recovery by the rules of a release does what its engine does, in a verb's share of the cases.
 
-    Every second one is recovered as only large stores are, by compiled code.
+    Every second case uses the compiled code for large stores.
     """
     verbs = list(damage.VERBS)
     number = verbs.index(verb)

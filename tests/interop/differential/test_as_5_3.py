@@ -1,14 +1,14 @@
-"""Recovery by the rules of 5.3 against the engine itself: damaged stores are recovered by both, every answer compared.
+"""Recovery by the rules of 5.3 compared with the engine: both recover damaged stores.
 
-For each case a store that 5.3.3 wrote, or 4.9.8 before an upgrade, is copied and damaged by :mod:`tests.damage`; the
-engine loads and starts one copy, rmqtool recovers another, exactly. Then the engine opens what rmqtool left, and sees
-the same in it.
+For each case a store written by 5.3.3, or by 4.9.8 before an upgrade, is copied and damaged by :mod:`tests.damage`; the
+engine loads and starts one copy, rmqtool recovers another with ``exactly``. Then the engine opens rmqtool's result, and
+must see the same.
 
-A failure names its seed, what was done, and the folder where the damaged store is kept. Environment:
+A failure names its seed, the damage, and the directory of the damaged store. Environment:
 
-* ``RMQTOOL_DIFFERENTIAL_CASES``: how many cases in all, for both releases; some hundreds unless told.
-* ``RMQTOOL_DIFFERENTIAL_SEED``: the seed of the first one; the others count on from there.
-* ``RMQTOOL_DIFFERENTIAL_ENGINES``: how many engines of each release run at the same time.
+* ``RMQTOOL_DIFFERENTIAL_CASES``: number of cases for both releases together; some hundreds by default.
+* ``RMQTOOL_DIFFERENTIAL_SEED``: seed of the first case; the others count up.
+* ``RMQTOOL_DIFFERENTIAL_ENGINES``: number of parallel engines of each release.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""Recovery by the rules of 5.5 against the engine of 5.5.0; see :mod:`tests.interop.differential.test_as_5_3`.
+"""Recovery by the rules of 5.5 compared with the engine of 5.5.0; see :mod:`tests.interop.differential.test_as_5_3`.
 
-The stores are those that 5.5.0 wrote: one of an older release becomes one of 5.5 at its first start only.
+All stores were written by 5.5.0: one of an older release becomes a 5.5 store only at its first start.
 """
 
 from pathlib import Path

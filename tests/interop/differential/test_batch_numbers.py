@@ -1,4 +1,4 @@
-"""What 5.3.3 makes of a message that says the numbers of an inner batch, and says them wrong: the end of the log."""
+"""For 5.3.3 a message with invalid numbers of an inner batch ends the log."""
 
 import shutil
 from pathlib import Path
@@ -28,7 +28,7 @@ def layout_of(store: Path) -> StoreLayout:
 
 @pytest.fixture(scope="module")
 def written(engine_5: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of 5.3.3 with one such message, under names that mean nothing yet: the engine would not take it."""
+    """A 5.3.3 store with such a message, written under placeholder names, as the engine would refuse it."""
     messages = plain_messages(Random(5), MESSAGES, 2, 3)
     messages[VICTIM]["properties"] = {"INNXR_NUM": "11111", "INNXR_BASE": "22222"}
     store = tmp_path_factory.mktemp("batch") / "store"

@@ -1,4 +1,4 @@
-"""What the engines leave is told apart, and a healthy store is left alone by the rules of either release."""
+"""Stores of the engines are told apart, and a healthy store is left alone by the rules of either release."""
 
 import pytest
 

@@ -1,7 +1,7 @@
-"""Compacted topics after damage against 5.3.3 itself: the same stores are refused, and each offset gives the same.
+"""Damaged compacted topics compared with 5.3.3: the same stores are refused, and each offset gives the same.
 
-The engine loads and starts one copy of a golden store whose compaction logs were damaged; of the other, recovered by
-us, we say what a consumer gets of each queue and offset.
+The engine loads and starts one copy of a golden store with damaged compaction logs; we recover another, and compare
+what a consumer gets at each queue and offset.
 """
 
 import os

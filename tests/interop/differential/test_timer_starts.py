@@ -1,9 +1,9 @@
-"""Recovery of the timer against 5.3.3 itself: damaged wheels, timer logs and checkpoints, loaded by both.
+"""Recovery of the timer compared with 5.3.3: damaged wheels, timer logs and checkpoints, loaded by both.
 
-For each case a store whose timer 5.3.3 wrote is copied and damaged by
-:mod:`tests.interop.differential.timer_damage`. The engine loads one copy, and says what is in its memory then: end of
-the log, place in the queue, every slot with its units. That is what we say of the same bytes, number by number; and it
-is what the engine says again after a recovery of ours. Of some it then delivers everything.
+For each case a store with a timer written by 5.3.3 is copied and damaged by
+:mod:`tests.interop.differential.timer_damage`. The engine loads one copy, and reports its state in memory: end of the
+log, position in the queue, every slot with its units. We must compute the same from the same bytes, and the engine must
+report the same after our recovery. For some it then delivers everything.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Where 5.3.3 loses messages or does not start: so says ``exactly``; without it nothing is lost, and it starts."""
+"""Where 5.3.3 loses messages or does not start, ``exactly`` predicts it; without it nothing is lost, and it starts."""
 
 import shutil
 from pathlib import Path
@@ -20,7 +20,7 @@ CONFIG = sizes(16384, 20, 61, 900)
 
 @pytest.fixture
 def layout(engine_5: Engine, tmp_path: Path) -> StoreLayout:
-    """A store that 5.3.3 wrote and stopped cleanly, with queues of several files."""
+    """A store written and cleanly stopped by 5.3.3, with queues of several files."""
     written = engine_5.write(tmp_path / "store", plain_messages(Random(5), 300, 2, 3), CONFIG)
     assert all(row["status"] == "PUT_OK" for row in written["results"])
     return layout_of(tmp_path / "store")

@@ -1,6 +1,6 @@
-"""What is done to the files of a timer before both recover them.
+"""Damage of timer files before both recover them.
 
-A verb takes a random and a store; it says what it did, or None where nothing of that kind is there.
+A verb takes a random generator and a store, and returns a description of what it did, or None if nothing applies.
 """
 
 import os
@@ -30,13 +30,13 @@ def _logs(store: Path) -> list[Path]:
 
 
 def _used(store: Path) -> list[int]:
-    """Numbers of slots that were ever used."""
+    """Numbers of all slots ever used."""
     path = store / "timerwheel"
     return [number for number, _slot in timer.slots(path.read_bytes())] if path.exists() else []
 
 
 def _units(store: Path) -> list[tuple[Path, int]]:
-    """File and byte of every unit, in the order of the log."""
+    """File and byte of every unit, in log order."""
     return [
         (path, at)
         for path in _logs(store)
@@ -55,7 +55,7 @@ def _slot(rng: Random, store: Path) -> tuple[Path, int, timer.Slot] | None:
 
 
 def slot_field(rng: Random, store: Path) -> str | None:
-    """A field of a slot is another."""
+    """Change a field of a slot."""
     found = _slot(rng, store)
     if found is None:
         return None
@@ -72,7 +72,7 @@ def slot_field(rng: Random, store: Path) -> str | None:
 
 
 def slots_zero(rng: Random, store: Path) -> str | None:
-    """A slot, or the page that it is in, is zero."""
+    """Zero a slot, or its page."""
     found = _slot(rng, store)
     if found is None:
         return None
@@ -83,7 +83,7 @@ def slots_zero(rng: Random, store: Path) -> str | None:
 
 
 def no_wheel(rng: Random, store: Path) -> str | None:
-    """The wheel is gone, empty, or too short."""
+    """Delete, empty or shorten the wheel."""
     path = store / "timerwheel"
     if not path.exists():
         return None
@@ -96,7 +96,7 @@ def no_wheel(rng: Random, store: Path) -> str | None:
 
 
 def unit_field(rng: Random, store: Path) -> str | None:
-    """A field of a unit is another."""
+    """Change a field of a unit."""
     units = _units(store)
     if not units:
         return None
@@ -119,7 +119,7 @@ def unit_field(rng: Random, store: Path) -> str | None:
 
 
 def units_zero(rng: Random, store: Path) -> str | None:
-    """The last units of the log, or some in the middle, are zero; at times one only in part."""
+    """Zero the last units of the log, or some in the middle, sometimes one only partly."""
     units = _units(store)
     if not units:
         return None
@@ -133,7 +133,7 @@ def units_zero(rng: Random, store: Path) -> str | None:
 
 
 def behind_the_end(rng: Random, store: Path) -> str | None:
-    """Something follows the end: noise, a part of a unit, or an old unit after a gap."""
+    """Add something after the end: noise, part of a unit, or an old unit after a gap."""
     units = _units(store)
     if not units:
         return None
@@ -150,7 +150,7 @@ def behind_the_end(rng: Random, store: Path) -> str | None:
 
 
 def log_file(rng: Random, store: Path) -> str | None:
-    """A file of the log is gone, cut, empty, begun, or a foreign one lies there."""
+    """Delete, cut, empty or begin a log file, or add a foreign one."""
     logs = _logs(store)
     if not logs:
         return None
@@ -170,7 +170,7 @@ def log_file(rng: Random, store: Path) -> str | None:
 
 
 def check_field(rng: Random, store: Path) -> str | None:
-    """A field of the checkpoint is another."""
+    """Change a field of the checkpoint."""
     path = store / "config" / "timercheck"
     if not path.exists():
         return None
@@ -184,7 +184,7 @@ def check_field(rng: Random, store: Path) -> str | None:
 
 
 def no_check(rng: Random, store: Path) -> str | None:
-    """The checkpoint is gone, zero, or cut."""
+    """Delete, zero or cut the checkpoint."""
     path = store / "config" / "timercheck"
     if not path.exists():
         return None
@@ -197,7 +197,7 @@ def no_check(rng: Random, store: Path) -> str | None:
 
 
 def metrics(rng: Random, store: Path) -> str | None:
-    """The metrics are gone, empty, or no JSON."""
+    """Delete or empty the metrics, or make them invalid JSON."""
     path = store / "config" / "timermetrics"
     if not path.exists():
         return None
@@ -210,7 +210,7 @@ def metrics(rng: Random, store: Path) -> str | None:
 
 
 def cut_log(rng: Random, store: Path) -> str | None:
-    """The last messages of the commit log did not get to the disk."""
+    """Zero the last messages of the commit log."""
     path = max((store / "commitlog").glob("*"))
     data = path.read_bytes()
     end = len(data.rstrip(b"\0"))
@@ -238,6 +238,6 @@ VERBS: dict[str, Verb] = {
 
 
 def damage(rng: Random, store: Path, first: str) -> list[str]:
-    """A verb, and at times others after it; in words."""
+    """Apply a verb, sometimes with others after it; returns descriptions."""
     names = [first, *rng.choices(list(VERBS), k=rng.choice((0, 0, 0, 1, 2)))]
     return [f"{name}: {VERBS[name](rng, store) or 'nothing of that kind'}" for name in names]

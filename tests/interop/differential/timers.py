@@ -1,7 +1,7 @@
-"""Timers damaged, loaded by 5.3.3 and recovered by rmqtool: compared slot by slot, and by what is delivered.
+"""Damaged timers, loaded by 5.3.3 and recovered by rmqtool: compared slot by slot, and by deliveries.
 
-``python -m tests.interop.differential.timers --count 2000`` runs as many as wanted; a failure names its seed, what was
-done, and the folder where the damaged store is kept.
+``python -m tests.interop.differential.timers --count 2000`` runs any number; a failure names its seed, the damage, and
+the directory of the damaged store.
 """
 
 import argparse
@@ -47,7 +47,7 @@ Chains = dict[int, list[tuple[int, int, int]]]  # by time: offset, size and magi
 
 
 class TimerBase(NamedTuple):
-    """A store as the engine left it, with all its timer messages due by a time in ms."""
+    """A store left by the engine, with all its timer messages due by a time in ms."""
 
     name: str
     path: Path
@@ -56,12 +56,12 @@ class TimerBase(NamedTuple):
 
     @property
     def conf(self) -> BrokerConf:
-        """The settings as rmqtool takes them."""
+        """The settings for rmqtool."""
         return BrokerConf({name: str(value).lower() for name, value in self.config.items()})
 
 
 def copied(store: Path, to: Path) -> Path:
-    """A copy with holes where there is nothing: the wheel is long and mostly empty."""
+    """A sparse copy: the wheel is long and mostly empty."""
 
     def copy(source: str, target: str) -> None:
         if Path(source).stat().st_size < 1 << 20:
@@ -76,7 +76,7 @@ def copied(store: Path, to: Path) -> Path:
 
 
 def make_bases(folder: Path, engine: Engine) -> list[TimerBase]:
-    """Stopped cleanly, killed, killed before a flush, half delivered, and with messages that are moved on."""
+    """Stores stopped cleanly, killed, killed before a flush, half delivered, and with re-inserted messages."""
     plans: list[tuple[str, dict[str, Any], float, bool, bool]] = [
         # name, settings, seconds until the first is due, killed, delivered for a while
         ("clean", {"timerStopDequeue": True, "timerFlushIntervalMs": 50}, 4, False, False),
@@ -101,7 +101,7 @@ def make_bases(folder: Path, engine: Engine) -> list[TimerBase]:
 
 
 def _messages(rng: Random, begin: int) -> list[dict[str, Any]]:
-    """Timer messages, marks that recall some, and others between them."""
+    """Timer messages, marks that recall some, and other messages between them."""
     puts: list[dict[str, Any]] = []
     for number in range(45):
         out = begin + 1000 * rng.randrange(5)
@@ -121,7 +121,7 @@ def _message(out: int, key: str, body: bytes, **more: str) -> dict[str, Any]:
 
 @dataclass
 class TimerCase:
-    """One damaged timer, and what was found different."""
+    """One damaged timer, and the differences found."""
 
     seed: int
     base: TimerBase
@@ -131,14 +131,14 @@ class TimerCase:
     noted: Counter[str] = field(default_factory=Counter)
 
     def same(self, what: str, mine: Any, theirs: Any) -> bool:
-        """Note a difference."""
+        """Record a difference, if any."""
         if mine != theirs:
             self.problems.append(f"{what}: {_short(mine, theirs)}")
         return bool(mine == theirs)
 
     @property
     def text(self) -> str:
-        """For a failure message."""
+        """Text for a failure message."""
         lines = [f"seed {self.seed}, store {self.base.name}, kept in {self.folder / 'damaged'}", *self.done]
         return "\n  ".join(lines + [f"=> {problem}" for problem in self.problems])
 
@@ -152,7 +152,7 @@ def _short(mine: Any, theirs: Any) -> str:
 
 
 def run_case(seed: int, verb: str, bases: list[TimerBase], folder: Path, engine: Engine, *, deliver: bool) -> TimerCase:
-    """Damage, let both recover, compare; then let the engine go on from what we left, and deliver."""
+    """Damage, let both recover, and compare; then let the engine continue from our result, and deliver."""
     rng = Random(seed)
     base = rng.choice(bases)
     folder.mkdir(parents=True)
@@ -210,7 +210,7 @@ def _compare(case: TimerCase, engine: Engine, *, deliver: bool) -> None:
 
 
 def _compare_mended(case: TimerCase, engine: Engine, mine: Path, warnings: list[str]) -> None:
-    """Where a broker does not start, it starts after a recovery that does not say otherwise."""
+    """Check that a broker that would not start does so after a recovery that does not predict otherwise."""
     metrics = any("timermetrics" in words for words in case.done)
     if metrics or any("a broker does not start" in warning for warning in warnings):
         case.noted["broker does not start"] += 1
@@ -222,7 +222,7 @@ def _compare_mended(case: TimerCase, engine: Engine, mine: Path, warnings: list[
 
 
 def _compare_model(case: TimerCase, store: Path, state: dict[str, Any]) -> None:
-    """What we say that a start makes of wheel, log and queue, number by number."""
+    """Compare our prediction of a start's wheel, log and queue, number by number."""
     layout = StoreLayout(str(store), case.base.conf)
     with planning(layout.root) as change:
         recovery = run_recovery(StoreInputs.of(layout, release=V5_3, exactly=True), change.staging)
@@ -234,10 +234,10 @@ def _compare_model(case: TimerCase, store: Path, state: dict[str, Any]) -> None:
 
 
 def _compare_exact(case: TimerCase, engine: Engine, again: dict[str, Any], state: dict[str, Any]) -> None:
-    """A start after an exact recovery is a broker's first one over again; or its second, where these two differ.
+    """Check that a start after an exact recovery repeats a broker's first one, or its second if these differ.
 
-    The first one leaves a checkpoint that is not behind the end of the log any more, so that the second may begin to
-    read a file earlier, and find more.
+    The first one leaves a checkpoint no longer beyond the end of the log, so the second may begin reading a file
+    earlier, and find more.
     """
     found, wanted = _without_dangling(again), _without_dangling(state)
     if found != wanted:
@@ -259,7 +259,7 @@ def _slots(state: dict[str, Any]) -> Slots:
 
 
 def _chains(state: dict[str, Any]) -> Chains:
-    """What each slot leads to that a read finds: by its time, and without those that lead behind the end."""
+    """Reachable units of each slot, by its time, without those beyond the end."""
     return {
         row["time"]: [tuple(unit) for unit in row["units"] if unit is not None]
         for row in state["slots"]
@@ -268,7 +268,7 @@ def _chains(state: dict[str, Any]) -> Chains:
 
 
 def _without_clock(actions: list[str]) -> list[str]:
-    """The clock names index files."""
+    """Without names of index files, which depend on the clock."""
     return [re.sub(r"create index/\d+", "create index/*", action) for action in actions]
 
 
@@ -282,7 +282,7 @@ def _dangling(state: dict[str, Any]) -> list[int]:
 
 
 def _compare_left(case: TimerCase, mine: Path, left: dict[str, Any], state: dict[str, Any]) -> None:
-    """A start on what we left: the same, but for units that lead behind the log, and links behind the timer log."""
+    """Check a start on our result: the same, except for units beyond the log, and links beyond the timer log."""
     end = CommitLog(StoreLayout(str(mine), case.base.conf)).end()[0]
     theirs, ours = _chains(state), _chains(left)
     case.same("links that lead behind the end", _dangling(left), [])
@@ -305,14 +305,14 @@ def _compare_left(case: TimerCase, mine: Path, left: dict[str, Any], state: dict
 
 
 def _is_made_again(actions: list[str]) -> bool:
-    """Whether recovery made the timer, or its checkpoint alone, again, or left it to the broker's start to do so."""
+    """Whether recovery rebuilt the timer or its checkpoint, or left that to the broker's start."""
     return any(action in ("put config/timercheck", "remove timerwheel", "remove config/timercheck") or
                (action.startswith(("put timerlog/", "remove timerlog/")) and "put timerwheel" in actions)
                for action in actions)  # fmt: skip
 
 
 def _compare_made_again(case: TimerCase, mine: Path, left: dict[str, Any], state: dict[str, Any]) -> None:
-    """What waits in a broker's wheel on the damaged store waits on ours, in the wheel or in the queue before it."""
+    """Check that messages waiting in a broker's wheel on the damaged store also wait in ours, in wheel or queue."""
     log_end = CommitLog(StoreLayout(str(mine), case.base.conf)).end()[0]
     case.same("links that lead behind the end", _dangling(left), [])
     queue = open_queue(StoreLayout(str(mine), case.base.conf), timer.TOPIC, timer.QUEUE_ID)
@@ -337,7 +337,7 @@ def _leads_to_message(store: Path, case: TimerCase, unit: tuple[int, int, int]) 
 def _compare_delivered(
     case: TimerCase, engine: Engine, mine: Path, left: dict[str, Any], state: dict[str, Any]
 ) -> None:
-    """Both are started, and deliver everything; theirs only where no chain goes round."""
+    """Start both and deliver everything; theirs only if no chain is circular."""
     before = _delivered(mine, case.base.conf)
     due = case.base.due + 2_000
     options = {"deliver_until": due, "startTimeoutMillis": _PATIENCE}
@@ -372,7 +372,7 @@ def _compare_delivered(
 
 
 def _stands_still(store: Path, conf: BrokerConf) -> bool:
-    """Whether check finds a message that a broker tries for ever."""
+    """Whether check finds a message that a broker retries forever."""
     return any(finding.code == "timer-properties" for finding in check_store(StoreLayout(str(store), conf)))
 
 
@@ -383,13 +383,13 @@ def _records(store: Path, conf: BrokerConf) -> Iterator[Any]:
 
 
 def _delivered(store: Path, conf: BrokerConf) -> Counter[str]:
-    """How often each message is in its own topic."""
+    """Number of copies of each message in its own topic."""
     found = (item.record for item in _records(store, conf) if item.record.topic == b"Real")
     return Counter(parse(record.properties).get("UNIQ_KEY", "") for record in found)
 
 
 def _keys(store: Path, conf: BrokerConf) -> dict[tuple[int, ...], str]:
-    """Unique key of each timer message by its physical offset and size; a mark's is that of what it recalls."""
+    """Unique key of each timer message by physical offset and size; for a mark, that of the recalled message."""
     keys: dict[tuple[int, ...], str] = {}
     for item in _records(store, conf):
         if item.record.topic == timer.TOPIC.encode():
@@ -402,7 +402,7 @@ def _keys(store: Path, conf: BrokerConf) -> dict[tuple[int, ...], str]:
 
 
 def run_cases(count: int, seed: int, folder: Path, engine: Engine, *, every: int) -> list[TimerCase]:
-    """So many cases, each kind of damage as often as the others; every so manieth is delivered too."""
+    """Run cases, with each kind of damage equally often; some are delivered, too."""
     bases = make_bases(folder / "bases", engine)
     verbs = list(timer_damage.VERBS)
     return [
@@ -419,7 +419,7 @@ def run_cases(count: int, seed: int, folder: Path, engine: Engine, *, every: int
 
 
 def main() -> int:
-    """Run cases and tell."""
+    """Run cases and print the results."""
     options = argparse.ArgumentParser(prog="python -m tests.interop.differential.timers", description=__doc__)
     options.add_argument("--count", type=int, default=1000, help="cases")
     options.add_argument("--seed", type=int, default=SEED, help="of the first; the others count on from there")

@@ -1,7 +1,7 @@
-"""Clients in other languages than Java: a program in each produces and consumes, and prints what it has seen.
+"""Clients in languages other than Java: a program in each produces and consumes, and prints the result.
 
-``python -m tests.interop.languages`` runs all of them against both releases of ours, the one in Rust too, whose making
-takes minutes.
+``python -m tests.interop.languages`` runs all of them against our broker with both releases' rules, including Rust,
+whose build takes minutes.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ _TOPIC = {
 
 
 class Language(NamedTuple):
-    """How a program is made and run in its folder.
+    """How to build and run a program in its directory.
 
     Attributes:
-        build: makes it; fetches the client.
-        run: runs it; the name server and a count of messages follow.
-        wanted: what it prints where all goes well, with 40 messages.
+        build: command that fetches the client and builds the program.
+        run: command that runs it; name server and number of messages are appended.
+        wanted: expected output with 40 messages.
     """
 
     build: tuple[str, ...]
@@ -60,10 +60,10 @@ LANGUAGES = {
 
 @cache
 def folder(name: str) -> Path:
-    """Where the program of a language is, built on first use into the cache.
+    """The directory of a language's program, built on first use into the cache.
 
     Raises:
-        Unavailable: the language is not on this machine, or its client cannot be fetched.
+        Unavailable: the language is not installed, or its client cannot be fetched.
     """
     language, sources = LANGUAGES[name], Path(__file__).parent / name
     if shutil.which(language.build[0]) is None:
@@ -88,10 +88,10 @@ def folder(name: str) -> Path:
 
 
 def run(name: str, namesrv: str, count: int = 40) -> tuple[str, str]:
-    """What the program printed, and what it logged."""
+    """Run the program; returns its output and log."""
     command = [*LANGUAGES[name].run, namesrv, str(count)]
-    done = subprocess.run(command, cwd=folder(name), capture_output=True, text=True, timeout=180, check=False)
-    return done.stdout, done.stderr
+    result = subprocess.run(command, cwd=folder(name), capture_output=True, text=True, timeout=180, check=False)
+    return result.stdout, result.stderr
 
 
 async def _make_topic(address: str) -> None:
@@ -102,10 +102,10 @@ async def _make_topic(address: str) -> None:
 
 
 def judge(name: str, release: str, store: Path) -> None:
-    """Have the program of a language work on a store of ours, which is made.
+    """Run a language's program on a new store of ours.
 
     Raises:
-        AssertionError: it has seen something else than what was sent, or the server was not content.
+        AssertionError: it received something else than was sent, or the server logged an error.
     """
     with Serving(store, "--create", "--engine", release) as serving:
         asyncio.run(_make_topic(serving.broker))

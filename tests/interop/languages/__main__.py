@@ -8,7 +8,7 @@ from tests.interop import engine, languages
 
 
 def main() -> int:
-    """Run and tell."""
+    """Run and print the results."""
     failed = 0
     for name in sys.argv[1:] or languages.LANGUAGES:
         for release in ("4.9", "5.3"):

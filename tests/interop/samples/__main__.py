@@ -1,7 +1,7 @@
-"""Makes the small stores of ``tests/golden/parts-5.3.3`` by a real 5.3.3 broker, each in settings of its own.
+"""Create the small stores of ``tests/golden/parts-5.3.3`` with a real 5.3.3 broker, each with special settings.
 
-``python -m tests.interop.samples FOLDER [NAME ...]`` makes ``FOLDER/NAME`` with ``store.tar.xz``, ``broker.conf`` and
-``facts.json``: what clients and the admin tool were told. It takes some minutes: brokers look at some things rarely.
+``python -m tests.interop.samples FOLDER [NAME ...]`` creates ``FOLDER/NAME`` with ``store.tar.xz``, ``broker.conf`` and
+``facts.json``: what clients and the admin tool saw. It takes some minutes, as some broker tasks run rarely.
 """
 
 import argparse
@@ -30,13 +30,13 @@ HOUR = 3_600_000
 
 
 def send(broker: Broker, topic: str, count: int, queues: int = 4, prefix: str = "k", **more: Any) -> None:
-    """Messages with keys, queue after queue."""
+    """Send messages with keys, round robin over queues."""
     for number in range(count):
         broker.ask("send", topic=topic, keys=f"{prefix}{number}", queueId=number % queues, **more)
 
 
 def make_topic(broker: Broker, topic: str, attributes: str, queues: int) -> None:
-    """As mqadmin updateTopic does it."""
+    """Create a topic like mqadmin updateTopic."""
     fields = {
         "topic": topic, "readQueueNums": str(queues), "writeQueueNums": str(queues), "perm": "6",
         "topicFilterType": "SINGLE_TAG", "defaultTopic": "TBW102", "topicSysFlag": "0", "order": "false",
@@ -46,7 +46,7 @@ def make_topic(broker: Broker, topic: str, attributes: str, queues: int) -> None
 
 
 def until(so: Callable[[], Any], seconds: float = 120) -> Any:
-    """What a condition gives as soon as it is true."""
+    """Wait for a condition; returns its value."""
     for _ in range(int(seconds / 0.2)):
         if found := so():
             return found
@@ -55,7 +55,7 @@ def until(so: Callable[[], Any], seconds: float = 120) -> Any:
 
 
 def pop(broker: Broker, topic: str, least: int, **more: Any) -> list[dict[str, Any]]:
-    """At least so many messages, popped for an hour unless told otherwise."""
+    """Pop at least ``count`` messages, by default for an hour."""
     found: list[dict[str, Any]] = []
 
     def enough() -> bool:
@@ -68,7 +68,7 @@ def pop(broker: Broker, topic: str, least: int, **more: Any) -> list[dict[str, A
 
 
 def pop_store(broker: Broker, store: Path, config: dict[str, str]) -> Facts:
-    """POP groups whose messages in flight are in kvStore: acked, postponed, revived and popped again, held."""
+    """POP groups with messages in kvStore: acked, postponed, revived and popped again, in flight."""
     config |= {"popConsumerKVServiceInit": "true", "popConsumerKVServiceEnable": "true"}
     broker.boot(store, config)
     broker.ask("topic", topic="Popped")
@@ -94,13 +94,13 @@ def pop_store(broker: Broker, store: Path, config: dict[str, str]) -> Facts:
 
 
 def count_of(broker: Broker, topic: str) -> int:
-    """Messages in queue 0 of a topic."""
+    """Number of messages in queue 0 of a topic."""
     fields = {"topic": topic, "queueId": "0"}
     return int((broker.ask("request", code=30, fields=fields)["fields"] or {}).get("offset", 0))
 
 
 def config_v2(broker: Broker, store: Path, config: dict[str, str]) -> Facts:
-    """Topics, groups and consumer progress in config/rdb."""
+    """Topics, groups and consumer offsets in config/rdb."""
     config["configManagerVersion"] = "v2"
     broker.boot(store, config)
     for group in ("billing", "audit"):
@@ -121,7 +121,7 @@ def config_v2(broker: Broker, store: Path, config: dict[str, str]) -> Facts:
 
 
 def progress_of(broker: Broker, group: str) -> dict[str, int]:
-    """Topic and queue to the group's offset, as the broker answers."""
+    """Topic and queue → the group's offset, as answered by the broker."""
     found = {}
     for topic in ("Orders", "Payments"):
         for queue_id in range(4):
@@ -214,7 +214,7 @@ def dledger(broker: Broker, store: Path, config: dict[str, str]) -> Facts:
 
 
 def rolled(broker: Broker, store: Path, config: dict[str, str]) -> Facts:
-    """Timers beyond the window, which are moved on, batch queues, a compacted topic and light queues."""
+    """Timer messages beyond the window, batch queues, a compacted topic and light queues."""
     config |= {
         "timerRollWindowSlot": "4", "enableLmq": "true", "enableMultiDispatch": "true", "enableCompaction": "true",
         "mapperFileSizeBatchConsumeQueue": "4600", "compactionMappedFileSize": "131072",
@@ -254,7 +254,7 @@ MAKERS: dict[str, Callable[[Broker, Path, dict[str, str]], Facts]] = {
 
 
 def make(name: str, folder: Path) -> None:
-    """One of them."""
+    """Create one store."""
     place = folder / name
     shutil.rmtree(place, ignore_errors=True)
     store = place / "store"
@@ -277,7 +277,7 @@ def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def main() -> None:
-    """Make those that are named, or all."""
+    """Create the named stores, or all."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("folder", type=Path)
     options.add_argument("names", nargs="*", default=list(MAKERS))

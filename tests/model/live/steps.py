@@ -344,16 +344,16 @@ def _run(
             world.note(f"through {one!r}:")
         first, *others = words
         stands_for = partial(instead, namesrv) if instead is not None else None
-        done = run(
+        result = run(
             first, "--namesrv", namesrv, *others, kill=around.kill, pause=pause, before=_hurry, instead=stands_for
         )
-    if "Traceback" in done.err:
-        raise Wrong(done.err)
+    if "Traceback" in result.err:
+        raise Wrong(result.err)
     world.counts[f"{first} {around.way}".strip()] += 1
-    if done.killed:
+    if result.killed:
         world.counts["killed"] += 1
-    world.note(done)
-    return done
+    world.note(result)
+    return result
 
 
 def _do(world: World, meanwhile: str) -> None:

@@ -189,8 +189,9 @@ class Tables:
         """Request 207."""
         self._context.check_writable()
         header = call.header
-        self._context.state.remove_group(header.group_name, offsets=header.remove_offset)
-        if header.remove_offset:
+        offsets = header.clean_offset if self._context.release.is_5 else header.remove_offset
+        self._context.state.remove_group(header.group_name, offsets=offsets)
+        if offsets:
             self._context.forget_positions(group=header.group_name)
         return call.answer()
 

@@ -1,0 +1,95 @@
+"""One change: a place, what it held and what it is to hold; and how the values of each kind are read and written."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from rmqtool.admin.live.questions import Node, Questions
+
+Value = Any
+"""A JSON value; None where there is nothing."""
+Name = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What can be set on one server.
+
+    Attributes:
+        kind: name of a :class:`Kind`.
+        cluster: of a broker; None for a name server.
+        server: name of a broker, address of a name server.
+        name: of what is set there, such as a topic, or a group, a topic and a queue id.
+    """
+
+    kind: str
+    cluster: str | None
+    server: str
+    name: Name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A place, and its values.
+
+    Attributes:
+        before, after: None where there is nothing.
+        step: changes of a step are written together, those of the next one after all of them.
+        since: ms; set an offset by the clients of its group, to messages stored from then on.
+    """
+
+    place: Place
+    before: Value
+    after: Value
+    step: int = 0
+    since: int | None = None
+
+
+class Kind(ABC):
+    """How the values of one kind are read and written."""
+
+    name: ClassVar[str]
+    fields: ClassVar[bool] = False  # a value is an object, whose members are shown one by one
+    undone: ClassVar[bool] = True  # what was before can be put back
+    moves: ClassVar[bool] = False  # by itself, while nobody changes it
+
+    @abstractmethod
+    async def read(self, questions: Questions, node: Node, names: Sequence[Name]) -> Mapping[Name, Value]:
+        """The values that are there, of these names.
+
+        Raises:
+            NotTold: the server does not tell; it has been noted.
+        """
+
+    @abstractmethod
+    async def write(self, questions: Questions, node: Node, change: Change) -> None:
+        """Write one value.
+
+        Raises:
+            ClientError: the server refuses.
+            RemotingError: it is not reached, or does not answer.
+        """
+
+    async def why_not(self, questions: Questions, node: Node, changes: Sequence[Change]) -> str | None:
+        """Why these must not be written now, or None.
+
+        Raises:
+            NotTold: the server does not tell.
+        """
+        return None
+
+    @classmethod
+    def show(cls, value: Value) -> Value:
+        """A value as people are shown it."""
+        return value
+
+    @classmethod
+    def went_on(cls, change: "Change", now: Value) -> bool:
+        """Whether a value of a kind that moves by itself has been what was written, and has gone on from there."""
+        return False
+
+    @classmethod
+    def tell_apart(cls, now: Value, wanted: Value) -> str:
+        """In words, how a value that was read back is not the one that was written."""
+        return f"it is {cls.show(now)} now"

@@ -1,0 +1,10 @@
+"""All kinds of values, by name."""
+
+from rmqtool.admin.changes.access import Rules, Users
+from rmqtool.admin.changes.change import Kind
+from rmqtool.admin.changes.name_servers import KeyValues, Routes, WritePermissions
+from rmqtool.admin.changes.tables import Groups, Offsets, Settings, Topics
+
+KINDS: dict[str, type[Kind]] = {
+    kind.name: kind for kind in (Topics, Groups, Offsets, Settings, KeyValues, Routes, WritePermissions, Users, Rules)
+}

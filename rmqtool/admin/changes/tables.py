@@ -1,0 +1,224 @@
+"""Topics, groups, offsets and settings of a broker."""
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from formats.config.properties import parse_properties
+from formats.fastjson.declare import NEWEST
+from formats.fastjson.dialects import BODY
+from formats.fastjson.write import dumps
+from formats.model.groups import SubscriptionGroup
+from formats.model.topics import TopicConfig
+from formats.remoting import admin as a
+from formats.remoting import headers as h
+from formats.remoting.bodies import ConsumerConnection
+from formats.remoting.codes import RequestCode as C
+from formats.remoting.codes import ResponseCode
+from formats.topics import AUTO_CREATE
+from rmqtool.admin.changes.change import Change, Kind, Name, Value
+from rmqtool.admin.live.questions import Node, Questions, body
+from rmqtool.admin.live.tables import fetch_groups, fetch_offsets, fetch_topics
+
+_ATTRIBUTES = "attributes"
+
+
+def attribute_changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
+    """What makes one of the other, as brokers of 5.x take it: ``+name`` to its value, ``-name`` to nothing."""
+    return {f"-{name}": "" for name in sorted(before.keys() - after.keys())} | {
+        f"+{name}": value for name, value in sorted(after.items()) if before.get(name) != value
+    }
+
+
+class Topics(Kind):
+    """Settings of topics; the name is the topic's."""
+
+    name, fields = "topic", True
+
+    async def read(self, questions: Questions, node: Node, names: Sequence[Name]) -> Mapping[Name, Value]:
+        table = (await questions.need(fetch_topics(questions, [node])))[node]
+        return {name: topic_value(table[name[0]]) for name in names if name[0] in table}
+
+    async def write(self, questions: Questions, node: Node, change: Change) -> None:
+        (topic,) = change.place.name
+        if change.after is None:
+            await questions.send(node, C.DELETE_TOPIC_IN_BROKER, h.Topic(topic=topic))
+            return
+        after: dict[str, Any] = change.after
+        changes = attribute_changes((change.before or {}).get(_ATTRIBUTES, {}), after[_ATTRIBUTES])
+        header = h.CreateTopic(
+            topic=topic,
+            default_topic=AUTO_CREATE,
+            read_queue_nums=after["readQueueNums"],
+            write_queue_nums=after["writeQueueNums"],
+            perm=after["perm"],
+            topic_filter_type=after["topicFilterType"],
+            topic_sys_flag=after["topicSysFlag"],
+            attributes=",".join(f"{name}={value}" if value else name for name, value in changes.items()) or None,
+        )
+        await questions.send(node, C.UPDATE_AND_CREATE_TOPIC, header)
+
+
+def topic_value(config: TopicConfig) -> dict[str, Value]:
+    """What request 17 sets of a topic. Whether it is ordered follows from the name servers' own table."""
+    return {
+        "readQueueNums": config.read_queue_nums,
+        "writeQueueNums": config.write_queue_nums,
+        "perm": config.perm,
+        "topicFilterType": config.topic_filter_type,
+        "topicSysFlag": config.topic_sys_flag,
+        _ATTRIBUTES: dict(config.attributes),
+    }
+
+
+class Groups(Kind):
+    """Settings of groups; the name is the group's. A group that is deleted loses its offsets, too."""
+
+    name, fields = "group", True
+
+    async def read(self, questions: Questions, node: Node, names: Sequence[Name]) -> Mapping[Name, Value]:
+        table = (await questions.need(fetch_groups(questions, [node])))[node]
+        return {name: group_value(table[name[0]]) for name in names if name[0] in table}
+
+    async def write(self, questions: Questions, node: Node, change: Change) -> None:
+        (group,) = change.place.name
+        if change.after is None:
+            header = a.DeleteGroup(group_name=group, remove_offset=True, clean_offset=True)
+            await questions.send(node, C.DELETE_SUBSCRIPTIONGROUP, header)
+            return
+        before, after = change.before or {}, {**change.after, "groupName": group}
+        after[_ATTRIBUTES] = attribute_changes(before.get(_ATTRIBUTES, {}), after.get(_ATTRIBUTES, {}))
+        await questions.send(node, C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, dumps(after, BODY))
+
+
+def group_value(group: SubscriptionGroup) -> dict[str, Value]:
+    """The settings of a group, by their names in subscriptionGroup.json."""
+    value: dict[str, Value] = json.loads(dumps(group.write(NEWEST), BODY))
+    del value["groupName"]
+    return value
+
+
+class Offsets(Kind):
+    """Offsets of groups; the name is group, topic and queue id.
+
+    Brokers of 5.x set them by request 222, and hand them to the group with its next pull. Those of 4.9 leave that to
+    the clients of the group while it is online; then no other offset lasts.
+    """
+
+    name, moves = "offset", True
+
+    def __init__(self) -> None:
+        self._sets: dict[Node, bool] = {}
+        self._asked: dict[tuple[Node, str, str], asyncio.Task[None]] = {}
+
+    async def read(self, questions: Questions, node: Node, names: Sequence[Name]) -> Mapping[Name, Value]:
+        if not await self.sets_offsets(questions, node):
+            rows = (await questions.need(fetch_offsets(questions, [node])))[node]
+            table = {(row.group, row.topic, str(row.queue_id)): row.offset for row in rows}
+            return {name: table[name] for name in names if name in table}
+
+        async def fetch(name: Name) -> int | None:  # also what waits for the next pull
+            group, topic, queue_id = name
+            header = h.GroupQueue(
+                consumer_group=group, topic=topic, queue_id=int(queue_id), set_zero_if_not_found=False
+            )
+            answer = await questions.fetch_header_if_any(
+                node, C.QUERY_CONSUMER_OFFSET, h.Offset, header,
+                what="offsets are", absent=(ResponseCode.QUERY_NOT_FOUND,),
+            )  # fmt: skip
+            return None if answer is None else answer.offset
+
+        offsets = await questions.need(questions.collect(names, fetch), names)
+        return {name: offset for name, offset in offsets.items() if offset is not None}
+
+    async def write(self, questions: Questions, node: Node, change: Change) -> None:
+        group, topic, queue_id = change.place.name
+        if change.after is None:
+            return  # goes with its group
+        if await self.sets_offsets(questions, node):
+            header = h.ResetOffset(
+                topic=topic, group=group, timestamp=-1, is_force=True, queue_id=int(queue_id), offset=change.after
+            )
+            await questions.send(node, C.INVOKE_BROKER_TO_RESET_OFFSET, header)
+        elif change.since is not None:
+            key = (node, group, topic)
+            if key not in self._asked:  # one request for all queues, whose failure is that of each
+                header = h.ResetOffset(topic=topic, group=group, timestamp=change.since, is_force=True)
+                send = questions.send(node, C.INVOKE_BROKER_TO_RESET_OFFSET, header)
+                self._asked[key] = asyncio.create_task(send)
+            await self._asked[key]
+        else:
+            commit = h.Commit(consumer_group=group, topic=topic, queue_id=int(queue_id), commit_offset=change.after)
+            await questions.send(node, C.UPDATE_CONSUMER_OFFSET, commit)
+
+    async def why_not(self, questions: Questions, node: Node, changes: Sequence[Change]) -> str | None:
+        groups = {change.place.name[0] for change in changes if change.after is not None and change.since is None}
+        if not groups or await self.sets_offsets(questions, node):
+            return None
+        online = sorted([group for group in groups if await fetch_clients(questions, node, group)])
+        if not online:
+            return None
+        return (
+            f"broker {node.name}: group {', '.join(online)} is online, and its consumers would write their own offsets "
+            "over these: stop them first"
+        )
+
+    @classmethod
+    def went_on(cls, change: Change, now: Value) -> bool:
+        if now is None or change.after is None or now < change.after:
+            return False
+        return change.before is None or change.before <= change.after or bool(now < change.before)
+
+    @classmethod
+    def tell_apart(cls, now: Value, wanted: Value) -> str:
+        return f"it is at {now} now: its consumers have written over it, or have consumed everything again"
+
+    async def sets_offsets(self, questions: Questions, node: Node) -> bool:
+        """Whether the broker itself sets a group's offsets (``useServerSideResetOffset`` of 5.x).
+
+        Raises:
+            NotTold: it does not tell.
+        """
+        if node not in self._sets:
+            settings = await questions.fetch(node, C.GET_BROKER_CONFIG, parse_properties, what="its settings are")
+            self._sets[node] = (settings or {}).get("useServerSideResetOffset", "false").strip() == "true"
+        return self._sets[node]
+
+
+async def fetch_clients(questions: Questions, node: Node, group: str) -> Sequence[str]:
+    """The ids of the clients of a group that are connected to a broker.
+
+    Raises:
+        NotTold: it does not tell.
+    """
+    answer = await questions.fetch(
+        node, C.GET_CONSUMER_CONNECTION_LIST, body(ConsumerConnection), h.ConsumerGroup(consumer_group=group),
+        what="clients of groups are", absent=(ResponseCode.CONSUMER_NOT_ONLINE,),
+    )  # fmt: skip
+    return [] if answer is None else [client.client_id for client in answer.connection_set]
+
+
+class Settings(Kind):
+    """Settings of a broker; the name is the setting's."""
+
+    name = "setting"
+
+    async def read(self, questions: Questions, node: Node, names: Sequence[Name]) -> Mapping[Name, Value]:
+        table = await questions.fetch(node, C.GET_BROKER_CONFIG, parse_properties, what="its settings are") or {}
+        return {name: table[name[0]] for name in names if name[0] in table}
+
+    async def write(self, questions: Questions, node: Node, change: Change) -> None:
+        text = f"{change.place.name[0]}={_escaped(change.after)}\n"
+        await questions.send(node, C.UPDATE_BROKER_CONFIG, None, text.encode())
+
+
+def _escaped(value: str) -> str:
+    """A value as java.util.Properties reads it, by a broker that takes the bytes for UTF-8."""
+    text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    return "\\" + text if text.startswith(" ") else text
+
+
+def offsets_of(rows: Iterable[Any], group: str) -> dict[Name, int]:
+    """The offsets of one group among those of a broker."""
+    return {(row.group, row.topic, str(row.queue_id)): row.offset for row in rows if row.group == group}

@@ -1,0 +1,123 @@
+"""Users of live brokers, and what they may do: access control 2.0, of 5.x."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from formats.errors import BadText
+from formats.fastjson.dialects import BODY
+from formats.fastjson.read import loads
+from formats.remoting import admin as a
+from formats.remoting.codes import RequestCode as C
+from rmqtool.admin.live.questions import Node, Questions, Warn, ask
+from rmqtool.admin.target import Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserRow:
+    """A user of one broker. Passwords are not shown."""
+
+    user: str
+    userType: str | None
+    userStatus: str | None
+    brokerName: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleRow:
+    """What a subject may do with a resource on one broker."""
+
+    subject: str
+    policy: str
+    resource: str
+    actions: list[str]
+    sourceIps: list[str]
+    decision: str
+    brokerName: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+def list_users(target: Target, warn: Warn, wanted: Callable[[str], bool]) -> list[UserRow]:
+    """The users of every broker, by name and broker.
+
+    Args:
+        warn: called with each reason why the answer is not whole.
+    """
+
+    async def fetch(questions: Questions, node: Node) -> list[UserRow]:
+        users = await questions.fetch(node, C.AUTH_LIST_USER, _read_objects, a.Filter(), what="its users are")
+        return [
+            UserRow(
+                user=str(user.get("username")), userType=user.get("userType"), userStatus=user.get("userStatus"),
+                brokerName=node.name,
+            )
+            for user in users or ()
+        ]  # fmt: skip
+
+    async def work(questions: Questions) -> list[UserRow]:
+        tables = await questions.tables(await questions.masters(), lambda node: fetch(questions, node))
+        rows = [row for table in tables.values() for row in table if wanted(row.user)]
+        return sorted(rows, key=lambda row: (row.user, row.brokerName))
+
+    return ask(target, warn, work)
+
+
+def list_rules(target: Target, warn: Warn, wanted: Callable[[str], bool]) -> list[RuleRow]:
+    """What each subject may do, by subject, resource and broker.
+
+    Args:
+        warn: called with each reason why the answer is not whole.
+    """
+
+    async def fetch(questions: Questions, node: Node) -> list[RuleRow]:
+        subjects = await questions.fetch(node, C.AUTH_LIST_ACL, _read_objects, a.Filter(), what="its rules are")
+        return [
+            RuleRow(
+                subject=str(subject.get("subject")), policy=name.partition(" ")[0], resource=name.partition(" ")[2],
+                brokerName=node.name, **rule,
+            )
+            for subject in subjects or ()
+            for name, rule in rules_of(subject).items()
+        ]  # fmt: skip
+
+    async def work(questions: Questions) -> list[RuleRow]:
+        tables = await questions.tables(await questions.masters(), lambda node: fetch(questions, node))
+        rows = [row for table in tables.values() for row in table if wanted(row.subject)]
+        return sorted(rows, key=lambda row: (row.subject, row.resource, row.brokerName))
+
+    return ask(target, warn, work)
+
+
+def rules_of(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The rules of a subject by policy and resource, as brokers tell them (body.AclInfo).
+
+    Raises:
+        BadText: they are something else.
+    """
+    try:
+        return {
+            f"{policy['policyType']} {entry['resource']}": {
+                "actions": sorted(entry["actions"]),
+                "sourceIps": sorted(entry.get("sourceIps") or ()),
+                "decision": entry["decision"],
+            }
+            for policy in found.get("policies") or ()
+            for entry in policy.get("entries") or ()
+        }
+    except (KeyError, TypeError, AttributeError) as err:
+        raise BadText(0, f"not the rules of a subject: {err}") from None
+
+
+def _read_objects(data: bytes) -> list[dict[str, Any]]:
+    """A list of objects, empty where there is none."""
+    found = loads(data, BODY, cycles=False) if data else []
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise BadText(0, "not a list of objects")
+    return [{str(name): value for name, value in item.items()} for item in found if isinstance(item, dict)]

@@ -1,0 +1,59 @@
+"""What name servers hold beside routes: the KV configuration."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from formats.remoting import namesrv as n
+from formats.remoting.bodies import KVTable
+from formats.remoting.codes import RequestCode as C
+from formats.remoting.codes import ResponseCode
+from rmqtool.admin.live.questions import Node, Questions, Warn, ask, body
+from rmqtool.admin.target import Target
+from rmqtool.client.cluster.errors import ClientError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An entry of the KV configuration of one name server."""
+
+    namespace: str
+    key: str
+    value: str
+    server: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+def list_entries(target: Target, namespace: str, key: str | None, warn: Warn) -> list[Entry]:
+    """The entries of a namespace, or one of them, by key and name server.
+
+    Args:
+        warn: called with each reason why the answer is not whole.
+
+    Raises:
+        ClientError: no name server answers.
+    """
+
+    async def fetch(questions: Questions, node: Node) -> Mapping[str, str]:
+        table = await questions.fetch(
+            node, C.GET_KVLIST_BY_NAMESPACE, body(KVTable), n.Namespace(namespace=namespace), what="its entries are",
+            absent=(ResponseCode.QUERY_NOT_FOUND,),
+        )  # fmt: skip
+        return {} if table is None else table.table
+
+    async def work(questions: Questions) -> list[Entry]:
+        tables = await questions.collect(questions.name_servers(), lambda node: fetch(questions, node))
+        if not tables:
+            raise ClientError(f"no name server answers: {'; '.join(questions.reasons())}")
+        rows = [
+            Entry(namespace=namespace, key=name, value=value, server=node.address)
+            for node, table in tables.items()
+            for name, value in table.items()
+            if key in (None, name)
+        ]
+        return sorted(rows, key=lambda row: (row.key, row.server))
+
+    return ask(target, warn, work)

@@ -1,0 +1,247 @@
+"""The commands for users and rights of live brokers: access control 2.0, of 5.x."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.changing import change, need_target, servers_of
+from rmqtool.cli.framework.options import (
+    BackupOption,
+    BrokersOption,
+    Output,
+    OutputOption,
+    TargetArgument,
+)
+from rmqtool.cli.framework.planning import ASK, Consent
+from rmqtool.errors import BadValue
+
+UserName = Annotated[str, typer.Argument(metavar="USER", help="Name of the user.")]
+Subject = Annotated[str, typer.Argument(metavar="SUBJECT", help="Who: User:NAME.")]
+PasswordOption = Annotated[
+    str | None, typer.Option("--password-file", metavar="FILE", help="The password, the first line of this file.")
+]
+SuperOption = Annotated[bool | None, typer.Option("--super/--no-super", help="Whether the user may do everything.")]
+ResourceOption = Annotated[
+    list[str] | None,
+    typer.Option("--resource", metavar="RESOURCE", help="Topic:NAME, Group:NAME or Cluster:NAME; may be repeated."),
+]
+_ACTIONS = {name.lower(): name for name in ("All", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")}
+_MOST = 4096  # bytes of a file with a password
+
+
+@command("user list", "rmqtool user list @prod")
+def user_list(
+    store: TargetArgument,
+    user: Annotated[str | None, typer.Argument(metavar="[USER]", help="Only this user; * and ? match.")] = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """List the users of every broker. Exit code 1: a broker does not answer, or there is no such user."""
+    from rmqtool.cli.framework.choice import matches, no_match
+    from rmqtool.cli.render.rows import Warnings, write_rows
+
+    target, warn = need_target(store), Warnings()
+    from rmqtool.admin.live.access import UserRow, list_users
+
+    rows = list_users(target, warn, lambda name: matches(name, [user] if user else None))
+    write_rows(output.value, UserRow, rows)
+    return no_match(len(rows), warn.tell(), user=user)
+
+
+@command("user create", "rmqtool user create @prod billing --password-file password.txt --dry-run")
+def user_create(
+    store: TargetArgument,
+    user: UserName,
+    password_file: PasswordOption = None,
+    super_user: SuperOption = None,
+    broker: BrokersOption = None,
+    consent: Consent = ASK,
+    backup: BackupOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Create a user on every broker of a cluster; the plan is shown first.
+
+    The password is never a word of the command line. The journal has it, in a file that nobody else may read. Exit
+    codes as for topic create.
+    """
+    if password_file is None:
+        raise BadValue("give --password-file")
+    settings = _settings(password_file, super_user, None)
+    return _change_user(store, user, settings, broker, consent, backup, output, create=True)
+
+
+@command("user update", "rmqtool user update @prod billing --disable --dry-run")
+def user_update(
+    store: TargetArgument,
+    user: UserName,
+    password_file: PasswordOption = None,
+    super_user: SuperOption = None,
+    enable: Annotated[bool | None, typer.Option("--enable/--disable", help="Whether the user may log in.")] = None,
+    broker: BrokersOption = None,
+    consent: Consent = ASK,
+    backup: BackupOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Change a user on every broker that has it; the plan is shown first.
+
+    What is not named stays. Exit codes as for topic create.
+    """
+    settings = _settings(password_file, super_user, enable)
+    if not settings:
+        raise BadValue("give what is to change: --password-file, --super, --enable or --disable")
+    return _change_user(store, user, settings, broker, consent, backup, output, create=False)
+
+
+@command("user delete", "rmqtool user delete @prod billing --dry-run")
+def user_delete(
+    store: TargetArgument,
+    user: UserName,
+    broker: BrokersOption = None,
+    consent: Consent = ASK,
+    backup: BackupOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Delete a user on every broker that has it; the plan is shown first.
+
+    Its rules stay: acl delete removes them. Exit codes as for topic create.
+    """
+    return _change_user(store, user, None, broker, consent, backup, output, create=False)
+
+
+def _settings(password_file: str | None, super_user: bool | None, enable: bool | None) -> dict[str, str]:
+    from rmqtool.remoting.files import read_small
+
+    values: dict[str, str] = {}
+    if password_file is not None:
+        try:
+            text = read_small(password_file, _MOST, "a file with a password").decode()
+        except UnicodeDecodeError:
+            raise BadValue(f"{password_file}: not UTF-8") from None
+        values["password"] = text.partition("\n")[0].rstrip("\r")
+        if not values["password"]:
+            raise BadValue(f"{password_file}: its first line is empty")
+    if super_user is not None:
+        values["userType"] = "Super" if super_user else "Normal"
+    if enable is not None:
+        values["userStatus"] = "enable" if enable else "disable"
+    return values
+
+
+def _change_user(
+    store: str,
+    user: str,
+    settings: dict[str, str] | None,
+    brokers: list[str] | None,
+    consent: Consent,
+    backup: str | None,
+    output: Output,
+    *,
+    create: bool,
+) -> int:
+    target = need_target(store)
+    from rmqtool.admin.changes.plans import plan_user
+
+    where = servers_of(target, brokers)
+    return change(
+        target, lambda questions: plan_user(questions, where, user, settings, create=create),
+        command=f"user {'delete' if settings is None else 'create' if create else 'update'}", consent=consent,
+        backup=backup, output=output.value,
+    )  # fmt: skip
+
+
+# -- rules ------------------------------------------------------------------------------------------------------------
+
+
+@command("acl list", "rmqtool acl list @prod User:billing")
+def acl_list(
+    store: TargetArgument,
+    subject: Annotated[str | None, typer.Argument(metavar="[SUBJECT]", help="Only this one; * and ? match.")] = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """List who may do what on every broker. Exit code 1: a broker does not answer, or there is no such subject."""
+    from rmqtool.cli.framework.choice import matches, no_match
+    from rmqtool.cli.render.rows import Warnings, write_rows
+
+    target, warn = need_target(store), Warnings()
+    from rmqtool.admin.live.access import RuleRow, list_rules
+
+    rows = list_rules(target, warn, lambda name: matches(name, [subject] if subject else None))
+    write_rows(output.value, RuleRow, rows)
+    return no_match(len(rows), warn.tell(), subject=subject)
+
+
+@command("acl set", "rmqtool acl set @prod User:billing --resource Topic:Orders --action Sub --dry-run")
+def acl_set(
+    store: TargetArgument,
+    subject: Subject,
+    resource: ResourceOption = None,
+    action: Annotated[
+        list[str] | None,
+        typer.Option("--action", metavar="ACTION", help="Pub, Sub, Create, Update, Delete, Get, List or All."),
+    ] = None,
+    source_ip: Annotated[
+        list[str] | None,
+        typer.Option("--source-ip", metavar="ADDRESS", help="Only from here; may be repeated."),
+    ] = None,
+    deny: Annotated[bool, typer.Option("--deny", help="Deny it; by default it is allowed.")] = False,
+    default: Annotated[bool, typer.Option("--default", help="Where no other rule of the subject fits.")] = False,
+    broker: BrokersOption = None,
+    consent: Consent = ASK,
+    backup: BackupOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Allow or deny a subject to use resources, on every broker; the plan is shown first.
+
+    Rules of other resources stay. Exit codes as for topic create.
+    """
+    if not resource or not action:
+        raise BadValue("give --resource and --action")
+    if unknown := [name for name in action if name.lower() not in _ACTIONS]:
+        raise BadValue(f"--action {unknown[0]}: give {', '.join(_ACTIONS.values())}")
+    rule = {
+        "actions": sorted({_ACTIONS[name.lower()] for name in action}),
+        "sourceIps": sorted(source_ip or ()),
+        "decision": "Deny" if deny else "Allow",
+    }
+    rules = {f"{'Default' if default else 'Custom'} {name}": rule for name in resource}
+    return _change_rules(store, subject, rules, (), broker, consent, backup, output)
+
+
+@command("acl delete", "rmqtool acl delete @prod User:billing --resource Topic:Orders --dry-run")
+def acl_delete(
+    store: TargetArgument,
+    subject: Subject,
+    resource: ResourceOption = None,
+    broker: BrokersOption = None,
+    consent: Consent = ASK,
+    backup: BackupOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Take rules from a subject, those of some resources or all, on every broker; the plan is shown first.
+
+    Exit codes as for topic create.
+    """
+    return _change_rules(store, subject, None, tuple(resource or ()), broker, consent, backup, output)
+
+
+def _change_rules(
+    store: str,
+    subject: str,
+    rules: Mapping[str, object] | None,
+    resources: tuple[str, ...],
+    brokers: list[str] | None,
+    consent: Consent,
+    backup: str | None,
+    output: Output,
+) -> int:
+    if ":" not in subject:
+        raise BadValue(f"{subject}: give User:NAME")
+    target = need_target(store)
+    from rmqtool.admin.changes.plans import plan_rules
+
+    where = servers_of(target, brokers)
+    return change(
+        target, lambda questions: plan_rules(questions, where, subject, rules, resources),
+        command=f"acl {'delete' if rules is None else 'set'}", consent=consent, backup=backup, output=output.value,
+    )  # fmt: skip

@@ -1,0 +1,226 @@
+"""The commands for settings of live brokers, and for what their name servers hold."""
+
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.changing import change, need_target, servers_of
+from rmqtool.cli.framework.options import (
+    BackupOption,
+    BrokersOption,
+    Output,
+    OutputOption,
+    TargetArgument,
+)
+from rmqtool.cli.framework.planning import ASK, Consent
+from rmqtool.errors import BadValue
+
+Namespace = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Namespace of the entry.")]
+Key = Annotated[str, typer.Argument(metavar="KEY", help="Key of the entry.")]
+BrokerName = Annotated[str, typer.Argument(metavar="BROKER", help="Name of the broker.")]
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+
+
+@command("broker-config set", "rmqtool broker-config set @lab flushDiskType=SYNC_FLUSH --dry-run")
+def broker_config_set(
+    store: TargetArgument,
+    settings: Annotated[list[str], typer.Argument(metavar="SETTING...", help="NAME=VALUE, each of them.")],
+    broker: BrokersOption = None,
+    consent: Consent = ASK,
+    backup: BackupOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Set settings of every broker of a cluster; the plan is shown first.
+
+    A broker writes them into its own file, if it was started with one. A name that a broker does not have is refused,
+    where a broker itself would take it and do nothing. Exit codes as for topic create.
+    """
+    values: dict[str, str] = {}
+    for text in settings:
+        name, sign, value = text.partition("=")
+        if not name.isalnum() or not sign:
+            raise BadValue(f"{text}: give NAME=VALUE")
+        values[name] = value
+    target = need_target(store)
+    from rmqtool.admin.changes.plans import plan_settings
+
+    where = servers_of(target, broker)
+    return change(
+        target, lambda questions: plan_settings(questions, where, values), command="broker-config set",
+        consent=consent, backup=backup, output=output.value,
+    )  # fmt: skip
+
+
+@command("write-perm wipe", "rmqtool write-perm wipe @lab lab-a --dry-run")
+def write_perm_wipe(
+    store: TargetArgument,
+    broker: BrokerName,
+    consent: Consent = ASK,
+    backup: BackupOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Have every name server say that nobody may send to a broker, as before it is stopped; the plan is shown first.
+
+    A name server forgets it when it is restarted, or when the broker registers a changed topic. Exit codes as for topic
+    create.
+    """
+    return _write_permission(store, broker, consent, backup, output, wipe=True)
+
+
+@command("write-perm add", "rmqtool write-perm add @lab lab-a --dry-run")
+def write_perm_add(
+    store: TargetArgument,
+    broker: BrokerName,
+    consent: Consent = ASK,
+    backup: BackupOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Have every name server say that clients may send to a broker again; the plan is shown first.
+
+    A name server makes every topic of the broker one that may be read and written, whatever it was before. Exit codes
+    as for topic create.
+    """
+    return _write_permission(store, broker, consent, backup, output, wipe=False)
+
+
+def _write_permission(
+    store: str, broker: str, consent: Consent, backup: str | None, output: Output, *, wipe: bool
+) -> int:
+    target = need_target(store)
+    from rmqtool.admin.changes.plans import plan_write_permission
+
+    where = servers_of(target, None)
+    return change(
+        target, lambda questions: plan_write_permission(questions, where, broker, wipe=wipe),
+        command=f"write-perm {'wipe' if wipe else 'add'}", consent=consent, backup=backup, output=output.value,
+    )  # fmt: skip
+
+
+# -- name servers -----------------------------------------------------------------------------------------------------
+
+
+@command("kv show", "rmqtool kv show @lab ORDER_TOPIC_CONFIG")
+def kv_show(
+    store: TargetArgument,
+    namespace: Namespace,
+    key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="Only this entry.")] = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Show the entries of a namespace, as each name server has them. Exit code 1: there are none, or one is silent."""
+    return _show_entries(store, namespace, key, output)
+
+
+@command("kv set", "rmqtool kv set @lab NAMES key value --dry-run")
+def kv_set(
+    store: TargetArgument,
+    namespace: Namespace,
+    key: Key,
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="Value of the entry.")],
+    consent: Consent = ASK,
+    backup: BackupOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Set an entry of the KV configuration on every name server; the plan is shown first.
+
+    Exit codes as for topic create.
+    """
+    return _set_entry(store, namespace, key, value, consent, backup, output)
+
+
+@command("kv delete", "rmqtool kv delete @lab NAMES key --dry-run")
+def kv_delete(
+    store: TargetArgument,
+    namespace: Namespace,
+    key: Key,
+    consent: Consent = ASK,
+    backup: BackupOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Delete an entry of the KV configuration on every name server; the plan is shown first.
+
+    Exit codes as for topic create.
+    """
+    return _set_entry(store, namespace, key, None, consent, backup, output)
+
+
+def _set_entry(
+    store: str, namespace: str, key: str, value: str | None, consent: Consent, backup: str | None, output: Output
+) -> int:
+    target, name = need_target(store), f"kv {'delete' if value is None else 'set'}"
+    from rmqtool.admin.changes.plans import plan_key_value
+
+    return change(
+        target, lambda questions: plan_key_value(questions, target, namespace, key, value, command=name), command=name,
+        consent=consent, backup=backup, output=output.value,
+    )  # fmt: skip
+
+
+@command("order-conf show", "rmqtool order-conf show @lab")
+def order_conf_show(
+    store: TargetArgument,
+    topic: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this topic.")] = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Show the ordered topics that each name server has, with their queues on each broker.
+
+    Exit code 1: there are none, or one is silent.
+    """
+    from rmqtool.admin.changes.name_servers import ORDER_TOPICS
+
+    return _show_entries(store, ORDER_TOPICS, topic, output)
+
+
+@command("order-conf set", "rmqtool order-conf set @lab Sequenced lab-a:4 --dry-run")
+def order_conf_set(
+    store: TargetArgument,
+    topic: TopicName,
+    queues: Annotated[
+        str, typer.Argument(metavar="QUEUES", help="BROKER:N, its queues on a broker; several with ; between.")
+    ],
+    consent: Consent = ASK,
+    backup: BackupOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Say on every name server that a topic is ordered, with so many queues on each broker; the plan is shown first.
+
+    Exit codes as for topic create.
+    """
+    return _order(store, topic, queues, consent, backup, output)
+
+
+@command("order-conf delete", "rmqtool order-conf delete @lab Sequenced --dry-run")
+def order_conf_delete(
+    store: TargetArgument,
+    topic: TopicName,
+    consent: Consent = ASK,
+    backup: BackupOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Let a topic be ordered no more, on every name server; the plan is shown first.
+
+    Exit codes as for topic create.
+    """
+    return _order(store, topic, None, consent, backup, output)
+
+
+def _order(store: str, topic: str, queues: str | None, consent: Consent, backup: str | None, output: Output) -> int:
+    target, name = need_target(store), f"order-conf {'delete' if queues is None else 'set'}"
+    from rmqtool.admin.changes.plans import plan_order
+
+    return change(
+        target, lambda questions: plan_order(questions, target, topic, queues), command=name, consent=consent,
+        backup=backup, output=output.value,
+    )  # fmt: skip
+
+
+def _show_entries(store: str, namespace: str, key: str | None, output: Output) -> int:
+    from rmqtool.cli.framework.choice import no_match
+    from rmqtool.cli.render.rows import Warnings, write_rows
+
+    target, warn = need_target(store), Warnings()
+    from rmqtool.admin.live.name_servers import Entry, list_entries
+
+    rows = list_entries(target, namespace, key, warn)
+    write_rows(output.value, Entry, rows, wide=("value",))
+    return no_match(len(rows), warn.tell(), namespace=namespace, key=key)

@@ -1,0 +1,173 @@
+"""The commands that change topics of a live cluster."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from formats.topics import Perm
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.changing import change, need_target, servers_of
+from rmqtool.cli.framework.options import (
+    BackupOption,
+    BrokersOption,
+    Output,
+    OutputOption,
+    TargetArgument,
+)
+from rmqtool.cli.framework.planning import ASK, Consent
+from rmqtool.errors import BadValue
+
+if TYPE_CHECKING:
+    from rmqtool.admin.changes.plans import Edit
+
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+QueuesOption = Annotated[
+    int | None,
+    typer.Option("--queues", min=1, max=65536, metavar="N", help="Queues on each broker, to read and write."),
+]
+ReadOption = Annotated[
+    int | None, typer.Option("--read-queues", min=0, max=65536, metavar="N", help="Queues that consumers read.")
+]
+WriteOption = Annotated[
+    int | None, typer.Option("--write-queues", min=0, max=65536, metavar="N", help="Queues that producers send to.")
+]
+PermOption = Annotated[
+    str | None, typer.Option("--perm", metavar="PERM", help="What may be done: R, W, RW, or - for nothing.")
+]
+AttributeOption = Annotated[
+    list[str] | None,
+    typer.Option("--attribute", metavar="ATTRIBUTE", help="NAME=VALUE, of 5.x; NAME= takes it away; may be repeated."),
+]
+_PERMS = {"RW": Perm.READ | Perm.WRITE, "R": Perm.READ, "W": Perm.WRITE, "-": Perm(0)}
+
+
+@command("topic create", "rmqtool topic create @lab NewOrders --queues 4 --dry-run")
+def topic_create(
+    store: TargetArgument,
+    topic: TopicName,
+    queues: QueuesOption = None,
+    read_queues: ReadOption = None,
+    write_queues: WriteOption = None,
+    perm: PermOption = None,
+    attribute: AttributeOption = None,
+    broker: BrokersOption = None,
+    consent: Consent = ASK,
+    backup: BackupOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Create a topic on every broker of a cluster; the plan is shown first.
+
+    A new topic has 8 queues on each broker, to be read and written. undo deletes it again. Exit code 0: nothing to
+    change, or done; 1: a dry run found something to change, or not all of it is there when it is read back.
+    """
+    edit = _edit(queues, read_queues, write_queues, perm, attribute)
+    return _change(store, topic, edit, "topic create", broker, consent, backup, output, create=True)
+
+
+@command("topic update", "rmqtool topic update @lab Orders --queues 8 --dry-run")
+def topic_update(
+    store: TargetArgument,
+    topic: TopicName,
+    queues: QueuesOption = None,
+    read_queues: ReadOption = None,
+    write_queues: WriteOption = None,
+    perm: PermOption = None,
+    attribute: AttributeOption = None,
+    broker: BrokersOption = None,
+    consent: Consent = ASK,
+    backup: BackupOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Change a topic on every broker that has it; the plan is shown first.
+
+    What is not named stays. The plan counts messages in queues that would not be read any more. Exit codes as for
+    topic create.
+    """
+    edit = _edit(queues, read_queues, write_queues, perm, attribute)
+    if (queues, read_queues, write_queues, perm) == (None,) * 4 and not attribute:
+        raise BadValue("give what is to change: --queues, --read-queues, --write-queues, --perm or --attribute")
+    return _change(store, topic, edit, "topic update", broker, consent, backup, output)
+
+
+@command("topic perm", "rmqtool topic perm @lab Orders R --dry-run")
+def topic_perm(
+    store: TargetArgument,
+    topic: TopicName,
+    perm: Annotated[str, typer.Argument(metavar="PERM", help="R, W, RW, or - for nothing.")],
+    broker: BrokersOption = None,
+    consent: Consent = ASK,
+    backup: BackupOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Change what may be done with a topic on every broker that has it; the plan is shown first.
+
+    Exit codes as for topic create.
+    """
+    return _change(store, topic, _edit(None, None, None, perm, None), "topic perm", broker, consent, backup, output)
+
+
+@command("topic delete", "rmqtool topic delete @lab Orders --dry-run")
+def topic_delete(
+    store: TargetArgument,
+    topic: TopicName,
+    broker: BrokersOption = None,
+    consent: Consent = ASK,
+    backup: BackupOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Delete a topic on brokers, and on the name servers where no other broker has it; the plan is shown first.
+
+    Its messages cannot be read any more. undo makes the topic again, with its settings and without messages. Exit codes
+    as for topic create.
+    """
+    target = need_target(store)
+    from rmqtool.admin.changes.plans import plan_topic_deletion
+
+    where = servers_of(target, broker)
+    return change(
+        target, lambda questions: plan_topic_deletion(questions, where, topic), command="topic delete",
+        consent=consent, backup=backup, output=output.value,
+    )  # fmt: skip
+
+
+def _change(
+    store: str,
+    topic: str,
+    edit: "Edit",
+    name: str,
+    brokers: list[str] | None,
+    consent: Consent,
+    backup: str | None,
+    output: Output,
+    *,
+    create: bool = False,
+) -> int:
+    target = need_target(store)
+    from rmqtool.admin.changes.plans import plan_topic
+
+    where = servers_of(target, brokers)
+    return change(
+        target, lambda questions: plan_topic(questions, where, topic, edit, create=create, command=name),
+        command=name, consent=consent, backup=backup, output=output.value,
+    )  # fmt: skip
+
+
+def _edit(
+    queues: int | None, read: int | None, write: int | None, perm: str | None, attributes: list[str] | None
+) -> "Edit":
+    from rmqtool.admin.changes.plans import topic_edit
+
+    if queues is not None and (read is not None or write is not None):
+        raise BadValue("--queues cannot be given with --read-queues or --write-queues")
+    if perm is not None and perm.upper() not in _PERMS:
+        raise BadValue(f"{perm}: give R, W, RW, or - for nothing")
+    changes: dict[str, str | None] = {}
+    for text in attributes or ():
+        name, sign, value = text.partition("=")
+        if not name or not sign or any(part in text for part in ",+"):
+            raise BadValue(f"--attribute {text}: give NAME=VALUE, or NAME= to take it away")
+        changes[name] = value or None
+    return topic_edit(
+        read=queues if read is None else read, write=queues if write is None else write,
+        perm=None if perm is None else _PERMS[perm.upper()], attributes=changes,
+    )  # fmt: skip

@@ -1,0 +1,143 @@
+"""Commands that change a live cluster: plan, question, journal, requests, and what came of them."""
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.cli.framework.opening import live_target
+from rmqtool.cli.framework.planning import Consent, carry_out
+from rmqtool.cli.render.output import write_object
+from rmqtool.cli.render.rows import Warnings, write_rows
+from rmqtool.cli.render.text import note
+from rmqtool.errors import BadValue
+from rmqtool.words import command_line, counted
+
+if TYPE_CHECKING:
+    from rmqtool.admin.changes.plans import Where
+    from rmqtool.admin.changes.run import Plan
+    from rmqtool.admin.live.questions import Questions
+    from rmqtool.admin.target import Target
+
+
+def need_target(store: str) -> "Target":
+    """The live cluster that is named.
+
+    Raises:
+        BadValue: a store directory was given.
+    """
+    target = live_target(store)
+    if target is None:
+        raise BadValue(f"{store}: give a live cluster: rocketmq://HOST:9876, or @NAME of the config file")
+    return target
+
+
+def servers_of(target: "Target", brokers: list[str] | None) -> "Where":
+    """The brokers that a command is about."""
+    from rmqtool.admin.changes.plans import Where
+
+    return Where(target=target, brokers=tuple(brokers or ()))
+
+
+def change(
+    target: "Target",
+    work: "Callable[[Questions], Coroutine[Any, Any, Plan]]",
+    *,
+    command: str,
+    consent: Consent,
+    backup: str | None,
+    output: str,
+    write: "Callable[[Plan, str], None] | None" = None,
+) -> int:
+    """Plan, show, ask, do, and say what came of it. Returns the exit code.
+
+    Args:
+        write: writes the result; by default a row for each value.
+    """
+    from rmqtool.admin.changes.run import make_plan
+
+    return carry_out_change(
+        target, lambda warn: make_plan(target, work, warn), command=command, consent=consent, backup=backup,
+        output=output, write=write or write_changes,
+    )  # fmt: skip
+
+
+def carry_out_change(
+    target: "Target",
+    plan: "Callable[[Callable[[str], None]], Plan]",
+    *,
+    command: str,
+    consent: Consent,
+    backup: str | None,
+    output: str,
+    write: "Callable[[Plan, str], None]",
+) -> int:
+    """As :func:`change`, of a plan that is made elsewhere."""
+    from rmqtool.admin.changes.run import carry_out_plan, need_no_undo
+
+    consent.need(command)
+    warn = Warnings()
+
+    def do(shown: "Plan | None") -> "Plan":
+        made = shown or plan(warn)
+        return carry_out_plan(target, made, backup, warn) if made.needed else made
+
+    result, _done = carry_out(
+        consent,
+        plan=lambda: plan(warn),
+        show=_note_plan,
+        question=_question,
+        do=do,
+        settled=lambda made: not made.needed,
+    )
+    write(result, output)
+    for text in result.warnings:
+        note(f"warning: {text}")
+    for text in result.blocked:
+        note(text)
+    code = warn.tell()
+    if not result.applied:
+        if not consent.dry_run:
+            need_no_undo(result)
+        if result.needed and result.effect:
+            note(result.effect)
+        count = counted(len(result.changes), "entry", "entries")
+        note(f"{len(result.needed)} of {count} would be changed" if result.needed else "nothing to change")
+        return 1 if result.needed or result.blocked else code
+    for outcome in result.failed:
+        place = outcome.change.place
+        note(f"{outcome.state}: {place.server}: {place.kind} {' '.join(place.name)}: {outcome.reason}")
+    done, count = len(result.needed) - len(result.failed), counted(len(result.needed), "entry", "entries")
+    note(f"{done} of {count} changed; what was before is in {result.journal}")
+    if result.undoes is None:
+        note(f"{command_line('undo', target.text)} puts it back")
+    return 1 if result.failed else code
+
+
+def write_changes(plan: "Plan", output: str) -> None:
+    """Write a row for each value, or the whole plan as an object."""
+    from rmqtool.admin.changes.run import SAME, ChangeRow
+
+    if output in ("json", "ndjson"):
+        write_object(output, plan.to_dict())
+    else:
+        shown = ("kind", "name", "setting", "before", "after", "state", "server")
+        people = output in ("text", "table")
+        rows = [row for row in plan.rows() if not people or row.state != SAME]
+        write_rows(output, ChangeRow, rows, shown, wide=("before", "after"))
+
+
+def _note_plan(plan: "Plan") -> None:
+    for row in plan.rows():
+        if row.state != "same":
+            what = f"{row.kind} {row.name}" + (f" {row.setting}" if row.setting else "")
+            note(f"  {row.server}: {what}: {_shown(row.before)} to {_shown(row.after)}")
+    for text in (*plan.warnings, *plan.blocked):
+        note(f"  {text}")
+
+
+def _shown(value: object) -> str:
+    return "nothing" if value is None else str(value)
+
+
+def _question(plan: "Plan") -> str:
+    effect = f" {plan.effect[0].upper()}{plan.effect[1:]}." if plan.effect else ""
+    return f"Change {counted(len(plan.needed), 'entry', 'entries')}?{effect}"
