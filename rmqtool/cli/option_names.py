@@ -45,8 +45,8 @@ grep: --body= --broker-conf= --columns= --count --fixed --help --ignore-case --i
   --until= --where= --wide -C= -F -c -h -i -o= -q= -t= -v
 group clone: --backup= --broadcast= --broker-conf= --broker= --clamp --columns= --dry-run --help --output=
   --to-broadcast= --topic= --tz= --wide --yes -h -n -o= -t= -y
-group create: --backup= --broadcasting --broker= --columns= --consume --dry-run --help --max-retries= --ordered
-  --output= --retry-queues= --tz= --wide --yes -h -n -o= -y
+group create: --backup= --broadcasting --broker= --columns= --consume --dry-run --help --max-retries=
+  --no-broadcasting --no-consume --no-ordered --ordered --output= --retry-queues= --tz= --wide --yes -h -n -o= -y
 group delete: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 group diff: --all --bak --broker-conf= --columns= --group= --help --limit= --output= --queue= --topic= --tz= --wide
   -g= -h -o= -q= -t=
@@ -59,8 +59,8 @@ group offsets: --broadcast= --broker-conf= --broker= --columns= --group= --help 
   --tz= --wide -g= -h -o= -q= -t=
 group reset: --backup= --broadcast= --broker-conf= --broker= --clamp --columns= --dry-run --from-csv= --help --output=
   --queue= --shift= --to-earliest --to-latest --to-offset= --to-time= --topic= --tz= --wide --yes -h -n -o= -q= -t= -y
-group update: --backup= --broadcasting --broker= --columns= --consume --dry-run --help --max-retries= --ordered
-  --output= --retry-queues= --tz= --wide --yes -h -n -o= -y
+group update: --backup= --broadcasting --broker= --columns= --consume --dry-run --help --max-retries=
+  --no-broadcasting --no-consume --no-ordered --ordered --output= --retry-queues= --tz= --wide --yes -h -n -o= -y
 import: --broker-conf= --columns= --engine= --help --map= --new-times --output= --progress= --topics-of= --tz= --wide
   -h -o=
 index dump: --broker-conf= --columns= --headers --help --limit= --offset= --output= --since= --tz= --until= --wide -h
@@ -135,12 +135,12 @@ truncate: --backup= --broker-conf= --columns= --dry-run --help --output= --progr
   -o= -y
 undo: --backup= --broadcast= --broker-conf= --columns= --dry-run --force --forget --help --output= --progress= --tz=
   --wide --yes -h -n -o= -y
-user create: --backup= --broker= --columns= --dry-run --help --output= --password-file= --super --tz= --wide --yes -h
-  -n -o= -y
+user create: --backup= --broker= --columns= --dry-run --help --no-super --output= --password-file= --super --tz=
+  --wide --yes -h -n -o= -y
 user delete: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 user list: --columns= --help --output= --tz= --wide -h -o=
-user update: --backup= --broker= --columns= --dry-run --enable --help --output= --password-file= --super --tz= --wide
-  --yes -h -n -o= -y
+user update: --backup= --broker= --columns= --disable --dry-run --enable --help --no-super --output= --password-file=
+  --super --tz= --wide --yes -h -n -o= -y
 warm-up: --columns= --help --output= --remove --wide -h -o=
 write-perm add: --backup= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 write-perm wipe: --backup= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y

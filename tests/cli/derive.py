@@ -57,7 +57,7 @@ def text() -> str:
             option if parameter.is_flag else f"{option}="
             for parameter in command.params
             if parameter.param_type_name == "option" and not parameter.hidden
-            for option in parameter.opts
+            for option in (*parameter.opts, *parameter.secondary_opts)
         ]
         for parameter in command.params:
             if (found := choices(parameter)) and not parameter.hidden:

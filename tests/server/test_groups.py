@@ -121,7 +121,7 @@ def test_what_a_group_has_in_hand_is_told(tmp_path: Path) -> None:
     ids=["topic", "group"],
 )
 def test_what_was_deleted_has_nothing_in_hand(code: C, deleted: Any, offset: int, tmp_path: Path) -> None:
-    """As in ``ConsumerOffsetManager.cleanOffsetByTopic`` and ``removeOffset``."""
+    """As in ``ConsumerOffsetManager.cleanOffsetByTopic``, ``removeOffset`` (4.9) and ``cleanOffset`` (5.x)."""
 
     async def test(client: Connection) -> None:
         for n in range(8):
