@@ -42,7 +42,7 @@ explain: --columns= --help --output= --wide -h -o=
 export: --broker-conf= --columns= --help --output= --progress= --tz= --wide -h -o=
 grep: --body= --broker-conf= --columns= --count --fixed --help --ignore-case --in= --invert --key= --limit=
   --neighbours= --offset= --output= --progress= --property= --queue-offset= --queue= --since= --tag= --topic= --tz=
-  --until= --where= --wide -C= -F -c -h -i -o= -q= -t= -v
+  --until= --where= --wide -C= -F -h -i -o= -q= -t= -v
 group clone: --backup= --broadcast= --broker-conf= --broker= --clamp --columns= --dry-run --help --output=
   --to-broadcast= --topic= --tz= --wide --yes -h -n -o= -t= -y
 group create: --backup= --broadcasting --broker= --columns= --consume --dry-run --help --max-retries=

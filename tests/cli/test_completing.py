@@ -62,7 +62,7 @@ def test_the_options_are_those_of_the_commands() -> None:
     for command in commands().values():
         for parameter in command.params:
             if parameter.param_type_name == "option":
-                (flags if parameter.is_flag else values).update(parameter.opts)
+                (flags if parameter.is_flag else values).update(parameter.opts, parameter.secondary_opts)
     assert flags == completing._flags()
     assert not flags & values
     assert VALUES.keys() | CHOICES.keys() <= values

@@ -31,7 +31,7 @@ def test_it_says_where_it_matched(store: Path) -> None:
 
 def test_nothing_is_an_answer_with_a_code(store: Path) -> None:
     result = rmqtool("grep", store, "nowhere at all")
-    assert (result.code, result.out, result.err) == (1, "", "no message has it\n")
+    assert (result.code, result.out, result.err) == (1, "", "nothing matches the pattern\n")
     assert rmqtool("grep", store, "", "--invert").code == 1
 
 

@@ -337,6 +337,7 @@ def test_info_counts_what_the_tier_alone_has(node: Node) -> None:
 
 
 ALL, TOPIC, QUEUE = "229 messages of 11 queues", "39 messages of 3 queues", "13 messages of 1 queue"
+RETRIES = "2 messages of 1 queue"
 READING = {
     ("commitlog", "dump", "STORE"): ALL,
     ("consumequeue", "dump", "STORE"): ALL,
@@ -345,8 +346,8 @@ READING = {
     ("query-offset", "STORE", "History", "0", "5"): QUEUE,
     ("query-time", "STORE", "History", "0", "2026-11-27"): QUEUE,
     ("trace", "STORE", "history-1"): ALL,
-    ("dlq", "list", "STORE", "billing"): ALL,
-    ("retry", "list", "STORE", "billing"): ALL,
+    ("dlq", "list", "STORE", "billing"): RETRIES,
+    ("retry", "list", "STORE", "billing"): RETRIES,
     ("dump-to-parquet", "STORE", "OUT", "--runner", "local"): ALL,
     ("report", "traffic", "STORE", "--runner", "local"): ALL,
     ("report", "traffic", "STORE", "--runner", "local", "--topic", "History"): TOPIC,

@@ -166,7 +166,7 @@ def test_at_the_end_there_is_nothing_to_cut(tmp_path: Path) -> None:
     store = made(tmp_path / "s", 60)
     offsets = [found.physical_offset for found in CommitLog(layout_of(store)).walk()]
     files = [int(path.name) for path in sorted((store / "commitlog").iterdir())]
-    end, _ending = CommitLog(layout_of(store)).end(-1)
+    end, _ending = CommitLog(layout_of(store)).end()
     assert truncate(layout_of(store), end).clean
     first_of_a_file = next(offset for offset in reversed(offsets) if offset in files)
     for offset in (offsets[50], first_of_a_file, 0):

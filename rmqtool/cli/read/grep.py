@@ -50,7 +50,7 @@ def grep(
         bool, typer.Option("--ignore-case", "-i", help="Upper and lower case are the same.")
     ] = False,
     invert: Annotated[bool, typer.Option("--invert", "-v", help="The messages in which it is not.")] = False,
-    count: Annotated[bool, typer.Option("--count", "-c", help="Show only how many there are.")] = False,
+    count: Annotated[bool, typer.Option("--count", help="Show only how many there are.")] = False,
     neighbours: Annotated[
         int,
         typer.Option(
@@ -110,7 +110,7 @@ def grep(
         rows = _rows(limit_rows(matches(), limit, source), beside, body.value)
         number = write_all(writer(output, GREP_FIELDS, _columns() if output in PEOPLE else ()), rows)
     if not number and not count:
-        note("no message has it" if not invert else "each message has it")
+        note("nothing matches the pattern")
     if not number:
         say_unmet(chosen)
     return 1 if damaged or not number else 0
