@@ -114,7 +114,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             _shows("dump", "read.files", "List messages in log order.", "store topic"),
             _shows("hexdump", "read.files", "Show bytes of the commit log with every field named.", "store"),
         ),
-        _shows("grep", "read.grep", "Find messages by a text in body, keys, properties or hosts.", "store pattern topic"),
+        _shows("grep", "read.grep", "Find messages by text in body, keys, properties or hosts.", "store pattern topic"),
         Group(
             "consumequeue", "Look into consume queues", None,
             _shows(
