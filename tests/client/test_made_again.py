@@ -138,6 +138,36 @@ def test_nothing_is_committed_over_another_connection(broker: Neighbour, tmp_pat
     assert asyncio.run(committed(broker.namesrv))[0] in (0, None)
 
 
+@pytest.mark.parametrize("count", [20, 100], ids=["shorter", "longer"])
+@pytest.mark.parametrize("position", ["committed", "end", "offset_at"])
+def test_a_position_is_of_the_store_that_reported_it(
+    broker: Neighbour, tmp_path: Path, position: str, count: int
+) -> None:
+    """Between the answer and the first pull from there, the broker comes back with another store."""
+    queue = MessageQueue(TOPIC, "a", 0)
+
+    async def test() -> None:
+        async with Cluster(ClientOptions(namesrv=broker.namesrv)) as cluster:
+            await cluster.route(TOPIC)
+            await Puller(cluster, GROUP).commit(queue, 8)
+            puller = ProvingPuller(cluster, GROUP)
+            offset = await (
+                puller.offset_at(queue, time.time_ns() // 1_000_000 + 60_000)
+                if position == "offset_at"
+                else getattr(puller, position)(queue)
+            )
+            assert offset in (8, 9, 10)
+            another_store(broker, tmp_path / "store", count)
+            if count == 20:  # it grows past the position before the next pull
+                broker.end(signal.SIGKILL)
+                fill(tmp_path / "store", 2000, 80)
+                broker.start()
+            with pytest.raises(MadeAgain, match="another message at offset"):
+                await attempts.try_often(lambda: puller.pull(queue, offset), asyncio.Event(), lambda _text: None)
+
+    asyncio.run(test())
+
+
 @by_turns(2)
 @pytest.mark.parametrize("count", [0, 20, 400], ids=["empty", "shorter", "longer"])
 def test_what_is_replayed(broker: Neighbour, tmp_path: Path, count: int) -> None:

@@ -4,8 +4,8 @@ An offset alone proves nothing: the topic may have been deleted and created agai
 and a different message may now have that offset. The message before the position proves it.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 from formats.message.fingerprint import fingerprint
 from formats.message.read import Record
@@ -15,6 +15,7 @@ from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, ClientError, NotThere
 from rmqtool.client.consumer.puller import Pulled, Puller
 
+P = TypeVar("P", int, int | None)
 _MADE_AGAIN = "the topic was made again since then, or its broker has another store"
 
 
@@ -85,12 +86,17 @@ def _ends_before(puller: Puller, queue: MessageQueue, offset: int, end: int) -> 
 
 
 class ProvingPuller(Puller):
-    """A puller that verifies after each pull and before each commit that a queue is the one read before."""
+    """A puller that verifies after each pull and before each commit that a queue is the one read before.
+
+    The proof of a position that a broker reports is read together with it: until the first pull the broker may come
+    back with another store, which has another message there.
+    """
 
     def __init__(self, cluster: Cluster, group: str, tags: Sequence[str] = (), sql: str | None = None) -> None:
         super().__init__(cluster, group, tags, sql)
         self._last: dict[MessageQueue, Last] = {}
         self._next: dict[MessageQueue, int] = {}
+        self._reported: dict[MessageQueue, _Position] = {}
 
     async def pull(
         self, queue: MessageQueue, offset: int, *, most: int = 32, wait: float = 0, commit: int = 0
@@ -122,18 +128,56 @@ class ProvingPuller(Puller):
         await self._prove(queue)
         await self.cluster.ask(address, self._commit_request(queue, offset), over=connection)
 
+    async def committed(self, queue: MessageQueue) -> int | None:
+        return await self._report(queue, super().committed)
+
+    async def end(self, queue: MessageQueue) -> int:
+        return await self._report(queue, super().end)
+
+    async def offset_at(self, queue: MessageQueue, timestamp: int) -> int:
+        return await self._report(queue, lambda queue: super(ProvingPuller, self).offset_at(queue, timestamp))
+
+    async def _report(self, queue: MessageQueue, ask: Callable[[MessageQueue], Awaitable[P]]) -> P:
+        """A position and its proof, over one connection: so both are of the same store."""
+        address = await self._address(queue)
+        while True:
+            connection = await self.cluster.connect(address)
+            offset = await ask(queue)
+            try:
+                proof: Last | MadeAgain | None = await self._message_before(queue, offset or 0)
+            except MadeAgain as err:  # raised by the pull from there
+                proof = err
+            if await self.cluster.connect(address) is connection:
+                self._reported[queue] = _Position(offset or 0, proof)
+                return offset
+
     async def _begin(self, queue: MessageQueue, offset: int) -> None:
-        """Read the message before an offset, if it still exists, as the proof."""
+        """Take the message before an offset, if it still exists, as the proof."""
         self._last.pop(queue, None)
-        if (
-            offset > 0
-            and not _is_light(queue)
-            and (last := await last_at(Puller(self.cluster, self.group), queue, offset - 1)) is not None
-        ):
-            self._last[queue] = last
+        reported = self._reported.get(queue)
+        if reported is None or reported.offset != offset:
+            proof = await self._message_before(queue, offset)
+        elif isinstance(reported.proof, MadeAgain):
+            raise reported.proof
+        else:
+            proof = reported.proof
+        if proof is not None:
+            self._last[queue] = proof
         self._next[queue] = offset
+
+    async def _message_before(self, queue: MessageQueue, offset: int) -> Last | None:
+        if offset <= 0 or _is_light(queue):
+            return None
+        return await last_at(Puller(self.cluster, self.group), queue, offset - 1)
 
     async def _prove(self, queue: MessageQueue) -> None:
         if (last := self._last.get(queue)) is not None:
             # without a filter and from the master: this puller may have a filter, or read from a slave
             await prove(Puller(self.cluster, self.group), queue, last)
+
+
+class _Position(NamedTuple):
+    """An offset that a broker has reported, and the message before it, if that still exists."""
+
+    offset: int
+    proof: Last | MadeAgain | None
