@@ -121,5 +121,7 @@ def test_the_log_ends_where_it_does_from_any_hint(case: str, golden: Unpacked) -
     records = [item for item in log.walk() if isinstance(item, LocatedRecord)]
     end = records[-1].physical_offset + records[-1].record.total_size
     assert log.end() == (end, records[-1].record.store_timestamp)
-    assert log.end(records[len(records) // 2].physical_offset)[0] == end
-    assert log.end(end)[0] == end
+    last = log.last(records[len(records) // 2].physical_offset)
+    assert last is not None
+    assert last.end == end
+    assert log.last(end) is None

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from rmqtool.rules.releases import RELEASES, Release
 
-FIRST_OF = ("4.9", "5.3", "5.4", "5.5")
+FIRST_OF = tuple(sorted({*RELEASES, "5.4"}))
 """The releases whose settings are known, the oldest first. 5.4 goes by the rules of 5.5, but has fewer settings."""
 
 _BITS = {"int": 32, "long": 64}

@@ -29,7 +29,7 @@ from rmqtool.store.releases.rules import BATCH_QUEUE, batch_topics_of
 _MOST_QUEUES = 1 << 16
 
 _NO_STATIC_TOPICS = (
-    "rmqtool serve has no static topics, whose queues move between brokers: updateTopic makes an ordinary one"
+    "static topics are not served, as their queues move between brokers: updateTopic makes an ordinary one"
 )
 
 
