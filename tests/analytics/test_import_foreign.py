@@ -173,7 +173,7 @@ def test_a_column_with_another_name_and_of_no_use(tmp_path: Path) -> None:
 def test_names_of_a_table() -> None:
     assert parse_map(["a=b=body", " key = keys "]) == {"body": "a=b", "keys": "key"}
     swapped = shape_of(["topic", "body", "payload"], {"body": "payload"})
-    assert (swapped.names["body"], swapped.left) == ("payload", ("body",))
+    assert (swapped.names["body"], swapped.ignored) == ("payload", ("body",))
     assert not shape_of(["topic", "partition", "offset", "value", "body"], {}).kafka
 
 
