@@ -259,7 +259,7 @@ def hold_against(engine: Engine, node: roles.Node, damaged: Callable[[Member], o
     same("the end of the index", verdict.index.end, answer["indexEnd"])
     now = {file.name: file for file in Member(ledger, size).index}
     same("index files", sorted(f"{file.base:020d}" for file in verdict.index.files), sorted(now))
-    for offset, unit in verdict.index.units.items():
+    for offset, unit in verdict.index.units():
         file = next(file for file in verdict.index.files if file.base <= offset < file.base + file.written)
         with now[f"{file.base:020d}"].open("rb") as stream:
             stream.seek(offset - file.base)

@@ -99,7 +99,7 @@ class _Report:
                 committedIndex=verdict.committed.index,
                 committedPosition=verdict.committed.position,
                 endPosition=verdict.end,
-                unitsWritten=len(verdict.index.units),
+                unitsWritten=verdict.index.rewritten,
             ),
         )
 
@@ -125,10 +125,9 @@ class _Report:
             if has_bytes(file.path, at, file.size) > at:
                 steps.append(f"end {self._name(file.path)} at byte {at}; what follows stays until entries go there")
         steps += [f"remove {self._name(file.path)}" for file in [*verdict.removed, *verdict.index.removed]]
-        if units := verdict.index.units.values():
-            indexes = [unit.index for unit in units]
+        if (entries := verdict.index.rewritten_entries()) is not None:
             folder = os.path.join(self._name(self._log.folder), "index")
-            steps.append(f"write the units of entries {indexes[0]} to {indexes[-1]} in {folder}")
+            steps.append(f"write the units of entries {entries[0]} to {entries[1]} in {folder}")
         return steps
 
     def _lost(self) -> list[Loss]:

@@ -7,6 +7,7 @@ updateCommittedIndex), MmapFileList of 0.3.1.2 and 0.3.2, which do the same.
 """
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -48,13 +49,14 @@ class IndexFiles:
     """The files of the index, with the changes of a start.
 
     Attributes:
-        units: rewritten units, by their position in the index.
+        rewritten: how many units are rewritten; they follow each other.
         removed: files to be removed.
     """
 
     def __init__(self, files: Segments) -> None:
         self.files = [IndexFile(file.base, INDEX_FILE_SIZE, file) for file in files]
-        self.units: dict[int, IndexUnit] = {}
+        self._first = 0  # position of the first rewritten unit
+        self._units = bytearray()  # packed, as a scan of three files may rewrite millions
         self.removed: list[Segment] = []
 
     def unit(self, offset: int, *, whole: bool) -> IndexUnit | None:
@@ -69,8 +71,8 @@ class IndexFiles:
         at = offset % INDEX_FILE_SIZE
         if at + UNIT > file.written and (whole or at >= file.written):
             return None
-        if offset in self.units:
-            return self.units[offset]
+        if 0 <= offset - self._first < len(self._units):
+            return IndexUnit._make(DLEDGER_INDEX_UNIT.unpack_from(self._units, offset - self._first))
         data = file.source.read(at, UNIT) if file.source is not None else bytes(UNIT)
         return IndexUnit._make(DLEDGER_INDEX_UNIT.unpack_from(data, 0)) if len(data) == UNIT else None
 
@@ -78,6 +80,22 @@ class IndexFiles:
         if offset < 0:
             return None
         return next((file for file in self.files if file.base <= offset < file.base + INDEX_FILE_SIZE), None)
+
+    @property
+    def rewritten(self) -> int:
+        return len(self._units) // UNIT
+
+    def units(self) -> Iterator[tuple[int, IndexUnit]]:
+        """(position in the index, unit) of each rewritten unit."""
+        for at in range(0, len(self._units), UNIT):
+            yield self._first + at, IndexUnit._make(DLEDGER_INDEX_UNIT.unpack_from(self._units, at))
+
+    def rewritten_entries(self) -> tuple[int, int] | None:
+        """Index of the first and of the last entry whose units are rewritten; None if none are."""
+        if not self._units:
+            return None
+        first, last = (DLEDGER_INDEX_UNIT.unpack_from(self._units, at) for at in (0, len(self._units) - UNIT))
+        return IndexUnit._make(first).index, IndexUnit._make(last).index
 
     @property
     def end(self) -> int:
@@ -111,7 +129,9 @@ class IndexFiles:
         """Append the unit of the next entry."""
         if not self.files or self.files[-1].written == INDEX_FILE_SIZE:
             self.files.append(IndexFile(self.files[-1].base + INDEX_FILE_SIZE if self.files else 0, 0, None))
-        self.units[self.end] = unit
+        if not self._units:
+            self._first = self.end
+        self._units += DLEDGER_INDEX_UNIT.pack(*unit)
         self.files[-1].written += UNIT
 
     def _remove(self, files: list[IndexFile]) -> None:
