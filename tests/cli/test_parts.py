@@ -1,12 +1,17 @@
 """CSV of reports with several tables: each by name, the first by default."""
 
 import csv
+import importlib
 import io
 import json
+import pkgutil
 import re
+from dataclasses import is_dataclass
+from typing import get_type_hints
 
 import pytest
 
+from rmqtool import admin, services, store
 from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
@@ -65,3 +70,16 @@ def test_what_is_no_table(golden: Unpacked) -> None:
     assert "--table queues: give topics, files, groups, configs, problems, tiered, epochs, roles, report" in wrong.err
     other = rmqtool("info", golden("broker"), "--table", "files")
     assert (other.code, "needs --output csv" in other.err) == (2, True)
+
+
+def test_the_types_of_every_report_can_be_read() -> None:
+    """Columns of CSV come from them, so no report may name a type that only a type checker loads."""
+    packages = (admin, services, store)
+    walks = (pkgutil.walk_packages(package.__path__, f"{package.__name__}.") for package in packages)
+    modules = [name for walk in walks for _, name, _ in walk]
+    values = [value for name in modules for value in vars(importlib.import_module(name)).values()]
+    classes = {value for value in values if isinstance(value, type) and hasattr(value, "to_dict")}
+    reports = [value for value in classes if is_dataclass(value)]
+    assert len(reports) > 20
+    for report in reports:
+        assert get_type_hints(report)

@@ -16,7 +16,8 @@ from rmqtool.store.changes.undo import undo
 from rmqtool.store.check import check_store, is_problem
 from rmqtool.store.disk.lock import StoreLock
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.repair.config_doctor import ConfigDoctor, ConfigOutcome
+from rmqtool.store.repair.config_doctor import ConfigDoctor
+from rmqtool.store.repair.config_outcome import ConfigOutcome
 from rmqtool.store.repair.rebuild import RebuildReport, rebuild
 from tests import goldens
 from tests.amounts import by_turns

@@ -4,8 +4,7 @@ An intact file is not written at all. A changed file keeps unknown members, and 
 """
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 from formats.config.files import NAMES, model_of, split_key
@@ -21,61 +20,12 @@ from rmqtool.store.config.sources import ABSENT, EMPTY, FILE, ConfigSource, choo
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import METADATA
 from rmqtool.store.repair.config_evidence import DELAY_TOPIC, SURE_QUEUES, Evidence, find_delivered, gather
+from rmqtool.store.repair.config_outcome import BUILT, ConfigChange, ConfigOutcome
 from rmqtool.store.tier.guard import DO_NOT_START
 
 _SYSTEM_TOPIC = SYSTEM_PREFIX  # case-insensitive; a broker creates the configuration of these topics itself
 _PERM = Perm.READ | Perm.WRITE  # as for automatically created topics
 _MOST = 2**63 - 1
-BUILT = "built"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigChange:
-    """One changed value; ``old`` is None for a new one."""
-
-    key: str
-    old: Any
-    new: Any
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigOutcome:
-    """The result for one config file.
-
-    Attributes:
-        source: see :class:`rmqtool.store.config.sources.ConfigSource`; ``built``: from queues and log only.
-        written: whether the file is rewritten.
-    """
-
-    file: str
-    source: str
-    reason: str
-    written: bool
-    changes: list[ConfigChange] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields for machine output."""
-        return asdict(self)
-
-    def describe(self) -> Iterator[str]:
-        """The plan, one line per change."""
-        if self.written:
-            yield f"config/{self.file}: from {_SOURCES[self.source]}: {self.reason}"
-            for change in self.changes:
-                old = "nothing" if change.old is None else change.old
-                yield f"config/{self.file}: {change.key}: {old} -> {change.new}: {change.reason}"
-
-
-_SOURCES = {
-    FILE: "itself",
-    "tmp": "its .tmp",
-    "bak": "its .bak",
-    "beginning": "its beginning",
-    "saved": "the entries that can be saved",
-    EMPTY: "nothing",
-    BUILT: "queues and log",
-}
 
 
 class ConfigDoctor:

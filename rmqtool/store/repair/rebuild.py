@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -42,15 +42,13 @@ from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Stage, StagedQueues
 from rmqtool.store.recovery.verdict import LogVerdict
 from rmqtool.store.recovery.warnings import of_unnamed_topics
+from rmqtool.store.repair.config_outcome import ConfigOutcome
 from rmqtool.store.repair.lengths import LengthMender
 from rmqtool.store.repair.old_queues import OldQueues
 from rmqtool.store.roles.table import heed
 from rmqtool.store.tier.guard import DO_NOT_START, refuse
 from rmqtool.store.tier.tier import Tier, local_ranges
 from rmqtool.words import command_line, counted
-
-if TYPE_CHECKING:
-    from rmqtool.store.repair.config_doctor import ConfigOutcome
 
 CONFIG, TIMER, COMPACTION, LENGTHS = "config", "timer", "compaction", "files"
 PARTS = ("consumequeue", "index", "checkpoint", CONFIG, TIMER, COMPACTION, LENGTHS)
@@ -72,7 +70,7 @@ class RebuildReport:
     queues: int
     queueEntries: int
     indexEntries: int
-    configs: "list[ConfigOutcome]" = field(default_factory=list)  # only for the part config
+    configs: list[ConfigOutcome] = field(default_factory=list)  # only for the part config
     warnings: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)  # only for the part files: what the user must repair
     actions: list[str] = field(default_factory=list)
