@@ -138,7 +138,10 @@ class Change:
 
     def zero(self, path: str, start: int, stop: int) -> None:
         """Zero bytes [start, stop) of a file; its non-zero bytes are backed up."""
-        self.places.path_of(self.places.name_of(path), follow=True)
+        try:
+            self.places.path_of(self.places.name_of(path), follow=True)
+        except ValueError as err:
+            raise Refused(f"{path}: {err}") from err
         self.actions.append(Action("zero", os.path.abspath(path), start=start, stop=stop))
 
     def expect_log(self, files: list[tuple[str, int]], file: str | None, at: int) -> None:
@@ -391,9 +394,16 @@ def _create_dir(home: str, name: str, places: Places, *, dry: bool) -> str:
 
 
 def _missing_parents(path: str) -> list[str]:
-    """Directories to be created for a file, innermost first."""
+    """Directories to be created for a file, innermost first.
+
+    Raises:
+        Refused: something else has the name of one.
+    """
     missing = []
     while not os.path.isdir(path := os.path.dirname(path)):
+        if os.path.lexists(path):
+            what = f"a link to {os.readlink(path)}, which is not there" if os.path.islink(path) else "no directory"
+            raise Refused(f"{path}: is {what}: move it away; nothing was changed")
         missing.append(path)
     return missing
 

@@ -1,6 +1,7 @@
 """The state of a store's files before a change was planned; a starting broker modifies them without the lock."""
 
 import os
+import stat
 from collections.abc import Iterable
 
 from formats.variants.timer import snapshot_flag
@@ -57,8 +58,11 @@ class Snapshot:
 
 
 def _now(path: str) -> _Seen | None:
+    """The state of a file or link; None for a directory, which no change touches."""
     try:
         status = os.lstat(path)
     except OSError:
+        return None
+    if stat.S_ISDIR(status.st_mode):
         return None
     return status.st_size, status.st_mtime_ns

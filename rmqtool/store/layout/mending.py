@@ -39,16 +39,18 @@ def remedy_command(remedy: Remedy, layout: StoreLayout) -> str:
     return command_line(*words[1:], *layout.conf.options)
 
 
-def remedy_for(path: str, size: int | None, wanted: int, *, last: bool) -> Remedy:
+def remedy_for(path: str, size: int | None, wanted: int, *, last: bool, spare: bool = False) -> Remedy:
     """The remedy for one file of a directory whose files all have the same length.
 
     Args:
         size: bytes; None if the file does not belong there at all.
         wanted: bytes that the file should have.
         last: whether it is the last file of its directory.
+        spare: whether no message follows the first ``wanted`` bytes.
     """
-    if size is None and os.path.isdir(path) and not os.path.islink(path):
-        return Remedy(f"move the directory {path} out of the store: no broker loads a store in which it is")
+    if size is None and not can_go(path):
+        what = "the directory " if os.path.isdir(path) else ""
+        return Remedy(f"move {what}{path} out of the store: no broker loads a store in which it is")
     if size is None:
         return SHORT_OR_STRANGE
     if size < wanted and last:
@@ -59,9 +61,16 @@ def remedy_for(path: str, size: int | None, wanted: int, *, last: bool) -> Remed
             "stay; a whole copy of the file is better, because messages are missing in this one",
             FILES,
         )
+    if spare:
+        return Remedy(f"cuts {path} to {wanted} bytes, after which it holds no message", FILES)
     return Remedy(
         f"{path} is longer than the others: give the true file size with --broker-conf, or copy the file again"
     )
+
+
+def can_go(path: str) -> bool:
+    """Whether a path is a file or link, which can be backed up; anything else must be moved by hand."""
+    return os.path.isfile(path) or os.path.islink(path)
 
 
 def cut_short(files: Sequence[Segment], conf: BrokerConf, known: int) -> bool:

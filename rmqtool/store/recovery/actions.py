@@ -177,9 +177,11 @@ def prepare_checkpoint(recovery: Recovery, change: Change, say: Say) -> None:
     low = verdict.files[0].base if verdict.files else 0
     new = inputs.rules.confirm(new, low=low, end=verdict.end, last=verdict.last_record)
     data = layout.checkpoint()
-    if data is not None and new == old:
+    if data is not None and new == old and (len(data) == checkpoint.SIZE or not inputs.whole):
         return
-    change.put_content(layout.path("checkpoint"), checkpoint.build(new))
+    content = checkpoint.build(new)
+    # a broker reads no further
+    change.put_content(layout.path("checkpoint"), content[: checkpoint.SIZE] if inputs.whole else content)
     say("replace" if data is not None else "create", layout.path("checkpoint"))
 
 

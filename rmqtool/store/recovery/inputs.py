@@ -10,6 +10,7 @@ from rmqtool.rules.releases import Release
 from rmqtool.store.dispatch.batch import BatchBuilder, DelayLevels
 from rmqtool.store.dispatch.light import dispatches_to_light_queues
 from rmqtool.store.index.reader import geometry_of
+from rmqtool.store.index.tags import has_tag_entries
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.releases.rules import ReleaseRules, rules_for
@@ -93,18 +94,26 @@ class StoreInputs:
         """Whether delayed messages get their deliver time while the log is checked."""
         return self.fix_delay_times or self.rules.knows_delays
 
-    def batch_builder(self, *, delays: bool = True, light_queues: bool = True) -> BatchBuilder:
+    def batch_builder(
+        self, *, delays: bool = True, light_queues: bool = True, keeps_tags: bool = False
+    ) -> BatchBuilder:
         """A builder that collects records as this store's broker dispatches them.
 
         Args:
             delays: whether delayed messages get their deliver time.
             light_queues: whether messages go to additional queues, if the settings allow it.
+            keeps_tags: whether tags are also indexed if these rules do not, but the index has some.
         """
         return BatchBuilder(
             self.levels if delays else DelayLevels([]),
             light_queues=light_queues and self.light_queues,
-            index_tags=self.rules.release.indexes_tags,
+            index_tags=self.rules.release.indexes_tags or (keeps_tags and self._has_tag_entries),
         )
+
+    @cached_property
+    def _has_tag_entries(self) -> bool:
+        """Whether a broker of 5.4 or later has added to the index; nothing else may show it."""
+        return self.indexed and has_tag_entries(self.layout, self.log)
 
     @property
     def indexed(self) -> bool:

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from rmqtool.store.disk.segments import Segment
+from rmqtool.store.layout.mending import can_go
 from rmqtool.store.layout.paths import BATCH_QUEUES, is_path_name
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.deleted import DeletedTopics
 from rmqtool.store.recovery.dispatcher import QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
-from rmqtool.store.recovery.whole_log import can_go, fit_log
+from rmqtool.store.recovery.whole_log import fit_log
 
 Stage = Callable[[], str]
 

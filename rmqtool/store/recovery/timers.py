@@ -24,10 +24,10 @@ from rmqtool.store.changes.change import Change
 from rmqtool.store.disk import files as disk
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import is_zero
+from rmqtool.store.layout.mending import can_go
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.queues.timer.start import Started, leading_behind, message_of_last_unit, read_timer
 from rmqtool.store.recovery.plan import Recovery
-from rmqtool.store.recovery.whole_log import can_go
 from rmqtool.store.recovery.whole_timer import lacks_checkpoint, make_timer
 from rmqtool.words import command_line
 

@@ -2,10 +2,12 @@
 
 import os
 
-from rmqtool.store.layout.mending import remedy_command, remedy_for
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.layout.mending import Remedy, can_go, remedy_command, remedy_for
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
 from rmqtool.store.queues.compaction import FOLDER
 from rmqtool.store.recovery.plan import Recovery
+from rmqtool.store.recovery.whole_log import holds_message
 from rmqtool.words import command_line
 
 
@@ -15,9 +17,9 @@ def ways_on(recovery: Recovery) -> list[str]:
         return []
     log, layout = recovery.inputs.log, recovery.inputs.layout
     refused = {path for path in _paths(recovery) if any(why.startswith(f"{path}: ") for why in recovery.refusals)}
-    sizes = {file.path: file.size for file in log.segments.files}
-    last = max(sizes, key=os.path.basename, default=None)
-    by_file = [remedy_for(path, sizes.get(path), log.file_size, last=path == last) for path in sorted(refused)]
+    files = {file.path: file for file in log.segments.files}
+    last = max(files, key=os.path.basename, default=None)
+    by_file = [_remedy_for(path, files.get(path), log.file_size, last=path == last) for path in sorted(refused)]
     # one command repairs several files
     ways = list(
         dict.fromkeys(f"{remedy_command(way, layout)}: {way.does}" if way.command else way.does for way in by_file)
@@ -31,8 +33,9 @@ def ways_on(recovery: Recovery) -> list[str]:
     queues = [why.rpartition(": ")[0] for why in recovery.refusals if _is_of_queue(why, layout)]
     ways += [
         remedy_for(path, None, log.file_size, last=False).does
-        for path in filter(os.path.isdir, queues)
-        if not path.rpartition(os.sep)[2].isdecimal()
+        for path in (*queues, *recovery.inputs.rules.index_directories())
+        if os.path.lexists(path) and not can_go(path)
+        if not (os.path.isdir(path) and path in queues and os.path.basename(path).isdecimal())
     ]
     if any("topics.json" in why for why in recovery.refusals):
         ways.append(
@@ -41,6 +44,13 @@ def ways_on(recovery: Recovery) -> list[str]:
     elif queues and not recovery.inputs.whole:
         ways.append(f"{layout.command('recover')}: without --exactly it puts queue files right")
     return [*ways, f"{layout.command('recover', '--dry-run')}: shows the plan again"]
+
+
+def _remedy_for(path: str, file: Segment | None, wanted: int, *, last: bool) -> Remedy:
+    if file is None:
+        return remedy_for(path, None, wanted, last=last)
+    spare = file.size > wanted and not holds_message(file, wanted)
+    return remedy_for(path, file.size, wanted, last=last, spare=spare)
 
 
 def _is_of_queue(why: str, layout: StoreLayout) -> bool:

@@ -289,7 +289,7 @@ class _Comparison:
         A file that begins inside the previous one is read from its start: the offset may be inside one of its records.
         """
         files = [file for file in self._verdict.files if file.end > start and file.base < self._verdict.end]
-        builder = self._inputs.batch_builder()
+        builder = self._inputs.batch_builder(keeps_tags=True)
         readahead = Readahead()
         with stage(what, sum(file.size for file in files)) as going:
             try:

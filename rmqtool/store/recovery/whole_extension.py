@@ -17,9 +17,9 @@ from rmqtool.store.changes.change import Change
 from rmqtool.store.disk.files import make_file
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.disk.sparse import has_bytes
+from rmqtool.store.layout.mending import can_go
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.extension import FOLDER, extension_size
-from rmqtool.store.recovery.whole_log import can_go
 
 Say = Callable[[str, str], None]
 

@@ -5,7 +5,6 @@ an end-of-file blank is put after the last record, so that the messages in them 
 determined after that, as by a broker. A file that is too long is truncated if the excess contains no message.
 """
 
-import os
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from formats.message.build import BLANK_SIZE, build_blank
 from rmqtool.store.disk.files import make_file
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.dispatch.reading import check_records
+from rmqtool.store.layout.mending import can_go
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord, next_in_file, walk_file
 
 Stage = Callable[[], str]
@@ -105,7 +105,7 @@ def fit_log(log: CommitLog, refused: list[tuple[str, str]], removed: list[Segmen
 
 
 def _fit(file: Segment, wanted: int, stage: Stage, *, last: bool) -> Segment:
-    if file.size == wanted or (file.size > wanted and _holds_message(file, wanted)):
+    if file.size == wanted or (file.size > wanted and holds_message(file, wanted)):
         return file
     blank_at = None if last or file.size > wanted else _end_of_records(file)
     if blank_at is not None and wanted - blank_at < BLANK_SIZE:
@@ -132,14 +132,13 @@ def _end_of_records(file: Segment) -> int:
     return at
 
 
-def _holds_message(file: Segment, start: int) -> bool:
-    """Whether a record that states its own position follows, which would put the length of all files in doubt."""
+def holds_message(file: Segment, start: int) -> bool:
+    """Whether a record that states its own position follows, which would put the length of all files in doubt.
+
+    Raises:
+        UnreadableStore: the file cannot be read.
+    """
     try:
         return next_in_file(file, start) < file.size
     finally:
         file.release()
-
-
-def can_go(path: str) -> bool:
-    """Whether a foreign path is a file or link, which can be backed up; directories must be moved by hand."""
-    return os.path.isfile(path) or os.path.islink(path)

@@ -61,7 +61,10 @@ class WholeQueue:
         self, queue: QueueBuilder, min_physical: int, stage: Stage, same_tags: SameTags, *, unloaded: bool = False
     ) -> None:
         self.queue, self._min_physical, self._stage, self._same_tags = queue, min_physical, stage, same_tags
-        self._before = list(queue.files)  # in the state after the start; only read
+        self._files = list(queue.files)  # in the state after the start
+        # files that a broker reads at other offsets than it writes them; they do not count as contents
+        self._misaligned = [file for file in queue.files if file.base % queue.file_size]
+        self._before = [file for file in queue.files if file not in self._misaligned]  # only read
         self._bounds = queue.min_logic_offset, queue.max_physical_offset
         self.generations = Generations()
         self._removed = list(queue.removed)
@@ -144,7 +147,7 @@ class WholeQueue:
     def _begin_again(self) -> None:
         """Drop the messages taken so far: they are of a former generation and do not belong in the queue."""
         queue = self.queue
-        queue.files, queue.removed = list(self._before), list(self._removed)
+        queue.files, queue.removed = list(self._files), list(self._removed)
         queue.min_logic_offset, queue.max_physical_offset = self._bounds
         self.irregular = self._writing = False
         self._next = None
@@ -153,7 +156,7 @@ class WholeQueue:
     @property
     def is_on_disk(self) -> bool:
         """Whether the queue has files, or had some before the start."""
-        return bool(self._removed) or any(file.source is not None for file in self._before)
+        return bool(self._removed) or any(file.source is not None for file in self._files)
 
     def leave_out(self) -> None:
         """Keep the queue without files: all of its messages are of a former generation of the topic."""
@@ -181,7 +184,7 @@ class WholeQueue:
     def _leave_alone(self) -> None:
         """Leave the queue as a broker makes it, since its contents do not follow from the log."""
         self.irregular = True
-        self.queue.files, self.queue.removed = self._before, self._removed
+        self.queue.files, self.queue.removed = self._files, self._removed
         self.put_in = self.taken_out = 0
 
     def _compare(self, first: int, units: Units, times: Column) -> None:
@@ -316,6 +319,14 @@ class WholeQueue:
         """
         if self.irregular or self._is_left_out:
             return
+        self._end_after(at_least)
+        for file in self._misaligned:
+            if file in self.queue.files:
+                self.queue.files.remove(file)
+            if file.source is not None and file.source not in self.queue.removed:
+                self.queue.removed = [*self.queue.removed, file.source]
+
+    def _end_after(self, at_least: int) -> None:
         if self._next is None:
             self._finish_old(at_least)
         elif self._keeps(self._next, at_least):

@@ -15,10 +15,10 @@ from formats.layouts.derived import TIMER_CHECKPOINT
 from formats.variants import timer
 from rmqtool.store.builders.timer import TimerBuilder, remove_timer
 from rmqtool.store.changes.change import Change
+from rmqtool.store.layout.mending import can_go
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.recovery.plan import Recovery
-from rmqtool.store.recovery.whole_log import can_go
 
 Units = np.ndarray[Any, np.dtype[Any]]
 Say = Callable[[str, str], None]

@@ -98,6 +98,10 @@ class ReleaseRules:
             raise Refused(f"{self.layout.root}: {reason}")
         return []
 
+    def index_directories(self) -> list[str]:
+        """Directories with the names of index files, which the broker would not load."""
+        return []
+
     def strange_compaction(self) -> list[str]:
         """Why the broker would not load the store because of the logs of compacted topics."""
         return []
@@ -243,7 +247,8 @@ class ReleaseRulesV5(ReleaseRules):
         super().check_forms()
         if self.conf.flag("forceVerifyPropCRC", False):
             raise Refused(f"{self.layout.root}: forceVerifyPropCRC is on, which rmqtool does not support")
-        return self._strange_queues() + self._strange_index()
+        index = [f"{path}: a directory where an index file should be" for path in self.index_directories()]
+        return self._strange_queues() + index
 
     def _strange_queues(self) -> list[str]:
         strange = [
@@ -264,9 +269,9 @@ class ReleaseRulesV5(ReleaseRules):
         refused = (queue.refused for queue in compaction_queues_of(self.layout))
         return [f"{path}: {reason}" for path, reason in filter(None, refused)]
 
-    def _strange_index(self) -> list[str]:
+    def index_directories(self) -> list[str]:
         return [
-            f"{entry.path}: a directory where an index file should be"
+            entry.path
             for entry in self.layout.entries("index")
             if offset_name(entry.name) is not None and entry.is_dir()
         ]

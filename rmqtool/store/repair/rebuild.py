@@ -153,7 +153,7 @@ class Rebuild:
             raise Refused(forms[0])
         for path in log.segments.foreign:
             raise CorruptFile(path, None, f"does not belong in a commit-log directory (see {command_line('check')})")
-        builder = self.inputs.batch_builder()
+        builder = self.inputs.batch_builder(keeps_tags=True)
         files = log.segments.files
         expected = files[0].base if files else 0
         with stage("reading the log", sum(file.size for file in files)) as self._reading:

@@ -8,6 +8,7 @@ from rmqtool.store.check.advice.steps import KEEPS, RECOVER, Step, by_hand
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.segments import Segments
 from rmqtool.store.layout.mending import Remedy, cut_short, remedy_for, remedy_for_only_file
+from rmqtool.store.recovery.whole_log import holds_message
 
 
 def check_files(
@@ -34,13 +35,14 @@ def check_files(
         ctx.found.add(code, ctx.name(path), **more, **about)
 
     for path in segments.foreign:
-        report("file-foreign", path, steps=_steps(remedy_for(path, None, size, last=False)))
+        report("file-foreign", path, steps=steps_of(remedy_for(path, None, size, last=False)))
     for file in files:
         if file.size != size:
-            steps = _steps(remedy_for(file.path, file.size, size, last=file is files[-1]))
+            spare = queue is None and file.size > size and not holds_message(file, size)
+            steps = steps_of(remedy_for(file.path, file.size, size, last=file is files[-1], spare=spare))
             if queue is None and len(files) == 1 and ctx.layout.conf.options:
                 steps += by_hand(
-                    f"if {file.path} was not cut short, set mappedFileSizeCommitLog={file.size} in "
+                    f"if {file.path} has its true length, set mappedFileSizeCommitLog={file.size} in "
                     f"{ctx.layout.conf.path} instead"
                 )
             report("file-size", file.path, expected=f"{size} bytes", actual=f"{file.size} bytes", steps=steps)
@@ -76,9 +78,10 @@ def check_alone(ctx: Context, known: int) -> None:
     expected = f"at least {known - file.base} bytes: queues point at messages up to there"
     if known <= file.end:
         expected = f"a length that {file.base} is a multiple of"
-    steps = _steps(remedy_for_only_file(file, known))
+    steps = steps_of(remedy_for_only_file(file, known))
     ctx.found.add("file-size", ctx.name(file.path), expected=expected, actual=f"{file.size} bytes", steps=steps)
 
 
-def _steps(remedy: Remedy) -> tuple[Step, ...]:
+def steps_of(remedy: Remedy) -> tuple[Step, ...]:
+    """A remedy as advice."""
     return (Step(command=remedy.command, does=remedy.does, costs=KEEPS if remedy.command else ""),)

@@ -13,12 +13,14 @@ from formats.index import ENTRY_SIZE, entries_array, entry_at, file_size, read_h
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.store.check.advice.steps import REBUILD_INDEX, RECOVER
 from rmqtool.store.check.common.context import Context
+from rmqtool.store.check.common.files import steps_of
 from rmqtool.store.check.index.chains import check_chains
 from rmqtool.store.check.log.log import Stretch
 from rmqtool.store.disk.mapping import forget
 from rmqtool.store.disk.sparse import data_end
 from rmqtool.store.index.chains import used_entries
 from rmqtool.store.index.reader import BadIndex, IndexView, open_index, segment_of
+from rmqtool.store.layout.mending import remedy_for
 from rmqtool.store.queues.message_store import rocks_index_of
 from rmqtool.words import counted
 
@@ -95,8 +97,11 @@ class IndexCheck:
     def load(self) -> Iterator[None]:
         """Open every file and check it by itself."""
         ctx = self.ctx
+        for path in (strange := ctx.rules.index_directories()):
+            ctx.found.situation.refused = ctx.found.situation.stuck = True
+            ctx.found.add("file-foreign", ctx.name(path), steps=steps_of(remedy_for(path, None, 0, last=False)))
         for entry in ctx.layout.entries("index"):
-            if not (entry.name.isdecimal() and entry.is_file()):
+            if entry.path not in strange and not (entry.name.isdecimal() and entry.is_file()):
                 ctx.found.add("file-ignored", ctx.name(entry.path))
         try:
             views = list(open_index(ctx.layout))

@@ -65,7 +65,7 @@ class LogCheck:
         self._passed = 0  # bytes of files that were read
         self._damages: list[_Damage] = []
         self._record_check = RecordCheck(ctx)
-        self._builder = ctx.inputs.batch_builder()
+        self._builder = ctx.inputs.batch_builder(keeps_tags=True)
 
     def run(self) -> Iterator[None]:
         """Check the log; yields now and then, so that findings can be passed on."""
