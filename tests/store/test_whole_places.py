@@ -103,6 +103,16 @@ def test_what_is_in_the_way_is_named_before_anything_changes(
     assert tree(store) == before
 
 
+def test_a_place_for_backups_that_cannot_be_one(golden_copy: Unpacked) -> None:
+    """No run was interrupted, so there is none to give up."""
+    store = golden_copy("crash")
+    Path(f"{store}.rmqtool").write_bytes(b"")
+    before = tree(store)
+    with pytest.raises(Refused, match=r"no place for a backup \(see --backup\)$"):
+        recover(layout_of(store))
+    assert tree(store) == before
+
+
 def test_a_pipe_among_queue_files_is_moved_by_hand(golden_copy: Unpacked) -> None:
     store = golden_copy("clean")
     pipe = queue_of(store) / f"{10**6:020d}"

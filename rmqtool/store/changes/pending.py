@@ -144,6 +144,8 @@ def settle(places: Places, home: str | None = None, signals: Signals | None = No
     try:
         run = find(places, home)
     except Refused as err:
+        if not os.path.lexists(os.path.join(places.root, MARKER)):
+            raise  # the backups' place cannot be used, and no run was interrupted
         raise Refused(f"{err}; or else {remedy_for(places.root)}") from err
     except CorruptFile as err:
         raise CorruptFile(err.path, err.at, f"{err.reason}; {remedy_for(places.root)}") from err
