@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from formats.checkpoint import Checkpoint, build
+from formats.layouts.derived import CQ_ENTRY
 from formats.message.build import build_blank, compose, pack
 from formats.queues.consume import build as build_entries
 from tests.bench.measure import ROOT
@@ -165,7 +166,30 @@ def report(folder: Path, queues: int) -> list[Cost]:
         assert cost.code == 0, (args, cost)
         print(f"  {words:22} {cost.seconds:7.2f} s, {cost.peak_rss / MIB:6.0f} MiB", flush=True)
         costs.append(cost)
+        if words == "recover --dry-run":
+            costs.append(report_one_damaged(store, queues // 2))
     return costs
+
+
+def report_one_damaged(store: Path, queue: int) -> Cost:
+    """Recover a store with one damaged queue; only that queue is written."""
+    (file,) = (store / "consumequeue" / topic_of(queue) / str(queue % _PER_TOPIC)).iterdir()
+    with file.open("r+b") as opened:
+        opened.write(bytes(CQ_ENTRY.size))
+    before = _seen(store)
+    cost = run("recover", str(store), "--yes")
+    after = _seen(store)
+    changed = [path for path in before.keys() | after.keys() if before.get(path) != after.get(path)]
+    assert (cost.code, changed) == (0, [str(file)]), (cost, changed[:9])
+    kept = Path(f"{store}.rmqtool")
+    written = sum(path.stat().st_blocks * 512 for path in (file, *kept.rglob("*")) if path.is_file())
+    print(f"  {'recover one queue':22} {cost.seconds:7.2f} s, {cost.peak_rss / MIB:6.0f} MiB, {written} bytes written")
+    return cost
+
+
+def _seen(store: Path) -> dict[str, tuple[int, int]]:
+    found = ((str(path), path.stat()) for path in store.rglob("*") if path.is_file())
+    return {path: (status.st_ino, status.st_mtime_ns) for path, status in found}
 
 
 def main() -> None:

@@ -8,10 +8,12 @@ import pytest
 
 from formats import checkpoint
 from rmqtool.rules.releases import RELEASES
+from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.repair.rebuild import rebuild
 from tests.amounts import by_turns
+from tests.bench.queues import topic_of, write_store
 from tests.conftest import Unpacked
 from tests.damage import UNIT, log_files, records_of
 from tests.store.helpers import conf_of, tree
@@ -113,6 +115,20 @@ def test_fillers_that_are_in_the_way_are_named(bases: list[Base], tmp_path: Path
     report = recover(StoreLayout(str(store), base.conf), release=RELEASES["5.3"])
     assert [note for note in report.notes if note.startswith("1 filler had to be put in")]
     assert plan(StoreLayout(str(store), base.conf), release=RELEASES["5.3"]).clean
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_of_many_queues_only_the_damaged_one_is_written(engine: str, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    write_store(store, 300, queue_size=400, log_size=1 << 16)
+    file = store / "consumequeue" / topic_of(150) / "6" / f"{0:020d}"
+    file.write_bytes(bytes(UNIT) + file.read_bytes()[UNIT:])
+    before = tree(store)
+    assert recover(StoreLayout(str(store)), release=RELEASES[engine]).applied
+    after = tree(store)
+    changed = {name for name in before | after if before.get(name) != after.get(name)}
+    assert changed - {"checkpoint"} == {str(file.relative_to(store))}
+    assert faults_of(store, BrokerConf({}), engine) == []
 
 
 @pytest.mark.parametrize("offset", [10**6, 2**40, 2**62])
