@@ -2,12 +2,18 @@
 
 import json
 import shutil
+from collections.abc import Container
 from pathlib import Path
 
 import pytest
 
+from formats.queues.rocks import MAX, MIN, OFFSETS, UNITS, RocksOffset, offset_key, unit_key
 from rmqtool import Message, Store
 from tests.cli.running import rmqtool
+from tests.conftest import Unpacked
+from tests.damage import log_files, records_of
+from tests.rocks import Families, build_offset
+from tests.rocks import change as change_database
 
 CONF = {"mappedFileSizeCommitLog": "65536", "mappedFileSizeConsumeQueue": "400", "maxIndexNum": "400"}
 QUEUES, BEFORE, SINCE = 3, 30, 4
@@ -111,3 +117,60 @@ def test_a_single_queue_that_was_numbered_again_is_damage(tmp_path: Path) -> Non
     assert findings(new) == []
     report = json.loads(rmqtool("recover", store, "--dry-run", "-o", "json").out)
     assert [note for note in report["notes"] if "queue 0 was numbered from 0 on again: its 10 messages" in note]
+
+
+def remake_in_database(store: Path, topic: str, since: int, queues: Container[int] = range(99)) -> int:
+    """Number the last messages of a topic's queues from 0 on, and let the database have only these.
+
+    Args:
+        since: number of messages that came since.
+        queues: ids of its queues; the others stay as they are.
+
+    Returns:
+        The number of messages from before.
+    """
+    places = [place for path in log_files(store) for place in records_of(path)]
+    places = [place for place in places if place.record.topic.decode() == topic and place.record.queue_id in queues]
+    former, later = places[:-since], places[-since:]
+    firsts: dict[int, int] = {}
+    for place in later:
+        begin = firsts.setdefault(place.record.queue_id, place.record.queue_offset)
+        with place.path.open("r+b") as file:
+            file.seek(place.at + 20)
+            file.write((place.record.queue_offset - begin).to_bytes(8, "big"))
+
+    def change(families: Families) -> None:
+        for place in former:
+            record = place.record
+            families[UNITS].pop(unit_key(topic, record.queue_id, record.queue_offset))
+            for bound in (MIN, MAX):
+                families[OFFSETS].pop(offset_key(topic, record.queue_id, bound), None)
+        for place in later:
+            record, offset = place.record, place.record.queue_offset - firsts[place.record.queue_id]
+            unit = families[UNITS].pop(unit_key(topic, record.queue_id, record.queue_offset))
+            families[UNITS][unit_key(topic, record.queue_id, offset)] = unit
+            end = RocksOffset(record.physical_offset, offset)
+            families[OFFSETS][offset_key(topic, record.queue_id, MAX)] = build_offset(end)
+            if not offset:
+                families[OFFSETS][offset_key(topic, record.queue_id, MIN)] = build_offset(end)
+
+    change_database(store / "consumequeue", change)
+    return len(former)
+
+
+def test_of_queues_in_rocksdb(golden_copy: Unpacked) -> None:
+    store = golden_copy("rocksdb-5.3.3")
+    before = findings(store)
+    messages = remake_in_database(store, "Orders", 41)
+    told = [one for one in findings(store) if one not in before]
+    assert [one for one in told if one[1] == "info"] == [("topic-remade", "info", "Orders", messages)]
+    assert {code for code, severity, *_about in told if severity != "info"} <= {"offset-ahead"}  # groups keep theirs
+
+
+def test_of_a_single_queue_in_rocksdb_it_is_damage(golden_copy: Unpacked) -> None:
+    """Other queues of the topic have messages from before."""
+    store = golden_copy("rocksdb-5.3.3")
+    remake_in_database(store, "Orders", 9, {2})
+    codes = {code for code, *_about in findings(store)}
+    assert {"log-ordinal-repeat", "rcq-missing", "rcq-other"} <= codes
+    assert "topic-remade" not in codes

@@ -4,7 +4,7 @@ The queue offset is part of a unit's key, so units of consecutive messages are r
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.log.log import Stretch
 from rmqtool.store.check.queues.ordinals import check_ordinals
-from rmqtool.store.check.queues.removed import add_deleted
+from rmqtool.store.check.queues.removed import add_deleted, settle
+from rmqtool.store.dispatch.generations import Generations
 from rmqtool.store.dispatch.light import is_light, light_queue_id
 from rmqtool.store.layout.rocksdb import Database
 from rmqtool.store.layout.version import QUEUES, queue_database_place
@@ -27,6 +28,38 @@ from rmqtool.store.recovery.deleted import DeletedTopics
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
 
 
+class _Wrong(NamedTuple):
+    """Messages without a unit in their place.
+
+    Attributes:
+        actual: physical offsets in the units there; None if there are none.
+    """
+
+    queue_offset: Column
+    physical_offset: Column
+    actual: Column | None
+
+    def describe(self, i: int) -> dict[str, Any]:
+        """Fields of the finding about the i-th message."""
+        ordinal, expected = int(self.queue_offset[i]), int(self.physical_offset[i])
+        if self.actual is None:
+            return {"queueOffset": ordinal, "expected": f"a unit for physical offset {expected}"}
+        return {"queueOffset": ordinal, "expected": expected, "actual": int(self.actual[i])}
+
+
+class _FormerGeneration(NamedTuple):
+    """State of a queue before its numbering started again at 0."""
+
+    wrong: list[_Wrong]
+    end: int
+    first: int | None
+    behind: int
+    first_behind: int | None
+    file: str  # log file with the first message of the next generation; ``offset`` is its position there
+    offset: int
+    next_ordinal: int  # queue offset expected instead of 0
+
+
 class _Queue:
     """One queue and its messages in the log so far.
 
@@ -35,8 +68,10 @@ class _Queue:
         end: queue offset after the highest one of a message that the database should have.
         first: lowest queue offset of a message in the log.
         behind: number of messages not in the database yet; ``first_behind`` is the first one's queue offset.
-        lacking: (queue offset, physical offset) of messages without a unit, of a topic that may have been deleted.
-        newest: store time of the newest message of such a topic, ms.
+        wrong: messages that the database should have, without their unit.
+        newest: store time of the newest message, ms, if the topic may have been deleted.
+        generations: tracks where the numbering of its messages in the log starts again.
+        former: state before each such restart.
     """
 
     def __init__(self, units: RocksQueue) -> None:
@@ -47,8 +82,45 @@ class _Queue:
         self.first: int | None = None
         self.behind = 0
         self.first_behind: int | None = None
-        self.lacking: list[tuple[int, int]] = []
+        self.wrong: list[_Wrong] = []
         self.newest = 0
+        self.generations = Generations()
+        self.former: list[_FormerGeneration] = []
+
+    def begin_again(self, file: str, offset: int) -> None:
+        """Start a new generation: the next message has queue offset 0 again.
+
+        Args:
+            file, offset: position of that message in the log.
+        """
+        state = self.wrong, self.end, self.first, self.behind, self.first_behind
+        self.former.append(_FormerGeneration(*state, file, offset, self.next_ordinal or 0))
+        self.forget()
+        self.next_ordinal = None
+
+    def forget(self) -> None:
+        """Drop the messages so far, which do not belong in the queue."""
+        self.wrong, self.end, self.first, self.behind, self.first_behind = [], 0, None, 0, None
+
+    def restore(self) -> None:
+        """Add the messages of former generations, which do belong in the queue."""
+        for former in self.former:
+            self.wrong = [*former.wrong, *self.wrong]
+            self.end, self.behind = max(self.end, former.end), self.behind + former.behind
+        firsts = (self.first, *(former.first for former in self.former))
+        self.first = min((first for first in firsts if first is not None), default=None)
+        behind = (*(former.first_behind for former in self.former), self.first_behind)
+        self.first_behind = next((first for first in behind if first is not None), None)
+
+    @property
+    def files(self) -> list[RocksQueue]:
+        """Its units, if there are any."""
+        return [self.units] if self.units.there else []
+
+    @property
+    def again(self) -> int:
+        """Number of messages that the next start would put into the database."""
+        return self.behind
 
     @property
     def about(self) -> dict[str, Any]:
@@ -101,9 +173,12 @@ class RocksQueueCheck:
         columns = (batch.size, batch.tags_code, batch.store_timestamp)
         for rows in batch.by_queue():
             queue = self._queue(batch.topics[int(batch.topic[rows[0]])], int(batch.queue_id[rows[0]]))
-            ordinals = batch.queue_offset[rows]
-            check_ordinals(self.ctx, queue, stretch.file, ordinals, position[rows], stretch.epoch)
-            self._compare(queue, position[rows], ordinals, *(column[rows] for column in columns))
+            ordinals, at, file = batch.queue_offset[rows], position[rows], stretch.file
+            for part, begins in queue.generations.take(ordinals, at, batch.store_timestamp[rows]):
+                if begins:
+                    queue.begin_again(self.ctx.name(file.path), int(at[part.start]) - file.base)
+                check_ordinals(self.ctx, queue, file, ordinals[part], at[part], stretch.epoch)
+                self._compare(queue, at[part], ordinals[part], *(column[rows[part]] for column in columns))
         puts: dict[tuple[str, int], list[tuple[int, int]]] = {}
         for row, name, ordinal in batch.light:
             if batch.queued[row]:
@@ -136,14 +211,11 @@ class RocksQueueCheck:
         same[there] = units["physical"][at[there]] == position[there]
         queue.matched += int(same.sum())
 
-        def report(code: str, rows: Column, expected: Column, field: str | None) -> None:
+        def report(code: str, rows: Column, expected: Column, field: str) -> None:
             def detail(i: int) -> dict[str, Any]:
                 row = rows[i]
-                wanted = int(expected[row])
-                if field is None:
-                    return {"queueOffset": int(ordinals[row]), "expected": f"a unit for physical offset {wanted}"}
                 actual = int(units[field][at[row]])
-                return {"queueOffset": int(ordinals[row]), "expected": wanted, "actual": actual}
+                return {"queueOffset": int(ordinals[row]), "expected": int(expected[row]), "actual": actual}
 
             self.ctx.found.many(code, self._place, len(rows), detail, **queue.about)
 
@@ -152,13 +224,13 @@ class RocksQueueCheck:
             queue.behind += len(late)
             if queue.first_behind is None:
                 queue.first_behind = int(ordinals[late[0]])
-        missing = np.flatnonzero(~there & due)
         if not queue.units.there and self._topics.is_gone(queue.units.topic):
-            queue.lacking += zip(ordinals[missing].tolist(), position[missing].tolist(), strict=True)
             queue.newest = max(queue.newest, int(times.max()))
-        else:
-            report("rcq-missing", missing, position, None)
-        report("rcq-other", np.flatnonzero(there & ~same & due), position, "physical")
+        missing, other = np.flatnonzero(~there & due), np.flatnonzero(there & ~same & due)
+        if len(missing):
+            queue.wrong.append(_Wrong(ordinals[missing], position[missing], None))
+        if len(other):
+            queue.wrong.append(_Wrong(ordinals[other], position[other], units["physical"][at[other]]))
         compared = {"size": size, "time": times} | ({} if queue.units.topic == _DELAY_TOPIC else {"tags": tags})
         for field, expected in compared.items():
             rows = np.flatnonzero(same)
@@ -172,12 +244,17 @@ class RocksQueueCheck:
                 for topic, queue_id in rocks_queue_names(self.ctx.layout, units=True):
                     self._queue(topic, queue_id)
                 self._report_deleted()
+                settle(self.ctx, self._queues, self.ctx.queues_seen.deleted)
                 for key in sorted(self._queues):
                     if key[0] not in self.ctx.queues_seen.deleted:
+                        self._report_wrong(self._queues[key])
                         self._finish_queue(self._queues[key])
                     yield
             except CorruptFile as err:
                 self._report_unreadable(err)
+        if self._broken:
+            for queue in self._queues.values():
+                self._report_wrong(queue)
         for (topic, queue_id), queue in sorted(self._queues.items()):
             if queue.behind and topic not in self.ctx.queues_seen.deleted:
                 self.ctx.found.add(
@@ -195,19 +272,18 @@ class RocksQueueCheck:
         for topic, queues in topics.items():
             if all(queue.newest <= self._topics.changed for queue in queues):
                 self.ctx.queues_seen.deleted.add(topic)
+                for queue in queues:
+                    queue.restore()
                 again = sum(queue.behind for queue in queues)
-                count = again + sum(len(queue.lacking) for queue in queues)
+                count = again + sum(len(wrong.queue_offset) for queue in queues for wrong in queue.wrong)
                 add_deleted(self.ctx.found, topic, count, again)
-                continue
-            for queue in queues:
-                self._report_lacking(queue)
 
-    def _report_lacking(self, queue: _Queue) -> None:
-        def detail(i: int) -> dict[str, Any]:
-            ordinal, position = queue.lacking[i]
-            return {"queueOffset": ordinal, "expected": f"a unit for physical offset {position}"}
-
-        self.ctx.found.many("rcq-missing", self._place, len(queue.lacking), detail, **queue.about)
+    def _report_wrong(self, queue: _Queue) -> None:
+        """Report messages without their unit."""
+        wrong, queue.wrong = queue.wrong, []
+        for units in wrong:
+            code = "rcq-missing" if units.actual is None else "rcq-other"
+            self.ctx.found.many(code, self._place, len(units.queue_offset), units.describe, **queue.about)
 
     def _check_notes(self) -> None:
         wrong = 0
