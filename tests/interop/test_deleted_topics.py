@@ -90,3 +90,33 @@ def test_a_topic_that_a_broker_has_deleted_and_made_again(each_broker: Broker, t
     assert [[message["keys"] for message in pull["messages"]] for pull in pulls] == [["new0", "new2"], ["new1"], [], []]
     each_broker.stop()
     assert rmqtool("check", store).code == 0
+
+
+@by_turns(7)
+def test_a_topic_made_again_with_queues_in_rocksdb(broker_5: Broker, tmp_path: Path) -> None:
+    """A broker serves what came since, and check names what came before."""
+    store = tmp_path / "store"
+    # the checkpoint gets its times at such a flush only
+    config = {**CONFIG, "storeType": "defaultRocksDB", "flushPhysicQueueThoroughInterval": "500"}
+    broker_5.boot(store, config)
+    for topic in ("Kept", "Gone"):
+        broker_5.ask("topic", topic=topic)
+        for n in range(24):
+            broker_5.ask("send", topic=topic, keys=f"k{n}", queueId=n % 4)
+    broker_5.ask("admin", arguments=["deleteTopic", "-c", CLUSTER, "-t", "Gone"], seconds=60)
+    broker_5.ask("topic", topic="Gone")
+    for n in range(3):
+        broker_5.ask("send", topic="Gone", keys=f"new{n}", queueId=n % 2)
+    time.sleep(2)  # as above
+    broker_5.stop()
+    for again in (True, False):
+        result = rmqtool("check", store, "-o", "ndjson")
+        told = {row["code"]: row for row in map(json.loads, result.out.splitlines())}
+        assert result.code == 0, result.out
+        assert (told["topic-remade"]["topic"], told["topic-remade"]["count"]) == ("Gone", 24)
+        if again:
+            broker_5.boot(store, config)
+            pulls = [broker_5.ask("pull", group="g", topic="Gone", queueId=n, offset=0, count=32) for n in range(4)]
+            keys = [[message["keys"] for message in pull["messages"]] for pull in pulls]
+            assert keys == [["new0", "new2"], ["new1"], [], []]
+            broker_5.stop()

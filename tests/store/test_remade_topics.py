@@ -143,8 +143,7 @@ def remake_in_database(store: Path, topic: str, since: int, queues: Container[in
         for place in former:
             record = place.record
             families[UNITS].pop(unit_key(topic, record.queue_id, record.queue_offset))
-            for bound in (MIN, MAX):
-                families[OFFSETS].pop(offset_key(topic, record.queue_id, bound), None)
+            families[OFFSETS].pop(offset_key(topic, record.queue_id, MAX), None)  # a broker leaves the first one
         for place in later:
             record, offset = place.record, place.record.queue_offset - firsts[place.record.queue_id]
             unit = families[UNITS].pop(unit_key(topic, record.queue_id, record.queue_offset))

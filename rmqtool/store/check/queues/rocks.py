@@ -114,8 +114,8 @@ class _Queue:
 
     @property
     def files(self) -> list[RocksQueue]:
-        """Its units, if there are any."""
-        return [self.units] if self.units.there else []
+        """Its units, if there are any; a deletion may leave the recorded first message behind."""
+        return [self.units] if self.units.last is not None or self.units.unit(0) is not None else []
 
     @property
     def again(self) -> int:
@@ -224,7 +224,7 @@ class RocksQueueCheck:
             queue.behind += len(late)
             if queue.first_behind is None:
                 queue.first_behind = int(ordinals[late[0]])
-        if not queue.units.there and self._topics.is_gone(queue.units.topic):
+        if not queue.files and self._topics.is_gone(queue.units.topic):
             queue.newest = max(queue.newest, int(times.max()))
         missing, other = np.flatnonzero(~there & due), np.flatnonzero(there & ~same & due)
         if len(missing):
