@@ -8,6 +8,7 @@ import pytest
 
 from formats import checkpoint
 from rmqtool.rules.releases import RELEASES
+from rmqtool.store.changes.undo import undo
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan, recover
@@ -194,3 +195,20 @@ def test_a_compaction_log_is_built_beside_a_message_that_became_a_half_one(bases
 
 def faults_of_check(store: Path, base: Base) -> list[str]:
     return [fault for fault in faults_of(store, base.conf, "5.3") if fault.startswith("check")]
+
+
+@pytest.mark.parametrize("stored", [2**62, 2**63 - 1, 10**14])
+def test_a_message_of_a_far_future_can_be_undone(stored: int, bases: list[Base], tmp_path: Path) -> None:
+    """Its time becomes that of its queue's file; in ns it may take more than 63 bits."""
+    base, store = bases[0], tmp_path / "store"
+    shutil.copytree(base.path, store)
+    place = list(records_of(log_files(store)[-1]))[-1]
+    with place.path.open("r+b") as file:
+        file.seek(place.at + 56)
+        file.write(stored.to_bytes(8, "big"))
+    shutil.rmtree(store / "consumequeue" / place.record.topic.decode())
+    before = tree(store)
+    assert recover(StoreLayout(str(store), base.conf)).applied
+    assert plan(StoreLayout(str(store), base.conf)).clean
+    undo(str(store))
+    assert tree(store) == before

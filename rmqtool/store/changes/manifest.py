@@ -22,6 +22,7 @@ NAME = "manifest.json"
 STATES = ("committed", "done", "undoing", "undone", "forgotten")
 _MOST = 1 << 28  # bytes of a manifest; each action takes a few hundred
 _BIG = 1 << 63
+_SECOND = 1_000_000_000  # ns; some file systems have times after 2262, which take more than 63 bits in ns
 _LINE = 1 << 16
 _HEAD = {"format", "run", "number", "command", "state", "store", "beside", "log"}
 _FIELDS = {
@@ -340,7 +341,7 @@ def _number(value: dict[str, Any], name: str) -> int:
 
 def _time(value: dict[str, Any]) -> int:
     number: int = _of(value, "mtime_ns", int)
-    if abs(number) >= _BIG:
+    if abs(number) >= _BIG * _SECOND:
         raise ValueError("mtime_ns: out of range")
     return number
 

@@ -110,7 +110,7 @@ class QueueCheck:
     def _queue(self, topic: str, queue_id: int, messages: int) -> QueueState | None:
         queue = self.queues.get((topic, queue_id))
         if queue is None:
-            if not is_path_name(topic):
+            if not is_path_name(topic) or "," in topic:  # at which a broker splits the path
                 self._unnamed[topic] += messages
                 return None
             path = self.ctx.layout.queue_path(topic, queue_id)
