@@ -21,6 +21,7 @@ from tests import damage
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, tree
+from tests.store.walked import Walk
 from tests.whole import ENGINES, faults_of
 
 CONF = conf_of("crash")
@@ -101,6 +102,32 @@ def test_what_is_in_the_way_is_named_before_anything_changes(
     with pytest.raises(Refused, match=why):
         recover(layout_of(store), release=RELEASES["5.3"])
     assert tree(store) == before
+
+
+def make_a_file(queue: Path) -> None:
+    shutil.rmtree(queue)
+    queue.write_bytes(b"")
+
+
+def make_the_topic_a_file(queue: Path) -> None:
+    make_a_file(queue.parent)
+
+
+@pytest.mark.parametrize("spoil", [lead_nowhere, make_a_file, make_the_topic_a_file])
+def test_check_advises_to_move_first_what_is_in_the_way(spoil: Callable[[Path], None], golden_copy: Unpacked) -> None:
+    store, conf = golden_copy("clean"), conf_of("clean")
+    queue = queue_of(store)
+    spoil(queue)
+    place = queue.parent if spoil is make_the_topic_a_file else queue
+    walk = Walk(store, store.parent, conf)
+    problems, _advised = walk.check()
+    (found,) = (problem for problem in problems if problem.code == "file-foreign")
+    assert (found.file, [step.does for step in found.steps]) == (
+        str(place.relative_to(store)), [f"move {place} out of the store: a directory belongs there"],
+    )  # fmt: skip
+    place.unlink()
+    assert walk.arrive() == []
+    assert faults_of(store, conf, "4.9") == []
 
 
 def test_a_place_for_backups_that_cannot_be_one(golden_copy: Unpacked) -> None:

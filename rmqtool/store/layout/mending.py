@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from formats.message.read import Record, read
 from formats.queues.consume import FILLER_SIZE
+from rmqtool.store.disk.remote import place_of
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import DEFAULT_COMMIT_LOG, StoreLayout
@@ -66,6 +67,11 @@ def remedy_for(path: str, size: int | None, wanted: int, *, last: bool, spare: b
     return Remedy(
         f"{path} is longer than the others: give the true file size with --broker-conf, or copy the file again"
     )
+
+
+def is_in_the_way(path: str) -> bool:
+    """Whether something else is where a directory of the store belongs, such as a link that leads nowhere."""
+    return place_of(path) is None and os.path.lexists(path) and not os.path.isdir(path)
 
 
 def can_go(path: str) -> bool:

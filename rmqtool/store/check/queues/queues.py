@@ -5,6 +5,7 @@ messages that are in order, and entries that match no message are examined in a 
 (:mod:`rmqtool.store.check.queues.entries`).
 """
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cached_property
@@ -14,6 +15,7 @@ import numpy as np
 
 from formats.message.read import SCHEDULE_TOPIC
 from rmqtool.errors import UnreadableStore
+from rmqtool.store.check.advice.steps import by_hand
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_files
 from rmqtool.store.check.log.log import Stretch
@@ -36,6 +38,7 @@ from rmqtool.store.check.queues.state import (
 )
 from rmqtool.store.check.queues.tags import TagCheck
 from rmqtool.store.dispatch.light import light_queue_id
+from rmqtool.store.layout.mending import is_in_the_way
 from rmqtool.store.layout.paths import UNIT, is_path_name
 from rmqtool.store.queues.reader import SCANNED_FILES
 from rmqtool.store.recovery.deleted import DeletedTopics
@@ -56,6 +59,7 @@ class QueueCheck:
         self._unnamed: Counter[str] = Counter()
         self.batches = BatchQueueCheck(ctx)
         self._is_settled = False
+        self._in_the_way: set[str] = set()  # paths that were reported
 
     def load(self) -> Iterator[None]:
         """Summarize every file of every queue."""
@@ -114,8 +118,23 @@ class QueueCheck:
                 self._unnamed[topic] += messages
                 return None
             path = self.ctx.layout.queue_path(topic, queue_id)
+            self._check_place(path)
             queue = self.queues[topic, queue_id] = QueueState(topic, queue_id, path, self._file_size)
         return queue
+
+    def _check_place(self, path: str) -> None:
+        """Report what is in the way of a queue without a directory."""
+        topic = os.path.dirname(path)
+        for place in (os.path.dirname(topic), topic, path):
+            if place not in self._in_the_way and is_in_the_way(place):
+                self._in_the_way.add(place)
+                self.ctx.found.situation.stuck = True
+                self.ctx.found.add(
+                    "file-foreign",
+                    self.ctx.name(place),
+                    consequence="The broker cannot create the queue's directory: its messages get no entries.",
+                    steps=by_hand(f"move {place} out of the store: a directory belongs there"),
+                )
 
     def take(self, stretch: Stretch) -> None:
         """Compare consecutive records with their entries."""
