@@ -91,8 +91,9 @@ def test_after_a_kill_the_index_is_brought_up_with_its_tags(compiled: bool, open
 
 def test_an_index_that_an_older_broker_began_goes_on_with_tags(opened: Opened) -> None:
     layout = opened("broker-5.5.0")
-    older = StoreLayout(layout.root, layout.conf)
-    recover(older, release=V5_3)  # takes out what 5.3 does not know, as a store has it that 5.3 wrote
+    for path in Path(layout.root, "index").iterdir():
+        path.unlink()
+    recover(StoreLayout(layout.root, layout.conf), release=V5_3)  # an index as of a store that 5.3 wrote
     layout = StoreLayout(layout.root, layout.conf)
     assert not any(indexed(layout, *key) for key in tagged(layout))
     assert faults(layout) == []

@@ -137,7 +137,11 @@ class Change:
         self.actions.append(Action("remove", os.path.abspath(path)))
 
     def zero(self, path: str, start: int, stop: int) -> None:
-        """Zero bytes [start, stop) of a file; its non-zero bytes are backed up."""
+        """Zero bytes [start, stop) of a file; its non-zero bytes are backed up.
+
+        Raises:
+            Refused: the file is a link out of the store.
+        """
         try:
             self.places.path_of(self.places.name_of(path), follow=True)
         except ValueError as err:
