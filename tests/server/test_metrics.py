@@ -176,7 +176,7 @@ def test_names_that_are_no_text_do_not_stop_the_page(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("request_bytes", "status"),
     [
-        (b"GET /other HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not LocatedRecord"),
+        (b"GET /other HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found"),
         (b"POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405 Method Not Allowed"),
         (b"HEAD /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK"),
         (b"\xff\x00 nonsense\r\n\r\n", "HTTP/1.1 400 Bad Request"),

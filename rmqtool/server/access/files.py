@@ -18,7 +18,7 @@ from rmqtool.server.access.rights import GROUP_PREFIX, Perm
 from rmqtool.store.disk.segments import list_dir, read_small
 
 _LARGEST = 1 << 20  # bytes of one file
-_QUOTED = re.compile(r"'(?!<)[^']*'|\"[^\"]*\"")  # PyYAML's names for tokens
+_QUOTED = re.compile(r"('<[a-z ]+>')|'[^']*'|\"[^\"]*\"")  # the first is PyYAML's name of a token
 _MOST_FILES = 1000
 _DEEPEST = 10  # depth of folders
 _SHORTEST = 7  # characters of a key
@@ -171,7 +171,7 @@ def _without_content(problem: str | None) -> str:
     """The error of a file, without quoting it: YAML takes a key beginning with ``*`` or ``!`` for an alias or a tag,
     and would show it.
     """
-    return _QUOTED.sub("'******'", problem or "no YAML")
+    return _QUOTED.sub(lambda quoted: quoted[1] or "'******'", problem or "no YAML")
 
 
 def read(path: str) -> AccessFile:

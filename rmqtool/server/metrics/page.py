@@ -100,7 +100,7 @@ class MetricsPage:
         if method not in ("GET", "HEAD"):
             return _response("405 Method Not Allowed", b"")
         if target not in ("/metrics", "/"):
-            return _response("404 Not LocatedRecord", b"the metrics are at /metrics\n")
+            return _response("404 Not Found", b"the metrics are at /metrics\n")
         accepted = next((line.partition(":")[2].strip() for line in lines if line.lower().startswith("accept:")), "")
         encode, kind = choose_encoder(accepted)
         try:
