@@ -16,7 +16,9 @@ from tests import roles
 from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
-from tests.roles import CONTROLLER, DLEDGER, MULTI_PATH, NEW_SLAVE, SLAVE, TIERED, Node, prints
+from tests.roles import (
+    CONTROLLER, DLEDGER, MULTI_PATH, NEW_SLAVE, NEW_TIERED, OLD_DLEDGER, SLAVE, TIERED, Node, prints,
+)  # fmt: skip
 
 # directory: (case, node, its own role, further ones)
 DIRECTORIES = {
@@ -24,8 +26,12 @@ DIRECTORIES = {
     "slave": (SLAVE, "slave", Role.SLAVE, ()),
     "slave of 5.5": (NEW_SLAVE, "slave", Role.SLAVE, ()),
     "dledger": (DLEDGER, "n0", Role.DLEDGER, ()),
-    "controller": (CONTROLLER, "b", Role.CONTROLLER, ()),
+    "dledger that was alone": (DLEDGER, "n2", Role.DLEDGER, ()),
+    "dledger of 4.9": (OLD_DLEDGER, "n0", Role.DLEDGER, ()),
+    "controller": (CONTROLLER, "a", Role.CONTROLLER, ()),
+    "controller that is behind": (CONTROLLER, "b", Role.CONTROLLER, ()),
     "tiered": (TIERED, "a", Role.MASTER, (Role.TIERED,)),
+    "tiered of 5.5": (NEW_TIERED, "a", Role.MASTER, (Role.TIERED,)),
     "multi-path": (MULTI_PATH, "a", Role.MASTER, (Role.MULTI_PATH,)),
 }
 Get = Callable[[str], Node]
@@ -54,7 +60,7 @@ def mended(fresh: Get, tmp_path_factory: pytest.TempPathFactory) -> Get:
         if name not in known:
             known[name] = node = copied(fresh(name), tmp_path_factory.mktemp(f"{name}-mended"))
             result = rmqtool("recover", node.store, "--yes", *node.options())
-            assert result.code == (4 if name == "dledger" else 0), result.err
+            assert result.code == (4 if name.startswith("dledger") else 0), result.err
         return known[name]
 
     return get
