@@ -253,7 +253,9 @@ def _run_offsets(
         plan=lambda: offset_plan.make(layout, opener, planner, clamp=clamp),
         show=_note_moves,
         question=_question,
-        do=lambda _plan: offset_plan.apply(layout, opener, planner, command=command, clamp=clamp, backup=backup),
+        do=lambda shown: offset_plan.apply(
+            layout, opener, planner, command=command, clamp=clamp, backup=backup, shown=shown
+        ),
     )
     plan = replace(plan, warnings=[*warnings, *plan.warnings])
     _write(plan, output)

@@ -47,7 +47,7 @@ def truncate(
         settled=lambda plan: plan.clean or not plan.loadOk,
         show=lambda plan: write_report(plan, "text", to_stderr=True, conf=broker_conf),
         question=question,
-        do=lambda _plan: run(layout, physical_offset, backup=backup),
+        do=lambda shown: run(layout, physical_offset, backup=backup, shown=shown),
     )
     write_report(report, output.value, conf=broker_conf)
     return 0 if (report.loadOk if done else report.clean) else 1

@@ -75,7 +75,7 @@ def undo(
 
     def do(shown: engine.UndoReport | None) -> engine.UndoReport:
         plan = shown or engine.plan_undo(root, backup)
-        return plan if plan.backup is None else engine.undo(root, backup, force=force)
+        return plan if plan.backup is None else engine.undo(root, backup, force=force, shown=shown)
 
     report, _done = carry_out(
         consent,

@@ -94,9 +94,10 @@ def run_requeue(
         topics = ", ".join(sorted({str(row.targetTopic) for row in rows}))
         note(f"{_open(rows)} dead letters of {group} go to {topics}")
 
-    def do(_plan: list[Requeued] | None) -> list[Requeued]:
+    def do(shown: list[Requeued] | None) -> list[Requeued]:
+        chosen = ids if shown is None else [row.deadLetterId for row in shown]
         with ending.watch(), _open_store(path, broker_conf, "dlq requeue") as store:
-            return list(requeue(store, group, ids, target, warn, lambda: ending.asked))
+            return list(requeue(store, group, chosen, target, warn, lambda: ending.asked))
 
     rows, done = carry_out(
         consent,

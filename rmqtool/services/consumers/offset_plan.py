@@ -19,7 +19,7 @@ from rmqtool.services.lookup.queue_messages import TopicQueues
 from rmqtool.services.offsets.files import Key, OffsetFile
 from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places, named_outside
-from rmqtool.store.changes.writing import changing
+from rmqtool.store.changes.writing import changing, hold_to_plan
 from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
@@ -384,6 +384,13 @@ def make(layout: StoreLayout, opener: Opener, planner: Planner, *, clamp: bool =
     return OffsetPlan(store=layout.root, file=file.path, moves=moves, warnings=warnings)
 
 
+def _steps(plan: OffsetPlan) -> list[tuple[Key, int | None, int]]:
+    """The moves that change something: key, offset before and after."""
+    return [
+        (move.key, move.consumerOffset, move.newOffset) for move in plan.moves if move.newOffset != move.consumerOffset
+    ]
+
+
 def apply(
     layout: StoreLayout,
     opener: Opener,
@@ -392,14 +399,19 @@ def apply(
     command: str,
     clamp: bool = False,
     backup: str | None = None,
+    shown: OffsetPlan | None = None,
 ) -> OffsetPlan:
     """Plan once more under the broker's lock and carry it out; the old file becomes ``.bak``.
 
     If nothing changes, nothing is written. A killed run is finished first; if it was of the same command, nothing more
     is done, as its offsets must not be moved twice.
 
+    Args:
+        shown: a plan that was confirmed; setting other offsets is refused.
+
     Raises:
-        Refused: the store is in use, was not stopped cleanly, or there is no place for the backup.
+        Refused: the store is in use, was not stopped cleanly, there is no place for the backup, or the plan has
+            changed.
     """
     heed(layout, command.replace("-", " "))
     if layout.aborted:
@@ -420,6 +432,7 @@ def apply(
         plan = make(layout, opener, planner, clamp=clamp)
         if not plan.changes:
             return plan
+        hold_to_plan(layout.root, shown and _steps(shown), _steps(plan))
         file = opener(layout, lambda _text: None)
         if file.previous is not None:
             change.put_content(file.path + ".bak", file.previous)

@@ -18,6 +18,7 @@ from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.runs import mark, runs, unmark
 from rmqtool.store.changes.signals import Signals, Stop
 from rmqtool.store.changes.survey import Survey, own_path
+from rmqtool.store.changes.writing import hold_to_plan
 from rmqtool.store.disk.durable import link_aside, move, sync, sync_all
 from rmqtool.store.disk.files import make_file, open_file, open_to_change, remove_folder, set_times
 from rmqtool.store.disk.lock import StoreLock, check_alone
@@ -91,11 +92,14 @@ def _differences(change: Change, survey: Survey) -> list[str]:
     return survey.differences + [f"{change.places.show(path)}: {reason}" for path, reason in survey.gaps()]
 
 
-def undo(root: str | Places, home: str | None = None, *, force: bool = False) -> UndoReport:
+def undo(
+    root: str | Places, home: str | None = None, *, force: bool = False, shown: UndoReport | None = None
+) -> UndoReport:
     """Undo the last writing command of a store, under the broker's lock.
 
     Args:
         force: undo it even if files have changed since; their current state is saved in the change's ``after/``.
+        shown: a plan that was confirmed; undoing another command is refused.
 
     Raises:
         Refused: the store is in use, or has changed since.
@@ -110,6 +114,7 @@ def undo(root: str | Places, home: str | None = None, *, force: bool = False) ->
                 change = _newest(places, home, signals)
                 if change is None:
                     return UndoReport(store=places.root, backup=None)
+                hold_to_plan(places.root, shown and (shown.backup, shown.actions), (change.path, _describe(change)))
                 return _undo(change, signals, force=force)
         except Stop:
             raise signals.error("nothing was changed") from None

@@ -55,6 +55,20 @@ def changing(
             raise signals.error(f"{before}nothing {'else ' if before else ''}was changed") from None
 
 
+def hold_to_plan(root: str, shown: object, now: object) -> None:
+    """Refuse a plan that differs from the confirmed one.
+
+    Args:
+        shown: what was confirmed; None if nothing was shown.
+        now: the same part of the plan that is about to be carried out.
+
+    Raises:
+        Refused: they differ.
+    """
+    if shown is not None and shown != now:
+        raise Refused(f"{root}: has changed since the plan was shown: nothing of it was done; run it again")
+
+
 @contextmanager
 def planning(root: str) -> Iterator[Change]:
     """Like :func:`changing`, for a plan: the store is only read, and staged files are discarded.

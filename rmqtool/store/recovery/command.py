@@ -12,7 +12,7 @@ from rmqtool.rules.releases import Release
 from rmqtool.store.changes.change import Change
 from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places
-from rmqtool.store.changes.writing import changing, planning
+from rmqtool.store.changes.writing import changing, hold_to_plan, planning
 from rmqtool.store.config.fit import misfit_warnings
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.actions import prepare
@@ -178,16 +178,22 @@ def recover(
 
 
 def truncate(
-    layout: StoreLayout, physical_offset: int, *, dry_run: bool = False, backup: str | None = None
+    layout: StoreLayout,
+    physical_offset: int,
+    *,
+    dry_run: bool = False,
+    backup: str | None = None,
+    shown: RecoveryReport | None = None,
 ) -> RecoveryReport:
     """Truncate the log at a message, and queues and index with it; what is removed is backed up.
 
     Args:
         physical_offset: of the first message to remove; the end of the log, if there is nothing to remove.
+        shown: a plan that was confirmed; if other messages would be removed, that is refused.
 
     Raises:
-        Refused: the store is in use, was not stopped cleanly, its role forbids it, or queues would no longer fit the
-            tier.
+        Refused: the store is in use, was not stopped cleanly, its role forbids it, queues would no longer fit the tier,
+            or the plan has changed.
         BadValue: no message begins there.
         CorruptFile: the log is not readable up to there.
     """
@@ -196,12 +202,13 @@ def truncate(
     def run(layout: StoreLayout, stage: Stage) -> Recovery:
         return run_truncate(StoreInputs.of(layout), stage, physical_offset)
 
-    def fits(report: RecoveryReport) -> None:
+    def guard(report: RecoveryReport) -> None:
+        hold_to_plan(layout.root, shown and (shown.lost, shown.bytesCut), (report.lost, report.bytesCut))
         refuse(layout, report.tierDangers)
 
     if dry_run:
         return _plan(layout, run, backup, warnings)
-    return _carry_out(layout, "truncate", run, backup, warnings, fits)
+    return _carry_out(layout, "truncate", run, backup, warnings, guard)
 
 
 def dispatch(layout: StoreLayout, *, dry_run: bool = False, backup: str | None = None) -> RecoveryReport:
