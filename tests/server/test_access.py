@@ -396,5 +396,5 @@ def test_an_error_in_a_file_shows_nothing_of_it(value: str, tmp_path: Path) -> N
 def test_an_error_in_a_file_names_what_was_expected(tmp_path: Path) -> None:
     path = tmp_path / "plain_acl.yml"
     path.write_text("%topsecret\naccounts: []\n")
-    with pytest.raises(CorruptFile, match="line 2: expected '<document start>', but found '<[a-z ]+>'"):
+    with pytest.raises(CorruptFile, match=r"line 2: expected '<document start>', but found '<[a-z ]+>'"):
         files.read(str(path))

@@ -17,8 +17,17 @@ from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.roles import (
-    CONTROLLER, DLEDGER, MULTI_PATH, NEW_SLAVE, NEW_TIERED, OLD_DLEDGER, SLAVE, TIERED, Node, prints,
-)  # fmt: skip
+    CONTROLLER,
+    DLEDGER,
+    MULTI_PATH,
+    NEW_SLAVE,
+    NEW_TIERED,
+    OLD_DLEDGER,
+    SLAVE,
+    TIERED,
+    Node,
+    prints,
+)
 
 # directory: (case, node, its own role, further ones)
 DIRECTORIES = {
