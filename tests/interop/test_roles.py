@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +36,12 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "clean": (("clean", "STORE", "--hours", "0", "--yes", "--accept-loss"),),
     "append": (("append", "STORE", "LINES"),),
     "append and undo": (("append", "STORE", "LINES"), REBUILD, ("undo", "STORE", "--yes")),
-    "group reset": (("group", "reset", "STORE", "billing", "--to-earliest", "--yes"),),
+    "append and truncate": (("append", "STORE", "LINES"), ("truncate", "STORE", "END", "--yes")),
+    "rebuild timer": (("rebuild", "STORE", "timer", "--yes"),),
+    "group reset and clone": (
+        ("group", "reset", "STORE", "billing", "--to-earliest", "--yes"),
+        ("group", "clone", "STORE", "billing", "other", "--yes"),
+    ),
 }
 
 
@@ -105,8 +111,10 @@ def test_a_tiered_broker_serves_what_it_served(
     if name == "recover without queues":
         for topic in ("History", "%RETRY%billing", "Events"):  # two of them in the tier alone
             shutil.rmtree(node.store / "consumequeue" / topic)
+    info = json.loads(rmqtool("info", node.store, "-o", "json", *node.options()).out)
+    values = {"STORE": node.store, "LINES": lines, "END": info["maxPhyOffset"]}
     for words in COMMANDS[name]:
-        result = rmqtool(*({"STORE": node.store, "LINES": lines}.get(w, w) for w in words), *node.options())
+        result = rmqtool(*(values.get(word, word) for word in words), *node.options())
         assert result.code == 0, result.err
     its_broker.boot(node.store, node.settings)
     try:
@@ -122,7 +130,7 @@ def test_a_tiered_broker_serves_what_it_served(
             assert int(low) == min(offsets), (topic, queue_id)
             assert int(high) > max(offsets), (topic, queue_id)
             walk(its_broker, topic, queue_id, min(offsets), max(offsets) + 1)
-        appended = int(name.startswith("append"))
+        appended = int(name in ("append", "append and undo"))
         walk(its_broker, "History", 0, 13, 13 + appended)
         sent = its_broker.ask("send", topic="History", keys="next", queueId=0)
         assert sent["queueOffset"] == 13 + appended  # behind all that the tier has
