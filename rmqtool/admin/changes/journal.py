@@ -65,12 +65,12 @@ def begin(
 
     Raises:
         Refused: the file cannot be written.
+        UnreadableStore: the folder cannot be read.
     """
     folder, now = os.path.abspath(folder or default_folder()), time.time_ns() // 1_000_000
-    path = os.path.join(folder, f"{now}-{os.getpid()}-{command.replace(' ', '-')}.json")
-    while os.path.lexists(path):  # of the same process
-        now += 1
-        path = os.path.join(folder, f"{now}-{os.getpid()}-{command.replace(' ', '-')}.json")
+    # after all others, even if the clock was set back
+    number = max([now, *(int(name.partition("-")[0]) + 1 for name in _names(folder))])
+    path = os.path.join(folder, f"{number}-{os.getpid()}-{command.replace(' ', '-')}.json")
     made = Journal(
         path=path, command=command, namesrv=target.namesrv, timestamp=now, changes=tuple(changes), undoes=undoes
     )
@@ -142,6 +142,13 @@ def _text(value: object) -> str:
     return value
 
 
+def _names(folder: str) -> list[str]:
+    """The names of all journals, oldest first."""
+    if not os.path.lexists(folder):
+        return []
+    return sorted(entry.name for entry in list_dir(folder) if _NAME.fullmatch(entry.name))
+
+
 def find_journals(folder: str | None, target: Target) -> Sequence[Journal]:
     """The journals of a cluster, oldest first; those that share a name server with it.
 
@@ -150,8 +157,5 @@ def find_journals(folder: str | None, target: Target) -> Sequence[Journal]:
         CorruptFile: one of them is damaged.
     """
     folder = os.path.abspath(folder or default_folder())
-    if not os.path.lexists(folder):
-        return []
-    names = sorted(entry.name for entry in list_dir(folder) if _NAME.fullmatch(entry.name))
-    journals = [read_journal(os.path.join(folder, name)) for name in names]
+    journals = [read_journal(os.path.join(folder, name)) for name in _names(folder)]
     return [journal for journal in journals if {*journal.namesrv} & {*target.namesrv}]
