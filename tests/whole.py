@@ -19,7 +19,6 @@ from random import Random
 from formats.message.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET, parse
 from rmqtool.errors import RmqError
 from rmqtool.rules.releases import RELEASES
-from rmqtool.store.check import check_store
 from rmqtool.store.check.common.findings import Finding
 from rmqtool.store.check.run import is_problem
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -29,6 +28,7 @@ from rmqtool.store.queues.batch import every_queue
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.salvage.carve import Salvage
 from tests import damage, goldens
+from tests.store.findings import check_store
 
 ENGINES = tuple(RELEASES)
 _SMALL = {"mappedFileSizeCommitLog": "16384", "mappedFileSizeConsumeQueue": "400"}

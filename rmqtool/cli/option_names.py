@@ -197,13 +197,13 @@ bcq-torn bcq-stale bcq-no-message bcq-repeat bcq-base bcq-count bcq-size bcq-tag
 rcq-unreadable rcq-missing rcq-behind rcq-other rcq-size rcq-tags rcq-time rcq-no-message rcq-end rcq-begin rcq-ahead
 config-database rcq-note index-unreadable index-absent index-count index-header index-slots index-chain index-entry
 index-ghost index-time index-missing index-behind config-broken config-bak-broken config-missing config-tmp
-topic-unknown topic-deleted topic-remade queue-unread group-unknown offset-ahead offset-expired delay-offset-ahead
-delay-offset-lost conf-size conf-unknown conf-release conf-value timer-wheel-size timer-wheel-missing
-timer-slot-outside timer-slot-misplaced timer-chain timer-log-damage timer-log-torn timer-no-message
-timer-other-message timer-expired timer-properties timer-deliver-time timer-twice timer-lost timer-behind
-timer-checkpoint-empty timer-checkpoint-ahead compaction-foreign compaction-unpaired compaction-half compaction-size
-compaction-hole compaction-torn compaction-no-record compaction-other-record compaction-order compaction-no-key
-compaction-unqueued compaction-queue-missing compaction-missing compaction-behind compaction-ahead
+topic-unknown topics-missing topic-deleted topic-remade queue-unread group-unknown offset-ahead offset-expired
+delay-offset-ahead delay-offset-lost conf-size conf-unknown conf-release conf-value timer-wheel-size
+timer-wheel-missing timer-slot-outside timer-slot-misplaced timer-chain timer-log-damage timer-log-torn
+timer-no-message timer-other-message timer-expired timer-properties timer-deliver-time timer-twice timer-lost
+timer-behind timer-checkpoint-empty timer-checkpoint-ahead compaction-foreign compaction-unpaired compaction-half
+compaction-size compaction-hole compaction-torn compaction-no-record compaction-other-record compaction-order
+compaction-no-key compaction-unqueued compaction-queue-missing compaction-missing compaction-behind compaction-ahead
 compaction-checkpoint compaction-checkpoint-ahead compaction-unfinished compaction-unused pop-database pop-record
 pop-record-key pop-ahead store-database store-database-entry timeline-no-message half-no-message
 store-index-no-message tiered-ignored tiered-deleted tiered-stopped tiered-missing tiered-short tiered-gap

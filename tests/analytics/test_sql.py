@@ -22,7 +22,6 @@ from rmqtool.analytics.sql import query as asking
 from rmqtool.analytics.sql.plan import conditions_of
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.progress import Stage, listening
-from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests import goldens
@@ -31,6 +30,7 @@ from tests.analytics.helpers import ask, asked, engine_messages, log_of, store_o
 from tests.analytics.stores import MESSAGES
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
+from tests.store.findings import check_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

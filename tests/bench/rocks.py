@@ -19,11 +19,12 @@ WAYS = ("list", "check", "plan")
 
 def measure(store: str, way: str) -> tuple[float, int, int]:
     """(seconds, peak bytes of memory, number of units, findings or dispatched messages) of one operation."""
-    from rmqtool.store.check import check_store, is_problem
+    from rmqtool.store.check import is_problem
     from rmqtool.store.layout.broker_conf import BrokerConf
     from rmqtool.store.layout.paths import StoreLayout
     from rmqtool.store.queues.rocks_open import rocks_queues_of
     from rmqtool.store.recovery.rocks.command import plan_rocks
+    from tests.store.findings import check_store
 
     layout = StoreLayout(store, BrokerConf({name: str(value) for name, value in CONFIG.items()}))
     start = time.perf_counter()

@@ -10,9 +10,9 @@ from tests.conftest import Unpacked
 
 
 def test_the_command(golden: Unpacked, tmp_path: Path) -> None:
-    clean = rmqtool("check", golden("clean"))
+    clean = rmqtool("check", golden("broker"))
     assert (clean.code, clean.out, clean.err) == (0, "Clean: nothing was found.\n", "")
-    assert rmqtool("check", golden("clean"), "-o", "table") == (0, "", "clean: nothing found\n")
+    assert rmqtool("check", golden("broker"), "-o", "table") == (0, "", "clean: nothing found\n")
     torn = rmqtool("check", golden("torn-header"), "-o", "ndjson")
     assert torn.code == 1
     assert torn.err == "1 error, 4 warnings\n"
@@ -71,7 +71,7 @@ def test_explain_knows_every_code() -> None:
 
 
 def test_infos_are_clean(golden_copy: Unpacked) -> None:
-    store = golden_copy("clean")
+    store = golden_copy("broker")
     (store / "config" / "topics.json.tmp").write_bytes(b"{")
     assert "What was found: 1 info\n" in rmqtool("check", store).out
     result = rmqtool("check", store, "-o", "table")

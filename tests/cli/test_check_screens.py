@@ -5,7 +5,6 @@ import re
 import pytest
 
 from rmqtool.cli.read.show_check import lines_of
-from rmqtool.store.check import check_store
 from rmqtool.store.check.advice.advice import Situation
 from rmqtool.store.check.reading.reading import Reader
 from rmqtool.store.layout.paths import StoreLayout
@@ -13,6 +12,7 @@ from tests import goldens
 from tests.amounts import by_turns
 from tests.cli.terminal import at_terminal, plain
 from tests.conftest import Unpacked
+from tests.store.findings import check_store
 
 
 @by_turns(2)

@@ -42,7 +42,6 @@ from rmqtool.services.lookup.selection import Selection
 from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.services.timers.timers import Timers
 from rmqtool.store.changes.undo import undo
-from rmqtool.store.check.run import check_store
 from rmqtool.store.config.files import list_configs, raw_config, read_config
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, next_record
@@ -55,6 +54,7 @@ from rmqtool.store.salvage.to_file import salvage_to_file
 from rmqtool.store.salvage.whole import export_store
 from tests.fuzz.stores import Base
 from tests.store.compiled import compiled_way
+from tests.store.findings import check_store
 from tests.store.helpers import content
 
 _NOW = 1_795_392_200_000  # ms: when the stores that timers and levels wait in were written, about

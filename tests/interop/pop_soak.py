@@ -20,11 +20,12 @@ from formats.variants.pop_handle import Handle, real_topic
 from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
-from rmqtool.store.check import check_store, is_problem
+from rmqtool.store.check import is_problem
 from rmqtool.store.layout.paths import StoreLayout
 from tests.interop.serving import NAME, Serving
 from tests.server.serving import records, send
 from tests.server.test_popping import handles, pop
+from tests.store.findings import check_store
 
 _INVISIBLE = 4_000
 

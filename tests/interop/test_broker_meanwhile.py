@@ -26,7 +26,7 @@ from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.store.changes import steps
 from rmqtool.store.changes.change import Change
 from rmqtool.store.changes.undo import undo
-from rmqtool.store.check.run import check_store, is_problem
+from rmqtool.store.check.run import is_problem
 from rmqtool.store.disk.lock import Disturbed, holder
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
@@ -36,6 +36,7 @@ from rmqtool.store.repair.rebuild import rebuild
 from tests.amounts import by_turns
 from tests.interop.engine import Engine, available, golden_config, unpack_golden
 from tests.interop.serving import Serving
+from tests.store.findings import check_store
 from tests.store.helpers import conf_of, content, cut_queues
 
 pytestmark = pytest.mark.interop

@@ -12,7 +12,7 @@ import pytest
 
 from formats.message.properties import parse
 from rmqtool.services.timers.timers import Timers
-from rmqtool.store.check import check_store, is_problem
+from rmqtool.store.check import is_problem
 from rmqtool.store.layout.paths import StoreLayout
 from tests.amounts import by_turns
 from tests.interop.broker import Broker
@@ -22,6 +22,7 @@ from tests.interop.sides import records
 from tests.interop.test_client_duties import calls_back
 from tests.interop.test_serve import make
 from tests.services.build import log_of, never
+from tests.store.findings import check_store
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("broker-5.3.3")]
 _TIMER = "timerWheelEnable=true\nrecallMessageEnable=true\nmappedFileSizeTimerLog=52000\n"

@@ -27,7 +27,6 @@ from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.services.transactions.half_messages import Transactions, op_offsets
 from rmqtool.services.transactions.rules import CheckRequest, Decision
 from rmqtool.services.transactions.service import TransactionService
-from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
@@ -52,6 +51,7 @@ from tests.interop.sides import (
     without,
 )
 from tests.services.build import never
+from tests.store.findings import check_store
 
 pytestmark = pytest.mark.interop
 

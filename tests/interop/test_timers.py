@@ -13,7 +13,7 @@ from rmqtool import Message, Store
 from rmqtool.rules.releases import V5_3
 from rmqtool.services.serving.run_loop import RunLoop, RunReport
 from rmqtool.services.timers.timers import Timers
-from rmqtool.store.check import check_store, is_problem
+from rmqtool.store.check import is_problem
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.timer.files import TimerFiles
@@ -24,6 +24,7 @@ from tests.amounts import by_turns
 from tests.interop.broker import Broker
 from tests.interop.sides import SETTINGS, records
 from tests.services.build import log_of, never
+from tests.store.findings import check_store
 
 CONFIG = {**SETTINGS, "timerWheelEnable": True, "mappedFileSizeTimerLog": 520}
 CONF = {name: str(value).lower() for name, value in CONFIG.items()}

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from rmqtool import Message, Store
 from rmqtool.services.transactions.service import TransactionService
-from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from tests.services.build import never
 from tests.services.live import SIZES, Lab
+from tests.store.findings import check_store
 
 
 def errors(store: Path, settings: dict[str, str]) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 
 from rmqtool.contract import message_row
 from rmqtool.services.lookup.get_message import get_message
-from rmqtool.store.check import check_store, is_problem
+from rmqtool.store.check import is_problem
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import every_queue, open_any_queue
@@ -19,6 +19,7 @@ from tests import goldens
 from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
+from tests.store.findings import check_store
 
 # of a killed broker in RocksDB form the queues are behind its log until its next start
 WHOLE = ["broker-5.3.3", "broker-5.3.3-crash", "rocksdb-5.3.3"]

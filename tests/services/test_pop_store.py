@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from formats.variants.pop_store import FAMILY, PopStoreKey, PopStoreRecord
-from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.pop_store import left_behind
 from tests import rocks
@@ -17,6 +16,7 @@ from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.rocks import build_key
 from tests.services.build import TIME, Builder
+from tests.store.findings import check_store
 
 POPPED, HOUR = TIME + 100, 3_600_000
 

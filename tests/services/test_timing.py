@@ -14,7 +14,7 @@ from rmqtool.errors import Refused
 from rmqtool.rules.releases import V5_3
 from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.services.timers.timers import Timers
-from rmqtool.store.check import check_store, is_problem
+from rmqtool.store.check import is_problem
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
@@ -23,6 +23,7 @@ from tests.amounts import by_turns, some
 from tests.services.build import TIME, never
 from tests.services.live import Lab
 from tests.store.crashes import Killed, Seam
+from tests.store.findings import check_store
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from formats.variants import timer
 from rmqtool import Message, Store
 from rmqtool.rules.releases import V5_3
 from rmqtool.services.serving.run_loop import RunLoop
-from rmqtool.store.check import check_store, is_problem
+from rmqtool.store.check import is_problem
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
@@ -18,6 +18,7 @@ from rmqtool.store.repair.expiry import clean
 from tests.services.build import TIME
 from tests.services.live import SIZES
 from tests.store.crashes import Killed, Seam
+from tests.store.findings import check_store
 
 UNITS = 5
 CONF = SIZES | {"mappedFileSizeTimerLog": str(52 * UNITS + 16), "mappedFileSizeCommitLog": "8192"}

@@ -12,7 +12,7 @@ from formats.message.read import Record
 from rmqtool.errors import Refused, RmqError
 from rmqtool.services.popping.in_flight import MessagesInFlight
 from rmqtool.services.timers.timers import Timers
-from rmqtool.store.check import Finding, check_store
+from rmqtool.store.check import Finding
 from rmqtool.store.check.advice.advice import Situation
 from rmqtool.store.check.advice.steps import Step
 from rmqtool.store.check.reading.reading import Reader, Reading
@@ -24,6 +24,7 @@ from rmqtool.store.queues.compaction import compaction_queues_of
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.recovery.command import plan
 from tests.cli.running import rmqtool
+from tests.store.findings import check_store
 from tests.store.helpers import key_hits
 from tests.timers import NOW
 

@@ -12,7 +12,7 @@ import pytest
 from formats import checkpoint
 from formats.queues.consume import build
 from rmqtool.cli.repair.show_recovery import question
-from rmqtool.store.check import CODES, check_store
+from rmqtool.store.check import CODES
 from rmqtool.store.check.advice.advice import Situation
 from rmqtool.store.check.reading.reading import STOPS_BROKERS, Reader
 from rmqtool.store.layout.paths import StoreLayout
@@ -25,7 +25,7 @@ from tests.conftest import Unpacked
 from tests.damage import VERBS, damage, log_files, part_of_5
 from tests.services.test_popped import without_progress
 from tests.store.advised import conf_file, follow, lost_by_advice, readable, way_of
-from tests.store.findings import flip, write
+from tests.store.findings import check_store, flip, write
 from tests.store.helpers import conf_of, tree
 
 pytestmark = pytest.mark.slow

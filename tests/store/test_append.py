@@ -12,7 +12,6 @@ from rmqtool.errors import NoRoom, Refused, UnreadableStore
 from rmqtool.rules.releases import V4_9, V5_3
 from rmqtool.store.append import dispatching, live, live_files
 from rmqtool.store.append.answers import Illegal, PutStatus
-from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery import command
@@ -20,6 +19,7 @@ from rmqtool.store.recovery.command import plan
 from rmqtool.store.recovery.plan import Recovery, run_recovery
 from tests.amounts import by_turns
 from tests.conftest import Unpacked
+from tests.store.findings import check_store
 from tests.store.helpers import conf_of, content, tree
 
 SIZES = {

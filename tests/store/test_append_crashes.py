@@ -11,12 +11,12 @@ import pytest
 from rmqtool import Message, Store
 from rmqtool.store.append import live
 from rmqtool.store.append.create import create
-from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from tests.amounts import by_turns, some
 from tests.cli.running import RMQTOOL
 from tests.store.crashes import Killed, Seam
+from tests.store.findings import check_store
 from tests.store.helpers import content
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 
 from rmqtool import Message, Store
 from rmqtool.services.lookup.info import store_info
-from rmqtool.store.check import check_store, is_problem
+from rmqtool.store.check import is_problem
 from rmqtool.store.check.log import log
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log import commit_log
@@ -15,7 +15,7 @@ from rmqtool.store.recovery.command import recover
 from tests import goldens
 from tests.amounts import by_turns
 from tests.conftest import Unpacked
-from tests.store.findings import Told, found_in, told, totals
+from tests.store.findings import Told, check_store, found_in, told, totals
 from tests.store.helpers import conf_of, tree
 
 LOG = "commitlog/{:020d}"

@@ -10,6 +10,7 @@ from formats import checkpoint
 from formats.config.files import ConsumerOffsets, DelayOffsets
 from formats.index import HEADER_SIZE, entry_at, infer_geometry, read_entry, read_header, slot_at
 from formats.message.read import HEADS, HOSTS_V6
+from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.repair.rebuild import rebuild
@@ -300,14 +301,17 @@ def tmp_left(store: Path) -> list[Told]:
 
 
 def broken_json(store: Path) -> list[Told]:
-    (store / "config" / "consumerOffset.json").write_bytes(b'{"offsetTable":{')
-    return [("config-broken", "config/consumerOffset.json", 16, 1)]
+    (store / "config" / "consumerFilter.json").write_bytes(b'{"filterDataByTopic":{')
+    return [("config-broken", "config/consumerFilter.json", 22, 1)]
 
 
 def offset_ahead(store: Path) -> list[Told]:
     table = ConsumerOffsets(offsets={"TopicA@g": {1: 48, 2: 10**6}})
     (store / "config" / "consumerOffset.json").write_bytes(table.build())
-    return [("offset-ahead", "config/consumerOffset.json", None, 1)]
+    return [
+        ("offset-ahead", "config/consumerOffset.json", None, 1),
+        ("topics-missing", "config/topics.json", None, 3),  # a broker wrote the offsets, and topics beside them
+    ]
 
 
 def delay_offset_ahead(store: Path) -> list[Told]:
@@ -424,6 +428,21 @@ def test_a_config_file_with_a_good_bak_and_one_without(golden_copy: Unpacked) ->
     path.write_bytes(b"x")
     (finding,) = found_in(store)
     assert "does not start" in finding.consequence
+
+
+@pytest.mark.parametrize(("also", "severity"), [((), "warning"), (("subscriptionGroup", "consumerOffset"), "info")])
+def test_a_store_without_topics(also: tuple[str, ...], severity: str, golden_copy: Unpacked) -> None:
+    """Lost after a broker ran, or never written: either way clients find no route, and `rebuild config` mends it."""
+    store = golden_copy("broker")
+    for name in ("topics", *also):
+        for path in (store / "config").glob(f"{name}.json*"):
+            path.unlink()
+    (finding,) = check_store(StoreLayout(str(store)))
+    assert (finding.code, finding.severity, finding.count) == ("topics-missing", severity, 7)
+    assert "find no route" in finding.consequence
+    assert finding.steps[-1].command == ("rmqtool", "rebuild", "STORE", "config")
+    rebuild(StoreLayout(str(store)), ("config",))
+    assert "topics-missing" not in totals(list(check_store(StoreLayout(str(store)))))
 
 
 def test_the_header_size_is_what_offsets_count_from() -> None:

@@ -6,12 +6,13 @@ import pytest
 
 from formats import checkpoint
 from formats.message.read import Record, read
-from rmqtool.store.check import Finding, check_store
+from rmqtool.store.check import Finding
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.recovery.command import plan
 from tests.amounts import by_turns
 from tests.conftest import Unpacked
+from tests.store.findings import check_store
 from tests.store.helpers import conf_of, cut_queues, rewrite
 
 CASE = "clean"  # four commit-log files, stopped cleanly

@@ -21,7 +21,7 @@ from formats.queues.rocks import (
     parse_unit,
     unit_key,
 )
-from rmqtool.store.check import check_store, is_problem
+from rmqtool.store.check import is_problem
 from rmqtool.store.check.codes.all import CODES
 from rmqtool.store.check.common.findings import Finding
 from rmqtool.store.layout.paths import StoreLayout
@@ -30,6 +30,7 @@ from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.rocks import Families, build_offset
+from tests.store.findings import check_store
 from tests.store.helpers import conf_of, tree
 
 CASE = "rocksdb-5.3.3"

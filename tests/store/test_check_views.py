@@ -7,8 +7,8 @@ import pytest
 
 from rmqtool import Message, Store
 from rmqtool.store.check.log import log as check_log
-from rmqtool.store.check.run import check_store
 from rmqtool.store.layout.paths import StoreLayout
+from tests.store.findings import check_store
 
 CONF = {
     "mappedFileSizeCommitLog": "4096",

@@ -13,7 +13,7 @@ from formats.fastjson.read import loads
 from formats.fastjson.write import dumps
 from rmqtool.errors import BadValue, Refused
 from rmqtool.store.changes.undo import undo
-from rmqtool.store.check import check_store, is_problem
+from rmqtool.store.check import is_problem
 from rmqtool.store.disk.lock import StoreLock
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.repair.config_doctor import ConfigDoctor
@@ -22,6 +22,7 @@ from rmqtool.store.repair.rebuild import RebuildReport, rebuild
 from tests import goldens
 from tests.amounts import by_turns
 from tests.conftest import Unpacked
+from tests.store.findings import check_store
 from tests.store.helpers import conf_of, tree
 
 # what the broker of the golden case left; from its files and scenario.md

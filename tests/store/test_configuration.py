@@ -7,7 +7,6 @@ import pytest
 
 from rmqtool.errors import CorruptFile, Refused
 from rmqtool.rules.releases import RELEASES, V4_9, V5_3
-from rmqtool.store.check import check_store
 from rmqtool.store.config.fit import misfits, unread
 from rmqtool.store.config.settings import Setting, nearest, settings_of
 from rmqtool.store.layout.broker_conf import BrokerConf, load
@@ -18,6 +17,7 @@ from rmqtool.store.repair.rebuild import rebuild
 from rmqtool.store.roles.table import COMMANDS, TAKING_OUT, heed
 from tests import goldens
 from tests.conftest import Unpacked
+from tests.store.findings import check_store
 from tests.store.helpers import tree
 
 CASE = "clean"  # several files of the log, and of queues

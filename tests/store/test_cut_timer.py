@@ -12,13 +12,14 @@ from rmqtool.rules.releases import V5_3
 from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.services.timers.timers import Timers
 from rmqtool.store.changes.undo import undo
-from rmqtool.store.check import check_store, is_problem
+from rmqtool.store.check import is_problem
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.recovery.command import plan, recover, truncate
 from tests.amounts import by_turns
 from tests.services.build import log_of, never
+from tests.store.findings import check_store
 from tests.store.helpers import tree
 from tests.timers import NOW, slot_for
 from tests.timers import Timers as Lab

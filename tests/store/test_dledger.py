@@ -344,7 +344,7 @@ DAMAGES: list[tuple[Callable[[Path], None], dict[str, int]]] = [
 @pytest.mark.parametrize(("damage", "expected"), DAMAGES, ids=lambda one: getattr(one, "__name__", ""))
 def test_damage_is_found(damage: Callable[[Path], None], expected: dict[str, int], damaged: Path) -> None:
     damage(damaged)
-    from rmqtool.store.check.run import check_store
+    from tests.store.findings import check_store
 
     found = totals(list(check_store(StoreLayout(str(damaged)))))
     ours = {code: count for code, count in found.items() if code.startswith(("dledger-", "log-crc", "file-unreadable"))}

@@ -9,7 +9,7 @@ import pytest
 
 from formats.layouts.derived import CQ_ENTRY, HEAD_V4_V4
 from rmqtool import Store
-from rmqtool.store.check import check_store, is_problem
+from rmqtool.store.check import is_problem
 from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.reader import ConsumeQueue
@@ -18,7 +18,7 @@ from tests import goldens, rocks
 from tests.amounts import by_turns
 from tests.cli.running import Result, rmqtool
 from tests.conftest import Unpacked
-from tests.store.findings import flip
+from tests.store.findings import check_store, flip
 from tests.store.helpers import conf_of, tree
 
 pytestmark = pytest.mark.slow

@@ -12,11 +12,11 @@ import pytest
 from rmqtool import Message, Store
 from rmqtool.rules.releases import V4_9, V5_3
 from rmqtool.store.append.live import LiveStore
-from rmqtool.store.check.run import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.repair.rebuild import rebuild
+from tests.store.findings import check_store
 
 SIZES = {"mappedFileSizeCommitLog": "65536", "mappedFileSizeConsumeQueue": "200"}
 CONF = SIZES | {"maxHashSlotNum": "8", "maxIndexNum": "9"}

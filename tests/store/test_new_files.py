@@ -16,13 +16,13 @@ from rmqtool import Message, Store
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.services.sending.importer import new_store
 from rmqtool.store.append import live
-from rmqtool.store.check import check_store
 from rmqtool.store.disk import new_files
 from rmqtool.store.disk.new_files import PREFIX, make_file, open_at_length, sweep
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from tests.amounts import by_turns
 from tests.cli.running import RMQTOOL, process
+from tests.store.findings import check_store
 from tests.store.helpers import content
 
 pytestmark = pytest.mark.slow

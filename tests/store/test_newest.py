@@ -12,7 +12,6 @@ from rmqtool import Message, Store
 from rmqtool.errors import Refused
 from rmqtool.rules.releases import V5_3, V5_5
 from rmqtool.store.check.codes.code import INFO
-from rmqtool.store.check.run import check_store
 from rmqtool.store.index.reader import IndexView, open_index, physical_offsets
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import StoreLayout
@@ -21,6 +20,7 @@ from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.recovery.command import plan, recover
 from tests import goldens
 from tests.store.compiled import compiled_way
+from tests.store.findings import check_store
 from tests.store.helpers import tree
 
 Opened = Callable[[str], StoreLayout]

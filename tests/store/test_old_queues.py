@@ -7,7 +7,6 @@ import pytest
 
 from rmqtool import Message, Store
 from rmqtool.rules.releases import RELEASES
-from rmqtool.store.check import check_store
 from rmqtool.store.check.run import is_problem
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
@@ -16,6 +15,7 @@ from rmqtool.store.queues.batch import every_queue
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.repair.rebuild import rebuild
 from tests.conftest import Unpacked
+from tests.store.findings import check_store
 from tests.store.helpers import tree
 
 SETTINGS = {"mappedFileSizeCommitLog": "16384", "mappedFileSizeConsumeQueue": "400"}

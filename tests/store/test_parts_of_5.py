@@ -12,7 +12,6 @@ import pytest
 from formats.config.files import ConsumerOffsets, SubscriptionGroups, Topics
 from formats.config.rocksdb import ENTRIES, V2
 from formats.config.tiered import TieredMetadata
-from rmqtool.store.check import check_store
 from rmqtool.store.config.files import config_place, read_config
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
@@ -20,6 +19,7 @@ from tests import goldens, rocks
 from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
+from tests.store.findings import check_store
 
 
 def rows(*words: object) -> list[dict[str, Any]]:

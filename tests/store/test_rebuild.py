@@ -8,14 +8,13 @@ import pytest
 from rmqtool.errors import CorruptFile, Refused
 from rmqtool.rules.releases import RELEASES
 from rmqtool.store.changes.undo import undo
-from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.repair.rebuild import rebuild
 from tests.amounts import by_turns
 from tests.conftest import Unpacked
-from tests.store.findings import flip, write
+from tests.store.findings import check_store, flip, write
 from tests.store.helpers import conf_of, content, entries_of, tree
 
 CASES = ["clean", "broker", "delay", "ipv6", "large-bodies", "lmq"]

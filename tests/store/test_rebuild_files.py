@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import StoreLayout
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
+from tests.store.findings import check_store
 
 
 def contents(store: Path) -> dict[str, bytes]:

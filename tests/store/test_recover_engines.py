@@ -13,7 +13,6 @@ from formats.queues.consume import as_array
 from rmqtool.errors import Refused
 from rmqtool.rules.releases import RELEASES, V5_3
 from rmqtool.store.changes.undo import undo
-from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import UNIT, StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.queues.batch import batch_queues_of
@@ -23,6 +22,7 @@ from rmqtool.store.recovery.report import RecoveryReport
 from rmqtool.store.salvage.carve import Salvage
 from tests.amounts import by_turns
 from tests.conftest import Unpacked
+from tests.store.findings import check_store
 from tests.store.helpers import conf_of, content, cut_queues, entries_of, rewrite, tree
 
 CASE = "clean"  # three commit-log files, stopped cleanly

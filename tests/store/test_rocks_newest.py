@@ -17,7 +17,6 @@ from formats.topics import SCHEDULE
 from formats.variants.message_store import DELIVERED, END, HALVES, INDEX, LAST_STORED, PLACE, SCANNED, TIMELINE
 from rmqtool.services.lookup.query import KeyReader
 from rmqtool.store.check.codes.code import INFO
-from rmqtool.store.check.run import check_store
 from rmqtool.store.config.files import config_place, read_config
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import StoreLayout
@@ -26,6 +25,7 @@ from tests import goldens, rocks
 from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
+from tests.store.findings import check_store
 from tests.store.helpers import tree
 
 WHOLE, KILLED, OLD_HALVES = "rocksdb-5.5.0", "rocksdb-5.5.0-crash", "rocksdb-5.5.0-default-halves"

@@ -6,13 +6,13 @@ import pytest
 
 from formats.config.files import DelayOffsets
 from rmqtool.services.timers.timers import Timers
-from rmqtool.store.check import check_store
 from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.repair.rebuild import rebuild
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.services.build import log_of, never
+from tests.store.findings import check_store
 
 CASE = "rocksdb-5.3.3"
 

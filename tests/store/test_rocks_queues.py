@@ -24,7 +24,6 @@ from formats.queues.rocks import (
     unit_key,
 )
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
-from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.rocksdb import Database
 from rmqtool.store.queues.batch import every_queue, open_any_queue
@@ -33,6 +32,7 @@ from tests import goldens, rocks
 from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
+from tests.store.findings import check_store
 
 CASE = "rocksdb-5.3.3"
 SAID = list(goldens.messages(CASE))

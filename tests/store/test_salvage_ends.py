@@ -5,13 +5,13 @@ from pathlib import Path
 
 from formats.variants import timer
 from rmqtool import Message, Store
-from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.reader import open_queue
 from rmqtool.store.recovery.command import plan
 from rmqtool.store.salvage.carve import Salvage
 from tests.cli.running import rmqtool
+from tests.store.findings import check_store
 
 SIZES = {
     "mappedFileSizeCommitLog": "4096",

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-from rmqtool.store.check import check_store
 from rmqtool.store.check.run import is_problem
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
@@ -11,7 +10,7 @@ from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import every_queue
 from rmqtool.store.salvage.carve import Salvage
 from tests.conftest import Unpacked
-from tests.store.findings import write
+from tests.store.findings import check_store, write
 from tests.store.helpers import conf_of
 from tests.whole import wrong_entries
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from rmqtool.store.check import check_store, is_problem
+from rmqtool.store.check import is_problem
 from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
 from tests import goldens, rocks
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
+from tests.store.findings import check_store
 from tests.store.helpers import tree
 
 CASES = ["rocksdb-5.3.3", "rocksdb-5.3.3-crash"]

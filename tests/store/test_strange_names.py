@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.store.check import check_store
 from rmqtool.store.disk.segments import Segments, list_dir, offset_name
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.index.reader import BadIndex, open_index
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan
 from tests.conftest import Unpacked
+from tests.store.findings import check_store
 from tests.store.helpers import conf_of
 
 

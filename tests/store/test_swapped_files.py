@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.log.true_names import misnamed
@@ -13,6 +12,7 @@ from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.damage import log_files
+from tests.store.findings import check_store
 from tests.store.helpers import conf_of, content, tree
 
 PAIRS = [(0, 1), (1, 2), (1, -2), (1, -1)]

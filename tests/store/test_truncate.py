@@ -10,7 +10,6 @@ from rmqtool import Message, Store
 from rmqtool.errors import BadValue, CorruptFile, Refused
 from rmqtool.rules.releases import RELEASES
 from rmqtool.store.changes.undo import undo
-from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
@@ -18,6 +17,7 @@ from rmqtool.store.queues.reader import queues_of
 from rmqtool.store.recovery.command import plan, recover, truncate
 from rmqtool.store.repair.rebuild import rebuild
 from tests.conftest import Unpacked
+from tests.store.findings import check_store
 from tests.store.helpers import conf_of, content, entries_of, key_hits, tree
 
 SIZES = {

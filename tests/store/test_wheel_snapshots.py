@@ -9,7 +9,6 @@ import pytest
 from formats.variants import timer
 from rmqtool.errors import Refused
 from rmqtool.services.timers.timers import Timers
-from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
@@ -18,6 +17,7 @@ from rmqtool.store.queues.timer.live import LiveTimer
 from tests import goldens
 from tests.cli.running import rmqtool
 from tests.services.build import never
+from tests.store.findings import check_store
 
 CASES = ["broker-5.3.3", "broker-5.5.0"]
 

@@ -8,7 +8,6 @@ import pytest
 
 from rmqtool.rules.releases import RELEASES, V5_3
 from rmqtool.store.changes.undo import undo
-from rmqtool.store.check import check_store
 from rmqtool.store.check.run import is_problem
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
@@ -16,6 +15,7 @@ from rmqtool.store.recovery.command import plan, recover
 from tests import damage
 from tests.amounts import by_turns
 from tests.store.crashes import Killed, Seam
+from tests.store.findings import check_store
 from tests.store.helpers import content, tree
 from tests.whole import ENGINES, Base, faults_of, make_bases
 

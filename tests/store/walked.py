@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from rmqtool.store.check import check_store
 from rmqtool.store.check.advice.advice import Situation
 from rmqtool.store.check.advice.steps import Step
 from rmqtool.store.check.common.findings import Finding
@@ -26,6 +25,7 @@ from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests import damage
 from tests.cli.running import Result, rmqtool
 from tests.store.advised import ASKING, commands_of, conf_file
+from tests.store.findings import check_store
 from tests.whole import VERBS, Base, damage_store, make_bases, move_directories, words
 
 MOST = 4  # commands

@@ -4,14 +4,13 @@ import os
 import sys
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import open_store
 from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption, StoreDir
-from rmqtool.cli.read.run_files import say_damage
 from rmqtool.cli.render.output import PEOPLE, Column, NdjsonWriter, write_all, write_object, writer
 from rmqtool.cli.render.text import dump_json, note
 from rmqtool.contract import message_row
@@ -19,11 +18,12 @@ from rmqtool.errors import BadValue, OutputLost
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage
 from rmqtool.store.salvage.carve import Salvage
-from rmqtool.store.salvage.to_file import WriteAll, report_torn, salvage_to_file, salvaged_log
-from rmqtool.store.salvage.whole import export_store
 from rmqtool.store.tier.left_behind import NotTaken, describe_left, left_behind
 from rmqtool.store.tier.only_tiered import LogWithTier
 from rmqtool.words import command_line, counted
+
+if TYPE_CHECKING:
+    from rmqtool.store.salvage.to_file import WriteAll
 
 _FIELDS = ("file", "at", "physicalOffset", "length", "reason", "copy")
 
@@ -141,6 +141,8 @@ def _export(layout: StoreLayout, new_store: str, output: str) -> int:
     Raises:
         CorruptFile: part of the source cannot be read or cannot be kept as it is.
     """
+    from rmqtool.store.salvage.whole import export_store
+
     report = export_store(layout, new_store)
     if output in PEOPLE:  # of what was lost: nothing
         _warn(report.warnings)
@@ -162,6 +164,8 @@ def _salvage_to_file(layout: StoreLayout, form: str, out: str, output: str) -> i
         if form != "ndjson":
             raise BadValue(f"--to {form} needs a file, not -")
         return _to_stdout(layout)
+    from rmqtool.store.salvage.to_file import salvage_to_file
+
     report = salvage_to_file(layout, out, form, _writer_of(form))
     _say(report.to_dict(), output)
     kept = f", kept in {os.path.relpath(report.lostFound)}" if report.lostFound else ""
@@ -170,7 +174,7 @@ def _salvage_to_file(layout: StoreLayout, form: str, out: str, output: str) -> i
     return 1 if _say_left(report.notTaken) or report.lostRangeCount else 0
 
 
-def _writer_of(form: str) -> WriteAll:
+def _writer_of(form: str) -> "WriteAll":
     if form == "ndjson":
         return write_ndjson
     from rmqtool.analytics.dump.salvaged import write_parquet
@@ -180,6 +184,8 @@ def _writer_of(form: str) -> WriteAll:
 
 def write_ndjson(log: CommitLog, path: str, tell: Callable[[Damage], None]) -> int:
     """Write every intact message as a line of ``commitlog dump``; returns their number."""
+    from rmqtool.store.salvage.to_file import report_torn
+
     messages = 0
     with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
         for item in log.walk():
@@ -194,6 +200,9 @@ def write_ndjson(log: CommitLog, path: str, tell: Callable[[Damage], None]) -> i
 
 
 def _to_stdout(layout: StoreLayout) -> int:
+    from rmqtool.cli.read.run_files import say_damage
+    from rmqtool.store.salvage.to_file import report_torn, salvaged_log
+
     log, warnings, disk = salvaged_log(layout)
     for warning in warnings:
         note(f"warning: {warning}")

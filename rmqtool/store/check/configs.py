@@ -1,7 +1,7 @@
 """Check that config files are readable, and agree with each other and with the queues."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
@@ -10,7 +10,7 @@ from formats.config.files import NAMES, ConsumerOffsets, DelayOffsets, Subscript
 from formats.config.rocksdb import ACCOUNTS
 from formats.errors import FormatError
 from formats.message.read import SCHEDULE_TOPIC
-from formats.topics import LMQ_PREFIX, SYSTEM_PREFIX
+from formats.topics import LMQ_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS
 from rmqtool.errors import CorruptFile, MissingRuntime, RmqError, UnreadableStore
 from rmqtool.store.check.codes.all import INFO, WARNING
 from rmqtool.store.check.common.context import Context
@@ -25,6 +25,7 @@ T = TypeVar("T")
 _LATE = 60_000  # ms after which a due message counts as delivered, with its offset written
 _SYSTEM_TOPIC, _SYSTEM_GROUP = SYSTEM_PREFIX, "CID_RMQ_SYS_"  # a broker needs no configuration for them
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
+_TABLES_BESIDE_TOPICS = (SubscriptionGroups, ConsumerOffsets)  # a store without them has not been a broker's
 
 
 def check_configs(ctx: Context, *, queues: bool) -> None:
@@ -47,6 +48,8 @@ def check_configs(ctx: Context, *, queues: bool) -> None:
         return
     if isinstance(topics, Topics):
         _check_topics(ctx, topics)
+    elif _has_no_file(ctx, "topics.json"):
+        _check_without_topics(ctx)
     for name, table in tables.items():
         if isinstance(table, ConsumerOffsets):
             for topic, group, entries in table.tables():
@@ -122,10 +125,35 @@ def _check_file(ctx: Context, name: str) -> ConfigFile | None:
     return before
 
 
-def _check_topics(ctx: Context, topics: Topics) -> None:
+def _queues_to_configure(ctx: Context) -> Iterator[tuple[str, int]]:
+    """Queues with entries whose topic needs settings, in order."""
     for (topic, queue_id), end in sorted(ctx.queues_seen.ends.items()):
-        if not end or is_light(topic) or topic.lower().startswith(_SYSTEM_TOPIC) or topic in ctx.queues_seen.deleted:
-            continue
+        made_by_broker = is_light(topic) or topic.lower().startswith(_SYSTEM_TOPIC)
+        if end and not made_by_broker and topic not in ctx.queues_seen.deleted:
+            yield topic, queue_id
+
+
+def _has_no_file(ctx: Context, name: str) -> bool:
+    files = any(exists(ctx.layout.path("config", file)) for file in (name, f"{name}.bak"))
+    return not files and config_place(ctx.layout, name) is None
+
+
+def _check_without_topics(ctx: Context) -> None:
+    topics = (topic for topic, _queue_id in _queues_to_configure(ctx) if topic not in SYSTEM_TOPICS)
+    if names := list(dict.fromkeys(topics)):
+        shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        lost = any(kind_of(file.name) in _TABLES_BESIDE_TOPICS for file in ctx.layout.entries("config"))
+        ctx.found.add(
+            "topics-missing",
+            _path("topics.json"),
+            count=len(names),
+            actual=f"messages of {shown}",
+            severity=WARNING if lost else INFO,
+        )
+
+
+def _check_topics(ctx: Context, topics: Topics) -> None:
+    for topic, queue_id in _queues_to_configure(ctx):
         config = topics.topics.get(topic)
         if config is None:
             ctx.found.add("topic-unknown", _path("topics.json"), topic=topic, queueId=queue_id, expected=topic)

@@ -21,7 +21,6 @@ from formats.message.properties import parse
 from formats.variants import timer
 from rmqtool.rules.releases import V5_3
 from rmqtool.store.changes.writing import planning
-from rmqtool.store.check import check_store
 from rmqtool.store.disk.sparse import copy_written
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
@@ -36,6 +35,7 @@ from rmqtool.store.recovery.timers import TimerAtStart
 from tests.interop.differential import timer_damage
 from tests.interop.differential.bases import sizes
 from tests.interop.engine import Engine, available
+from tests.store.findings import check_store
 
 SEED = 20261125
 UNITS = 8  # in a file of the timer log

@@ -128,8 +128,10 @@ class RecordCheck:
         """Check that ports, which are stored in 32 bits, fit in 16 bits."""
         data = np.frombuffer(file.view(), np.uint8)
         versions = rows.sys_flag & HOSTS_V6
-        for version in np.unique(versions):
-            offsets = HEADS[int(version)].offsets
+        for version in HEADS:
+            if not (versions == version).any():
+                continue
+            offsets = HEADS[version].offsets
             for port, of in (("born_port", "bornHost"), ("store_port", "storeHost")):
                 places = np.where(versions == version, rows.at + offsets[port], -1)
                 for i in np.flatnonzero((places >= 0) & (data[places] | data[places + 1] != 0)).tolist():
