@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from formats import checkpoint
-from formats.config.files import ConsumerOffsets, SubscriptionGroups, Topics, split_key
+from formats.config.files import ConsumerOffsets, LmqConsumerOffsets, SubscriptionGroups, Topics, split_key
 from formats.config.tiered import TieredMetadata
 from formats.config.topic_kinds import nature_of
 from formats.errors import FormatError
@@ -16,7 +16,7 @@ from formats.variants import epoch
 from formats.variants.rocksdb import Form
 from rmqtool.errors import CorruptFile, MissingRuntime, RmqError, UnreadableStore
 from rmqtool.services.lookup.newest_message import find_newest
-from rmqtool.store.config.files import list_configs, read_config
+from rmqtool.store.config.files import ConfigFileInfo, list_configs, read_config
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.disk.remote import exists
 from rmqtool.store.disk.segments import files_below, read_small
@@ -100,11 +100,10 @@ def store_info(layout: StoreLayout) -> StoreInfo:
     queues = _queues(layout, log.min_offset, problems)
     newest = find_newest(log, queues)
     first = log.first()
-    configs = list(list_configs(layout))
+    configs, topics, groups = _configs(layout)
     problems += [f"config/{c.name}: {c.error}" for c in configs if c.error]
     identity, epochs = _replication(layout, problems)
     version, reason = version_of(layout, first.record.version if first else 1)
-    topics, groups = _names(layout)
     messages: dict[str, list[int]] = {name: [] for name in topics}
     for queue in queues:
         messages.setdefault(queue.topic, []).append(queue.max_offset - queue.min_offset(log.min_offset))
@@ -232,22 +231,21 @@ def checkpoint_fields(data: bytes) -> dict[str, int]:
     }
 
 
-def _names(layout: StoreLayout) -> tuple[dict[str, TopicConfig], set[str]]:
-    """Topics and groups in the config files; a broken file is already listed as a problem."""
+def _configs(layout: StoreLayout) -> tuple[list[ConfigFileInfo], dict[str, TopicConfig], set[str]]:
+    """The config files, and the topics and groups in them. Each is parsed once: offsets may be millions."""
+    files: list[ConfigFileInfo] = []
     topics: dict[str, TopicConfig] = {}
     groups: set[str] = set()
-    for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json"):
-        try:
-            table = read_config(layout, name)
-        except (CorruptFile, MissingRuntime, UnreadableStore):
-            continue
-        if isinstance(table, Topics):
-            topics.update(table.topics)
-        elif isinstance(table, SubscriptionGroups):
-            groups.update(table.groups)
-        elif isinstance(table, ConsumerOffsets):
-            groups.update(split_key(key)[1] for key in table.offsets)
-    return topics, groups
+    for file in list_configs(layout):
+        for table in file.tables:
+            if isinstance(table, Topics):
+                topics.update(table.topics)
+            elif isinstance(table, SubscriptionGroups):
+                groups.update(table.groups)
+            elif isinstance(table, ConsumerOffsets) and not isinstance(table, LmqConsumerOffsets):
+                groups.update(split_key(key)[1] for key in table.offsets)
+        files.append(file._replace(tables=()))
+    return files, topics, groups
 
 
 def _files(layout: StoreLayout, log: CommitLog, problems: list[str]) -> list[FileGroup]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from formats.config.file import ConfigFile
-from formats.config.files import kind_of
+from formats.config.files import NAMES, kind_of
 from formats.config.rocksdb import ACCOUNTS, ENTRIES, SINGLE, TABLES, V2, accounts, as_file, as_file_v2, bounds_of
 from formats.errors import FormatError
 from formats.fastjson.read import loads
@@ -30,6 +30,7 @@ class ConfigFileInfo(NamedTuple):
     size: int
     kind: str | None  # name of its model; None if it is not one of the broker's JSON files
     error: str | None  # why a broker could not read it; None if it could
+    tables: tuple[ConfigFile, ...] = ()  # what a broker that starts now takes from it
 
 
 def read_config(layout: StoreLayout, name: str, *, bak: bool = False) -> ConfigFile | None:
@@ -181,35 +182,40 @@ def read_accounts(layout: StoreLayout, name: str) -> dict[Key, Value] | None:
 
 
 def list_configs(layout: StoreLayout) -> Iterator[ConfigFileInfo]:
-    """Every file below ``config/``, with the result of parsing it."""
+    """Every file below ``config/``, with the result of parsing it; they come one by one, since tables may be large."""
     for entry in layout.entries("config"):
         model = kind_of(entry.name)
         if not entry.is_file():
             if model is not None:
                 yield ConfigFileInfo(entry.name, 0, model.__name__, "not a regular file")
             continue
-        error = None
-        if model is not None:  # other files are not read, since they may be of any size
-            try:
-                _parse(model, entry.path, read_small(entry.path) or b"")
-            except (FormatError, CorruptFile, UnreadableStore) as err:
-                error = str(err)
-        yield ConfigFileInfo(entry.name, entry.size, model.__name__ if model else None, error)
+        if model is None:  # not read, since it may be of any size
+            yield ConfigFileInfo(entry.name, entry.size, None, None)
+            continue
+        try:
+            table = _parse(model, entry.path, read_small(entry.path) or b"")
+        except (FormatError, CorruptFile, UnreadableStore) as err:
+            yield ConfigFileInfo(entry.name, entry.size, model.__name__, str(err))
+            continue
+        in_use = entry.name in NAMES and config_place(layout, entry.name) is None
+        yield ConfigFileInfo(entry.name, entry.size, model.__name__, None, (table,) if in_use else ())
     places: dict[str, list[str]] = {}
     for name in TABLES:
         if (place := config_place(layout, name)) is not None:
             places.setdefault(place, []).append(name)
     for place, names in places.items():
-        error = None
+        error: str | None = None
+        tables: tuple[ConfigFile, ...] = ()
         try:
             for name in names:
-                read_config(layout, name)
+                loaded = read_config(layout, name)
+                tables += () if loaded is None else (loaded,)
         except MissingRuntime:
             continue  # we cannot tell whether a broker could read it
         except CorruptFile as err:
             error = str(err)
         kind = ", ".join(model.__name__ for name in names if (model := kind_of(name)) is not None)
-        yield ConfigFileInfo(place.rpartition("/")[2], files_below(layout.path(place))[1], kind, error)
+        yield ConfigFileInfo(place.rpartition("/")[2], files_below(layout.path(place))[1], kind, error, tables)
     yield from _list_accounts(layout)
 
 

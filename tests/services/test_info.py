@@ -1,0 +1,19 @@
+"""The summary of a store."""
+
+import pytest
+
+from rmqtool.services.lookup.info import store_info
+from rmqtool.store.config import files
+from rmqtool.store.layout.paths import StoreLayout
+from tests.conftest import Unpacked
+
+
+def test_each_config_file_is_parsed_once(golden: Unpacked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offsets may be millions, and take seconds."""
+    parsed: list[str] = []
+    parse = files._parse
+    monkeypatch.setattr(files, "_parse", lambda model, path, data: parsed.append(path) or parse(model, path, data))
+    info = store_info(StoreLayout(str(golden("broker"))))
+    assert len(info.configs) == len(parsed) == len(set(parsed)) == 10
+    assert {"lab-consumer", "lab-orderly"} < set(info.groups)
+    assert {"Orders", "TBW102"} < {topic.topic for topic in info.topics}
