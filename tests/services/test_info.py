@@ -2,6 +2,7 @@
 
 import pytest
 
+from formats.config.file import ConfigFile
 from rmqtool.services.lookup.info import store_info
 from rmqtool.store.config import files
 from rmqtool.store.layout.paths import StoreLayout
@@ -12,7 +13,12 @@ def test_each_config_file_is_parsed_once(golden: Unpacked, monkeypatch: pytest.M
     """Offsets may be millions, and take seconds."""
     parsed: list[str] = []
     parse = files._parse
-    monkeypatch.setattr(files, "_parse", lambda model, path, data: parsed.append(path) or parse(model, path, data))
+
+    def count(model: type[ConfigFile], path: str, data: bytes) -> ConfigFile:
+        parsed.append(path)
+        return parse(model, path, data)
+
+    monkeypatch.setattr(files, "_parse", count)
     info = store_info(StoreLayout(str(golden("broker"))))
     assert len(info.configs) == len(parsed) == len(set(parsed)) == 10
     assert {"lab-consumer", "lab-orderly"} < set(info.groups)
