@@ -6,7 +6,7 @@ from pathlib import Path
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
-from formats.remoting.fields import from_fields
+from formats.remoting.fields import from_fields, to_fields
 from formats.remoting.frame import Command
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import V5_3
@@ -55,6 +55,42 @@ def test_what_clients_of_5_change_is_taken(tmp_path: Path) -> None:
         assert 0.2 <= time.monotonic() - begin <= 4
 
     serving(tmp_path / "store", test, create=True, release=V5_3)
+
+
+def test_who_resets_offsets_follows_the_setting(tmp_path: Path) -> None:
+    """With useServerSideResetOffset=false the clients of a group move themselves, as with 4.9."""
+    reset = to_fields(h.ResetOffset(topic="Orders", group="g", timestamp=-1, is_force=True))
+
+    async def test(client: Connection) -> None:
+        async def change(text: str) -> None:
+            changed = await client.call(Command(C.UPDATE_BROKER_CONFIG, body=text.encode()))
+            assert changed.code == ResponseCode.SUCCESS, changed.remark
+            assert f"\n{text}\n" in (await client.call(Command(C.GET_BROKER_CONFIG))).body.decode()
+
+        async def ask_reset() -> int:
+            return (await client.call(Command(C.INVOKE_BROKER_TO_RESET_OFFSET, fields=reset))).code
+
+        told = (await client.call(Command(C.GET_BROKER_CONFIG))).body.decode()
+        assert "useServerSideResetOffset=false\n" in told
+        await client.call(Command(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName":"g"}'))
+        for _ in range(2):
+            await client.call(Command(C.SEND_MESSAGE_V2, fields=send(), body=b"x"))
+        for queue_id in range(8):
+            fields = h.Commit(consumer_group="g", topic="Orders", queue_id=queue_id, commit_offset=0)
+            await client.call(Command(C.UPDATE_CONSUMER_OFFSET, fields=to_fields(fields)))
+        assert await ask_reset() == ResponseCode.CONSUMER_NOT_ONLINE
+        await change("useServerSideResetOffset=true")
+        assert await ask_reset() == ResponseCode.SUCCESS
+        got = await client.call(Command(C.PULL_MESSAGE, fields=pull(0)))
+        assert got.code == ResponseCode.PULL_OFFSET_MOVED
+        assert await ask_reset() == ResponseCode.SUCCESS
+        await change("useServerSideResetOffset=false")
+        assert await ask_reset() == ResponseCode.CONSUMER_NOT_ONLINE
+        got = await client.call(Command(C.PULL_MESSAGE, fields=pull(0)))
+        assert got.code == ResponseCode.SUCCESS  # nobody waits for a pending reset any more
+
+    conf = {"useServerSideResetOffset": "false"}
+    serving(tmp_path / "store", test, create=True, release=V5_3, broker_conf=conf)
 
 
 def test_secrets_are_not_told(tmp_path: Path) -> None:

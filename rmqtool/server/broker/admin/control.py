@@ -59,6 +59,8 @@ class Control:
         permission, context.settings = context.settings.permission, changed
         for name, value in values.items():
             log.info("%s has set %s=%s", call.connection.peer, name, value)
+        if not changed.server_side_reset:
+            context.resets.clear()  # from now on, groups move by themselves
         if changed.permission != permission:
             context.topic_changes.publish()
         return call.answer()
@@ -73,7 +75,7 @@ class Control:
         if config is None:
             remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
             raise Failed(self._context.release.no_topic_code, remark)
-        if self._context.release.is_5:
+        if self._context.settings.server_side_reset:
             return self._reset_here(call, config.read_queue_nums)
         return self._reset_by_clients(call, config.write_queue_nums)
 

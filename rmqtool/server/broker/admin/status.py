@@ -226,7 +226,6 @@ class Status:
             "maxMessageSize": str(settings.max_message_size),
             **self._context.store.layout.conf.values,
             **settings.changeable,
-            **({"useServerSideResetOffset": "true"} if settings.release.is_5 else {}),  # whatever the file says
             "brokerName": settings.name,
             "brokerClusterName": settings.cluster,
             "brokerId": str(settings.broker_id),

@@ -25,7 +25,10 @@ _LIVE = {
     "enableSplitRegistration": "split_registration",
     "regionId": "region",
     "traceOn": "trace",
+    "useServerSideResetOffset": "server_side_reset",
 }
+
+_LIVE_OF_5 = {"useServerSideResetOffset"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +40,7 @@ class Settings:
         release: whose rules it follows.
         read_only: nothing is stored; only reading is allowed.
         short_polling: how long a pull is held if ``long_polling`` is off.
+        server_side_reset: the broker itself resets offsets of groups (5.x); if not, their clients do.
         pop_buffer_merge, single_topic_register, split_registration: only shown: in a real broker they control buffering
             of acks and registration.
     """
@@ -60,6 +64,7 @@ class Settings:
     permission: int = 6
     region: str = "DefaultRegion"
     trace: bool = True
+    server_side_reset: bool = True
 
     @classmethod
     def of(
@@ -93,12 +98,18 @@ class Settings:
             permission=4 if read_only else setting(conf, "brokerPermission", 6),
             region=conf.text("regionId") or "DefaultRegion",
             trace=conf.flag("traceOn", True),
+            server_side_reset=release.is_5 and conf.flag("useServerSideResetOffset", True),
         )
+
+    @property
+    def _live(self) -> dict[str, str]:
+        absent = () if self.release.is_5 else _LIVE_OF_5
+        return {name: attribute for name, attribute in _LIVE.items() if name not in absent}
 
     @property
     def changeable(self) -> dict[str, str]:
         """The current values of settings that :meth:`with_changes` can change."""
-        values = {name: getattr(self, attribute) for name, attribute in _LIVE.items()}
+        values = {name: getattr(self, attribute) for name, attribute in self._live.items()}
         return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
 
     def with_changes(self, values: Mapping[str, str]) -> "Settings":
@@ -109,7 +120,7 @@ class Settings:
         """
         changes: dict[str, Any] = {}
         for name, text in values.items():
-            attribute = _LIVE.get(name)
+            attribute = self._live.get(name)
             if attribute is None:
                 reason = "cannot be changed while the store is served; set it in the broker's file, and serve again"
                 raise BadValue(f"{name} {reason}")
