@@ -110,7 +110,7 @@ SITUATIONS: dict[str, tuple[str, Callable[[Path], object] | None]] = {
     "compaction-queue-missing": ("broker-5.3.3", _without_compaction),
     "timer-lost": ("broker-5.3.3", _without_timer_units),
 }
-_OTHERS = ("clean", "broker-crash", "torn-last-record", "index-deleted", "head-file-deleted")
+_OTHERS = ("broker", "clean", "broker-crash", "torn-last-record", "index-deleted", "head-file-deleted")
 # the commands that are used most, at the store of a broker
 USED: dict[str, tuple[str, ...]] = {
     "checkpoint": ("checkpoint", "STORE"),

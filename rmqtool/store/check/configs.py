@@ -48,7 +48,7 @@ def check_configs(ctx: Context, *, queues: bool) -> None:
         return
     if isinstance(topics, Topics):
         _check_topics(ctx, topics)
-    elif _has_no_file(ctx, "topics.json"):
+    elif not ctx.log_seen.absent and _has_no_file(ctx, "topics.json"):
         _check_without_topics(ctx)
     for name, table in tables.items():
         if isinstance(table, ConsumerOffsets):
