@@ -15,7 +15,7 @@ def test_the_command(golden: Unpacked, tmp_path: Path) -> None:
     assert rmqtool("check", golden("broker"), "-o", "table") == (0, "", "clean: nothing found\n")
     torn = rmqtool("check", golden("torn-header"), "-o", "ndjson")
     assert torn.code == 1
-    assert torn.err == "1 error, 4 warnings\n"
+    assert torn.err == "1 error, 4 warnings, 3 infos\n"
     rows = [json.loads(line) for line in torn.out.splitlines()]
     assert all(tuple(row) == FINDING_FIELDS for row in rows)
     assert rows[0]["fix"].startswith(f"rmqtool recover {golden('torn-header')}: ")
