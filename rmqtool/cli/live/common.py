@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from formats.config.topic_kinds import kind_of
 from formats.remoting.shapes import MessageQueue
-from formats.topics import LMQ_PREFIX
 from rmqtool.admin.keys import credentials
 from rmqtool.cli.framework.opening import chosen_release
 from rmqtool.cli.render.text import note
@@ -13,6 +11,7 @@ from rmqtool.cli.serve.running import address_of
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.client.cluster.name_servers import addresses_of
+from rmqtool.client.cluster.readable import ordinary_topics, readable_queues
 from rmqtool.errors import BadValue
 from rmqtool.rules.releases import NEWEST
 from rmqtool.rules.sending import check_topic
@@ -61,22 +60,6 @@ def check_wanted(topic: str | None, tags: Sequence[str], sql: str | None) -> Non
         raise BadValue("--sql: goes without --tag; in SQL a tag is TAGS = 'paid'")
 
 
-async def readable_queues(cluster: Cluster, topic: str) -> tuple[MessageQueue, ...]:
-    """The queues that consumers of a topic read.
-
-    Raises:
-        ClientError: no broker permits reading the topic; an empty answer would be misleading.
-        NoRoute, RemotingError: no name server knows the topic, or none answers.
-    """
-    route = await cluster.route(topic)
-    if not route.readable:
-        raise ClientError(
-            f"{topic}: cannot be read: its permission on {', '.join(sorted(route.brokers))} forbids it, and what is "
-            "stored there is not shown (mqadmin updateTopicPerm changes it)"
-        )
-    return route.readable
-
-
 @dataclass(frozen=True)
 class Readable:
     """What a command consumes.
@@ -107,10 +90,7 @@ async def find_readable(cluster: Cluster, topic: str | None) -> Readable:
     if topic is not None:
         return Readable((topic,), await readable_queues(cluster, topic))
     topics, queues, refused = list[str](), list[MessageQueue](), 0
-    names = set(await cluster.topics())
-    for name in sorted(names):
-        if name.startswith(LMQ_PREFIX) or kind_of(name, None, names) != "normal":
-            continue
+    for name in await ordinary_topics(cluster):
         try:
             if (await cluster.route(name)).inherited:
                 continue

@@ -27,7 +27,7 @@ from rmqtool.cli.framework.options import (
     OutputOption,
     TlsOption,
 )
-from rmqtool.cli.live.common import client_options, readable_queues
+from rmqtool.cli.live.common import client_options
 from rmqtool.cli.live.copying.positions import Key, MirrorPositions, key_of
 from rmqtool.cli.render.output import Column, write_all, writer
 from rmqtool.cli.render.text import note
@@ -35,6 +35,7 @@ from rmqtool.cli.serve.running import StopEvent, until_stopped
 from rmqtool.client.cluster.attempts import try_often
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import BadAnswer, ClientError, NotThere
+from rmqtool.client.cluster.readable import readable_queues
 from rmqtool.client.consumer.proof import Last, last_of
 from rmqtool.client.consumer.pull import PullConsumer
 from rmqtool.client.consumer.puller import Puller
