@@ -10,21 +10,27 @@ from formats.errors import FormatError
 from formats.message.bodies import decompress
 from formats.message.ids import offset_id
 from formats.message.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
-from formats.message.read import MIN_SIZE
+from formats.message.read import MIN_SIZE, Record
 from formats.primitives import host_text
 from rmqtool.analytics.ranges.splits import name_of
 from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.schema import BODY_COLUMNS, BODY_ENCODING, TIME_COLUMNS, micros
 from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.log.commit_log import Damage, LocatedRecord, walk_file
+from rmqtool.store.log.commit_log import Damage, walk_file
 
 
-class _Row:
-    """A record, and values derived from it, computed once."""
+class Row:
+    """A message as it is stored, and values derived from it, computed once.
 
-    def __init__(self, located: LocatedRecord) -> None:
-        self.located, self.record, self.physical_offset = located, located.record, located.physical_offset
+    Args:
+        source_file: name of the file of the log.
+        file_offset: where its record begins in that file.
+    """
+
+    def __init__(self, record: Record, physical_offset: int, source_file: str, file_offset: int) -> None:
+        self.record, self.physical_offset = record, physical_offset
+        self.source_file, self.file_offset = source_file, file_offset
 
     @cached_property
     def properties(self) -> dict[str, str]:
@@ -43,7 +49,7 @@ class _Row:
             return self.record.body, str(err)
 
 
-_CELLS: dict[str, Callable[[_Row], Any]] = {
+_CELLS: dict[str, Callable[[Row], Any]] = {
     "topic": lambda row: row.record.topic.decode("utf-8", "replace"),
     "queueId": lambda row: row.record.queue_id,
     "queueOffset": lambda row: row.record.queue_offset,
@@ -66,8 +72,8 @@ _CELLS: dict[str, Callable[[_Row], Any]] = {
     "bodyLength": lambda row: len(row.body[0]),
     "body": lambda row: row.body[0],
     "bodyEncoding": lambda _row: BODY_ENCODING,
-    "sourceFile": lambda row: name_of(row.located.file.path),
-    "fileOffset": lambda row: row.located.at,
+    "sourceFile": lambda row: row.source_file,
+    "fileOffset": lambda row: row.file_offset,
     "bodyError": lambda row: row.body[1],
 }
 
@@ -86,30 +92,69 @@ class Limits(NamedTuple):
     huge: int = 1 << 29
 
 
-class RowReader:
+class RowBatch:
     """Collects rows until a batch is full.
 
     Args:
-        tally: updated while reading.
+        tally: updated while collecting.
     """
 
-    def __init__(self, schema: pa.Schema, choice: MessageChoice, tally: SplitTally, limits: Limits) -> None:
-        self._schema, self._choice, self._tally, self._limits = schema, choice, tally, limits
+    def __init__(self, schema: pa.Schema, tally: SplitTally, limits: Limits) -> None:
+        self._schema, self._tally, self._limits = schema, tally, limits
         self._cells = [_CELLS[name] for name in schema.names]
         self._with_bodies = not BODY_COLUMNS.isdisjoint(schema.names)
         self._times = [schema.names.index(name) for name in TIME_COLUMNS if name in schema.names]
         self._rows: list[list[Any]] = []
         self._size = 0
 
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has reached a limit."""
+        return self._size >= self._limits.bytes or len(self._rows) >= self._limits.rows
+
+    def add(self, row: Row) -> None:
+        """Append a row."""
+        cells = [cell(row) for cell in self._cells]
+        self._size += MIN_SIZE + len(row.record.topic) + len(row.record.properties)
+        if self._with_bodies:
+            body, error = row.body
+            self._size += len(body)
+            self._tally.not_decompressed += error is not None
+        self._tally.times_out_of_range += sum(cells[at] is None for at in self._times)
+        self._rows.append(cells)
+
+    def finish(self) -> pa.RecordBatch:
+        """Return the rows as a batch and start a new one."""
+        columns = zip(*self._rows, strict=True)
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, self._schema.types, strict=True)]
+        self._tally.rows += len(self._rows)
+        self._rows, self._size = [], 0
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+class RowReader:
+    """Reads the records of a file into batches.
+
+    Args:
+        tally: updated while reading.
+    """
+
+    def __init__(self, schema: pa.Schema, choice: MessageChoice, tally: SplitTally, limits: Limits) -> None:
+        self._choice, self._tally, self._limits = choice, tally, limits
+        self._batch = RowBatch(schema, tally, limits)
+
     def read(self, file: Segment, at: int, stop: int, *, last: bool) -> Generator[pa.RecordBatch, None, int]:
         """Yield batches of the records found by :func:`rmqtool.store.log.commit_log.walk_file`; return its result."""
-        walk = walk_file(file, at, stop, last=last)
+        walk, batch, source = walk_file(file, at, stop, last=last), self._batch, name_of(file.path)
         while True:
             try:
                 item = next(walk)
             except StopIteration as end:
-                if self._rows:
-                    yield self._finish()
+                if len(batch):
+                    yield batch.finish()
                 following: int = end.value
                 return following
             if isinstance(item, Damage):
@@ -120,25 +165,8 @@ class RowReader:
             self._tally.add_records(1, record.total_size, item.at, item.at + record.total_size)
             for message in item.messages():
                 if self._choice.has(message.record, item.physical_offset):
-                    if self._rows and record.total_size > self._limits.huge:
-                        yield self._finish()
-                    self._add(_Row(message))
-                    if self._size >= self._limits.bytes or len(self._rows) >= self._limits.rows:
-                        yield self._finish()
-
-    def _add(self, row: _Row) -> None:
-        cells = [cell(row) for cell in self._cells]
-        self._size += MIN_SIZE + len(row.record.topic) + len(row.record.properties)
-        if self._with_bodies:
-            body, error = row.body
-            self._size += len(body)
-            self._tally.not_decompressed += error is not None
-        self._tally.times_out_of_range += sum(cells[at] is None for at in self._times)
-        self._rows.append(cells)
-
-    def _finish(self) -> pa.RecordBatch:
-        columns = zip(*self._rows, strict=True)
-        arrays = [pa.array(column, kind) for column, kind in zip(columns, self._schema.types, strict=True)]
-        self._tally.rows += len(self._rows)
-        self._rows, self._size = [], 0
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+                    if len(batch) and record.total_size > self._limits.huge:
+                        yield batch.finish()
+                    batch.add(Row(message.record, message.physical_offset, source, message.at))
+                    if batch.is_full:
+                        yield batch.finish()
