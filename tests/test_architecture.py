@@ -25,7 +25,10 @@ LAYERS = {
     "rmqtool.rules": {"formats"},
     "rmqtool.store": {"formats", "rmqtool.kernels", "rmqtool.rules"},
     "rmqtool.services": {"formats", "rmqtool.kernels", "rmqtool.rules", "rmqtool.store"},
-    "rmqtool.analytics": {"formats", "rmqtool.kernels", "rmqtool.rules", "rmqtool.store", "rmqtool.services"},
+    "rmqtool.analytics": {
+        "formats", "rmqtool.kernels", "rmqtool.rules", "rmqtool.store", "rmqtool.services", "rmqtool.remoting",
+        "rmqtool.client", "rmqtool.admin",
+    },
     "rmqtool.remoting": {"formats"},
     "rmqtool.server": {
         "formats", "rmqtool.kernels", "rmqtool.rules", "rmqtool.store", "rmqtool.services", "rmqtool.remoting",

@@ -1,9 +1,7 @@
 """The options of the data source ``rocketmq``."""
 
-from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
-
 from rmqtool.analytics.source.filter import Condition
+from rmqtool.analytics.spark.option_values import time_of
 from rmqtool.errors import BadValue
 
 # by lower-case name, as Spark passes them; values are the documented names
@@ -16,9 +14,6 @@ OPTIONS = {
         "onUnproven", "storeTimes",
     )
 }  # fmt: skip
-# properties that Spark's catalog adds when a table is created
-OF_A_CATALOG = {"provider", "location", "owner", "comment", "external", "is_managed_location", "collation"}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CONDITIONS = {
     "topic": ("topic", "in"),
     "queueid": ("queueId", "in"),
@@ -42,7 +37,7 @@ def condition_of(name: str, value: str) -> Condition | None:
     column, op = _CONDITIONS[name.lower()]
     try:
         if column == "storeTimestamp":
-            return Condition(column, op, _time(value))
+            return Condition(column, op, time_of(value))
         if column == "physicalOffset":
             return Condition(column, op, int(value))
         parts = [part.strip() for part in value.split(",")]
@@ -60,25 +55,3 @@ def _whole(text: str) -> int:
         if not number.is_integer():
             raise
         return int(number)
-
-
-def _time(text: str) -> datetime:
-    """Parse milliseconds since the epoch, or ISO 8601; UTC if there is no zone."""
-    if text.lstrip("-").isdecimal():
-        return _EPOCH + timedelta(milliseconds=int(text))
-    parsed = datetime.fromisoformat(text)
-    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
-
-
-def number_of(options: Mapping[str, str], name: str, default: int) -> int:
-    """Return the value of an option that is a positive number.
-
-    Raises:
-        BadValue: the value is not a positive number.
-    """
-    text = options.get(name)
-    if text is None:
-        return default
-    if not (text.isdecimal() and text.isascii() and len(text) < 19) or not int(text):
-        raise BadValue(f"option {name}: {text!r} is not a positive number")
-    return int(text)

@@ -156,7 +156,8 @@ def request_of(options: Mapping[str, str]) -> Request:
     """
     import json
 
-    from rmqtool.analytics.source.options import condition_of, number_of
+    from rmqtool.analytics.source.options import condition_of
+    from rmqtool.analytics.spark.option_values import number_of
 
     options = known_options(options)
     paths: str | list[str] = _plain(options.get("path", ""))
@@ -193,7 +194,8 @@ def known_options(options: Mapping[str, str]) -> dict[str, str]:
     Raises:
         BadValue: an option is unknown.
     """
-    from rmqtool.analytics.source.options import OF_A_CATALOG, OPTIONS
+    from rmqtool.analytics.source.options import OPTIONS
+    from rmqtool.analytics.spark.option_values import OF_A_CATALOG
 
     ours, unknown = {}, []
     for name, value in options.items():

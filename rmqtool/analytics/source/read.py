@@ -13,8 +13,9 @@ from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.remote.stores import METER
 from rmqtool.analytics.source.filter import Wanted
 from rmqtool.analytics.source.plan import Piece, Request, pieces
-from rmqtool.analytics.source.tables import BROKER, SCHEMAS, rows_of
+from rmqtool.analytics.source.tables import SCHEMAS, rows_of
 from rmqtool.analytics.table.arrow import BATCH_BYTES, MessageChoice, SplitTally, batches
+from rmqtool.analytics.table.schema import BROKER
 from rmqtool.store.disk.remote import need_all
 from rmqtool.store.disk.segments import Segment
 

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from rmqtool.analytics.source.options import number_of
+from rmqtool.analytics.spark.option_values import number_of
 from rmqtool.errors import BadValue, Refused, UnreadableStore
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from rmqtool.analytics.dump.position import Position
     from rmqtool.analytics.source.plan import Piece, Request
-    from rmqtool.analytics.source.spark_columns import SparkColumns
     from rmqtool.analytics.source.tables import Store
+    from rmqtool.analytics.spark.columns import SparkColumns
     from rmqtool.store.log.commit_log import CommitLog
 
 Offsets = dict[str, Any]  # JSON form of positions, by store path

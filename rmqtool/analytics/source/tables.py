@@ -14,7 +14,7 @@ from formats.index import entries_array, entry_at
 from formats.message.bodies import decompress
 from formats.primitives import COMPRESSED
 from rmqtool.analytics.remote.stores import attach_store
-from rmqtool.analytics.table.schema import MESSAGE_SCHEMA, micros
+from rmqtool.analytics.table.schema import BROKER, MESSAGE_TABLE, micros
 from rmqtool.contract import message_row
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.config.files import config_database
@@ -28,7 +28,6 @@ from rmqtool.store.queues.reader import ConsumeQueue
 from rmqtool.store.queues.rocks_open import open_rocks_queue, rocks_queues_of
 
 _ROCKSDB = "rocksdb"  # used instead of a directory for queues in RocksDB
-BROKER = pa.field("broker", pa.string())
 _ROWS = 1 << 16  # rows per batch
 _TEXT, _INT, _LONG, _FLAG = pa.string(), pa.int32(), pa.int64(), pa.bool_()
 _TIME = pa.timestamp("us", tz="UTC")
@@ -39,7 +38,7 @@ def _schema(**kinds: pa.DataType) -> pa.Schema:
 
 
 SCHEMAS = {
-    "messages": MESSAGE_SCHEMA.append(BROKER),
+    "messages": MESSAGE_TABLE,
     "queues": _schema(
         topic=_TEXT, queueId=_INT, queueOffset=_LONG, physicalOffset=_LONG, size=_INT, tagsCode=_LONG,
         batchNum=_INT,

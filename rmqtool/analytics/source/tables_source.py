@@ -1,19 +1,16 @@
-"""The Spark data source ``rocketmq``: the tables of one or more stores as data frames and streams.
+"""The Spark data source ``rocketmq``: the tables of stores, and the messages of clusters, as data frames and streams.
 
 Spark finds it via the module ``pyspark_rocketmq`` or via :func:`register`. Everything except Spark's own base classes
 is imported lazily, because every Spark in an environment with rmqtool loads this module.
 """
 
-import os
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from rmqtool.analytics.spark.python import give_this_python
-from rmqtool.errors import RmqError
+from rmqtool.analytics.spark.worker import without_traceback
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,12 +18,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from rmqtool.analytics.source.plan import Request
-    from rmqtool.analytics.source.stream import Tail
     from rmqtool.analytics.source.write import StoreWriter
+    from rmqtool.analytics.spark.columns import SparkColumns
 
 NAME = "rocketmq"
 _PROVIDER = "provider"  # set by Spark for a table that is being created
-_HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"  # see pyspark.util.handle_worker_exception
 
 
 def register(spark: "SparkSession") -> None:
@@ -38,61 +34,82 @@ def register(spark: "SparkSession") -> None:
     spark.dataSource.register(RocketMQSource)
 
 
-@contextmanager
-def _without_traceback() -> Iterator[None]:
-    """Show errors of ours to the user as one line, without the traceback that Spark's workers add."""
-    try:
-        yield
-    except RmqError:
-        if str(getattr(sys.modules["__main__"].__spec__, "name", "")).startswith("pyspark."):
-            os.environ[_HIDE_TRACEBACK] = "1"  # only in this worker, which the error ends
-        raise
-
-
 class RocketMQSource(DataSource):
-    """Tables of stores: ``path``, ``table`` and the other options of :mod:`rmqtool.analytics.source.options`."""
+    """Tables of stores: ``path``, ``table`` and the other options of :mod:`rmqtool.analytics.source.options`.
+
+    With ``namesrv`` the messages of a live cluster, with the options of :mod:`rmqtool.analytics.live.options`.
+    """
 
     @classmethod
     def name(cls) -> str:
         return NAME
 
     def schema(self) -> "StructType":
-        from rmqtool.analytics.source.plan import known_options
-        from rmqtool.analytics.source.spark_columns import schema_of
+        from rmqtool.analytics.live.options import is_live, known_live_options, live_request_of
+        from rmqtool.analytics.source.plan import known_options, request_of
+        from rmqtool.analytics.source.tables import SCHEMAS
+        from rmqtool.analytics.spark.columns import schema_of
 
-        with _without_traceback():
-            request = self._request()
-            schema = schema_of(request.table, request.columns)
+        with without_traceback():
+            live = is_live(self.options)
+            if live:
+                table, columns = "messages", live_request_of(self.options).columns
+            else:
+                request = request_of(self.options)
+                table, columns = request.table, request.columns
+            schema = schema_of(SCHEMAS[table], columns)
             if _PROVIDER in self.options:
                 # CREATE TABLE: Spark stores the options with the table but passes only its columns to the source of a
                 # query, so the columns carry the options
+                kept = known_live_options(self.options) if live else known_options(self.options)
                 first = schema.fields[0]
-                first.metadata = {**first.metadata, NAME: known_options(self.options)}
+                first.metadata = {**first.metadata, NAME: kept}
             return schema
 
     def reader(self, schema: "StructType") -> DataSourceReader:
-        with _without_traceback():
-            return Reader(self._request(schema), schema)
+        from rmqtool.analytics.live.options import is_live, live_request_of
+        from rmqtool.analytics.source.plan import request_of
+
+        with without_traceback():
+            options = self._options_of(schema)
+            if is_live(options):
+                from rmqtool.analytics.live.reader import LiveReader
+
+                return LiveReader(live_request_of(options), _columns("messages", schema))
+            request = request_of(options)
+            return Reader(request, _columns(request.table, schema))
 
     def writer(self, schema: "StructType", overwrite: bool) -> "StoreWriter":
         from rmqtool.analytics.source.write import StoreWriter
 
-        with _without_traceback():
+        with without_traceback():
             return StoreWriter(self.options, schema.fieldNames(), overwrite=overwrite)
 
-    def streamReader(self, schema: "StructType") -> "Tail":
-        from rmqtool.analytics.source.spark_columns import SparkColumns
-        from rmqtool.analytics.source.stream import Tail, TailOptions
-
-        with _without_traceback():
-            request = self._request(schema)
-            return Tail(request, TailOptions.of(self.options), SparkColumns(request.table, schema))
-
-    def _request(self, schema: "StructType | None" = None) -> "Request":
+    def streamReader(self, schema: "StructType") -> DataSourceStreamReader:
+        from rmqtool.analytics.live.options import is_live, live_request_of
         from rmqtool.analytics.source.plan import request_of
 
-        kept = schema.fields[0].metadata.get(NAME, {}) if schema else {}
-        return request_of({**kept, **self.options})
+        with without_traceback():
+            options = self._options_of(schema)
+            if is_live(options):
+                from rmqtool.analytics.live.reader import LiveStream
+
+                return LiveStream(live_request_of(options, streaming=True), _columns("messages", schema))
+            from rmqtool.analytics.source.stream import Tail, TailOptions
+
+            request = request_of(options)
+            return Tail(request, TailOptions.of(self.options), _columns(request.table, schema))
+
+    def _options_of(self, schema: "StructType") -> dict[str, str]:
+        """The options, with those of the table that the columns carry; names are in lower case."""
+        return {**schema.fields[0].metadata.get(NAME, {}), **self.options}
+
+
+def _columns(table: str, schema: "StructType") -> "SparkColumns":
+    from rmqtool.analytics.source.tables import SCHEMAS
+    from rmqtool.analytics.spark.columns import SparkColumns
+
+    return SparkColumns(table, SCHEMAS[table], schema)
 
 
 class Reader(DataSourceReader):
@@ -102,17 +119,14 @@ class Reader(DataSourceReader):
     reader for later queries of the same frame and for both sides of a self-join, which then lack rows.
     """
 
-    def __init__(self, request: "Request", schema: "StructType") -> None:
-        from rmqtool.analytics.source.spark_columns import SparkColumns
-
-        self.request = request
-        self.columns = SparkColumns(request.table, schema)
+    def __init__(self, request: "Request", columns: "SparkColumns") -> None:
+        self.request, self.columns = request, columns
 
     def partitions(self) -> Sequence[InputPartition]:
         from rmqtool.analytics.source.plan import reads_tier, warn_of_elsewhere
         from rmqtool.analytics.source.read import plan_pieces
 
-        with _without_traceback():
+        with without_traceback():
             if self.request.table == "messages":
                 warn_of_elsewhere(self.request.stores, reads=reads_tier(self.request.wanted.choice))
             planned, counters = plan_pieces(self.request.suiting(self.columns.names), self.request.wanted)

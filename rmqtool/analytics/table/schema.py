@@ -58,6 +58,10 @@ MESSAGE_SCHEMA = pa.schema(
     + [_field("sourceFile"), pa.field("fileOffset", pa.int64(), nullable=False), _field("bodyError")]
 )
 
+BROKER = pa.field("broker", pa.string())
+MESSAGE_TABLE = MESSAGE_SCHEMA.append(BROKER)
+"""The messages of several brokers, which the last column tells apart."""
+
 
 def micros(millis: int) -> int | None:
     """Convert a time of a record for a column; None outside of the range that readers support."""

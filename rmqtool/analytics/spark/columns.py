@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rmqtool.analytics.source.tables import SCHEMAS
 from rmqtool.errors import BadValue
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-def schema_of(table: str, columns: "Sequence[str] | None") -> "StructType":
+def schema_of(schema: pa.Schema, columns: "Sequence[str] | None") -> "StructType":
     """Return the columns of a table, or the given ones in order, as a Spark schema.
 
     Raises:
@@ -20,7 +19,6 @@ def schema_of(table: str, columns: "Sequence[str] | None") -> "StructType":
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    schema = SCHEMAS[table]
     if columns is not None:
         if set(columns) - set(schema.names) or len(set(columns)) < len(columns):
             known = ", ".join(schema.names)
@@ -32,14 +30,19 @@ def schema_of(table: str, columns: "Sequence[str] | None") -> "StructType":
 class SparkColumns:
     """The columns that Spark asked for, and conversion of batches to its types.
 
+    Args:
+        table: name of the table, for errors.
+        columns: of the table.
+        schema: what Spark asked for.
+
     Raises:
         BadValue: a column does not exist or has another type.
     """
 
-    def __init__(self, table: str, schema: "StructType") -> None:
+    def __init__(self, table: str, columns: pa.Schema, schema: "StructType") -> None:
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        known = {field.name: field.dataType for field in from_arrow_schema(SCHEMAS[table])}
+        known = {field.name: field.dataType for field in from_arrow_schema(columns)}
         for field in schema:
             if field.name not in known:
                 raise BadValue(f"table {table} has no column {field.name}; it has {', '.join(known)}")

@@ -1,0 +1,300 @@
+"""The queues of a cluster: which there are, where they begin and end, and whether they are still the same.
+
+An offset alone proves nothing, so every position comes with the message before it
+(:mod:`rmqtool.client.consumer.proof`). That no route names a broker, or that a broker answers nothing, proves nothing
+either: it is an error, or a queue that waits.
+"""
+
+import asyncio
+import re
+import warnings
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from formats.remoting.shapes import MessageQueue
+from rmqtool.admin.live.questions import client_options
+from rmqtool.analytics.live.options import EARLIEST, LATEST, Boundary, LiveRequest, Point
+from rmqtool.analytics.live.positions import Position
+from rmqtool.client.cluster.attempts import try_often
+from rmqtool.client.cluster.cluster import Cluster
+from rmqtool.client.cluster.errors import BadAnswer, ClientError, NoRoute
+from rmqtool.client.cluster.loop import Loop
+from rmqtool.client.cluster.readable import ordinary_topics, readable_queues
+from rmqtool.client.consumer.proof import MadeAgain, last_at, prove
+from rmqtool.client.consumer.puller import Puller
+from rmqtool.errors import BadValue
+from rmqtool.remoting.errors import RemotingError
+
+T = TypeVar("T")
+K = TypeVar("K")
+_IN_FLIGHT = 64  # queues asked at the same time
+_STEP = 32  # messages looked at together, around a time
+
+
+class DataLoss(ClientError):
+    """Messages that were to be read are no longer there."""
+
+
+@contextmanager
+def connected(request: LiveRequest) -> Iterator[tuple[Loop, Cluster]]:
+    """A client of a request's cluster, in an event loop of its own thread.
+
+    Raises:
+        BadValue, UnreadableStore: the settings of TLS or the keys are invalid.
+    """
+    options = client_options(request.target)
+    loop = Loop()
+    try:
+
+        async def open_cluster() -> Cluster:
+            return await Cluster(options).__aenter__()
+
+        cluster = loop.run(open_cluster())
+        try:
+            yield loop, cluster
+        finally:
+            loop.run(cluster.close())
+    finally:
+        loop.close()
+
+
+def warn(text: str) -> None:
+    """Say on stderr that something was left out."""
+    warnings.warn(text, stacklevel=2)
+
+
+async def ask(what: object, work: Callable[[], Awaitable[T]]) -> T:
+    """The result of work that only reads; a broker that does not answer is asked several times.
+
+    Args:
+        what: the queue or topic, for errors.
+
+    Raises:
+        ClientError, RemotingError: no attempt succeeded; the text names the queue.
+    """
+    try:
+        return await try_often(work, asyncio.Event(), lambda _text: None)
+    except (DataLoss, MadeAgain):
+        raise
+    except (ClientError, RemotingError) as err:
+        if str(err).startswith(str(what)):
+            raise
+        raise ClientError(f"{what}: {err}") from err
+
+
+async def gather(items: Iterable[K], work: Callable[[K], Coroutine[Any, Any, T]]) -> dict[K, T]:
+    """The result of work for each item; a limited number is in progress, and the first error ends all."""
+    free = asyncio.Semaphore(_IN_FLIGHT)
+
+    async def run(item: K) -> T:
+        async with free:
+            return await work(item)
+
+    tasks = {item: asyncio.ensure_future(run(item)) for item in items}
+    try:
+        await asyncio.gather(*tasks.values())
+    finally:
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+    return {item: task.result() for item, task in tasks.items()}
+
+
+class Queues:
+    """Answers questions about the queues of a request."""
+
+    def __init__(self, cluster: Cluster, request: LiveRequest) -> None:
+        self._cluster, self._request = cluster, request
+        self._puller = Puller(cluster)
+
+    # -- which there are ----------------------------------------------------------------------------------------------
+
+    async def find(self, before: Collection[MessageQueue] = ()) -> list[MessageQueue]:
+        """All queues of the request that can be read now, as the name servers know them at this moment.
+
+        Args:
+            before: queues that were read before; unless the request is strict, a topic of these may be unknown.
+
+        Raises:
+            ClientError, RemotingError: a topic is not known, or its queues are not among those that can be read.
+        """
+        wanted = self._request.queues
+        topics = self._request.topics or await self._matching() or tuple({queue.topic for queue in wanted})
+        may_be_away = set() if self._request.strict else {queue.topic for queue in before}
+        by_topic = await gather(topics, lambda topic: self._of_topic(topic, may_be_away))
+        queues = await self._of_cluster(sorted({queue for some in by_topic.values() for queue in some}))
+        if not wanted:
+            return queues
+        for queue in wanted:
+            if queue not in queues and (self._request.strict or queue not in before):
+                raise NoRoute(f"{queue}: is not among the queues that can be read")
+        return sorted(set(wanted).intersection(queues))
+
+    async def _matching(self) -> tuple[str, ...]:
+        if self._request.pattern is None:
+            return ()
+        pattern = re.compile(self._request.pattern)
+        names = await ask("the list of topics", lambda: ordinary_topics(self._cluster))
+        matching = list(filter(pattern.fullmatch, names))
+        routes = await gather(matching, lambda name: ask(name, lambda: self._cluster.fetch_route(name)))
+        topics = tuple(name for name in matching if not routes[name].inherited)
+        if not topics:
+            raise NoRoute(f"{self._request.target.text}: no topic matches {self._request.pattern}")
+        return topics
+
+    async def _of_topic(self, topic: str, may_be_away: Collection[str]) -> tuple[MessageQueue, ...]:
+        async def readable() -> tuple[MessageQueue, ...]:
+            await self._cluster.fetch_route(topic)
+            return await readable_queues(self._cluster, topic)
+
+        try:
+            return await ask(topic, readable)
+        except NoRoute:
+            if topic not in may_be_away:
+                raise
+            return ()
+
+    async def _of_cluster(self, queues: list[MessageQueue]) -> list[MessageQueue]:
+        name, text = self._request.target.cluster, self._request.target.text
+        if name is None:
+            return queues
+        info = await ask(text, self._cluster.brokers)
+        if name not in info.cluster_addr_table:
+            known = ", ".join(sorted(info.cluster_addr_table)) or "none"
+            raise ClientError(f"{text}: the name server knows no cluster {name}; it knows {known}")
+        brokers = set(info.cluster_addr_table[name])
+        return [queue for queue in queues if queue.broker_name in brokers]
+
+    # -- where they begin and end -------------------------------------------------------------------------------------
+
+    async def offsets(self, queue: MessageQueue) -> tuple[int, int]:
+        """The first offset of a queue, and the offset after its last message."""
+        return await ask(queue, lambda: self._puller.offsets(queue))
+
+    async def end(self, queue: MessageQueue) -> int:
+        """The offset after the last message of a queue."""
+        return await ask(queue, lambda: self._puller.end(queue))
+
+    async def position(self, queue: MessageQueue, offset: int, begin: int | None = None) -> Position:
+        """A position in a queue, with its proof."""
+        last = await ask(queue, lambda: last_at(self._puller, queue, offset - 1)) if offset else None
+        return Position(offset, last, begin)
+
+    async def resolve(self, queue: MessageQueue, boundary: Boundary, option: str) -> int:
+        """The offset of a boundary in a queue.
+
+        Args:
+            option: prefix of the options that it was given by.
+
+        Raises:
+            BadValue: it is not in the queue, or not given for it.
+            DataLoss: the messages there have expired.
+        """
+        low, high = await self.offsets(queue)
+        if boundary.timestamp is not None:
+            return await self._at_time(queue, boundary.timestamp, low, high)
+        point: Point = boundary.word
+        if boundary.offsets is not None:
+            if queue not in boundary.offsets:
+                raise BadValue(f"option {option}Offsets: gives no offset for {queue}")
+            point = boundary.offsets[queue]
+        if isinstance(point, str):
+            return {EARLIEST: low, LATEST: high}[point]
+        if point > high:
+            raise BadValue(f"option {option}Offsets: {queue} ends at offset {high}, before {point}")
+        if point < low:
+            self.lose(f"{queue}: begins at offset {low}, and was asked for from {point} on: messages have expired")
+        return max(point, low)
+
+    async def _at_time(self, queue: MessageQueue, timestamp: int, low: int, high: int) -> int:
+        """The offset of the first message stored at or after a time.
+
+        Brokers of 4.9 may answer the message before, or any one of several of the same millisecond.
+        """
+        if low >= high:
+            return high
+        at = min(max(await ask(queue, lambda: self._puller.offset_at(queue, timestamp)), low), high)
+        while at > low:
+            begin = max(at - _STEP, low)
+            times = await self._times(queue, begin, at)
+            at = next((offset + 1 for offset, time in reversed(times) if time < timestamp), begin)
+            if at > begin:
+                break
+        while at < high:
+            times = await self._times(queue, at, high)
+            later = next((offset for offset, time in times if time >= timestamp), None)
+            if later is not None:
+                return later
+            at = times[-1][0] + 1
+        return min(at, high)
+
+    async def _times(self, queue: MessageQueue, start: int, stop: int) -> list[tuple[int, int]]:
+        """Offset and store time of some messages from an offset on, at least one."""
+
+        async def times() -> list[tuple[int, int]]:
+            pulled = await self._puller.pull(queue, start, most=min(stop - start, _STEP))
+            if not pulled.messages:
+                raise BadAnswer(f"{queue}: its broker gives no message at offset {start}, and ends at {stop}")
+            return [(message.queue_offset, message.record.store_timestamp) for message in pulled.messages]
+
+        found = [(offset, time) for offset, time in await ask(queue, times) if offset < stop]
+        return found or [(stop - 1, 1 << 62)]  # a compacted topic has none of these any more
+
+    # -- whether they are the same ------------------------------------------------------------------------------------
+
+    async def follow(self, queue: MessageQueue, position: Position) -> tuple[int, int | None, int]:
+        """Go on from a position in a queue.
+
+        Returns:
+            (the offset to go on at, the same if it is not that of the position, the end of the queue).
+
+        Raises:
+            DataLoss: the messages at the position are gone, or it is another queue.
+        """
+        if await self.end(queue) == position.next:  # nothing is to be read, so nothing needs a proof
+            return position.next, None, position.next
+        low, high = await self.offsets(queue)
+        try:
+            if position.last is not None:
+                last = position.last
+                await ask(queue, lambda: prove(self._puller, queue, last))
+            if position.next > high:
+                await self._ends_before(queue, position.next, high)
+        except MadeAgain as err:
+            self.lose(str(err), "begins it at its first message")
+            return low, low, high
+        if position.next < low:
+            self.lose(f"{queue}: was read up to offset {position.next}, and begins at {low}: messages have expired")
+            return low, low, high
+        return position.next, None, high
+
+    async def _ends_before(self, queue: MessageQueue, offset: int, high: int) -> None:
+        if not self._puller.is_master(queue):
+            raise RemotingError(
+                f"{queue}: was read up to {offset}, a slave has it up to {high}, and its master is away"
+            )
+        raise MadeAgain(f"{queue}: was read up to offset {offset}, and ends at {high}: it has lost messages, or is new")
+
+    def missing(self, queues: Collection[MessageQueue]) -> None:
+        """Report queues that were read before, and that no route has now.
+
+        Raises:
+            DataLoss: there are some.
+        """
+        for queue in sorted(queues):
+            self.lose(
+                f"{queue}: is no longer among the queues that can be read: its broker is away, or the topic has fewer "
+                "queues",
+                "waits for it",
+            )
+
+    def lose(self, text: str, otherwise: str = "goes on without them") -> None:
+        """Report a loss: as an error, or as a warning if the request allows it.
+
+        Raises:
+            DataLoss: the request does not allow it.
+        """
+        if self._request.strict:
+            raise DataLoss(f"{text} (failOnDataLoss=false {otherwise})")
+        warn(f"{text} (failOnDataLoss=false: {otherwise})")

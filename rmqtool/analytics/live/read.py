@@ -1,0 +1,168 @@
+"""Reads a range of a queue: as messages, and as Arrow record batches of the message schema."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from rmqtool.analytics.live.options import LiveRequest
+from rmqtool.analytics.live.positions import Range
+from rmqtool.analytics.live.queues import DataLoss, Queues, ask, connected
+from rmqtool.analytics.table.arrow import BATCH_BYTES
+from rmqtool.analytics.table.row_reader import Limits, Row, RowBatch
+from rmqtool.analytics.table.schema import BROKER, MESSAGE_TABLE
+from rmqtool.analytics.table.tally import SplitTally
+from rmqtool.client.cluster.cluster import Cluster
+from rmqtool.client.cluster.errors import BadAnswer, NotThere
+from rmqtool.client.consumer.proof import Last, MadeAgain, last_at, last_of, prove
+from rmqtool.client.consumer.puller import Pulled, Puller
+from rmqtool.client.consumer.received import Received
+from rmqtool.words import counted
+
+_MOST = 1024  # messages of a pull; brokers give fewer
+_CHUNK, _CHUNK_BYTES = 2048, 4 << 20  # messages handed over at once, from the thread of the connection
+
+
+class RangeReader:
+    """Reads a range, message by message, and proves that all of it was of one queue.
+
+    Args:
+        cluster: of which the queue is.
+    """
+
+    def __init__(self, cluster: Cluster, request: LiveRequest, part: Range) -> None:
+        self._cluster, self._request, self._part = cluster, request, part
+        self._queues = Queues(cluster, request)
+        self._next = part.start
+        self._read_last: Last | None = None
+        self._plain = not (request.tags or request.sql is not None)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all of the range has been read."""
+        return self._next >= self._part.stop
+
+    async def prove_start(self) -> None:
+        """Verify that the queue is the one that was planned.
+
+        Raises:
+            DataLoss: it is another one, or ends before the range does. With ``strict=False`` nothing is read then.
+        """
+        queue, first, last = self._part.queue, self._part.first, self._part.last
+        try:
+            if first is not None:
+                await ask(queue, lambda: prove(Puller(self._cluster), queue, first))
+            if last is not None and not self._request.strict:
+                await ask(queue, lambda: prove(Puller(self._cluster), queue, last))
+        except MadeAgain as err:
+            count = counted(len(self._part), "message")
+            self._queues.lose(f"{err}: {count} from offset {self._part.start} on cannot be read any more")
+            self._part = replace(self._part, start=self._part.stop, last=None)
+            self._next = self._part.stop
+
+    async def chunk(self) -> list[Received]:
+        """The next messages; empty only at the end of the range.
+
+        Raises:
+            DataLoss: messages of the range are gone.
+            ClientError, RemotingError: the broker does not answer, or answers wrongly.
+        """
+        messages: list[Received] = []
+        size = 0
+        while not self.is_done and len(messages) < _CHUNK and size < _CHUNK_BYTES:
+            pulled = await ask(self._part.queue, self._pull)
+            taken = [message for message in pulled.messages if message.queue_offset < self._part.stop]
+            messages += taken
+            size += sum(message.record.total_size for message in taken)
+            if taken:
+                self._read_last = last_of(taken[-1].record, taken[-1].queue_offset)
+            self._next = max(pulled.next_offset, self._next)
+        return messages
+
+    async def _pull(self) -> Pulled:
+        """One pull that goes on: messages, or a proof that there are none to the filter or to be had."""
+        queue, at = self._part.queue, self._next
+        # each attempt begins at the master again, whatever the last one suggested
+        puller = self._puller = Puller(self._cluster, tags=self._request.tags, sql=self._request.sql)
+        try:
+            pulled = await puller.pull(queue, at, most=min(_MOST, self._part.stop - at))
+        except NotThere as err:
+            if self._request.strict:
+                raise
+            low, high = await puller.offsets(queue)
+            return await self._pass_over(at, min(err.next_offset, high), low)
+        if pulled.messages or (pulled.next_offset > at and not pulled.moved):
+            return pulled
+        if pulled.moved and at < pulled.min_offset:
+            self._queues.lose(
+                f"{queue}: messages from offset {at} to {min(pulled.min_offset, self._part.stop) - 1} have expired "
+                "before they were read"
+            )
+            return Pulled([], pulled.min_offset, pulled.min_offset, pulled.max_offset)
+        raise BadAnswer(
+            f"{queue}: its broker gives nothing at offset {at}, and the queue is read up to {self._part.stop}"
+        )
+
+    async def _pass_over(self, at: int, following: int, low: int) -> Pulled:
+        """A gap that a broker reports though nothing has expired, once it has reported it again."""
+        queue = self._part.queue
+        try:
+            return await Puller(self._cluster).pull(queue, at)
+        except NotThere:
+            self._queues.lose(f"{queue}: its broker does not give the messages from offset {at} to {following - 1}")
+            return Pulled([], following, low, following)
+
+    async def prove_end(self) -> None:
+        """Verify that the queue still is the one that was planned, so that everything read was of it.
+
+        Raises:
+            DataLoss: it is not, or that cannot be known any more.
+        """
+        queue, last = self._part.queue, self._part.last
+        if last is None or self._read_last == last:
+            return
+        try:
+            there = await ask(queue, lambda: last_at(Puller(self._cluster), queue, last.offset))
+        except MadeAgain as err:
+            raise DataLoss(f"{err}; what was read of it is dropped") from err
+        if there is None:
+            self._queues.lose(f"{queue}: messages up to offset {last.offset} have expired while they were read")
+        elif there != last:
+            raise DataLoss(f"{queue}: another message is at offset {last.offset} than before: the topic was made again")
+
+
+def read_range(request: LiveRequest, part: Range, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a range, in the order of the queue, with these columns of the table ``messages``.
+
+    Raises:
+        DataLoss: messages of the range are gone.
+        ClientError, RemotingError: the broker does not answer, or answers wrongly.
+    """
+    schema = pa.schema([MESSAGE_TABLE.field(name) for name in columns])
+    own = pa.schema([field for field in schema if field.name != BROKER.name]) or pa.schema(
+        [MESSAGE_TABLE.field("queueId")]
+    )
+    rows = RowBatch(own, SplitTally(), Limits(BATCH_BYTES))
+
+    def finish() -> pa.RecordBatch:
+        batch = rows.finish()
+        broker = pa.scalar(part.queue.broker_name, BROKER.type)
+        arrays = [pa.repeat(broker, batch.num_rows) if name == BROKER.name else batch.column(name) for name in columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    with connected(request) as (loop, cluster):
+        reader = RangeReader(cluster, request, part)
+        loop.run(reader.prove_start())
+        coming = loop.start(reader.chunk())
+        try:
+            while messages := coming.result():
+                coming = loop.start(reader.chunk())  # while these are decoded
+                for message in messages:
+                    rows.add(Row(message.record, message.record.physical_offset, "", -1))
+                    if rows.is_full:
+                        yield finish()
+        finally:
+            coming.cancel()
+        loop.run(reader.prove_end())
+        if len(rows):
+            yield finish()

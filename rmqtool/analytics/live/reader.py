@@ -1,0 +1,204 @@
+"""``spark.read`` and ``spark.readStream`` of ``format("rocketmq")`` with the option ``namesrv``: a live cluster.
+
+No consumer group is touched: messages are pulled, and positions are in the query's checkpoint.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from formats.remoting.shapes import MessageQueue
+from rmqtool.analytics.live.options import LATEST, LiveRequest
+from rmqtool.analytics.live.plan import check_named, plan_ranges
+from rmqtool.analytics.live.positions import (
+    Offsets,
+    Position,
+    Positions,
+    divide,
+    from_json,
+    ranges_between,
+    share,
+    to_json,
+)  # fmt: skip
+from rmqtool.analytics.live.queues import Queues, connected, gather
+from rmqtool.analytics.live.read import read_range
+from rmqtool.analytics.spark.columns import SparkColumns
+from rmqtool.analytics.spark.worker import without_traceback
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rmqtool.analytics.live.positions import Range
+
+_PAUSE = 0.2  # s between two looks without news; Spark asks every 10 ms
+
+
+class LiveReader(DataSourceReader):
+    """Plans on the driver, and reads one range of a queue per task."""
+
+    def __init__(self, request: LiveRequest, columns: SparkColumns) -> None:
+        self.request, self.columns = request, columns
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with without_traceback():
+            return [InputPartition(part) for part in plan_ranges(self.request)]
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        yield from _read(self.request, self.columns, partition.value)
+
+
+def _read(request: LiveRequest, columns: SparkColumns, part: "Range | None") -> "Iterator[pa.RecordBatch]":
+    if part is None:  # Spark adds this if the plan has no pieces
+        return
+    with without_traceback():
+        yield from columns.fit(read_range(request, part, columns.names))
+
+
+class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The stream reader: each message once per checkpoint."""
+
+    def __init__(self, request: LiveRequest, columns: SparkColumns) -> None:
+        self.request, self.columns = request, columns
+        self._target: dict[MessageQueue, int] | None = None
+        self._client: _Client | None = None
+        self._looked = self._delivered = 0.0  # when something was looked for, and found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_client": None}  # connections stay on the driver
+
+    def _open_client(self) -> "_Client":
+        if self._client is None:
+            self._client = _Client(self.request)
+        return self._client
+
+    def stop(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def initialOffset(self) -> Offsets:
+        with without_traceback():
+            return to_json(self._open_client().initial())
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = self.request.most_offsets
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        with without_traceback():
+            # the limit may be ReadAllAvailable whatever the default is
+            most = limit.max_rows if isinstance(limit, ReadMaxRows) else self.request.most_offsets
+            now = time.monotonic()
+            if now - self._looked < _PAUSE and self._target is None:
+                time.sleep(_PAUSE)
+            least, waited = self.request.least_offsets or 0, now - self._delivered
+            if waited > self.request.patience or self._target is not None:
+                least = 0
+            latest = self._open_client().advance(from_json(start), most, least, self._target)
+            if latest == start:
+                self._looked = time.monotonic()
+            else:
+                self._delivered = time.monotonic()
+            return latest
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        with without_traceback():
+            self._target = self._open_client().ends()
+
+    def reportLatestOffset(self) -> Offsets:
+        with without_traceback():
+            return to_json({queue: Position(end) for queue, end in self._open_client().ends().items()})
+
+    def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        with without_traceback():
+            ranges = ranges_between(from_json(start), from_json(end))
+            parts = divide(ranges, self.request.least_partitions, self.request.most_records)
+            return [InputPartition(part) for part in parts]
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        yield from _read(self.request, self.columns, partition.value)
+
+
+class _Client:
+    """The driver's side of a stream: answers where its batches begin and end."""
+
+    def __init__(self, request: LiveRequest) -> None:
+        self._request = request
+        self._open = ExitStack()
+        self._loop, cluster = self._open.enter_context(connected(request))
+        self._queues = Queues(cluster, request)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._open.close()
+
+    def initial(self) -> Positions:
+        """Where the first batch begins."""
+        return self._loop.run(self._initial())
+
+    async def _initial(self) -> Positions:
+        boundary = self._request.begin(LATEST)
+        queues = await self._queues.find()
+        check_named(boundary, "starting", queues)
+
+        async def begin(queue: MessageQueue) -> Position:
+            return await self._queues.position(queue, await self._queues.resolve(queue, boundary, "starting"))
+
+        return await gather(queues, begin)
+
+    def ends(self) -> dict[MessageQueue, int]:
+        """Where the queues end now."""
+
+        async def ends() -> dict[MessageQueue, int]:
+            return await gather(await self._queues.find(), self._queues.end)
+
+        return self._loop.run(ends())
+
+    def advance(
+        self, start: Positions, most: int | None, least: int, target: Mapping[MessageQueue, int] | None
+    ) -> Offsets:
+        """Where the next batch ends.
+
+        Args:
+            most: messages of the batch.
+            least: messages without which there is no batch yet.
+            target: ends beyond which nothing is read, and no other queue.
+        """
+        return to_json(self._loop.run(self._advance(start, most, least, target)))
+
+    async def _advance(
+        self, start: Positions, most: int | None, least: int, target: Mapping[MessageQueue, int] | None
+    ) -> Positions:
+        queues = await self._queues.find(start)
+        if target is not None:
+            queues = [queue for queue in queues if queue in target]
+        self._queues.missing(start.keys() - set(queues))
+
+        async def follow(queue: MessageQueue) -> tuple[int, int | None, int]:
+            if queue in start:
+                at, begin, end = await self._queues.follow(queue, start[queue])
+            else:
+                low, end = await self._queues.offsets(queue)
+                if low:
+                    self._queues.lose(f"{queue}: is new, and begins at offset {low}: messages have expired")
+                at = begin = low
+            return at, begin, max(at, end if target is None else min(end, target[queue]))
+
+        found = await gather(queues, follow)
+        backlogs = {queue: end - at for queue, (at, _begin, end) in found.items()}
+        jumps = {queue for queue, (_at, begin, _end) in found.items() if begin is not None}
+        if sum(backlogs.values()) < least and not jumps:
+            return start
+        shares = backlogs if most is None else share(backlogs, most)
+
+        async def position(queue: MessageQueue) -> Position:
+            at, begin, _end = found[queue]
+            if begin is None and not shares[queue]:
+                return start[queue]
+            return await self._queues.position(queue, at + shares[queue], begin)
+
+        return {**start, **await gather(queues, position)}
