@@ -7,6 +7,7 @@ either: it is an error, or a queue that waits.
 
 import asyncio
 import re
+import time
 import warnings
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from rmqtool.remoting.errors import RemotingError
 T = TypeVar("T")
 K = TypeVar("K")
 _IN_FLIGHT = 64  # queues asked at the same time
+_TRUSTED = 5.0  # s that the proof of a position holds in a queue without news
 _STEP = 32  # messages looked at together, around a time
 
 
@@ -107,6 +109,7 @@ class Queues:
     def __init__(self, cluster: Cluster, request: LiveRequest) -> None:
         self._cluster, self._request = cluster, request
         self._puller = Puller(cluster)
+        self._proven: dict[MessageQueue, tuple[Position, float]] = {}
 
     # -- which there are ----------------------------------------------------------------------------------------------
 
@@ -218,12 +221,12 @@ class Queues:
         while at > low:
             begin = max(at - _STEP, low)
             times = await self._times(queue, begin, at)
-            at = next((offset + 1 for offset, time in reversed(times) if time < timestamp), begin)
+            at = next((offset + 1 for offset, stored in reversed(times) if stored < timestamp), begin)
             if at > begin:
                 break
         while at < high:
             times = await self._times(queue, at, high)
-            later = next((offset for offset, time in times if time >= timestamp), None)
+            later = next((offset for offset, stored in times if stored >= timestamp), None)
             if later is not None:
                 return later
             at = times[-1][0] + 1
@@ -238,7 +241,7 @@ class Queues:
                 raise BadAnswer(f"{queue}: its broker gives no message at offset {start}, and ends at {stop}")
             return [(message.queue_offset, message.record.store_timestamp) for message in pulled.messages]
 
-        found = [(offset, time) for offset, time in await ask(queue, times) if offset < stop]
+        found = [(offset, stored) for offset, stored in await ask(queue, times) if offset < stop]
         return found or [(stop - 1, 1 << 62)]  # a compacted topic has none of these any more
 
     # -- whether they are the same ------------------------------------------------------------------------------------
@@ -252,8 +255,9 @@ class Queues:
         Raises:
             DataLoss: the messages at the position are gone, or it is another queue.
         """
-        if await self.end(queue) == position.next:  # nothing is to be read, so nothing needs a proof
-            return position.next, None, position.next
+        proven, when = self._proven.get(queue, (None, 0.0))
+        if proven == position and time.monotonic() - when < _TRUSTED and await self.end(queue) == position.next:
+            return position.next, None, position.next  # nothing is to be read yet
         low, high = await self.offsets(queue)
         try:
             if position.last is not None:
@@ -267,6 +271,7 @@ class Queues:
         if position.next < low:
             self.lose(f"{queue}: was read up to offset {position.next}, and begins at {low}: messages have expired")
             return low, low, high
+        self._proven[queue] = position, time.monotonic()
         return position.next, None, high
 
     async def _ends_before(self, queue: MessageQueue, offset: int, high: int) -> None:

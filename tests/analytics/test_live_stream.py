@@ -1,0 +1,320 @@
+"""Streams from a live cluster, driven without Spark: what each batch has, whatever happens between two of them."""
+
+import itertools
+import json
+import pickle
+import shutil
+import signal
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from formats.remoting.shapes import MessageQueue
+from rmqtool import Store
+from rmqtool.analytics.live import reader
+from rmqtool.analytics.live.options import live_request_of
+from rmqtool.analytics.live.queues import DataLoss
+from rmqtool.analytics.live.reader import LiveStream
+from rmqtool.analytics.spark.columns import SparkColumns
+from rmqtool.analytics.table.schema import MESSAGE_TABLE
+from rmqtool.client.cluster import attempts
+from rmqtool.errors import BadValue, RmqError
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.store.append.outgoing import Message
+from tests.client.test_made_again import CONF, TOPIC, another_store, fill
+from tests.model.neighbours import Neighbour
+
+SCHEMA = StructType([StructField("body", BinaryType(), nullable=False)])
+Offsets = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempts, "PAUSES", (0.05,) * 5)
+    monkeypatch.setattr(reader, "_PAUSE", 0.0)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Neighbour]:
+    """A broker on a store with the messages 0 to 39 in four queues."""
+    fill(tmp_path / "store", 0, 40)
+    with Neighbour(tmp_path / "store", {**CONF, "brokerName": "a"}) as one:
+        yield one
+
+
+class Query:
+    """What Spark does with a stream, with a checkpoint that survives it."""
+
+    def __init__(self, broker: Neighbour, **options: str) -> None:
+        self._options = {"namesrv": broker.namesrv, "subscribe": TOPIC, "startingOffsets": "earliest", **options}
+        self.offsets: list[Offsets] = []
+        self.start()
+
+    def start(self, **options: str) -> None:
+        """A new driver."""
+        self._options |= options
+        request = live_request_of(self._options, streaming=True)
+        self.stream = LiveStream(request, SparkColumns("messages", MESSAGE_TABLE, SCHEMA))
+        if not self.offsets:
+            self.offsets.append(_saved(self.stream.initialOffset()))
+        self.stream.stop()
+
+    def batch(self, limit: ReadLimit | None = None) -> list[int]:
+        """The messages of the next batch."""
+        start, end = self.offsets[-1], self.plan(limit)
+        if json.dumps(end) == json.dumps(start):
+            return []
+        self.offsets.append(end)
+        return self.read(-1)
+
+    def plan(self, limit: ReadLimit | None = None) -> Offsets:
+        """Where the next batch ends. No thread is left, as tests start brokers by a fork."""
+        try:
+            return _saved(self.stream.latestOffset(self.offsets[-1], limit or self.stream.getDefaultReadLimit()))
+        finally:
+            self.stream.stop()
+
+    def read(self, number: int) -> list[int]:
+        """The messages of a batch, as often as it is repeated."""
+        start, end = self.offsets[number - 1], self.offsets[number]
+        found = []
+        for part in self.stream.partitions(start, end):
+            executor, task = pickle.loads(pickle.dumps((self.stream, part)))
+            found += [int(row["body"]) for rows in executor.read(task) for row in rows.to_pylist()]
+        return sorted(found)
+
+
+def _saved(offsets: Offsets) -> Offsets:
+    loaded: Offsets = json.loads(json.dumps(offsets))
+    return loaded
+
+
+def more(broker: Neighbour, store: Path, first: int, count: int, queues: int = 4) -> None:
+    """Add messages while the broker is down."""
+    broker.end(signal.SIGTERM)
+    with Store(store, write=True, broker_conf=CONF) as opened:
+        state = BrokerState(opened, lambda _text: None)
+        if queues > 4:
+            _set_queues(state, queues)
+        numbers = range(first, first + count)
+        opened.append_many([Message(topic=TOPIC, queue_id=n % queues, body=b"%-400d" % n) for n in numbers])
+    broker.start()
+
+
+# -- each message once -------------------------------------------------------------------------------------------------
+
+
+def test_batches_have_each_message_once(broker: Neighbour, tmp_path: Path) -> None:
+    query = Query(broker, maxOffsetsPerTrigger="15", maxRecordsPerPartition="2")
+    batches = [query.batch() for _ in range(4)]
+    assert list(map(len, batches)) == [15, 15, 10, 0]
+    assert sorted(itertools.chain(*batches)) == list(range(40))
+    more(broker, tmp_path / "store", 40, 8)
+    query.start()  # the driver was killed
+    assert query.batch() == list(range(40, 48))
+    assert query.batch() == []
+    for number, messages in enumerate(batches[:3], 1):
+        assert query.read(number) == messages  # however often a batch is repeated
+
+
+def test_a_batch_that_was_planned_before_a_kill_is_the_same_after_it(broker: Neighbour, tmp_path: Path) -> None:
+    query = Query(broker)
+    query.offsets.append(query.plan(ReadAllAvailable()))
+    more(broker, tmp_path / "store", 40, 8)
+    query.start()
+    assert query.read(-1) == list(range(40))
+    assert query.batch() == list(range(40, 48))
+
+
+def test_where_a_stream_begins(broker: Neighbour, tmp_path: Path) -> None:
+    latest = Query(broker, startingOffsets="latest")
+    some = Query(broker, startingOffsets='{"Again": {"a": {"0": 9, "1": "latest", "2": "latest", "3": 8}}}')
+    assert latest.batch() == []
+    assert some.batch() == [35, 36, 39]
+    more(broker, tmp_path / "store", 40, 4)
+    assert latest.batch() == some.batch() == [40, 41, 42, 43]
+
+
+def test_a_queue_that_is_added_is_read_from_its_first_message(broker: Neighbour, tmp_path: Path) -> None:
+    query = Query(broker, startingOffsets="latest")
+    assert query.batch() == []
+    more(broker, tmp_path / "store", 60, 12, queues=6)
+    assert query.batch() == list(range(60, 72))
+    assert query.read(-1) == list(range(60, 72))
+    assert query.batch() == []
+
+
+def test_available_now_ends_where_the_queues_ended(broker: Neighbour, tmp_path: Path) -> None:
+    query = Query(broker, maxOffsetsPerTrigger="30")
+    query.stream.prepareForTriggerAvailableNow()
+    query.stream.stop()
+    more(broker, tmp_path / "store", 40, 30, queues=6)
+    assert [len(query.batch()) for _ in range(4)] == [30, 10, 0, 0]
+    query.start()
+    assert [len(query.batch()) for _ in range(2)] == [30, 0]
+
+
+def test_few_messages_wait_for_more(broker: Neighbour, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = Query(broker, startingOffsets="latest", minOffsetsPerTrigger="6", maxTriggerDelay="100s")
+    clock = time.monotonic()
+    monkeypatch.setattr(reader.time, "monotonic", lambda: clock)
+    query.stream._delivered = clock
+    more(broker, tmp_path / "store", 40, 5)
+    assert query.batch() == []
+    clock += 101
+    assert query.batch() == [40, 41, 42, 43, 44]
+    more(broker, tmp_path / "store", 45, 6)
+    assert query.batch() == list(range(45, 51))
+
+
+# -- what is not there any more ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [20, 40, 400], ids=["shorter", "as long", "longer"])
+@pytest.mark.parametrize("planned", [False, True], ids=["between batches", "within a batch"])
+def test_a_topic_that_was_made_again(broker: Neighbour, tmp_path: Path, count: int, *, planned: bool) -> None:
+    query = Query(broker, maxOffsetsPerTrigger="20")
+    assert len(query.batch()) == 20
+    if planned:
+        query.offsets.append(query.plan())
+    another_store(broker, tmp_path / "store", count)
+    query.start()
+    with pytest.raises(RmqError, match=r"Again queue \d of a: ") as error:
+        query.read(-1) if planned else query.batch()
+    assert "\n" not in str(error.value)
+    # and it is the same again and again: nothing of the new queues is taken for what follows in the old ones
+    with pytest.raises(RmqError, match=r"Again queue \d of a: "):
+        query.read(-1) if planned else query.batch()
+    query.start(failOnDataLoss="false", maxOffsetsPerTrigger="1000")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        if planned:
+            assert query.read(-1) == []
+        assert query.batch() == list(range(1000, 1000 + count))
+    assert any("Again queue 0 of a: " in str(warning.message) for warning in said)
+    assert query.read(-1) == list(range(1000, 1000 + count))
+    assert query.batch() == []
+
+
+def test_messages_that_expired_between_batches(broker: Neighbour, tmp_path: Path) -> None:
+    """The first files of log and queues go, and with them messages that were not read."""
+    query = Query(broker, maxOffsetsPerTrigger="4")
+    assert len(query.batch()) == 4
+    more(broker, tmp_path / "store", 40, 20_000)
+    broker.end(signal.SIGTERM)
+    for folder in (tmp_path / "store" / "commitlog", *(tmp_path / "store" / "consumequeue" / TOPIC).iterdir()):
+        min(folder.iterdir()).unlink()
+    broker.start()
+    query.start(maxOffsetsPerTrigger="100000")
+    with pytest.raises(DataLoss, match=r"Again queue \d of a: was read up to offset 1, and begins at \d+: ") as error:
+        query.batch()
+    assert "failOnDataLoss=false" in str(error.value)
+    query.start(failOnDataLoss="false")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        rest = query.batch()
+    assert rest == list(range(rest[0], 20_040))
+    assert 40 < rest[0] < 20_000
+    assert len([warning for warning in said if "messages have expired" in str(warning.message)]) == 4
+    assert query.read(-1) == rest
+
+
+def test_a_topic_with_fewer_queues(broker: Neighbour, tmp_path: Path) -> None:
+    query = Query(broker, maxOffsetsPerTrigger="20")
+    assert len(query.batch()) == 20
+    broker.end(signal.SIGTERM)
+    _queues(tmp_path / "store", 3)
+    broker.start()
+    query.start()
+    with pytest.raises(DataLoss, match="Again queue 3 of a: is no longer among the queues that can be read"):
+        query.batch()
+    query.start(failOnDataLoss="false", maxOffsetsPerTrigger="1000")
+    with pytest.warns(UserWarning, match="Again queue 3 of a: .*waits for it"):
+        without = query.batch()
+    broker.end(signal.SIGTERM)
+    _queues(tmp_path / "store", 4)
+    broker.start()
+    query.start()
+    assert len(without) == 15
+    assert all(number % 4 == 3 for number in query.batch())
+    assert sorted(itertools.chain(*map(query.read, range(1, 4)))) == list(range(40))
+
+
+def _queues(store: Path, count: int) -> None:
+    with Store(store, write=True, broker_conf=CONF) as opened:
+        _set_queues(BrokerState(opened, lambda _text: None), count)
+
+
+def _set_queues(state: BrokerState, count: int) -> None:
+    state.set_topic(replace(state.topics[TOPIC], read_queue_nums=count, write_queue_nums=count))
+    state.persist()
+
+
+def test_a_topic_that_is_not_known_for_a_while(broker: Neighbour, tmp_path: Path) -> None:
+    """No route proves nothing: the stream waits, if it may, and goes on without a gap."""
+    query = Query(broker, maxOffsetsPerTrigger="20")
+    assert len(query.batch()) == 20
+    broker.end(signal.SIGTERM)
+    (tmp_path / "store").rename(tmp_path / "away")
+    broker.start()  # with an empty store
+    query.start()
+    with pytest.raises(RmqError, match="Again: no name server knows the topic"):
+        query.batch()
+    query.start(failOnDataLoss="false")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert query.batch() == []
+    assert len([warning for warning in said if "waits for it" in str(warning.message)]) == 4
+    broker.end(signal.SIGTERM)
+    shutil.rmtree(tmp_path / "store")
+    (tmp_path / "away").rename(tmp_path / "store")
+    broker.start()
+    query.start()
+    query.batch()
+    assert query.batch() == []
+    assert sorted(query.read(1) + query.read(2)) == list(range(40))
+
+
+def test_a_broker_that_is_restarted(broker: Neighbour, tmp_path: Path) -> None:
+    query = Query(broker, maxOffsetsPerTrigger="7")
+    found = []
+    for _ in range(6):
+        broker.end(signal.SIGKILL)
+        broker.start()
+        found += query.batch()
+    assert sorted(found) == list(range(40))
+
+
+def test_a_broker_that_does_not_answer(broker: Neighbour) -> None:
+    query = Query(broker, maxOffsetsPerTrigger="20")
+    assert len(query.batch()) == 20
+    broker.end(signal.SIGKILL)
+    with pytest.raises(RmqError, match=r"Again: .*refused"):
+        query.batch()
+    with pytest.raises(RmqError, match=r"Again queue \d of a: .*refused"):
+        query.read(-1)
+    broker.start()
+    assert len(query.batch()) == 20
+    assert sorted(query.read(1) + query.read(2)) == list(range(40))
+
+
+def test_a_checkpoint_of_a_store(broker: Neighbour) -> None:
+    query = Query(broker)
+    with pytest.raises(BadValue, match="which are not offsets of a live cluster"):
+        query.stream.latestOffset({"/store": {"next": 5, "crc": 7}}, ReadAllAvailable())
+
+
+def test_positions_are_reported(broker: Neighbour) -> None:
+    query = Query(broker)
+    assert query.stream.reportLatestOffset() == {"Again": {"a": {str(n): {"offset": 10} for n in range(4)}}}
+    assert MessageQueue(TOPIC, "a", 0) in {
+        part.value.queue for part in query.stream.partitions({}, {"Again": {"a": {"0": {"offset": 3, "from": 0}}}})
+    }
+    query.stream.stop()
