@@ -1,14 +1,18 @@
-"""Stream from a store to Parquet files until killed: ``python stream_reader.py STORE CHECKPOINT OUT``."""
+"""Stream messages to Parquet files until killed: ``python stream_reader.py OPTIONS CHECKPOINT OUT``.
 
+OPTIONS are those of the data source, as JSON.
+"""
+
+import json
 import sys
 
 from rmqtool.analytics.spark.session import session_of, spark_context
 
 
-def main(store: str, checkpoint: str, out: str) -> None:
+def main(options: str, checkpoint: str, out: str) -> None:
     """Run forever."""
     with spark_context("local[2]", settings={"spark.sql.shuffle.partitions": "1"}) as context:
-        frame = session_of(context).readStream.format("rocketmq").option("maxBytesPerTrigger", "15000").load(store)
+        frame = session_of(context).readStream.format("rocketmq").options(**json.loads(options)).load()
         query = (
             frame.select("physicalOffset", "body", "sourceFile")
             .writeStream.format("parquet")

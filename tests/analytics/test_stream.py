@@ -1,5 +1,6 @@
 """Streams in Spark from a log being written, both sides killed at random: each message once."""
 
+import json
 import os
 import random
 import signal
@@ -84,11 +85,12 @@ def test_each_message_once_whoever_is_killed(seed: int, spark: "SparkSession", t
     chance = random.Random(seed)
     store, checkpoint, out = tmp_path / "store", tmp_path / "checkpoint", tmp_path / "out"
     (store / "commitlog").mkdir(parents=True)
+    options = json.dumps({"path": str(store), "maxBytesPerTrigger": "15000"})
     torn = killed = 0
     with started() as start:
         writer = start("stream_writer", store, COUNT, seed)
         for _run in range(2):
-            reader = start("stream_reader", store, checkpoint, out)
+            reader = start("stream_reader", options, checkpoint, out)
             done = batches_of(checkpoint)
             assert reader.stdout is not None
             assert reader.stdout.readline() == "running\n"

@@ -17,7 +17,7 @@ def plan_ranges(request: LiveRequest) -> list[Range]:
         DataLoss: messages that were asked for have expired.
         ClientError, RemotingError: a topic is not known, or a broker does not answer.
     """
-    with connected(request) as (loop, cluster):
+    with connected(request.target) as (loop, cluster):
         start, end = loop.run(_bounds(Queues(cluster, request), request))
     return divide(ranges_between(start, end), request.least_partitions, request.most_records)
 

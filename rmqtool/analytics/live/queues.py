@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool.admin.live.questions import client_options
+from rmqtool.admin.target import Target
 from rmqtool.analytics.live.options import EARLIEST, LATEST, Boundary, LiveRequest, Point
 from rmqtool.analytics.live.positions import Position
 from rmqtool.client.cluster.attempts import try_often
@@ -39,13 +40,13 @@ class DataLoss(ClientError):
 
 
 @contextmanager
-def connected(request: LiveRequest) -> Iterator[tuple[Loop, Cluster]]:
-    """A client of a request's cluster, in an event loop of its own thread.
+def connected(target: Target) -> Iterator[tuple[Loop, Cluster]]:
+    """A client of a cluster, in an event loop of its own thread.
 
     Raises:
         BadValue, UnreadableStore: the settings of TLS or the keys are invalid.
     """
-    options = client_options(request.target)
+    options = client_options(target)
     loop = Loop()
     try:
 

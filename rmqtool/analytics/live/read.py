@@ -150,7 +150,7 @@ def read_range(request: LiveRequest, part: Range, columns: Sequence[str]) -> Ite
         arrays = [pa.repeat(broker, batch.num_rows) if name == BROKER.name else batch.column(name) for name in columns]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    with connected(request) as (loop, cluster):
+    with connected(request.target) as (loop, cluster):
         reader = RangeReader(cluster, request, part)
         loop.run(reader.prove_start())
         coming = loop.start(reader.chunk())

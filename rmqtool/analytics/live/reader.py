@@ -129,7 +129,7 @@ class _Client:
     def __init__(self, request: LiveRequest) -> None:
         self._request = request
         self._open = ExitStack()
-        self._loop, cluster = self._open.enter_context(connected(request))
+        self._loop, cluster = self._open.enter_context(connected(request.target))
         self._queues = Queues(cluster, request)
 
     def close(self) -> None:

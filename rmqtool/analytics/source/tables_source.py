@@ -7,10 +7,18 @@ is imported lazily, because every Spark in an environment with rmqtool loads thi
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)  # fmt: skip
 
 from rmqtool.analytics.spark.python import give_this_python
 from rmqtool.analytics.spark.worker import without_traceback
+from rmqtool.errors import BadValue
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,7 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from rmqtool.analytics.source.plan import Request
-    from rmqtool.analytics.source.write import StoreWriter
     from rmqtool.analytics.spark.columns import SparkColumns
 
 NAME = "rocketmq"
@@ -79,11 +86,25 @@ class RocketMQSource(DataSource):
             request = request_of(options)
             return Reader(request, _columns(request.table, schema))
 
-    def writer(self, schema: "StructType", overwrite: bool) -> "StoreWriter":
+    def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
+        from rmqtool.analytics.live.options import is_live
         from rmqtool.analytics.source.write import StoreWriter
 
         with without_traceback():
+            if is_live(self.options):  # whatever the mode: messages are only ever added
+                from rmqtool.analytics.live.writer import ClusterWriter, SinkOptions
+
+                return ClusterWriter(SinkOptions.of(self.options, schema))
             return StoreWriter(self.options, schema.fieldNames(), overwrite=overwrite)
+
+    def streamWriter(self, schema: "StructType", overwrite: bool) -> DataSourceStreamWriter:
+        from rmqtool.analytics.live.options import is_live
+        from rmqtool.analytics.live.writer import ClusterStreamWriter, SinkOptions
+
+        with without_traceback():
+            if not is_live(self.options):
+                raise BadValue("a stream is written to a live cluster only: give the option namesrv")
+            return ClusterStreamWriter(SinkOptions.of(self.options, schema))
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:
         from rmqtool.analytics.live.options import is_live, live_request_of

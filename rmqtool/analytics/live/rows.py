@@ -1,0 +1,141 @@
+"""Rows of a data frame as messages to send. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from formats.errors import FormatError
+from formats.message.properties import UNIQ_KEY, build
+from rmqtool.client.producing.message import Message
+from rmqtool.errors import BadValue
+from rmqtool.rules.ids import stable_id
+from rmqtool.rules.resending import own_properties
+from rmqtool.rules.sending import check_message
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+COLUMNS = {
+    "topic": ("string",),
+    "tags": ("string",),
+    "keys": ("string", "array<string>"),
+    "properties": ("map<string,string>",),
+    "body": ("binary", "string"),
+    "shardingKey": ("string",),
+    "delay": ("int", "bigint", "smallint", "tinyint"),
+    "deliverTime": ("timestamp", "bigint"),
+}
+"""The columns of messages to send, and the types that each may have."""
+SHARDING_KEY = "__SHARDINGKEY"  # MessageConst.PROPERTY_SHARDING_KEY
+
+
+def check_columns(schema: "StructType", topic: str | None) -> None:
+    """Check the columns of a data frame.
+
+    Args:
+        topic: of rows that have none.
+
+    Raises:
+        BadValue: one is unknown or has another type, or topic or body is missing.
+    """
+    for field in schema:
+        kind = field.dataType.simpleString()
+        if field.name not in COLUMNS:
+            raise BadValue(f"column {field.name} is none of a message to send: there are {', '.join(COLUMNS)}")
+        if kind not in COLUMNS[field.name] and kind != "void":
+            raise BadValue(f"column {field.name} is {kind}, not {' or '.join(COLUMNS[field.name])}")
+    names = schema.fieldNames()
+    if "body" not in names:
+        raise BadValue("a message to send has a column body")
+    if "topic" not in names and not topic:
+        raise BadValue("give the messages a column topic, or all of them the option topic")
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """The messages of one task, and ids that are the same however often it runs.
+
+    Attributes:
+        seed: what is unique to the task's rows.
+        millis_of_month: time in the ids, see :func:`rmqtool.rules.ids.stable_id`.
+        topic: of rows that have none.
+    """
+
+    seed: str
+    millis_of_month: int = 0
+    topic: str | None = None
+
+    def message(self, row: Mapping[str, Any], number: int) -> "Outgoing":
+        """Return the message of a row.
+
+        Args:
+            number: of the row in the task, from 0.
+
+        Raises:
+            BadValue: it has no topic or no body, or brokers would refuse it.
+        """
+        try:
+            return self._message(row, number)
+        except (ValueError, FormatError) as err:
+            raise BadValue(f"row {number} of a task cannot be sent: {err}") from None
+
+    def _message(self, row: Mapping[str, Any], number: int) -> "Outgoing":
+        topic, body = row.get("topic") or self.topic or "", row.get("body")
+        properties = own_properties(dict(row.get("properties") or {}))
+        properties.setdefault(UNIQ_KEY, stable_id(self.seed, number, self.millis_of_month))
+        sharding = row.get("shardingKey")
+        if sharding:
+            properties[SHARDING_KEY] = sharding
+        message = Message(
+            topic,
+            body.encode() if isinstance(body, str) else body or b"",
+            tags=row.get("tags"),
+            keys=_keys(row.get("keys")),
+            properties=properties,
+            delay_level=row.get("delay") or 0,
+            deliver_at=_millis(row.get("deliverTime")),
+        )
+        check_message(topic, message.body)
+        build(message.all_properties())
+        return Outgoing(message, sharding or None)
+
+
+def _keys(value: str | Sequence[str] | None) -> Sequence[str]:
+    return tuple(value.split()) if isinstance(value, str) else tuple(value or ())
+
+
+def _millis(value: datetime | int | None) -> int | None:
+    return round(value.timestamp() * 1000) if isinstance(value, datetime) else value
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """A message, and the key of which all messages go to one queue in their order."""
+
+    message: Message
+    sharding_key: str | None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is delivered later, and so goes into no batch."""
+        return bool(self.message.delay_level) or self.message.deliver_at is not None
+
+
+def bundles(messages: Sequence[Outgoing], most: int) -> list[list[Outgoing]]:
+    """Divide messages into what is sent by one request each.
+
+    Messages of one sharding key stay in order and come into as few bundles as possible, which must be sent one after
+    the other; all others may be sent at the same time.
+    """
+    by_key: dict[tuple[str, str | None], list[list[Outgoing]]] = {}
+    alone = []
+    for each in messages:
+        if each.waits:
+            alone.append([each])
+            continue
+        parts = by_key.setdefault((each.message.topic, each.sharding_key), [[]])
+        if len(parts[-1]) == most:
+            parts.append([])
+        parts[-1].append(each)
+    return [part for parts in by_key.values() for part in parts] + alone

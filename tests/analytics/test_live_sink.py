@@ -1,0 +1,232 @@
+"""Sending rows to a live cluster without Spark: what they become, order, retries, refusals."""
+
+import multiprocessing
+import pickle
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, MapType, StringType, StructField, StructType
+
+from formats.message.properties import UNIQ_KEY
+from rmqtool import read_arrow
+from rmqtool.analytics.live import writer
+from rmqtool.analytics.live.rows import Numbered, bundles
+from rmqtool.analytics.live.writer import ClusterStreamWriter, ClusterWriter, SinkOptions
+from rmqtool.errors import BadValue, RmqError
+from rmqtool.rules.ids import stable_id
+from rmqtool.testing import TestBroker, broker
+from tests.model.neighbours import Neighbour
+
+TEXT, BYTES = StringType(), BinaryType()
+SCHEMA = StructType(
+    [
+        StructField("topic", TEXT), StructField("tags", TEXT), StructField("keys", ArrayType(TEXT)),
+        StructField("properties", MapType(TEXT, TEXT)), StructField("body", BYTES), StructField("shardingKey", TEXT),
+        StructField("delay", IntegerType()),
+    ]
+)  # fmt: skip
+ARROW = pa.schema(
+    [
+        ("topic", pa.string()), ("tags", pa.string()), ("keys", pa.list_(pa.string())),
+        ("properties", pa.map_(pa.string(), pa.string())), ("body", pa.binary()), ("shardingKey", pa.string()),
+        ("delay", pa.int32()),
+    ]
+)  # fmt: skip
+
+
+@pytest.fixture
+def served() -> Iterator[TestBroker]:
+    with broker() as one:
+        yield one
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "PAUSES", (0.1,) * 100)
+
+
+def batch(*rows: dict[str, Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{name: row.get(name) for name in ARROW.names} for row in rows], ARROW)
+
+
+def sent(namesrv: str, *rows: dict[str, Any], **options: str) -> int:
+    one = ClusterWriter(SinkOptions.of({"namesrv": namesrv, **options}, SCHEMA))
+    copy: ClusterWriter = pickle.loads(pickle.dumps(one))
+    return copy.write(iter([batch(*rows)])).messages
+
+
+def stored(store: str | Path) -> list[dict[str, Any]]:
+    names = ["topic", "queueId", "queueOffset", "msgId", "tags", "keys", "properties", "body"]
+    rows = read_arrow(str(store), columns=names).read_all().to_pylist()
+    return [{**row, "properties": dict(row["properties"])} for row in rows]
+
+
+def test_columns_are_fields_of_messages(served: TestBroker) -> None:
+    rows = [
+        {"topic": "A", "body": b"1", "tags": "t", "keys": ["k1", "k2"], "properties": {"p": "ü", "CLUSTER": "old"}},
+        {"topic": "A", "body": b"2", "shardingKey": "s"},
+        {"body": b"3", "properties": {UNIQ_KEY: "0" * 32}},
+        {"topic": "B", "body": b"4", "delay": 1},
+    ]
+    assert sent(served.namesrv, *rows, topic="Rest") == 4
+    deadline = time.monotonic() + 20
+    while len(found := {row["body"]: row for row in stored(served.store) if row["topic"] in ("A", "B", "Rest")}) < 4:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    first = found[b"1"]
+    assert (first["topic"], first["tags"], first["keys"]) == ("A", "t", ["k1", "k2"])
+    assert (first["properties"]["p"], first["properties"]["CLUSTER"]) == ("ü", "DefaultCluster")
+    assert found[b"2"]["properties"]["__SHARDINGKEY"] == "s"
+    assert (found[b"3"]["topic"], found[b"3"]["msgId"]) == ("Rest", "0" * 32)
+    assert found[b"4"]["topic"] == "B"  # after a second
+
+
+def test_messages_of_a_sharding_key_are_in_one_queue_in_order(served: TestBroker) -> None:
+    rows = [{"topic": "A", "body": b"%d" % n, "shardingKey": f"key {n % 7}"} for n in range(2500)]
+    rows += [{"topic": "A", "body": b"%d" % n} for n in range(2500, 3000)]
+    assert sent(served.namesrv, *rows) == 3000
+    by_key = defaultdict(list)
+    for row in sorted(stored(served.store), key=lambda row: (row["queueId"], row["queueOffset"])):
+        by_key[row["properties"].get("__SHARDINGKEY")].append((row["queueId"], int(row["body"])))
+    assert sorted(number for _queue, number in by_key.pop(None)) == list(range(2500, 3000))
+    assert len(by_key) == 7
+    for pairs in by_key.values():
+        assert len({queue for queue, _number in pairs}) == 1
+        assert [number for _queue, number in pairs] == sorted(number for _queue, number in pairs)
+
+
+def test_ids_are_the_same_however_often_a_task_runs(served: TestBroker) -> None:
+    rows = [{"topic": "A", "body": b"%d" % n} for n in range(300)]
+    one = ClusterWriter(SinkOptions.of({"namesrv": served.namesrv}, SCHEMA))
+    for _attempt in range(2):
+        assert pickle.loads(pickle.dumps(one)).write(iter([batch(*rows[:100]), batch(*rows[100:])])).messages == 300
+    ids = defaultdict(list)
+    for row in stored(served.store):
+        ids[row["msgId"]].append(row["body"])
+    assert len(ids) == 300
+    assert all(len(bodies) == 2 and len(set(bodies)) == 1 for bodies in ids.values())
+    # another run has others
+    sent(served.namesrv, *rows)
+    assert len({row["msgId"] for row in stored(served.store)}) == 600
+
+
+def test_ids_of_a_stream_do_not_depend_on_its_driver(monkeypatch: pytest.MonkeyPatch, served: TestBroker) -> None:
+    class Context:
+        def partitionId(self) -> int:
+            return 3
+
+        def getLocalProperty(self, name: str) -> str:
+            return {"sql.streaming.queryId": "q", "streaming.sql.batchId": "7"}[name]
+
+    monkeypatch.setattr("pyspark.TaskContext.get", lambda: Context())
+    for _driver in range(2):
+        one = ClusterStreamWriter(SinkOptions.of({"namesrv": served.namesrv}, SCHEMA))
+        one.write(iter([batch({"topic": "A", "body": b"x"}, {"topic": "A", "body": b"y"})]))
+    assert {row["msgId"] for row in stored(served.store)} == {stable_id("q:7:3", 0), stable_id("q:7:3", 1)}
+
+
+def test_stable_ids_are_unique() -> None:
+    ids = {stable_id(seed, number) for seed in ("a", "b") for number in range(0, 200_000, 7)}
+    assert len(ids) == 2 * len(range(0, 200_000, 7))
+    assert all(len(each) == 32 for each in ids)
+
+
+def test_a_broker_that_is_restarted_gets_every_message(tmp_path: Path) -> None:
+    """Sent by another process, because a broker is started here by a fork."""
+    with Neighbour(tmp_path / "store") as one:
+        sending = multiprocessing.get_context("spawn").Process(target=send_many, args=(one.namesrv, 20_000))
+        sending.start()
+        for _kill in range(2):
+            wait_for_more(tmp_path / "store")
+            one.end(signal.SIGKILL)
+            one.start()
+        sending.join(60)
+        assert sending.exitcode == 0
+        one.end(signal.SIGTERM)
+    ids = defaultdict(set)
+    for row in stored(tmp_path / "store"):
+        ids[row["msgId"]].add(row["body"])
+    assert {int(body) for bodies in ids.values() for body in bodies} == set(range(20_000))
+    assert all(len(bodies) == 1 for bodies in ids.values())
+
+
+def send_many(namesrv: str, count: int) -> None:
+    """Send rows from a process of its own."""
+    writer.PAUSES = (0.1,) * 100
+    assert sent(namesrv, *({"topic": "A", "body": b"%d" % n} for n in range(count))) == count
+
+
+def wait_for_more(store: Path) -> None:
+    """Wait until the log of a store grows."""
+    before, deadline = -1, time.monotonic() + 30
+    while (now := read_arrow(str(store), columns=["queueId"]).read_all().num_rows) == before or before < 0 or not now:
+        assert time.monotonic() < deadline
+        before = now
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"topic": "A"}, "row 1 of a task cannot be sent: the message body length is zero"),
+        ({"topic": "A", "body": b""}, "row 1 of a task cannot be sent: the message body length is zero"),
+        ({"body": b"x"}, "row 1 of a task cannot be sent: The specified topic is blank"),
+        ({"topic": "a b", "body": b"x"}, "row 1 of a task cannot be sent: The specified topic[a b] contains"),
+        ({"topic": "A", "body": bytes(5 << 20)}, "row 1 of a task cannot be sent: the message body size over max"),
+        ({"topic": "A", "body": b"x", "properties": {"p": "a\2b"}}, "row 1 of a task cannot be sent: "),
+    ],
+    ids=lambda value: str(value)[:50],
+)  # fmt: skip
+def test_rows_that_are_refused(served: TestBroker, row: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadValue) as error:
+        sent(served.namesrv, {"topic": "A", "body": b"good"}, row)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+    assert stored(served.store) == []  # not even the row before it
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "words"),
+    [
+        ([StructField("topic", TEXT)], {}, "has a column body"),
+        ([StructField("body", BYTES)], {}, "a column topic, or all of them the option topic"),
+        ([StructField("body", IntegerType())], {"topic": "A"}, "column body is int, not binary or string"),
+        ([StructField("value", BYTES)], {"topic": "A"}, "column value is none of a message to send"),
+        ([StructField("body", BYTES)], {"topic": "a b"}, "The specified topic[a b] contains illegal"),
+        ([StructField("body", BYTES)], {"topic": "A", "producerGroup": ""}, "the specified group is blank"),
+        ([StructField("body", BYTES)], {"topic": "A", "tags": "x"}, "option tags is not known"),
+    ],
+    ids=lambda value: str(value)[:50],
+)  # fmt: skip
+def test_frames_that_are_refused(fields: list[StructField], options: dict[str, str], words: str) -> None:
+    with pytest.raises(BadValue) as error:
+        SinkOptions.of({"namesrv": "127.0.0.1:9876", **options}, StructType(fields))
+    assert words in str(error.value)
+
+
+def test_a_cluster_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "PAUSES", (0.05,))
+    with pytest.raises(RmqError, match=r"A: not sent: .*refused") as error:
+        sent("127.0.0.1:1", {"topic": "A", "body": b"x"})
+    assert "\n" not in str(error.value)
+
+
+def test_bundles() -> None:
+    numbered = Numbered("x")
+    rows = [{"topic": "AB"[n % 2], "body": b"%d" % n, "shardingKey": "k" if n % 3 == 0 else None} for n in range(60)]
+    rows += [{"topic": "A", "body": b"later", "deliverTime": datetime(2030, 1, 1, tzinfo=UTC)}]
+    messages = [numbered.message(row, n) for n, row in enumerate(rows)]
+    parts = bundles(messages, 8)
+    assert sorted(each.message.body for part in parts for each in part) == sorted(
+        each.message.body for each in messages
+    )
+    assert all(len({(each.message.topic, each.sharding_key) for each in part}) == 1 for part in parts)
+    assert max(map(len, parts)) == 8
+    assert parts[-1][0].message.deliver_at == 1_893_456_000_000
