@@ -53,7 +53,8 @@ class Query:
     """What Spark does with a stream, with a checkpoint that survives it."""
 
     def __init__(self, broker: Neighbour, **options: str) -> None:
-        self._options = {"namesrv": broker.namesrv, "subscribe": TOPIC, "startingOffsets": "earliest", **options}
+        topics = {} if "subscribePattern" in options else {"subscribe": TOPIC}
+        self._options = {"namesrv": broker.namesrv, "startingOffsets": "earliest", **topics, **options}
         self.offsets: list[Offsets] = []
         self.start()
 
@@ -290,6 +291,21 @@ def test_a_broker_that_is_restarted(broker: Neighbour, tmp_path: Path) -> None:
         broker.start()
         found += query.batch()
     assert sorted(found) == list(range(40))
+
+
+def test_a_broker_that_no_route_has_for_a_moment(broker: Neighbour, tmp_path: Path) -> None:
+    """As after the restart of a name server: the stream goes on by itself when it is there again."""
+    query = Query(broker, subscribePattern="Ag.*", maxOffsetsPerTrigger="20")
+    assert len(query.batch()) == 20
+    find, tries = query.stream._open_client()._queues._find, itertools.count(1)
+
+    async def found(before: Any) -> list[MessageQueue]:
+        queues = await find(before)
+        return queues[:2] if next(tries) < 3 else queues
+
+    query.stream._open_client()._queues._find = found  # type: ignore[method-assign]
+    assert len(query.batch()) == 20
+    assert next(tries) == 4
 
 
 def test_a_broker_that_does_not_answer(broker: Neighbour) -> None:

@@ -18,7 +18,7 @@ from rmqtool.admin.live.questions import client_options
 from rmqtool.admin.target import Target
 from rmqtool.analytics.live.options import EARLIEST, LATEST, Boundary, LiveRequest, Point
 from rmqtool.analytics.live.positions import Position
-from rmqtool.client.cluster.attempts import try_often
+from rmqtool.client.cluster import attempts
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, ClientError, NoRoute
 from rmqtool.client.cluster.loop import Loop
@@ -67,17 +67,28 @@ def warn(text: str) -> None:
     warnings.warn(text, stacklevel=2)
 
 
-async def ask(what: object, work: Callable[[], Awaitable[T]]) -> T:
-    """The result of work that only reads; a broker that does not answer is asked several times.
+async def ask(cluster: Cluster, what: MessageQueue | str, work: Callable[[], Awaitable[T]], *, known: bool = True) -> T:
+    """The result of work that only reads; a broker that does not answer is asked several times, by new routes.
 
     Args:
-        what: the queue or topic, for errors.
+        what: the queue or topic that is asked for; it begins the text of errors.
+        known: it is there, so no route to it means that its broker, or a name server, has just been restarted.
 
     Raises:
         ClientError, RemotingError: no attempt succeeded; the text names the queue.
     """
+
+    async def attempt() -> T:
+        try:
+            return await work()
+        except (ClientError, RemotingError) as err:
+            cluster.forget_route(what.topic if isinstance(what, MessageQueue) else what)
+            if known and isinstance(err, NoRoute):
+                raise RemotingError(str(err)) from err
+            raise
+
     try:
-        return await try_often(work, asyncio.Event(), lambda _text: None)
+        return await attempts.try_often(attempt, asyncio.Event(), lambda _text: None)
     except (DataLoss, MadeAgain):
         raise
     except (ClientError, RemotingError) as err:
@@ -118,44 +129,64 @@ class Queues:
         """All queues of the request that can be read now, as the name servers know them at this moment.
 
         Args:
-            before: queues that were read before; unless the request is strict, a topic of these may be unknown.
+            before: queues that were read before. They are looked for several times, as they may just be restarted;
+                unless the request is strict, they may be away.
 
         Raises:
             ClientError, RemotingError: a topic is not known, or its queues are not among those that can be read.
         """
+        for pause in (*attempts.PAUSES, None):
+            queues = await self._find(before)
+            if pause is None or not self._request.strict or set(before).issubset(queues):
+                break
+            await asyncio.sleep(pause)
+        return queues
+
+    async def _find(self, before: Collection[MessageQueue]) -> list[MessageQueue]:
         wanted = self._request.queues
-        topics = self._request.topics or await self._matching() or tuple({queue.topic for queue in wanted})
-        may_be_away = set() if self._request.strict else {queue.topic for queue in before}
-        by_topic = await gather(topics, lambda topic: self._of_topic(topic, may_be_away))
+        topics = (
+            self._request.topics
+            or await self._matching({queue.topic for queue in before})
+            or tuple({queue.topic for queue in wanted})
+        )
+        known, strict = {queue.topic for queue in before}, self._request.strict
+        by_topic = await gather(
+            topics,
+            lambda topic: self._of_topic(
+                topic, known=strict and topic in known, may_be_away=not strict and topic in known
+            ),
+        )
         queues = await self._of_cluster(sorted({queue for some in by_topic.values() for queue in some}))
         if not wanted:
             return queues
         for queue in wanted:
-            if queue not in queues and (self._request.strict or queue not in before):
+            if queue not in queues and queue not in before:
                 raise NoRoute(f"{queue}: is not among the queues that can be read")
         return sorted(set(wanted).intersection(queues))
 
-    async def _matching(self) -> tuple[str, ...]:
+    async def _matching(self, known: set[str]) -> tuple[str, ...]:
         if self._request.pattern is None:
             return ()
         pattern = re.compile(self._request.pattern)
-        names = await ask("the list of topics", lambda: ordinary_topics(self._cluster))
-        matching = list(filter(pattern.fullmatch, names))
-        routes = await gather(matching, lambda name: ask(name, lambda: self._cluster.fetch_route(name)))
-        topics = tuple(name for name in matching if not routes[name].inherited)
+        names = await ask(self._cluster, "the list of topics", lambda: ordinary_topics(self._cluster))
+        new = [name for name in names if pattern.fullmatch(name) and name not in known]
+        routes = await gather(
+            new, lambda name: ask(self._cluster, name, lambda: self._cluster.fetch_route(name), known=False)
+        )
+        topics = (*sorted(known), *(name for name in new if not routes[name].inherited))
         if not topics:
             raise NoRoute(f"{self._request.target.text}: no topic matches {self._request.pattern}")
         return topics
 
-    async def _of_topic(self, topic: str, may_be_away: Collection[str]) -> tuple[MessageQueue, ...]:
+    async def _of_topic(self, topic: str, *, known: bool, may_be_away: bool) -> tuple[MessageQueue, ...]:
         async def readable() -> tuple[MessageQueue, ...]:
             await self._cluster.fetch_route(topic)
             return await readable_queues(self._cluster, topic)
 
         try:
-            return await ask(topic, readable)
+            return await ask(self._cluster, topic, readable, known=known)
         except NoRoute:
-            if topic not in may_be_away:
+            if not may_be_away:
                 raise
             return ()
 
@@ -163,7 +194,7 @@ class Queues:
         name, text = self._request.target.cluster, self._request.target.text
         if name is None:
             return queues
-        info = await ask(text, self._cluster.brokers)
+        info = await ask(self._cluster, text, self._cluster.brokers)
         if name not in info.cluster_addr_table:
             known = ", ".join(sorted(info.cluster_addr_table)) or "none"
             raise ClientError(f"{text}: the name server knows no cluster {name}; it knows {known}")
@@ -174,15 +205,15 @@ class Queues:
 
     async def offsets(self, queue: MessageQueue) -> tuple[int, int]:
         """The first offset of a queue, and the offset after its last message."""
-        return await ask(queue, lambda: self._puller.offsets(queue))
+        return await ask(self._cluster, queue, lambda: self._puller.offsets(queue))
 
     async def end(self, queue: MessageQueue) -> int:
         """The offset after the last message of a queue."""
-        return await ask(queue, lambda: self._puller.end(queue))
+        return await ask(self._cluster, queue, lambda: self._puller.end(queue))
 
     async def position(self, queue: MessageQueue, offset: int, begin: int | None = None) -> Position:
         """A position in a queue, with its proof."""
-        last = await ask(queue, lambda: last_at(self._puller, queue, offset - 1)) if offset else None
+        last = await ask(self._cluster, queue, lambda: last_at(self._puller, queue, offset - 1)) if offset else None
         return Position(offset, last, begin)
 
     async def resolve(self, queue: MessageQueue, boundary: Boundary, option: str) -> int:
@@ -218,7 +249,7 @@ class Queues:
         """
         if low >= high:
             return high
-        at = min(max(await ask(queue, lambda: self._puller.offset_at(queue, timestamp)), low), high)
+        at = min(max(await ask(self._cluster, queue, lambda: self._puller.offset_at(queue, timestamp)), low), high)
         while at > low:
             begin = max(at - _STEP, low)
             times = await self._times(queue, begin, at)
@@ -242,7 +273,7 @@ class Queues:
                 raise BadAnswer(f"{queue}: its broker gives no message at offset {start}, and ends at {stop}")
             return [(message.queue_offset, message.record.store_timestamp) for message in pulled.messages]
 
-        found = [(offset, stored) for offset, stored in await ask(queue, times) if offset < stop]
+        found = [(offset, stored) for offset, stored in await ask(self._cluster, queue, times) if offset < stop]
         return found or [(stop - 1, 1 << 62)]  # a compacted topic has none of these any more
 
     # -- whether they are the same ------------------------------------------------------------------------------------
@@ -263,7 +294,7 @@ class Queues:
         try:
             if position.last is not None:
                 last = position.last
-                await ask(queue, lambda: prove(self._puller, queue, last))
+                await ask(self._cluster, queue, lambda: prove(self._puller, queue, last))
             if position.next > high:
                 await self._ends_before(queue, position.next, high)
         except MadeAgain as err:

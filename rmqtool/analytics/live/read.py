@@ -51,9 +51,9 @@ class RangeReader:
         queue, first, last = self._part.queue, self._part.first, self._part.last
         try:
             if first is not None:
-                await ask(queue, lambda: prove(Puller(self._cluster), queue, first))
+                await ask(self._cluster, queue, lambda: prove(Puller(self._cluster), queue, first))
             if last is not None and not self._request.strict:
-                await ask(queue, lambda: prove(Puller(self._cluster), queue, last))
+                await ask(self._cluster, queue, lambda: prove(Puller(self._cluster), queue, last))
         except MadeAgain as err:
             count = counted(len(self._part), "message")
             self._queues.lose(f"{err}: {count} from offset {self._part.start} on cannot be read any more")
@@ -70,7 +70,7 @@ class RangeReader:
         messages: list[Received] = []
         size = 0
         while not self.is_done and len(messages) < _CHUNK and size < _CHUNK_BYTES:
-            pulled = await ask(self._part.queue, self._pull)
+            pulled = await ask(self._cluster, self._part.queue, self._pull)
             taken = [message for message in pulled.messages if message.queue_offset < self._part.stop]
             messages += taken
             size += sum(message.record.total_size for message in taken)
@@ -122,7 +122,7 @@ class RangeReader:
         if last is None or self._read_last == last:
             return
         try:
-            there = await ask(queue, lambda: last_at(Puller(self._cluster), queue, last.offset))
+            there = await ask(self._cluster, queue, lambda: last_at(Puller(self._cluster), queue, last.offset))
         except MadeAgain as err:
             raise DataLoss(f"{err}; what was read of it is dropped") from err
         if there is None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _OPTIONS = ("path", "namesrv", "tlsConfig", "acl", "topic", "producerGroup")
+_OF_STREAMS = {"checkpointlocation"}  # Spark passes it on
 _GROUP = "rmqtool-producer"
 _ROWS, _TOGETHER = 1024, 64  # rows in progress, and of one request
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"  # local properties of a stream's tasks
@@ -65,7 +66,8 @@ class SinkOptions:
         Raises:
             BadValue: an option is unknown or has an invalid value, or a column does not suit.
         """
-        options = known_live_options(options, _OPTIONS)
+        given = {name: value for name, value in options.items() if name.lower() not in _OF_STREAMS}
+        options = known_live_options(given, _OPTIONS)
         topic, group = options.get("topic"), options.get("producerGroup", _GROUP)
         check_columns(schema, topic)
         try:
