@@ -17,12 +17,18 @@ from pyspark.sql.types import ArrayType, BinaryType, IntegerType, MapType, Strin
 from formats.message.properties import UNIQ_KEY
 from rmqtool import read_arrow
 from rmqtool.analytics.live import writer
+from rmqtool.analytics.live.options import live_request_of
+from rmqtool.analytics.live.plan import plan_ranges
+from rmqtool.analytics.live.read import read_range
 from rmqtool.analytics.live.rows import Numbered, bundles
 from rmqtool.analytics.live.writer import ClusterStreamWriter, ClusterWriter, SinkOptions
+from rmqtool.client.cluster import attempts
 from rmqtool.errors import BadValue, RmqError
 from rmqtool.rules.ids import stable_id
 from rmqtool.testing import TestBroker, broker
+from tests.interop.serving import Serving
 from tests.model.neighbours import Neighbour
+from tests.remoting.certificates import Certificates
 
 TEXT, BYTES = StringType(), BinaryType()
 SCHEMA = StructType(
@@ -50,6 +56,7 @@ def served() -> Iterator[TestBroker]:
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "PAUSES", (0.1,) * 100)
+    monkeypatch.setattr(attempts, "PAUSES", (0.05,) * 2)
 
 
 def batch(*rows: dict[str, Any]) -> pa.RecordBatch:
@@ -216,6 +223,35 @@ def test_a_cluster_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RmqError, match=r"A: not sent: .*refused") as error:
         sent("127.0.0.1:1", {"topic": "A", "body": b"x"})
     assert "\n" not in str(error.value)
+
+
+def test_tls_and_keys(tmp_path: Path) -> None:
+    made = Certificates(tmp_path)
+    keys, accounts = tmp_path / "tools.yml", tmp_path / "plain_acl.yml"
+    keys.write_text("accessKey: spark-job\nsecretKey: spark-secret\n")
+    accounts.write_text(
+        "accounts:\n- accessKey: spark-job\n  secretKey: spark-secret\n  topicPerms:\n  - A=PUB|SUB\n"
+        "  groupPerms:\n  - TOOLS_CONSUMER=SUB\n"
+    )
+    server = made.server(tls_server_mode="enforcing")
+    with Serving(tmp_path / "store", "--create", "--tls-config", server, "--acl-config", str(accounts)) as serving:
+        options = {"tlsConfig": made.client(), "acl": str(keys)}
+        assert sent(serving.namesrv, {"topic": "A", "body": b"x"}, **options) == 1
+        asked = {"namesrv": serving.namesrv, "subscribe": "A", **options}
+        assert [row["body"] for row in rows_of(asked)] == [b"x"]
+        keys.write_text("accessKey: spark-job\nsecretKey: another\n")
+        with pytest.raises(RmqError, match=r"A queue \d of lab-a: .*Check signature failed") as error:
+            rows_of(asked)
+        assert "another" not in str(error.value)
+        del asked["tlsConfig"]
+        with pytest.raises(RmqError, match=r"^A: "):
+            rows_of(asked)
+
+
+def rows_of(options: dict[str, str]) -> list[dict[str, Any]]:
+    request = live_request_of(options)
+    batches = [batch for part in plan_ranges(request) for batch in read_range(request, part, ["body"])]
+    return [row for batch in batches for row in batch.to_pylist()]
 
 
 def test_bundles() -> None:

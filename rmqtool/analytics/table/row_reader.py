@@ -1,7 +1,7 @@
 """Reads records as Arrow record batches one by one; reference for :mod:`rmqtool.analytics.table.column_reader`."""
 
 from collections.abc import Callable, Generator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -49,6 +49,7 @@ class Row:
             return self.record.body, str(err)
 
 
+_host = lru_cache(4096)(host_text)  # messages have few hosts
 _CELLS: dict[str, Callable[[Row], Any]] = {
     "topic": lambda row: row.record.topic.decode("utf-8", "replace"),
     "queueId": lambda row: row.record.queue_id,
@@ -60,8 +61,8 @@ _CELLS: dict[str, Callable[[Row], Any]] = {
     "bodyCrc": lambda row: row.record.body_crc,
     "bornTimestamp": lambda row: micros(row.record.born_timestamp),
     "storeTimestamp": lambda row: micros(row.record.store_timestamp),
-    "bornHost": lambda row: host_text(row.record.born_address, row.record.born_port),
-    "storeHost": lambda row: host_text(row.record.store_address, row.record.store_port),
+    "bornHost": lambda row: _host(row.record.born_address, row.record.born_port),
+    "storeHost": lambda row: _host(row.record.store_address, row.record.store_port),
     "reconsumeTimes": lambda row: row.record.reconsume_times,
     "preparedTransactionOffset": lambda row: row.record.prepared_transaction_offset,
     "offsetMsgId": lambda row: row.message_id,
