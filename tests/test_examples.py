@@ -63,6 +63,35 @@ def test_quickstart() -> None:
 @by_turns(7)
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
+def test_spark_live(tmp_path: Path) -> None:
+    import os
+
+    from rmqtool.analytics.spark.java import find_java
+    from rmqtool.client import Message
+    from rmqtool.client.sync import Producer
+    from rmqtool.testing import broker
+
+    said = []
+    with broker() as served, Producer(served.namesrv) as producer:
+        for count in (30, 12):
+            producer.send_batch([Message("Orders", b"%d" % number) for number in range(count)])
+            result = subprocess.run(
+                [sys.executable, "examples/spark_live.py", served.namesrv, "Orders", str(tmp_path / "out")],
+                cwd=EXAMPLES.parent,
+                env={**os.environ, "JAVA_HOME": find_java().home, "PYSPARK_PYTHON": sys.executable},
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=300,
+            )
+            assert result.returncode == 0, result.stderr
+            said.append(result.stdout)
+    assert said == ["30 messages\n", "12 messages\n"]
+
+
+@by_turns(7)
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
 def test_spark_dump_under_spark_submit(tmp_path: Path) -> None:
     import json
     import os

@@ -253,7 +253,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         _writes(
             "dump-to-parquet", "tables.dump", "Write all messages to Parquet.", "store out", marked=False, resumes=True
         ),
-        Command("sql", "tables.sql", "Query a store in SQL.", "store query"),
+        Command("sql", "tables.sql", "Query a store in SQL.", "store query", live=True),
         Group(
             "report", "Ready reports", "Run a ready report",
             Command(

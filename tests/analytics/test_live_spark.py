@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rmqtool import read_arrow
+from rmqtool.admin.target import parse_target
+from rmqtool.analytics.live.options import LiveRequest
+from rmqtool.analytics.sql.query import answer
 from rmqtool.client import Message
 from rmqtool.client.sync import Producer
+from rmqtool.errors import BadValue
 from rmqtool.rules.ids import stable_id
 from rmqtool.testing import TestBroker, broker
 from tests.amounts import by_turns
@@ -130,6 +134,31 @@ def test_a_stream_from_topic_to_topic(spark: "SparkSession", served: TestBroker,
     assert sorted(ids.values()) == [1] * 200 + [2] * 100
     query_id = json.loads((tmp_path / "state" / "metadata").read_text())["id"]
     assert stable_id(f"{query_id}:0:0", 0) in ids
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT topic, count(*) FROM messages WHERE topic IN ('Orders') GROUP BY topic", [("Orders", COUNT)]),
+        ("SELECT count(DISTINCT topic) > 0, count(*) >= 300 FROM messages", [(True, True)]),
+        ("SELECT count(*) FROM messages WHERE topic = 'Orders' AND queueId IN (1, 2)", [(COUNT // 2,)]),
+        (
+            "SELECT a.tags, count(*) FROM messages a JOIN messages b USING (msgId) WHERE a.topic = 'Orders' "
+            "AND b.topic = 'Orders' GROUP BY 1 ORDER BY 1",
+            [("t0", 100), ("t1", 100), ("t2", 100)],
+        ),
+    ],
+)
+def test_sql(query: str, expected: list[tuple[Any, ...]], spark: "SparkSession", served: TestBroker) -> None:
+    request = LiveRequest(parse_target(f"rocketmq://{served.namesrv}"), pattern=".*")
+    with answer(request, query) as found:
+        assert [tuple(row) for row in found.rows()] == expected
+
+
+def test_sql_has_no_other_tables(spark: "SparkSession", served: TestBroker) -> None:
+    request = LiveRequest(parse_target(f"rocketmq://{served.namesrv}"), pattern=".*")
+    with pytest.raises(BadValue, match="table queues is one of a store"), answer(request, "SELECT * FROM queues"):
+        pass
 
 
 def produce(namesrv: str, first: int, count: int, seed: int) -> None:

@@ -16,8 +16,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rmqtool.analytics.live.options import LiveRequest
+from rmqtool.analytics.live.plan import plan_ranges
+from rmqtool.analytics.live.read import read_range
 from rmqtool.analytics.local.scratch import scratch_dir
 from rmqtool.analytics.remote.secrets import remove_secrets
+from rmqtool.analytics.source.filter import Wanted
 from rmqtool.analytics.source.plan import Piece, Request
 from rmqtool.analytics.source.read import Counters, plan_pieces, read_piece
 from rmqtool.analytics.source.tables import SCHEMAS
@@ -28,6 +32,7 @@ from rmqtool.analytics.spark.session import spark_context
 from rmqtool.analytics.spark.settings import NOT_CONNECT
 from rmqtool.analytics.spark.watching import tasks_told
 from rmqtool.analytics.sql.plan import Need, needs
+from rmqtool.analytics.table.schema import MESSAGE_TABLE
 from rmqtool.errors import BadValue, RmqError, UnreadableStore
 from rmqtool.progress import stage
 from rmqtool.store.log.commit_log import CommitLog
@@ -144,8 +149,10 @@ def _line(text: str) -> str | None:
 
 
 @contextmanager
-def answer(request: Request, query: str) -> Iterator[Answer]:
-    """Run a query over the tables of stores; the rows are available for the duration of a ``with`` block.
+def answer(request: Request | LiveRequest, query: str) -> Iterator[Answer]:
+    """Run a query over the tables of stores, or the messages of a live cluster.
+
+    The rows are available for the duration of a ``with`` block.
 
     Args:
         request: the stores, and conditions on the messages; its table is ignored.
@@ -153,9 +160,11 @@ def answer(request: Request, query: str) -> Iterator[Answer]:
     Raises:
         BadValue: Spark does not understand the query.
         MissingRuntime: Spark cannot be started.
-        RmqError: a file of a store cannot be read.
+        RmqError: a file of a store cannot be read, or a broker does not answer.
     """
-    size = sum(CommitLog(store.layout()).segments.bytes for store in request.stores)
+    size = 0
+    if isinstance(request, Request):
+        size = sum(CommitLog(store.layout()).segments.bytes for store in request.stores)
     Thread(target=_load, daemon=True).start()  # while the JVM starts
     with ExitStack() as opened:
         with stage("starting Spark"):
@@ -181,7 +190,7 @@ def _load() -> None:
     import pyspark.sql.pandas.types  # noqa: F401
 
 
-def ask(spark: "SparkSession", folder: str, request: Request, query: str) -> Answer:
+def ask(spark: "SparkSession", folder: str, request: Request | LiveRequest, query: str) -> Answer:
     """As :func:`answer`, in an existing session; ``folder`` must exist as long as the answer is used."""
     folders = {table: os.path.join(folder, table) for table in SCHEMAS if table in query.lower()}
     for table, path in folders.items():
@@ -193,6 +202,11 @@ def ask(spark: "SparkSession", folder: str, request: Request, query: str) -> Ans
         needed = needs(spark.sql(query)._jdf.queryExecution().executedPlan(), folders)
     counters = Counters()
     for table, need in needed.items():
+        if isinstance(request, LiveRequest):
+            if table != "messages":
+                raise BadValue(f"table {table} is one of a store; a live cluster has the table messages")
+            _pull(request, need, folders[table])
+            continue
         counters.merge(_decode(spark.sparkContext, replace(request, table=table), need, folders[table]))
     with translate_errors():
         _register(spark, folders)
@@ -266,6 +280,26 @@ def _decode(context: "SparkContext", request: Request, need: Need, folder: str) 
             raise RmqError(result)
         counters.merge(result)
     return counters
+
+
+def _pull(request: LiveRequest, need: Need, folder: str) -> None:
+    """Write the needed messages of a live cluster to Parquet files: of the topics that the query names, or of all."""
+    columns = MESSAGE_TABLE.names if need.columns is None else need.columns or MESSAGE_TABLE.names[1:2]
+    choice = Wanted().narrow(need.conditions).choice
+    if choice.topics:
+        request = replace(request, topics=choice.topics, pattern=None)
+    schema = _readable(pa.schema([MESSAGE_TABLE.field(name) for name in columns]))
+    ranges = [part for part in plan_ranges(request) if not choice.queues or part.queue.queue_id in choice.queues]
+    with stage("reading the cluster", sum(map(len, ranges)), "messages") as reading:
+        for number, part in enumerate(ranges):
+            path = os.path.join(folder, f"part-{number:05d}.parquet")
+            try:
+                with pq.ParquetWriter(path, schema, compression="lz4", write_page_checksum=True) as writer:
+                    for batch in read_range(request, part, columns):
+                        writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+                        reading.done += batch.num_rows
+            except OSError as err:
+                raise RmqError(f"{folder}: {os.strerror(err.errno or 0)}") from err
 
 
 def _size(piece: Piece) -> int:

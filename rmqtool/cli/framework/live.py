@@ -24,7 +24,6 @@ _INSTEAD: dict[str, tuple[str | None, str]] = {
     "group diff": ("group offsets --output csv", "makes a file that can be compared"),
     "retry list": ("consume", "shows the messages of %RETRY%GROUP"),
     "dlq": ("consume", "shows the messages of %DLQ%GROUP"),
-    "sql": ("mirror", "copies topics into a store"),
     "dump-to-parquet": ("mirror", "copies topics into a store"),
     "report": ("mirror", "copies topics into a store"),
 }
