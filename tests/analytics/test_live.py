@@ -150,6 +150,17 @@ def test_times_are_exact(served: TestBroker) -> None:
         assert found == sorted(number for number, time in stored if low <= time < high), (low, high)
 
 
+def test_no_group_is_touched(tmp_path: Path) -> None:
+    """Requests name the group that every broker has for tools; no offset is committed for it."""
+    store = tmp_path / "store"
+    with broker(store) as one, Producer(one.namesrv) as producer:
+        producer.send_batch([Message("Told", b"%d" % number) for number in range(100)])
+        assert numbers(one.namesrv) == list(range(100))
+    groups = json.loads((store / "config" / "subscriptionGroup.json").read_text())["subscriptionGroupTable"]
+    assert set(groups) == {"TOOLS_CONSUMER"}
+    assert read_arrow(str(store), "offsets").read_all().num_rows == 0
+
+
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 

@@ -143,9 +143,8 @@ def test_a_stream_from_topic_to_topic(spark: "SparkSession", served: TestBroker,
         ("SELECT count(DISTINCT topic) > 0, count(*) >= 300 FROM messages", [(True, True)]),
         ("SELECT count(*) FROM messages WHERE topic = 'Orders' AND queueId IN (1, 2)", [(COUNT // 2,)]),
         (
-            "SELECT a.tags, count(*) FROM messages a JOIN messages b USING (msgId) WHERE a.topic = 'Orders' "
-            "AND b.topic = 'Orders' GROUP BY 1 ORDER BY 1",
-            [("t0", 100), ("t1", 100), ("t2", 100)],
+            "WITH a AS (SELECT * FROM messages WHERE topic = 'Orders') SELECT count(*) FROM a JOIN a b USING (msgId)",
+            [(COUNT,)],
         ),
     ],
 )
