@@ -9,6 +9,17 @@ from rmqtool.analytics.live.queues import Queues, connected, gather
 from rmqtool.errors import BadValue
 
 
+def check_cluster(request: LiveRequest) -> None:
+    """Check that a name server answers, before work that takes longer begins.
+
+    Raises:
+        RemotingError: none does.
+        BadValue, UnreadableStore: the settings of TLS or the keys are invalid.
+    """
+    with connected(request.target) as (loop, cluster):
+        loop.run(cluster.topics())
+
+
 def plan_ranges(request: LiveRequest) -> list[Range]:
     """Return the ranges that together have all messages of a request, as the queues are now.
 

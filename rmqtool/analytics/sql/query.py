@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rmqtool.analytics.live.options import LiveRequest
-from rmqtool.analytics.live.plan import plan_ranges
+from rmqtool.analytics.live.plan import check_cluster, plan_ranges
 from rmqtool.analytics.live.read import read_range
 from rmqtool.analytics.local.scratch import scratch_dir
 from rmqtool.analytics.remote.secrets import remove_secrets
@@ -163,7 +163,9 @@ def answer(request: Request | LiveRequest, query: str) -> Iterator[Answer]:
         RmqError: a file of a store cannot be read, or a broker does not answer.
     """
     size = 0
-    if isinstance(request, Request):
+    if isinstance(request, LiveRequest):
+        check_cluster(request)  # Java takes some seconds to start
+    else:
         size = sum(CommitLog(store.layout()).segments.bytes for store in request.stores)
     Thread(target=_load, daemon=True).start()  # while the JVM starts
     with ExitStack() as opened:
