@@ -6,10 +6,10 @@ Implementations take ``warn``, which is called with each reason why an answer is
 from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
-from formats.message.read import Record
 from rmqtool.services.consumers.groups import GroupInfo, GroupLag
 from rmqtool.services.lookup.offsets import OffsetRow, StoredOffset
 from rmqtool.services.lookup.query import Search
+from rmqtool.services.lookup.stored import StoredMessage
 from rmqtool.services.lookup.topics import QueueInfo, TopicDetails, TopicSummary
 
 
@@ -56,18 +56,6 @@ class Groups(Protocol):
 
     def positions(self) -> Iterable[OffsetRow]:
         """Offsets with the ranges of their queues, sorted by group, topic and queue."""
-
-
-class StoredMessage(Protocol):
-    """A message of a log."""
-
-    @property
-    def record(self) -> Record:
-        """The stored record."""
-
-    @property
-    def physical_offset(self) -> int:
-        """Its position in the log."""
 
 
 class Messages(Protocol):

@@ -91,7 +91,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         _asks("info", "read.inspect", "Tell what a store is: version, sizes, topics, who holds it.", "store"),
         _shows("check", "read.check", "Check a whole store, and tell what to do.", "store"),
         _shows("explain", "read.check", "Explain a code of check, and what to do about it.", "code"),
-        _shows("trace", "read.trace", "Tell the whole life of one message, copy by copy.", "store id"),
+        _asks("trace", "read.trace", "Tell the whole life of one message, copy by copy.", "store id"),
         Group(
             "topic", "Topics and their queues", "Look at topics: settings, queues and consumers",
             _asks("list", "read.topic", "List topics: settings, queues, messages, groups.", "store topic"),
@@ -226,28 +226,28 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         ),
         Group(
             "retry", "Messages that consumers gave back", "Look at messages that consumers gave back",
-            _shows("list", "consumers.retry", "List what consumer groups gave back.", "store group topic"),
+            _asks("list", "consumers.retry", "List what consumer groups gave back.", "store group topic"),
         ),
         Group(
             "dlq", "Dead letters", "Look at dead letters and give them back",
-            _shows("list", "consumers.retry", "List dead letters.", "store group topic"),
-            _shows("export", "consumers.retry", "Write dead letters as whole messages.", "store group topic"),
+            _asks("list", "consumers.retry", "List dead letters.", "store group topic"),
+            _asks("export", "consumers.retry", "Write dead letters as whole messages.", "store group topic"),
             _writes("requeue", "consumers.retry", "Give dead letters back to their group or topic.", "store group"),
         ),
         Group(
             "delay", "Delayed messages", "Look at delayed messages",
-            _shows("list", "consumers.delay", "Show each delay level, and what waits in it.", "store"),
-            _shows("due", "consumers.delay", "List the messages that a broker would deliver at once.", "store topic"),
+            _asks("list", "consumers.delay", "Show each delay level, and what waits in it.", "store"),
+            _asks("due", "consumers.delay", "List the messages that a broker would deliver at once.", "store topic"),
         ),
         Group(
             "transaction", "Half messages and what ended them",
             "Look at transactions: half messages and what ended them",
-            _shows("list", "consumers.transaction", "List transactions with their state.", "store group topic"),
-            _shows("show", "consumers.transaction", "Show one transaction: message, checks, end.", "store id"),
+            _asks("list", "consumers.transaction", "List transactions with their state.", "store group topic"),
+            _asks("show", "consumers.transaction", "Show one transaction: message, checks, end.", "store id"),
         ),
         Group(
             "rebalance", "Tell which consumer gets which queue", None,
-            _shows("plan", "consumers.rebalance", "Tell which consumer of a group gets which queue.", "store topic"),
+            _asks("plan", "consumers.rebalance", "Tell which consumer of a group gets which queue.", "store topic"),
         ),
     ),
     "Tables, through Spark": (

@@ -155,7 +155,11 @@ def test_a_group_comes_back_with_its_offsets(lab: Lab) -> None:
 
 def offsets_of(lab: Lab, group: str) -> list[int]:
     """What mqadmin says of the queues of Orders."""
-    rows = columns(lab.admin(f"consumerProgress -g {group} -t Orders"))
+    if lab.judge.engine == "4.9":  # its consumerProgress knows no topic, and needs the group's retry topic
+        said = columns(lab.admin("brokerConsumeStats -b {broker}"))
+        rows = [row for row in said if (row["#Group"], row["#Topic"]) == (group, "Orders")]
+    else:
+        rows = columns(lab.admin(f"consumerProgress -g {group} -t Orders"))
     return [int(row["#Consumer Offset"]) for row in sorted(rows, key=lambda row: int(row["#QID"]))]
 
 
