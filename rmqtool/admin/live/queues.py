@@ -1,8 +1,9 @@
 """Queues of the brokers of a live cluster, read message by message, without a word about them to any group."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeVar
 
 from formats.config.files import DelayOffsets, QueueOffset
 from formats.config.properties import parse_properties
@@ -30,6 +31,7 @@ from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.queues.reader import QueueEntry
 from rmqtool.words import counted
 
+T = TypeVar("T")
 _PAGE = 32  # messages of a pull; brokers give no more
 _AHEAD = 16  # pulls of one queue in flight
 
@@ -133,6 +135,10 @@ class LiveQueues:
                 self._warn(str(err))
         return delays
 
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run further questions."""
+        return self._session.run(work)
+
     # -- queues -------------------------------------------------------------------------------------------------------
 
     def topics_named(self, prefix: str) -> list[str]:
@@ -155,8 +161,8 @@ class LiveQueues:
             for queue_id, bounds in sorted(self._ranges[topic].of(node, topic).items())
         ]
 
-    def is_told(self, node: Node, topic: str) -> bool:
-        """Whether a broker tells of a topic: 4.9 does not, of those that end transactions."""
+    def has(self, node: Node, topic: str) -> bool:
+        """Whether a topic is in the table of a broker: 4.9 has none of those that end transactions."""
         return topic in self.tables.get(node, ())
 
     def delivered(self, queue: LiveQueue) -> int:
