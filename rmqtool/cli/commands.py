@@ -232,7 +232,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             "dlq", "Dead letters", "Look at dead letters and give them back",
             _asks("list", "consumers.retry", "List dead letters.", "store group topic"),
             _asks("export", "consumers.retry", "Write dead letters as whole messages.", "store group topic"),
-            _writes("requeue", "consumers.retry", "Give dead letters back to their group or topic.", "store group"),
+            _changes("requeue", "consumers.retry", "Give dead letters back to their group or topic.", "store group"),
         ),
         Group(
             "delay", "Delayed messages", "Look at delayed messages",

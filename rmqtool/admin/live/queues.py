@@ -61,12 +61,16 @@ class LiveQueues:
     Args:
         warn: called with each reason why an answer is not whole.
 
+    Attributes:
+        whole: every message that was asked for has come so far.
+
     Raises:
         ClientError, RemotingError: no broker answers.
     """
 
     def __init__(self, session: Session, warn: Warn) -> None:
         self._session, self._warn = session, warn
+        self.whole = True
         self.questions = session.questions
         self.nodes: list[Node] = session.run(self.questions.masters())
         self.tables: Mapping[Node, Topics] = session.run(fetch_topics(self.questions, self.nodes))
@@ -161,6 +165,11 @@ class LiveQueues:
             for queue_id, bounds in sorted(self._ranges[topic].of(node, topic).items())
         ]
 
+    def is_missing(self, topic: str) -> bool:
+        """Whether a broker does not tell the ranges of the queues of a topic."""
+        self.load([topic])
+        return any(place[1] == topic for place in self._ranges[topic].missing)
+
     def has(self, node: Node, topic: str) -> bool:
         """Whether a topic is in the table of a broker: 4.9 has none of those that end transactions."""
         return topic in self.tables.get(node, ())
@@ -185,8 +194,10 @@ class LiveQueues:
             chunks = [range(begin, min(begin + _PAGE, high)) for begin in range(at, min(at + width, high), _PAGE)]
             pages = self._session.run(self.questions.collect(chunks, lambda chunk: self._pull(queue, chunk)))
             if len(pages) < len(chunks):
-                return  # it is reported with the failure
+                self.whole = False  # it is reported with the failure
+                return
             if not any(pages.values()):
+                self.whole = False
                 self._warn(
                     f"{queue.topic} queue {queue.queue_id} of {queue.node.name}: its broker gives no message from "
                     f"queue offset {at} on, though it says that there are {high - at}: not read any further"
@@ -199,6 +210,7 @@ class LiveQueues:
                 for record in records:
                     yield self._message(queue, record)
         if missing:
+            self.whole = False
             self._warn(
                 f"{queue.topic} queue {queue.queue_id} of {queue.node.name}: {counted(missing, 'message')} that its "
                 f"broker does not give, the first at queue offset {first} or soon after: skipped"
@@ -207,6 +219,17 @@ class LiveQueues:
     def one(self, queue: LiveQueue, offset: int) -> QueueMessage | None:
         """The message at an offset, or None."""
         return next(self.messages(queue, offset, offset + 1), None)
+
+    def offset_at(self, queue: LiveQueue, timestamp: int) -> int:
+        """The offset of the first message stored at or after a time (ms), or an earlier one.
+
+        Raises:
+            NotTold: the broker does not answer.
+        """
+        puller = Puller(self.questions.cluster, LOOKING, address=queue.node.address)
+        return self.run(
+            self.questions.attempt(queue.node, "offsets of times are", lambda: puller.offset_at(queue.name, timestamp))
+        )
 
     async def _pull(self, queue: LiveQueue, offsets: range) -> list[Record]:
         puller = Puller(self.questions.cluster, LOOKING, address=queue.node.address)

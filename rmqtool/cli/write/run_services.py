@@ -1,6 +1,9 @@
 """The work of ``run`` and ``dlq requeue``."""
 
+from collections.abc import Sequence
+
 from rmqtool.cli.framework.ending import StopSignal
+from rmqtool.cli.framework.opening import live_target
 from rmqtool.cli.framework.planning import Consent, carry_out
 from rmqtool.cli.render.rows import Warnings, write_rows
 from rmqtool.cli.render.text import note
@@ -80,6 +83,10 @@ def run_requeue(
     if target not in TARGETS:
         raise BadValue(f"--to {target}: give {' or '.join(TARGETS)}")
     consent.need("dlq requeue")
+    if (live := live_target(path)) is not None:
+        from rmqtool.cli.write.live_requeue import requeue_live
+
+        return requeue_live(live, group, ids, target=target, consent=consent, output=output)
     warn, ending = Warnings(), StopSignal()
 
     def plan() -> list[Requeued]:
@@ -90,10 +97,6 @@ def run_requeue(
             note(f"warning: {text}")
         return [row for row, _message in Requeue(need_messages(path, broker_conf), group, ids, target, warn).plan()]
 
-    def show(rows: list[Requeued]) -> None:
-        topics = ", ".join(sorted({str(row.targetTopic) for row in rows}))
-        note(f"{_open(rows)} dead letters of {group} go to {topics}")
-
     def do(_plan: list[Requeued] | None) -> list[Requeued]:
         with ending.watch(), _open_store(path, broker_conf, "dlq requeue") as store:
             return list(requeue(store, group, ids, target, warn, lambda: ending.asked))
@@ -101,30 +104,61 @@ def run_requeue(
     rows, done = carry_out(
         consent,
         plan=plan,
-        settled=lambda rows: not _open(rows),
-        show=show,
+        settled=is_settled,
+        show=lambda rows: note_plan(rows, group),
         question=lambda _rows: "Do this?",
         do=do,
     )
+    return show_requeued(rows, Requeued, group, ending, warn, output=output, done=done)
+
+
+def is_settled(rows: Sequence[Requeued]) -> bool:
+    """Whether nothing is left to do."""
+    return not _open(rows)
+
+
+def note_plan(rows: Sequence[Requeued], group: str) -> None:
+    """Show how many dead letters go where."""
+    topics = ", ".join(sorted({str(row.targetTopic) for row in rows}))
+    note(f"{_open(rows)} dead letters of {group} go to {topics}")
+
+
+def show_requeued(
+    rows: Sequence[Requeued],
+    kind: type[Requeued],
+    group: str,
+    ending: StopSignal,
+    warn: Warnings,
+    *,
+    output: str,
+    done: bool,
+) -> int:
+    """Write the rows of ``dlq requeue``, and return its exit code."""
     names = ("state", "msgId", "keys", "queueOffset", "deadLetterId", "targetTopic", "targetQueueId", "reason")
-    write_rows(output, Requeued, rows, names, wide=("keys", "reason"))
+    write_rows(output, kind, rows, names, wide=("keys", "reason"))
     if ending.asked:
         note("stopped before all was done: the next run goes on here")
         return ending.exit_code
-    open_or_refused = any(row.state == "refused" for row in rows) if done else bool(_open(rows))
-    return _note_counts(rows, group) or warn.tell() or (1 if open_or_refused else 0)
+    failed = any(row.state in ("refused", "unknown") for row in rows) if done else bool(_open(rows))
+    return _note_counts(rows, group) or warn.tell() or (1 if failed else 0)
 
 
-def _open(rows: list[Requeued]) -> int:
+def _open(rows: Sequence[Requeued]) -> int:
     return sum(row.state == "to-do" for row in rows)
 
 
-def _note_counts(rows: list[Requeued], group: str) -> int:
+def _note_counts(rows: Sequence[Requeued], group: str) -> int:
     """Note how many there are of each kind; 1 if there are none."""
     if not rows:
         note(f"no such dead letter of {group}")
         return 1
-    texts = {"to-do": "would be given back", "done": "given back", "before": "given back before", "refused": "refused"}
+    texts = {
+        "to-do": "would be given back",
+        "done": "given back",
+        "before": "given back before",
+        "refused": "refused",
+        "unknown": "not answered",
+    }
     counts = {state: sum(row.state == state for row in rows) for state in texts}
     note(", ".join(f"{count} {texts[state]}" for state, count in counts.items() if count))
     return 0

@@ -31,7 +31,10 @@ _LEFT_BEHIND = (DELAY, REAL_TOPIC, REAL_QID, WAIT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requeued:
-    """One dead letter and where it goes. ``state``: to-do, done (now), before (by an earlier run), refused."""
+    """One dead letter and where it goes.
+
+    ``state``: to-do, done (now), before (by an earlier run), refused; of a live cluster also unknown (no answer).
+    """
 
     group: str
     state: str
@@ -47,6 +50,15 @@ class Requeued:
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
         return {**asdict(self), "keys": split_keys(self.keys or "")}
+
+
+def never_sent_to(topic: str) -> str | None:
+    """Why no producer can send to a topic, by its name; None if there is no reason."""
+    if topic in SYSTEM_TOPICS | NOT_SENT_TO or topic.startswith(SYSTEM_PREFIX):
+        return f"{topic}: a topic of the broker itself, to which nobody sends"
+    if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+        return f"{topic}: a topic of retries or dead letters, which no other group reads"
+    return None
 
 
 class Requeue:
@@ -97,13 +109,8 @@ class Requeue:
                 yield replace(row, targetQueueId=queue_id), self._message(message, row.targetTopic, queue_id, dead_id)
 
     def _not_taken(self, topic: str) -> str | None:
-        """Why no message can be sent to a topic, by the rules for producers; None if it can."""
-        if topic in SYSTEM_TOPICS | NOT_SENT_TO or topic.startswith(SYSTEM_PREFIX):
-            return f"{topic}: a topic of the broker itself, to which nobody sends"
-        if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-            return f"{topic}: a topic of retries or dead letters, which no other group reads"
-        if self._known is None:
-            return None  # topics.json is lost: unknown
+        if (reason := never_sent_to(topic)) is not None or self._known is None:
+            return reason  # topics.json is lost: unknown
         config = self._known.topics.get(topic)
         if config is None:
             return f"{topic}: the topic is gone: topics.json does not have it any more"
