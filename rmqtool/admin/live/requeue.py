@@ -157,9 +157,12 @@ class LiveRequeue:
                 sent = header_from(h.Sent, response, address)
             except (ClientError, RemotingError) as err:
                 return replace(row, state="unknown", reason=f"{err}; the next run looks for it first")
-        reason = _STORED.get(ResponseCode(response.code))
         return replace(
-            row, state="done", targetQueueId=sent.queue_id, targetQueueOffset=sent.queue_offset, reason=reason
+            row,
+            state="done",
+            targetQueueId=sent.queue_id,
+            targetQueueOffset=sent.queue_offset,
+            reason=_STORED.get(ResponseCode(response.code)),
         )
 
     def _refuse(self, reason: str) -> None:
