@@ -53,7 +53,7 @@ group diff: --all --bak --broker-conf= --columns= --group= --help --limit= --out
 group inflight: --broker-conf= --columns= --group= --help --limit= --output= --queue= --topic= --tz= --wide -g= -h -o=
   -q= -t=
 group lag: --broadcast= --broker-conf= --broker= --by= --columns= --group= --help --lagging --limit= --output=
-  --queue= --topic= --tz= --wide -g= -h -o= -q= -t=
+  --prometheus= --queue= --rounds= --topic= --tz= --watch= --wide -g= -h -o= -q= -t=
 group list: --broker-conf= --columns= --help --output= --tz= --wide -h -o=
 group offsets: --broadcast= --broker-conf= --broker= --columns= --group= --help --limit= --output= --queue= --topic=
   --tz= --wide -g= -h -o= -q= -t=
@@ -84,8 +84,8 @@ query-key: --body= --broker-conf= --columns= --help --limit= --output= --scan --
 query-offset: --body= --broker-conf= --broker= --columns= --engine= --help --max-msgs= --output= --status --tz= --wide
   -h -o=
 query-time: --body= --broker-conf= --broker= --columns= --engine= --help --output= --tz= --upper --wide -h -o=
-rebalance plan: --broker-conf= --broker= --columns= --consumer= --help --inner= --output= --room= --strategy= --tz=
-  --was= --wide -c= -h -o=
+rebalance plan: --broker-conf= --broker= --columns= --consumer= --group= --help --inner= --output= --room= --strategy=
+  --tz= --was= --wide -c= -h -o=
 rebuild: --backup= --broker-conf= --columns= --dry-run --help --output= --progress= --table= --tz= --wide --yes -h -n
   -o= -y
 recover: --accept-loss --backup= --broker-conf= --columns= --dry-run --engine= --exactly --fix-delay-times --help

@@ -41,6 +41,15 @@ WORDS = {
     "cluster list": (),
     "broker-config show": ("--name", "brokerName"),
     "client list": (),
+    "trace": ("FD0000000000000000000000000000020FB630946E09664343CD0000",),
+    "retry list": (),
+    "dlq list": (),
+    "dlq export": (),
+    "delay list": (),
+    "delay due": ("--all",),
+    "transaction list": (),
+    "transaction show": ("FD0000000000000000000000000000020FB630946E0966434BAF01EA",),
+    "rebalance plan": ("Orders", "--consumer", "one"),
 }
 OF_ONE_BROKER = ("query-offset", "query-time")  # only the broker in --broker is queried
 NAME = "lab-b"

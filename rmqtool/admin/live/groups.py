@@ -9,6 +9,7 @@ from formats.model.groups import SubscriptionGroup
 from formats.remoting import headers as h
 from formats.remoting.bodies import ConsumeStats
 from formats.remoting.codes import RequestCode as C
+from formats.remoting.shapes import MessageQueue
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.admin.live.questions import Node, Questions, Warn, ask, body
 from rmqtool.admin.live.tables import (
@@ -21,7 +22,10 @@ from rmqtool.admin.live.tables import (
     fetch_topics,
 )
 from rmqtool.admin.target import Target
+from rmqtool.client.cluster.errors import NotThere
+from rmqtool.client.consumer.puller import LOOKING, Puller
 from rmqtool.services.consumers.groups import PROBLEMS, GroupInfo, GroupLag, offset_state, topic_state, total_diff
+from rmqtool.services.consumers.watch import Place, place_of
 from rmqtool.services.lookup.offsets import OffsetRow, StoredOffset
 from rmqtool.services.lookup.retry_names import RetryNames
 
@@ -78,6 +82,10 @@ class LiveGroups:
     def lag(self) -> list[LiveGroupLag]:
         """Every queue of every group, sorted by group, topic, broker and queue."""
         return ask(self._target, self._warn, self._lag)
+
+    def oldest(self, rows: Sequence[GroupLag]) -> dict[Place, int]:
+        """The store time (ms) of the oldest unread message of each row: one message of each queue is read."""
+        return ask(self._target, self._warn, lambda questions: self._oldest(questions, rows)) if rows else {}
 
     def offsets(self) -> list[LiveStoredOffset]:
         """Offsets as stored by brokers, sorted by group, topic, broker and queue."""
@@ -149,6 +157,32 @@ class LiveGroups:
                         inFlight=None,
                         brokerName=node.name,
                     )
+
+    async def _oldest(self, questions: Questions, rows: Sequence[GroupLag]) -> dict[Place, int]:
+        nodes = {node.name: node for node in await questions.masters()}
+        queues: dict[Place, tuple[Node, MessageQueue, int]] = {}
+        for row in rows:
+            place = place_of(row)
+            node = nodes.get(place[2] or "")
+            if node is not None:
+                offset = max(row.consumerOffset or 0, row.minOffset or 0)
+                queues[place] = (node, MessageQueue(row.topic, node.name, row.queueId), offset)
+
+        async def fetch(place: Place) -> int | None:
+            node, queue, offset = queues[place]
+            puller = Puller(questions.cluster, LOOKING, address=node.address)
+
+            async def pull() -> int | None:
+                try:
+                    pulled = await puller.pull(queue, offset, most=1)
+                except NotThere:
+                    return None
+                return pulled.messages[0].record.store_timestamp if pulled.messages else None
+
+            return await questions.attempt(node, "times of oldest messages are", pull)
+
+        times = await questions.collect(queues, fetch)
+        return {place: time for place, time in times.items() if time is not None}
 
     # -- groups -------------------------------------------------------------------------------------------------------
 
