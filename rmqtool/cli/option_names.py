@@ -33,6 +33,7 @@ dlq export: --body= --broker-conf= --columns= --group= --help --limit= --output=
 dlq list: --broker-conf= --columns= --group= --help --limit= --output= --since= --topic= --tz= --until= --wide -g= -h
   -o= -t=
 dlq requeue: --broker-conf= --columns= --dry-run --help --id= --output= --to= --tz= --wide --yes -h -n -o= -y
+doctor: --columns= --help --output= --severity= --tz= --wide -h -o=
 du: --broker-conf= --by= --columns= --help --limit= --output= --progress= --since= --sort= --top= --topic= --tz=
   --until= --wide -h -o= -t=
 dump-to-parquet: --broker-conf= --codec= --columns= --engine= --file-size= --help --master= --offset= --output=
@@ -150,6 +151,7 @@ VALUES = """
 append --engine: auto 4.9 5.3 5.5
 check --severity: error warning info
 check --engine: auto 4.9 5.3 5.5
+doctor --severity: error warning info
 du --by: topic queue tag group host day hour size part
 du --sort: bytes messages name
 dump-to-parquet --codec: zstd snappy gzip none
@@ -208,5 +210,7 @@ compaction-checkpoint compaction-checkpoint-ahead compaction-unfinished compacti
 pop-record-key pop-ahead store-database store-database-entry timeline-no-message half-no-message
 store-index-no-message tiered-ignored tiered-deleted tiered-stopped tiered-missing tiered-short tiered-gap
 tiered-unknown tiered-message epoch-broken epoch-order epoch-ahead identity-broken dledger-entry dledger-torn
-dledger-gap dledger-term dledger-crc dledger-index dledger-lost dledger-uncommitted
+dledger-gap dledger-term dledger-crc dledger-index dledger-lost dledger-uncommitted namesrv-silent namesrv-differ
+broker-silent broker-no-master clock-skew slave-behind disk-full disk-filling topic-reads-less topic-differs
+group-differs group-offline clients-idle queues-uneven retries-many dead-letters-grow setting-unknown
 """

@@ -50,6 +50,7 @@ WORDS = {
     "transaction list": (),
     "transaction show": ("FD0000000000000000000000000000020FB630946E0966434BAF01EA",),
     "rebalance plan": ("Orders", "--consumer", "one"),
+    "doctor": (),
 }
 OF_ONE_BROKER = ("query-offset", "query-time")  # only the broker in --broker is queried
 NAME = "lab-b"

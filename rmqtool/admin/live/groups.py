@@ -116,10 +116,10 @@ class LiveGroups:
         ranges = await _fetch_ranges_of(questions, offsets, tables)
         times = await _fetch_times(questions, offsets)
         self._say_untold("inFlight")
-        rows = [row for node in offsets for row in self._rows(node, offsets[node], tables, ranges, times)]
+        rows = [row for node in offsets for row in self.rows(node, offsets[node], tables, ranges, times)]
         return sorted(rows, key=lambda row: (row.group, row.topic, row.brokerName, row.queueId))
 
-    def _rows(
+    def rows(
         self,
         node: Node,
         offsets: Iterable[QueueOffset],
@@ -197,7 +197,7 @@ class LiveGroups:
         ranges = await _fetch_ranges_of(questions, offsets, tables, dead)
         rows: dict[str, list[GroupLag]] = defaultdict(list)
         for node, entries in offsets.items():
-            for row in self._rows(node, entries, tables, ranges, None):
+            for row in self.rows(node, entries, tables, ranges, None):
                 rows[row.group].append(row)
         topics_known = {topic for table in tables.values() for topic in table}
         pairs = {(entry.topic, entry.group) for entries in offsets.values() for entry in entries}
@@ -251,6 +251,15 @@ class LiveGroups:
 
     def _say_untold(self, *names: str) -> None:
         self._say(f"brokers do not tell {' and '.join(names)}: null in machine output")
+
+
+async def lag_of(questions: Questions, nodes: Iterable[Node]) -> list[LiveGroupLag]:
+    """Every queue of every group of some brokers, without times of last messages."""
+    groups = LiveGroups(questions.target, lambda _text: None, lambda _text: None)
+    offsets = await fetch_offsets(questions, nodes)
+    tables = await fetch_topics(questions, offsets)
+    ranges = await _fetch_ranges_of(questions, offsets, tables)
+    return [row for node in offsets for row in groups.rows(node, offsets[node], tables, ranges, None)]
 
 
 def _info(

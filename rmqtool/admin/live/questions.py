@@ -259,6 +259,11 @@ class Questions:
             raise NotTold
         return found
 
+    @property
+    def target(self) -> Target:
+        """The cluster."""
+        return self._target
+
     def name_servers(self) -> list[Node]:
         """The name servers, each of which has a memory of its own."""
         return [Node("", address, MASTER_ID, address) for address in self._target.namesrv]

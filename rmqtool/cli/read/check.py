@@ -61,10 +61,12 @@ def check(
 
 @command("explain", "rmqtool explain cq-missing")
 def explain(
-    code: Annotated[str | None, typer.Argument(metavar="[CODE]", help="A code of check; without it, all.")] = None,
+    code: Annotated[
+        str | None, typer.Argument(metavar="[CODE]", help="A code of check or doctor; without it, all.")
+    ] = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Explain a code of check: what it means, how it comes about, what a broker does, what to do."""
+    """Explain a code of check or doctor: what it means, how it comes about, what a broker does, what to do."""
     from rmqtool.cli.read.run_check import run_explain
 
     return run_explain(code, output.value)
