@@ -158,6 +158,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         Command("namesrv", "serve.namesrv", "Run a name server for brokers and clients."),
     ),
     "Live clusters": (
+        _changes("apply", "admin.apply", "Make topics and groups as a file declares them.", "target file"),
         _asks("doctor", "admin.doctor", "Find what is wrong in a live cluster, and tell what to do."),
         Group(
             "cluster", "Brokers of a live cluster", "Look at the brokers of a live cluster",

@@ -6,6 +6,7 @@ acl list: --columns= --help --output= --tz= --wide -h -o=
 acl set: --action= --backup= --broker= --columns= --default --deny --dry-run --help --output= --resource= --source-ip=
   --tz= --wide --yes -h -n -o= -y
 append: --broker-conf= --columns= --engine= --help --keep-times --output= --progress= --sync --tz= --wide -h -o=
+apply: --backup= --broker= --columns= --dry-run --help --output= --prune --tz= --wide --yes -h -n -o= -y
 broker-config set: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 broker-config show: --columns= --help --limit= --name= --output= --tz= --wide -h -o=
 check: --broker-conf= --columns= --engine= --help --limit-per-code= --output= --progress= --severity= --tz= --wide -h
@@ -18,7 +19,7 @@ cluster list: --columns= --help --output= --tz= --wide -h -o=
 commitlog dump: --body= --broker-conf= --columns= --help --key= --limit= --offset= --output= --property=
   --queue-offset= --queue= --records --since= --tag= --topic= --tz= --until= --where= --wide -h -o= -q= -t=
 commitlog hexdump: --broker-conf= --help --limit= --offset= --tz= -h
-config: --bak --broker-conf= --broker= --columns= --help --output= --tz= --wide -h -o=
+config: --bak --broker-conf= --broker= --columns= --help --output= --tz= --wide --yaml -h -o=
 consume: --ack --acl= --all-topics --body= --columns= --exit-idle= --follow --from= --group= --help --limit=
   --namesrv= --orderly --output= --sql= --tag= --tls-config= --wide -f -g= -h -o=
 consumequeue dump: --all --broker-conf= --columns= --help --key= --limit= --offset= --output= --property=
