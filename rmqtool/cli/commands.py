@@ -159,6 +159,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
     ),
     "Live clusters": (
         _changes("apply", "admin.apply", "Make topics and groups as a file declares them.", "target file"),
+        _shows("compare", "admin.compare", "Compare a store directory with a live broker.", "store target"),
         _asks("doctor", "admin.doctor", "Find what is wrong in a live cluster, and tell what to do."),
         Group(
             "cluster", "Brokers of a live cluster", "Look at the brokers of a live cluster",

@@ -19,6 +19,7 @@ cluster list: --columns= --help --output= --tz= --wide -h -o=
 commitlog dump: --body= --broker-conf= --columns= --help --key= --limit= --offset= --output= --property=
   --queue-offset= --queue= --records --since= --tag= --topic= --tz= --until= --where= --wide -h -o= -q= -t=
 commitlog hexdump: --broker-conf= --help --limit= --offset= --tz= -h
+compare: --broker-conf= --broker= --columns= --help --limit= --output= --sample= --tz= --wide -h -o=
 config: --bak --broker-conf= --broker= --columns= --help --output= --tz= --wide --yaml -h -o=
 consume: --ack --acl= --all-topics --body= --columns= --exit-idle= --follow --from= --group= --help --limit=
   --namesrv= --orderly --output= --sql= --tag= --tls-config= --wide -f -g= -h -o=

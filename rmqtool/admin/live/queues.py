@@ -220,6 +220,18 @@ class LiveQueues:
         """The message at an offset, or None."""
         return next(self.messages(queue, offset, offset + 1), None)
 
+    def pick(self, places: Iterable[tuple[LiveQueue, int]]) -> dict[tuple[LiveQueue, int], Record | None]:
+        """Single messages, all in flight together; None where the broker gives none.
+
+        What is missing in the answer was not told, and is reported.
+        """
+
+        async def fetch(place: tuple[LiveQueue, int]) -> Record | None:
+            queue, offset = place
+            return next(iter(await self._pull(queue, range(offset, offset + 1))), None)
+
+        return self.run(self.questions.collect(places, fetch))
+
     def offset_at(self, queue: LiveQueue, timestamp: int) -> int:
         """The offset of the first message stored at or after a time (ms), or an earlier one.
 
