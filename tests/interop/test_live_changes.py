@@ -294,3 +294,16 @@ def test_killed_run_again_and_undone(line: str, lab: Lab, tmp_path: Path, monkey
     assert step > 5
     rmqtool("undo", lab.target, "--yes")
     assert lab.state() == before
+
+
+def test_what_a_file_declares(lab: Lab, tmp_path: Path) -> None:
+    before, file = lab.state(), tmp_path / "cluster.yaml"
+    file.write_text(
+        "topics: {Declared: {readQueueNums: 3, writeQueueNums: 2}}\ngroups: {declared: {retryMaxTimes: 4}}\n"
+    )
+    lab.change(f"apply TARGET {file}")
+    assert queues_of(lab, "Declared") == (3, 2, 6)
+    assert fields(lab.admin("getConsumerConfig -g declared"), "=")["retryMaxTimes"] == "4"
+    lab.change("undo TARGET")
+    assert "Declared" not in lab.admin("topicList").split()
+    assert lab.state() == before
