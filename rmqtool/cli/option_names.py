@@ -87,8 +87,8 @@ query-key: --body= --broker-conf= --columns= --help --limit= --output= --scan --
 query-offset: --body= --broker-conf= --broker= --columns= --engine= --help --max-msgs= --output= --status --tz= --wide
   -h -o=
 query-time: --body= --broker-conf= --broker= --columns= --engine= --help --output= --tz= --upper --wide -h -o=
-rebalance plan: --broker-conf= --broker= --columns= --consumer= --group= --help --inner= --output= --room= --strategy=
-  --tz= --was= --wide -c= -h -o=
+rebalance plan: --broker-conf= --broker= --clients-of= --columns= --consumer= --help --inner= --output= --room=
+  --strategy= --tz= --was= --wide -c= -h -o=
 rebuild: --backup= --broker-conf= --columns= --dry-run --help --output= --progress= --table= --tz= --wide --yes -h -n
   -o= -y
 recover: --accept-loss --backup= --broker-conf= --columns= --dry-run --engine= --exactly --fix-delay-times --help

@@ -361,10 +361,10 @@ def test_transactions(both: Both) -> None:
 
 def test_who_gets_which_queue(both: Both) -> None:
     (client,) = both.ours("client list TARGET --group readers")
-    plan = both.ours("rebalance plan TARGET Orders --group readers")
+    plan = both.ours("rebalance plan TARGET Orders --clients-of readers")
     assert [(row["brokerName"], row["queueId"]) for row in plan] == [(NAME, number) for number in range(4)]
     assert {row["consumer"] for row in plan} == {client["clientId"]}
-    plan = both.ours(f"rebalance plan TARGET Orders --group readers -c {client['clientId']} -c zzz")
+    plan = both.ours(f"rebalance plan TARGET Orders --clients-of readers -c {client['clientId']} -c zzz")
     assert [row["moves"] for row in plan] == [False, False, True, True]
 
 

@@ -31,7 +31,7 @@ def compare(
     body and properties. The fields are those of diff: first is the store, second the broker. Exit code 1: they differ,
     or something could not be compared.
     """
-    from rmqtool.admin.comparison import compare_with_broker
+    from rmqtool.admin.live.comparison import compare_with_broker
     from rmqtool.admin.live.questions import Session
     from rmqtool.cli.framework.choice import first
     from rmqtool.cli.read.diff import columns_of_differences

@@ -60,10 +60,10 @@ def rebalance_plan(
     inner: Annotated[
         StrategyName, typer.Option("--inner", metavar="STRATEGY", help="How MACHINE_ROOM_NEARBY divides within a room.")
     ] = StrategyName.avg,
-    group: Annotated[
+    clients_of: Annotated[
         str | None,
         typer.Option(
-            "--group",
+            "--clients-of",
             metavar="GROUP",
             help="Of a live cluster: a group whose clients are the consumers, or with --consumer the current ones.",
         ),
@@ -86,16 +86,16 @@ def rebalance_plan(
         from rmqtool.admin.live.sharing import consumers_of, fetch_read_queues
 
         queues_of = fetch_read_queues(target, topic, warn)
-        if group is not None:
-            online = consumers_of(target, group, warn)
+        if clients_of is not None:
+            online = consumers_of(target, clients_of, warn)
             if not online:
-                note(f"no client of group {group} is online")
+                note(f"no client of group {clients_of} is online")
                 if not consumers:
                     return warn.tell() or 1
             before, consumers = (before or online if consumers else before), consumers or online
         queues_of = _chosen(broker or [], queues_of)
-    elif group is not None:
-        raise BadValue("--group: goes with a live cluster; a store does not know its consumers: give --consumer")
+    elif clients_of is not None:
+        raise BadValue("--clients-of: goes with a live cluster; a store does not know its consumers: give --consumer")
     else:
         queues_of = _brokers(need_log(store, broker_conf).layout, topic, broker or [], warn)
     rows = _plan(topic, queues_of, consumers, before, strategy=strategy.value, inner=inner.value, rooms=room or [])

@@ -29,6 +29,7 @@ _LIVE = ("rocketmq://", "@")  # what the words that name live clusters begin wit
 _KINDS = ("topic", "group", "queue", "code", "config-file")
 _ROOT = ("--help", "-h", "--version", "--no-pager")
 VALUES = {"--topic": "topic", "-t": "topic", "--group": "group", "-g": "group", "--queue": "queue", "-q": "queue"}
+VALUES |= {"--clients-of": "group"}
 # options with the same choices in all commands; others are in the generated table
 CHOICES = {"--output": OPTIONS["output"], "-o": OPTIONS["output"], "--body": OPTIONS["body"]}
 CHOICES |= {"--progress": OPTIONS["progress"]}

@@ -10,7 +10,7 @@ from rmqtool.cli.framework.ending import StopSignal
 from rmqtool.cli.framework.planning import Consent, carry_out
 from rmqtool.cli.render.rows import Warnings
 from rmqtool.cli.render.text import note
-from rmqtool.cli.write.run_services import is_settled, note_plan, show_requeued
+from rmqtool.cli.write.show_requeued import is_settled, note_plan, show_requeued
 
 
 def requeue_live(live: Target, group: str, ids: list[str] | None, *, target: str, consent: Consent, output: str) -> int:
