@@ -88,19 +88,19 @@ def _writes(name: str, module: str, summary: str, arguments: str = "", **more: b
 
 SECTIONS: dict[str, tuple[Command | Group, ...]] = {
     "Look": (
-        _asks("info", "read.inspect", "Tell what a store is: version, sizes, topics, who holds it.", "store"),
-        _shows("check", "read.check", "Check a whole store, and tell what to do.", "store"),
-        _shows("explain", "read.check", "Explain a code of check, and what to do about it.", "code"),
-        _asks("trace", "read.trace", "Tell the whole life of one message, copy by copy.", "store id"),
+        _asks("info", "read.inspect", "Show what a store is: version, sizes, topics, who holds it.", "store"),
+        _shows("check", "read.check", "Check a whole store, and say what to do.", "store"),
+        _shows("explain", "read.check", "Explain a code of check or doctor, and what to do about it.", "code"),
+        _asks("trace", "read.trace", "Show the whole life of one message, copy by copy.", "store id"),
         Group(
             "topic", "Topics and their queues", "Look at topics: settings, queues and consumers",
             _asks("list", "read.topic", "List topics: settings, queues, messages, groups.", "store topic"),
             _asks("show", "read.topic", "Show one topic: settings, queues, lag of each group.", "store topic"),
             _shows("latest", "read.topic", "Show the newest message of each key of a compacted topic.", "store topic"),
-            _shows("unused", "read.topic", "List topics that nobody needs, and why.", "store"),
+            _shows("unused", "read.topic", "List topics that nobody uses, and why.", "store"),
             _changes("create", "admin.topics", "Create a topic on live brokers.", "target topic"),
             _changes("update", "admin.topics", "Change a topic on live brokers.", "target topic"),
-            _changes("perm", "admin.topics", "Change what may be done with a topic.", "target topic perm"),
+            _changes("perm", "admin.topics", "Change the permission of a topic.", "target topic perm"),
             _changes("delete", "admin.topics", "Delete a topic on live brokers.", "target topic"),
         ),
         _asks("query-key", "read.query", "Find the messages of a topic by key, through the index.", "store topic key"),
@@ -114,7 +114,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             _shows("dump", "read.files", "List messages in log order.", "store topic"),
             _shows("hexdump", "read.files", "Show bytes of the commit log with every field named.", "store"),
         ),
-        _shows("grep", "read.grep", "Find messages by text in body, keys, properties or hosts.", "store pattern topic"),
+        _shows("grep", "read.grep", "Search messages by body, keys, properties or hosts.", "store pattern topic"),
         Group(
             "consumequeue", "Look into consume queues", None,
             _shows(
@@ -125,14 +125,14 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             "index", "Look into index files", None,
             _shows("dump", "read.files", "List index files or their entries, oldest first.", "store"),
         ),
-        _shows("checkpoint", "read.inspect", "Show up to when messages, queues and index are flushed.", "store"),
+        _shows("checkpoint", "read.inspect", "Show when messages, queues and index were last flushed.", "store"),
         _asks(
             "offsets", "read.inspect", "Show consumer offsets beside the queues they point into.", "store group topic"
         ),
-        _asks("config", "read.inspect", "Show the broker's config files, read as it reads them.", "store config-file"),
+        _asks("config", "read.inspect", "Show the broker's config files, as it reads them.", "store config-file"),
         _shows("diff", "read.diff", "Compare two stores: logs, messages, queues, offsets, config.", "store other"),
-        _shows("du", "read.usage", "Add up what messages take, by topic, tag, day and more.", "store topic"),
-        _shows("retention", "read.usage", "Tell when files expire, and how long the disk lasts.", "store"),
+        _shows("du", "read.usage", "Show the space used, by topic, tag, day and more.", "store topic"),
+        _shows("retention", "read.usage", "Show when files expire, and how long the disk lasts.", "store"),
         _shows("manual", "man.manual", "Read the manual: emergencies, commands, file formats.", "page"),
     ),
     "Repair": (
@@ -140,15 +140,15 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         _writes("salvage", "repair.salvage", "Copy every intact message into a new store.", "store new", discards=True),
         _writes("export", "repair.salvage", "Rewrite a store in RocksDB form as files.", "store new", discards=True),
         _writes(
-            "rebuild", "repair.rebuild", "Build queues, index or checkpoint again, repair config.", "store part..."
+            "rebuild", "repair.rebuild", "Rebuild queues, index or checkpoint; repair config.", "store part..."
         ),
-        _changes("undo", "repair.undo", "Put back what the last writing command replaced.", "store"),
+        _changes("undo", "repair.undo", "Restore what the last writing command replaced.", "store"),
         _writes("truncate", "repair.truncate", "Cut the log at a message, queues and index too.", "store offset"),
-        _writes("dispatch", "repair.truncate", "Put messages that no queue has yet into queues and index.", "store"),
+        _writes("dispatch", "repair.truncate", "Put messages that are in no queue yet into queues and index.", "store"),
         _writes("clean", "repair.clean", "Remove expired commit-log files, and what points there.", "store"),
     ),
     "Write": (
-        _writes("init", "repair.init", "Make an empty store.", "store"),
+        _writes("init", "repair.init", "Create an empty store.", "store"),
         _writes("append", "write.append", "Append messages to a store, given as NDJSON.", "store file"),
         _writes("import", "write.import_", "Make a store from messages in Parquet or NDJSON.", "new file..."),
         _writes("run", "write.run", "Deliver delays and retries, check transactions.", "store"),
@@ -160,19 +160,19 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
     "Live clusters": (
         _changes("apply", "admin.apply", "Make topics and groups as a file declares them.", "target file"),
         _shows("compare", "admin.compare", "Compare a store directory with a live broker.", "store target"),
-        _asks("doctor", "admin.doctor", "Find what is wrong in a live cluster, and tell what to do."),
+        _asks("doctor", "admin.doctor", "Find what is wrong in a live cluster, and say what to do."),
         Group(
             "cluster", "Brokers of a live cluster", "Look at the brokers of a live cluster",
             _asks("list", "admin.cluster", "List brokers: roles, versions, rates, disks, waits."),
         ),
         Group(
             "broker-config", "Settings of live brokers", "Look at the settings of live brokers",
-            _asks("show", "admin.cluster", "Show the settings of brokers, as they run with them.", "target broker"),
-            _changes("set", "admin.settings", "Set settings of brokers.", "target setting"),
+            _asks("show", "admin.cluster", "Show the settings that brokers run with.", "target broker"),
+            _changes("set", "admin.settings", "Change settings of brokers.", "target setting"),
         ),
         Group(
-            "write-perm", "Sending to a broker, as name servers allow it", None,
-            _changes("wipe", "admin.settings", "Let nobody send to a broker.", "target broker"),
+            "write-perm", "Write permission of brokers on name servers", None,
+            _changes("wipe", "admin.settings", "Stop clients from sending to a broker.", "target broker"),
             _changes("add", "admin.settings", "Let clients send to a broker again.", "target broker"),
         ),
         Group(
@@ -182,10 +182,10 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             _changes("delete", "admin.settings", "Delete an entry on every name server.", "target namespace key"),
         ),
         Group(
-            "order-conf", "Queues of ordered topics, as name servers tell them", None,
+            "order-conf", "Queues of ordered topics on name servers", None,
             _asks("show", "admin.settings", "Show the ordered topics.", "target name"),
-            _changes("set", "admin.settings", "Say how many queues a topic has on each broker.", "target topic queues"),
-            _changes("delete", "admin.settings", "Let a topic be ordered no more.", "target topic"),
+            _changes("set", "admin.settings", "Make a topic ordered, with queues per broker.", "target topic queues"),
+            _changes("delete", "admin.settings", "Make a topic unordered.", "target topic"),
         ),
         Group(
             "user", "Users of live brokers, 5.x", None,
@@ -195,14 +195,14 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             _changes("delete", "admin.access", "Delete a user.", "target user"),
         ),
         Group(
-            "acl", "Rights of users on live brokers, 5.x", None,
-            _asks("list", "admin.access", "List who may do what.", "target subject"),
-            _changes("set", "admin.access", "Allow or deny a subject to use resources.", "target subject"),
-            _changes("delete", "admin.access", "Take rules from a subject.", "target subject"),
+            "acl", "Access rules of live brokers, 5.x", None,
+            _asks("list", "admin.access", "List access rules.", "target subject"),
+            _changes("set", "admin.access", "Allow or deny a subject the use of resources.", "target subject"),
+            _changes("delete", "admin.access", "Delete rules of a subject.", "target subject"),
         ),
         Group(
             "client", "Clients of a live cluster", "Look at the clients of a live cluster",
-            _asks("list", "admin.cluster", "List consumers that are online, and what they want.", "target group"),
+            _asks("list", "admin.cluster", "List the consumers that are online.", "target group"),
         ),
         Command("send", "live.send", "Send messages, given as NDJSON or lines.", "live-topic file"),
         Command("consume", "live.consume", "Show messages of a topic; --ack consumes them.", "live-topic"),
@@ -213,12 +213,12 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         Group(
             "group", "Groups", "Look at consumer groups and set their offsets",
             _asks("list", "consumers.group", "List groups: topics, lag, retries, dead letters.", "store"),
-            _asks("lag", "consumers.group", "Show how far groups are behind.", "store group topic"),
+            _asks("lag", "consumers.group", "Show the lag of groups.", "store group topic"),
             _shows("inflight", "consumers.group", "List messages that POP consumers hold.", "store group topic"),
-            _asks("offsets", "consumers.group", "List offsets as they are stored.", "store group topic"),
+            _asks("offsets", "consumers.group", "List the stored offsets.", "store group topic"),
             _changes("reset", "consumers.set_offsets", "Set the offsets of a group.", "store group topic"),
             _changes(
-                "clone", "consumers.set_offsets", "Give a group the offsets of another.", "store group group topic"
+                "clone", "consumers.set_offsets", "Copy the offsets of a group to another.", "store group group topic"
             ),
             _changes("create", "admin.groups", "Create a group on live brokers.", "target group"),
             _changes("update", "admin.groups", "Change a group on live brokers.", "target group"),
@@ -228,29 +228,28 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             ),
         ),
         Group(
-            "retry", "Messages that consumers gave back", "Look at messages that consumers gave back",
-            _asks("list", "consumers.retry", "List what consumer groups gave back.", "store group topic"),
+            "retry", "Messages that consumers failed to consume", "Look at messages that consumers failed to consume",
+            _asks("list", "consumers.retry", "List what consumer groups failed to consume.", "store group topic"),
         ),
         Group(
-            "dlq", "Dead letters", "Look at dead letters and give them back",
+            "dlq", "Dead letters", "Look at dead letters and requeue them",
             _asks("list", "consumers.retry", "List dead letters.", "store group topic"),
             _asks("export", "consumers.retry", "Write dead letters as whole messages.", "store group topic"),
-            _changes("requeue", "consumers.retry", "Give dead letters back to their group or topic.", "store group"),
+            _changes("requeue", "consumers.retry", "Send dead letters back to their group or topic.", "store group"),
         ),
         Group(
             "delay", "Delayed messages", "Look at delayed messages",
-            _asks("list", "consumers.delay", "Show each delay level, and what waits in it.", "store"),
-            _asks("due", "consumers.delay", "List the messages that a broker would deliver at once.", "store topic"),
+            _asks("list", "consumers.delay", "Show each delay level and its messages.", "store"),
+            _asks("due", "consumers.delay", "List the messages that a broker would deliver now.", "store topic"),
         ),
         Group(
-            "transaction", "Half messages and what ended them",
-            "Look at transactions: half messages and what ended them",
+            "transaction", "Transactions and their outcomes", "Look at transactions and their outcomes",
             _asks("list", "consumers.transaction", "List transactions with their state.", "store group topic"),
-            _asks("show", "consumers.transaction", "Show one transaction: message, checks, end.", "store id"),
+            _asks("show", "consumers.transaction", "Show one transaction: message, checks, outcome.", "store id"),
         ),
         Group(
-            "rebalance", "Tell which consumer gets which queue", None,
-            _asks("plan", "consumers.rebalance", "Tell which consumer of a group gets which queue.", "store topic"),
+            "rebalance", "Show which consumer gets which queue", None,
+            _asks("plan", "consumers.rebalance", "Show which consumer of a group gets which queue.", "store topic"),
         ),
     ),
     "Tables, through Spark": (
@@ -264,15 +263,15 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
                 "traffic", "tables.report", "Count messages and bytes by topic and hour or minute (UTC).", "store topic"
             ),
             Command("sizes", "tables.report", "Count messages by topic and stored size.", "store topic"),
-            Command("duplicates", "tables.report", "List what a topic has more than once.", "store topic"),
+            Command("duplicates", "tables.report", "List the messages that a topic has more than once.", "store topic"),
             Command("producers", "tables.report", "Count messages by the host that sent them.", "store topic"),
-            Command("lag", "tables.report", "Show how far consumer groups are behind, by topic.", "store group topic"),
+            Command("lag", "tables.report", "Show the lag of consumer groups by topic.", "store group topic"),
             Command(
                 "unconsumed", "tables.report", "List messages that were sent and not consumed.", "store group topic"
             ),
             Command("retries", "tables.report", "Follow messages that a group failed to consume.", "store group"),
         ),
-        _writes("warm-up", "tables.warm_up", "Make Spark start faster from now on.", marked=False),
+        _writes("warm-up", "tables.warm_up", "Make later starts of Spark faster.", marked=False),
     ),
 }  # fmt: skip
 WORDS: dict[str, Command | Group] = {entry.name: entry for section in SECTIONS.values() for entry in section}

@@ -37,7 +37,10 @@ def user_list(
     user: Annotated[str | None, typer.Argument(metavar="[USER]", help="Only this user; * and ? match.")] = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """List the users of every broker. Exit code 1: a broker does not answer, or there is no such user."""
+    """List the users of every broker.
+
+    Exit code 1: a broker does not answer, or there is no such user.
+    """
     from rmqtool.cli.framework.choice import matches, no_match
     from rmqtool.cli.render.rows import Warnings, write_rows
 
@@ -60,9 +63,9 @@ def user_create(
     backup: BackupOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Create a user on every broker of a cluster; the plan is shown first.
+    """Create a user on every broker of a cluster, after showing the plan.
 
-    The password is never a word of the command line. The journal has it, in a file that nobody else may read. Exit
+    The password is never given on the command line. It is kept in the journal, a file that only you can read. Exit
     codes as for topic create.
     """
     if password_file is None:
@@ -83,9 +86,9 @@ def user_update(
     backup: BackupOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Change a user on every broker that has it; the plan is shown first.
+    """Change a user on every broker that has it, after showing the plan.
 
-    What is not named stays. Exit codes as for topic create.
+    Settings that are not given stay as they are. Exit codes as for topic create.
     """
     settings = _settings(password_file, super_user, enable)
     if not settings:
@@ -102,9 +105,9 @@ def user_delete(
     backup: BackupOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Delete a user on every broker that has it; the plan is shown first.
+    """Delete a user on every broker that has it, after showing the plan.
 
-    Its rules stay: acl delete removes them. Exit codes as for topic create.
+    Its access rules stay: acl delete removes them. Exit codes as for topic create.
     """
     return _change_user(store, user, None, broker, consent, backup, output, create=False)
 
@@ -156,10 +159,15 @@ def _change_user(
 @command("acl list", "rmqtool acl list @prod User:billing")
 def acl_list(
     store: TargetArgument,
-    subject: Annotated[str | None, typer.Argument(metavar="[SUBJECT]", help="Only this one; * and ? match.")] = None,
+    subject: Annotated[
+        str | None, typer.Argument(metavar="[SUBJECT]", help="Only this subject; * and ? match.")
+    ] = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """List who may do what on every broker. Exit code 1: a broker does not answer, or there is no such subject."""
+    """List the access rules of every broker.
+
+    Exit code 1: a broker does not answer, or there is no such subject.
+    """
     from rmqtool.cli.framework.choice import matches, no_match
     from rmqtool.cli.render.rows import Warnings, write_rows
 
@@ -182,18 +190,20 @@ def acl_set(
     ] = None,
     source_ip: Annotated[
         list[str] | None,
-        typer.Option("--source-ip", metavar="ADDRESS", help="Only from here; may be repeated."),
+        typer.Option("--source-ip", metavar="ADDRESS", help="Only from this address; may be repeated."),
     ] = None,
-    deny: Annotated[bool, typer.Option("--deny", help="Deny it; by default it is allowed.")] = False,
-    default: Annotated[bool, typer.Option("--default", help="Where no other rule of the subject fits.")] = False,
+    deny: Annotated[bool, typer.Option("--deny", help="Deny instead of allow.")] = False,
+    default: Annotated[
+        bool, typer.Option("--default", help="As the default, where no other rule of the subject applies.")
+    ] = False,
     broker: BrokersOption = None,
     consent: Consent = ASK,
     backup: BackupOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Allow or deny a subject to use resources, on every broker; the plan is shown first.
+    """Allow or deny a subject the use of resources on every broker, after showing the plan.
 
-    Rules of other resources stay. Exit codes as for topic create.
+    Rules for other resources stay as they are. Exit codes as for topic create.
     """
     if not resource or not action:
         raise BadValue("give --resource and --action")
@@ -218,7 +228,7 @@ def acl_delete(
     backup: BackupOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Take rules from a subject, those of some resources or all, on every broker; the plan is shown first.
+    """Delete the rules of a subject, all of them or those for some resources, on every broker, after showing the plan.
 
     Exit codes as for topic create.
     """

@@ -31,9 +31,9 @@ def open_brokers(target: str, warn: "Callable[[str], None]") -> "LiveBrokers":
 
 @command("cluster list", "rmqtool cluster list rocketmq://127.0.0.1:9876")
 def cluster_list(store: TargetArgument, output: OutputOption = Output.text) -> int:
-    """List brokers: roles, addresses, versions, rates a second, queues of requests, page cache, disks, timers.
+    """List brokers: roles, addresses, versions, rates per second, request queues, page cache, disks, timers.
 
-    As brokers say it themselves; what one does not say is null. Exit code 1: a broker does not answer.
+    The figures are the brokers' own; what a broker does not report is null. Exit code 1: a broker does not answer.
     """
     from rmqtool.cli.render.rows import Warnings, write_rows
 
@@ -65,7 +65,7 @@ def broker_config_show(
 ) -> int:
     """Show the settings that brokers run with.
 
-    Exit code 1: a broker does not answer, or no setting is as it was asked for.
+    Exit code 1: a broker does not answer, or no setting matches.
     """
     from rmqtool.cli.framework.choice import first, matches, no_match
     from rmqtool.cli.render.rows import Warnings, write_rows
@@ -86,9 +86,9 @@ def client_list(
     limit: LimitOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """List consumers that are online: group, id, address, language, what they subscribe to, and where.
+    """List the consumers that are online: group, id, address, language and subscriptions.
 
-    Exit code 1: a broker does not answer, or no client is as it was asked for.
+    Exit code 1: a broker does not answer, or no client matches.
     """
     from rmqtool.cli.framework.choice import first, matches, no_match
     from rmqtool.cli.render.rows import Warnings, write_rows

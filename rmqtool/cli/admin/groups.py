@@ -49,10 +49,10 @@ def group_create(
     backup: BackupOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Create a group on every broker of a cluster; the plan is shown first.
+    """Create a group on every broker of a cluster, after showing the plan.
 
-    What is not named is as a broker sets it for a group that it makes itself. undo deletes it again. Exit codes as for
-    topic create.
+    Settings that are not given are those of a group that the broker creates itself. undo deletes the group. Exit codes
+    as for topic create.
     """
     settings = _settings(consume, broadcasting, orderly, max_retries, retry_queues)
     return _change(store, consumer_group, settings, broker, consent, backup, output, create=True)
@@ -72,9 +72,9 @@ def group_update(
     backup: BackupOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Change a group on every broker that has it; the plan is shown first.
+    """Change a group on every broker that has it, after showing the plan.
 
-    What is not named stays. Exit codes as for topic create.
+    Settings that are not given stay as they are. Exit codes as for topic create.
     """
     settings = _settings(consume, broadcasting, orderly, max_retries, retry_queues)
     if not settings:
@@ -91,10 +91,10 @@ def group_delete(
     backup: BackupOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Delete a group that is not online with its offsets; the plan is shown first.
+    """Delete a group and its offsets, after showing the plan; the group must be offline.
 
-    Its retry topic and its dead letters stay: topic delete removes them. undo brings back settings and offsets. Exit
-    codes as for topic create.
+    Its retry topic and dead letters stay: topic delete removes them. undo restores settings and offsets. Exit codes as
+    for topic create.
     """
     target = need_target(store)
     from rmqtool.admin.changes.plans import plan_group_deletion

@@ -25,16 +25,16 @@ TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the top
 @command("broker-config set", "rmqtool broker-config set @lab flushDiskType=SYNC_FLUSH --dry-run")
 def broker_config_set(
     store: TargetArgument,
-    settings: Annotated[list[str], typer.Argument(metavar="SETTING...", help="NAME=VALUE, each of them.")],
+    settings: Annotated[list[str], typer.Argument(metavar="SETTING...", help="Settings, each as NAME=VALUE.")],
     broker: BrokersOption = None,
     consent: Consent = ASK,
     backup: BackupOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Set settings of every broker of a cluster; the plan is shown first.
+    """Change settings of every broker of a cluster, after showing the plan.
 
-    A broker writes them into its own file, if it was started with one. A name that a broker does not have is refused,
-    where a broker itself would take it and do nothing. Exit codes as for topic create.
+    A broker also writes them to its properties file, if it was started with one. Names that a broker does not know are
+    refused; the broker itself would accept and ignore them. Exit codes as for topic create.
     """
     values: dict[str, str] = {}
     for text in settings:
@@ -60,10 +60,10 @@ def write_perm_wipe(
     backup: BackupOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Have every name server say that nobody may send to a broker, as before it is stopped; the plan is shown first.
+    """Stop clients from sending to a broker, before it is shut down for example; the plan is shown first.
 
-    A name server forgets it when it is restarted, or when the broker registers a changed topic. Exit codes as for topic
-    create.
+    The permission is removed on every name server. A name server forgets this when it restarts, or when the broker
+    registers a changed topic. Exit codes as for topic create.
     """
     return _write_permission(store, broker, consent, backup, output, wipe=True)
 
@@ -76,10 +76,10 @@ def write_perm_add(
     backup: BackupOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Have every name server say that clients may send to a broker again; the plan is shown first.
+    """Let clients send to a broker again, after showing the plan.
 
-    A name server makes every topic of the broker one that may be read and written, whatever it was before. Exit codes
-    as for topic create.
+    Every name server then gives read and write permission to all topics of the broker, whatever they had before. Exit
+    codes as for topic create.
     """
     return _write_permission(store, broker, consent, backup, output, wipe=False)
 
@@ -107,7 +107,10 @@ def kv_show(
     key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="Only this entry.")] = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Show the entries of a namespace, as each name server has them. Exit code 1: there are none, or one is silent."""
+    """Show the entries of a KV namespace on each name server.
+
+    Exit code 1: there are none, or a name server does not answer.
+    """
     return _show_entries(store, namespace, key, output)
 
 
@@ -121,7 +124,7 @@ def kv_set(
     backup: BackupOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Set an entry of the KV configuration on every name server; the plan is shown first.
+    """Set an entry of the KV configuration on every name server, after showing the plan.
 
     Exit codes as for topic create.
     """
@@ -137,7 +140,7 @@ def kv_delete(
     backup: BackupOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Delete an entry of the KV configuration on every name server; the plan is shown first.
+    """Delete an entry of the KV configuration on every name server, after showing the plan.
 
     Exit codes as for topic create.
     """
@@ -162,9 +165,9 @@ def order_conf_show(
     topic: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this topic.")] = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Show the ordered topics that each name server has, with their queues on each broker.
+    """Show the ordered topics on each name server, with the number of queues per broker.
 
-    Exit code 1: there are none, or one is silent.
+    Exit code 1: there are none, or a name server does not answer.
     """
     from rmqtool.admin.changes.name_servers import ORDER_TOPICS
 
@@ -176,13 +179,13 @@ def order_conf_set(
     store: TargetArgument,
     topic: TopicName,
     queues: Annotated[
-        str, typer.Argument(metavar="QUEUES", help="BROKER:N, its queues on a broker; several with ; between.")
+        str, typer.Argument(metavar="QUEUES", help="BROKER:N, the number of queues on a broker; separate several by ;.")
     ],
     consent: Consent = ASK,
     backup: BackupOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Say on every name server that a topic is ordered, with so many queues on each broker; the plan is shown first.
+    """Make a topic ordered on every name server, with a number of queues per broker, after showing the plan.
 
     Exit codes as for topic create.
     """
@@ -197,7 +200,7 @@ def order_conf_delete(
     backup: BackupOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Let a topic be ordered no more, on every name server; the plan is shown first.
+    """Make a topic unordered on every name server, after showing the plan.
 
     Exit codes as for topic create.
     """

@@ -55,10 +55,10 @@ def topic_create(
     backup: BackupOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Create a topic on every broker of a cluster; the plan is shown first.
+    """Create a topic on every broker of a cluster, after showing the plan.
 
-    A new topic has 8 queues on each broker, to be read and written. undo deletes it again. Exit code 0: nothing to
-    change, or done; 1: a dry run found something to change, or not all of it is there when it is read back.
+    By default it has 8 queues on each broker, readable and writable. undo deletes the topic. Exit code 0: nothing to
+    change, or done; 1: a dry run found something to change, or reading back showed that not everything was applied.
     """
     edit = _edit(queues, read_queues, write_queues, perm, attribute)
     return _change(store, topic, edit, "topic create", broker, consent, backup, output, create=True)
@@ -78,10 +78,10 @@ def topic_update(
     backup: BackupOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Change a topic on every broker that has it; the plan is shown first.
+    """Change a topic on every broker that has it, after showing the plan.
 
-    What is not named stays. The plan counts messages in queues that would not be read any more. Exit codes as for
-    topic create.
+    Settings that are not given stay as they are. The plan counts the messages in queues that would no longer be read.
+    Exit codes as for topic create.
     """
     edit = _edit(queues, read_queues, write_queues, perm, attribute)
     if (queues, read_queues, write_queues, perm) == (None,) * 4 and not attribute:
@@ -93,13 +93,13 @@ def topic_update(
 def topic_perm(
     store: TargetArgument,
     topic: TopicName,
-    perm: Annotated[str, typer.Argument(metavar="PERM", help="R, W, RW, or - for nothing.")],
+    perm: Annotated[str, typer.Argument(metavar="PERM", help="R, W, RW, or - for none.")],
     broker: BrokersOption = None,
     consent: Consent = ASK,
     backup: BackupOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Change what may be done with a topic on every broker that has it; the plan is shown first.
+    """Change the permission of a topic on every broker that has it, after showing the plan.
 
     Exit codes as for topic create.
     """
@@ -115,9 +115,9 @@ def topic_delete(
     backup: BackupOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Delete a topic on brokers, and on the name servers where no other broker has it; the plan is shown first.
+    """Delete a topic on brokers, and on name servers if no other broker has it, after showing the plan.
 
-    Its messages cannot be read any more. undo makes the topic again, with its settings and without messages. Exit codes
+    Its messages can no longer be read. undo creates the topic again with its settings, but without messages. Exit codes
     as for topic create.
     """
     target = need_target(store)

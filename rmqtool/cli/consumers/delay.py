@@ -36,13 +36,13 @@ _SPARE = ("minOffset", "delivered", "lastDeliverTimestamp", "deliveredOffset", "
 def delay_list(
     store: StoreOrTarget,
     at: AtOption = "now",
-    every: Annotated[bool, typer.Option("--all", help="Also levels that have never had a message.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also levels that never had a message.")] = False,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Show each delay level: its messages, how many are delivered, wait, and are due; level 0 is the timer of 5.x.
+    """Show each delay level: messages, and how many are delivered, waiting and due; level 0 is the timer of 5.x.
 
-    The table of levels is the broker's default, or that of --broker-conf (messageDelayLevel).
+    The levels are the broker's defaults, or those of --broker-conf (messageDelayLevel).
     """
     from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.cli.render.times import parse_time
@@ -73,16 +73,16 @@ def delay_due(
     level: Annotated[
         int | None, typer.Option("--level", min=0, metavar="LEVEL", help="Only this level; 0 is the timer of 5.x.")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every message that is not delivered, due or not.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All messages that are not delivered, due or not.")] = False,
     topic: TopicOption = None,
     queue: QueueOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
     listing: Listing = LISTING,
 ) -> int:
-    """List the delayed messages that a broker would deliver at once, or with --all whenever their time comes.
+    """List the delayed messages that a broker would deliver now, or all undelivered ones with --all.
 
-    --topic and --queue are where they are to be delivered. Exit code 1: nothing is as it was asked for.
+    --topic and --queue are the destination. Exit code 1: nothing matches.
     """
     from collections.abc import Iterable
     from itertools import chain

@@ -68,7 +68,7 @@ def group_list(
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """List groups: configured or not, topics, lag, retries that wait, dead letters, offsets that cannot be right."""
+    """List consumer groups: configured or not, topics, lag, waiting retries, dead letters, impossible offsets."""
     warn = Warnings()
     groups = open_groups(store, broker_conf, warn)
     write_rows(
@@ -88,7 +88,7 @@ def group_lag(
     by: Annotated[
         LagRow, typer.Option("--by", metavar="FIELD", help="One row for each queue, topic or group.")
     ] = LagRow.queue,
-    lagging: Annotated[bool, typer.Option("--lagging", help="Only rows with a lag, or messages in flight.")] = False,
+    lagging: Annotated[bool, typer.Option("--lagging", help="Only rows with lag or messages in flight.")] = False,
     watch: Annotated[
         str | None,
         typer.Option(
@@ -108,16 +108,16 @@ def group_lag(
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Show how far groups are behind, as the broker counts it, and offsets that cannot be right.
+    """Show the lag of groups as the broker counts it, and offsets that cannot be right.
 
-    What POP consumers hold is below the offset and not in diff: inFlight counts it, see group inflight.
+    Messages held by POP consumers lie below the offset and are not part of diff: see inFlight, and group inflight.
 
     --watch shows rows with messages stored and consumed per second, the time until nothing is left, and when the oldest
     unread message was stored; NDJSON has a line for each row and round. --prometheus replaces FILE in each round, and
     ends after one without --watch.
 
-    Exit code 1: an offset is beyond its queue's end (ahead), or what it points at is gone (expired); or
-    no offset is as it was asked for.
+    Exit code 1: an offset lies beyond the end of its queue (ahead), or the message at it has expired (expired); or no
+    offset matches.
     """
     if watch is not None or prometheus is not None:
         from rmqtool.cli.consumers.watch import watch_lag
@@ -169,10 +169,10 @@ def group_inflight(
     choice: GroupChoice = ANY_GROUP,
     listing: Listing = LISTING,
 ) -> int:
-    """List messages that POP consumers were given and have not acked, one by one, from checkpoints and acks.
+    """List the messages that POP consumers hold and have not acked, from checkpoints and acks.
 
-    State invisible: no other consumer gets it yet; due: the broker will put it into the retry topic when it runs again.
-    Ordered groups come from consumerOrderInfo.json. Exit code 1: nothing is as it was asked for.
+    State invisible: no other consumer can get it yet; due: the broker will move it to the retry topic when it runs
+    again. Ordered groups come from consumerOrderInfo.json. Exit code 1: nothing matches.
     """
     import time
 
@@ -199,9 +199,9 @@ def group_offsets(
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """List offsets as they are stored, without looking at queues; as CSV, a file that group reset reads.
+    """List the stored offsets without looking at queues; the CSV output can be given to group reset.
 
-    Exit code 1: no offset is as it was asked for.
+    Exit code 1: no offset matches.
     """
     warn = Warnings()
     client = _client_file(broadcast, broker)
@@ -221,13 +221,13 @@ def group_diff(
     choice: GroupChoice = ANY_GROUP,
     limit: LimitOption = None,
     bak: BakOption = False,
-    every: Annotated[bool, typer.Option("--all", help="Also offsets that do not differ.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also offsets that are equal.")] = False,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Compare the offsets of two stores or snapshots, or with --bak those of a store with its previous generation.
+    """Compare the offsets of two stores or snapshots, or with --bak those of a store with their previous generation.
 
-    change is how far OTHER is ahead. Exit code 1: they differ, or neither has an offset that was asked for.
+    change is how far OTHER is ahead. Exit code 1: they differ, or neither has a matching offset.
     """
     warn = Warnings()
     rows, compared = _differences(open_store(store, broker_conf), other, choice, bak=bak, equal=every, warn=warn)

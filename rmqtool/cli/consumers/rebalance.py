@@ -39,10 +39,12 @@ def rebalance_plan(
     store: StoreOrTarget,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic whose read queues are divided.")],
     consumer: Annotated[
-        list[str] | None, typer.Option("--consumer", "-c", metavar="CLIENTID", help="A consumer; repeat for each.")
+        list[str] | None,
+        typer.Option("--consumer", "-c", metavar="CLIENTID", help="Id of a consumer; repeat for each."),
     ] = None,
     was: Annotated[
-        list[str] | None, typer.Option("--was", metavar="CLIENTID", help="A current consumer, to see what moves.")
+        list[str] | None,
+        typer.Option("--was", metavar="CLIENTID", help="Id of a current consumer, to see which queues move."),
     ] = None,
     strategy: Annotated[
         StrategyName, typer.Option("--strategy", metavar="STRATEGY", help=f"How queues are divided: {_STRATEGIES}.")
@@ -50,15 +52,18 @@ def rebalance_plan(
     broker: Annotated[
         list[str] | None,
         typer.Option(
-            "--broker", metavar="NAME", help="A broker of the topic, or NAME=QUEUES; without it, only this store's."
+            "--broker",
+            metavar="NAME",
+            help="A broker of the topic, or NAME=QUEUES; by default only that of this store.",
         ),
     ] = None,
     room: Annotated[
         list[str] | None,
-        typer.Option("--room", metavar="NAME", help="A machine room; NAME=PATTERN says which brokers and consumers."),
+        typer.Option("--room", metavar="NAME", help="A machine room; NAME=PATTERN gives its brokers and consumers."),
     ] = None,
     inner: Annotated[
-        StrategyName, typer.Option("--inner", metavar="STRATEGY", help="How MACHINE_ROOM_NEARBY divides within a room.")
+        StrategyName,
+        typer.Option("--inner", metavar="STRATEGY", help="How MACHINE_ROOM_NEARBY divides queues within a room."),
     ] = StrategyName.avg,
     clients_of: Annotated[
         str | None,
@@ -71,10 +76,10 @@ def rebalance_plan(
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Tell which consumer of a group gets which queue of a topic, as the Java clients work it out.
+    """Show which consumer of a group gets which queues of a topic, by the rules of the Java clients.
 
-    Of a live cluster, the queues are those of all brokers that the topic may be read from. Exit code 1: a queue has no
-    consumer, or several, or the topic has no queues.
+    Of a live cluster, the queues are those of all brokers that allow reading the topic. Exit code 1: a queue has no
+    consumer or several, or the topic has no queues.
     """
     from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.cli.render.text import note

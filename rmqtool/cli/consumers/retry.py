@@ -93,9 +93,9 @@ def retry_list(
     until: UntilOption = None,
     listing: Listing = LISTING,
 ) -> int:
-    """List what consumer groups gave back: scheduled, waiting, in-flight, retried (failed again), dead, or done.
+    """List the messages that groups failed to consume, by state: scheduled, waiting, in-flight, retried, dead or done.
 
-    --topic is the topic that a message came from. Exit code 1: nothing is as it was asked for.
+    Retried messages failed again. --topic is the topic that a message came from. Exit code 1: nothing matches.
     """
     from rmqtool.cli.framework.choice import RowChoice
     from rmqtool.cli.render.rows import Warnings, write_rows
@@ -119,10 +119,10 @@ def dlq_list(
     origin: OriginChoice = ANY_ORIGIN,
     listing: Listing = LISTING,
 ) -> int:
-    """List dead letters with the topic and id that they had at first, and when each retry was.
+    """List dead letters with their original topic and id, and the time of each retry.
 
-    A row in state scheduled is not a dead letter yet: it waits in the schedule topic for its time.
-    --topic is the topic that a message came from. Exit code 1: nothing is as it was asked for.
+    A row in state scheduled is not a dead letter yet: it is still in the schedule topic. --topic is the topic that a
+    message came from. Exit code 1: nothing matches.
     """
     from rmqtool.cli.framework.choice import RowChoice
     from rmqtool.cli.render.rows import Warnings, write_rows
@@ -148,9 +148,9 @@ def dlq_export(
     output: OutputOption = Output.ndjson,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Write dead letters as whole messages, bodies and properties too, each with its group and first topic and id.
+    """Write dead letters as whole messages with bodies and properties, each with its group, original topic and id.
 
-    --topic is the topic that a message came from. Exit code 1: nothing is as it was asked for.
+    --topic is the topic that a message came from. Exit code 1: nothing matches.
     """
     from rmqtool.cli.framework.choice import RowChoice, limit_rows
     from rmqtool.cli.render.messages import MESSAGE_COLUMNS
@@ -195,20 +195,18 @@ def dlq_requeue(
     ] = None,
     to: Annotated[
         str,
-        typer.Option(
-            "--to", metavar="WHERE", help="retry, the group's retry topic, or origin, the topic they came from."
-        ),
+        typer.Option("--to", metavar="WHERE", help="retry (the group's retry topic) or origin (the original topic)."),
     ] = "retry",
     consent: Consent = ASK,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Give dead letters back to their group (its retry topic), or to the topic that they came from, for all its groups.
+    """Send dead letters back to their group (to its retry topic), or to their original topic, for all its groups.
 
-    Each becomes a new message that has not been retried yet; the dead letter itself stays. The property REQUEUED_FROM
-    names it, so that none is given back twice, nor to both, however often the command runs or is killed. A topic that
-    is gone, or that nobody sends to, gets none. The plan is shown first.
-    Exit code 0: done, or all were given back before; 1: a dry run found some, one was refused, or there is none.
+    Each becomes a new message without retries; the dead letter itself stays. The new message's property REQUEUED_FROM
+    refers to the dead letter, so that each is requeued only once, and to one place only, however often the command is
+    run or killed. Dead letters of topics that are gone or not writable are refused. The plan is shown first. Exit code
+    0: done, or all had been requeued before; 1: a dry run found some, one was refused, or there is none.
     """
     from rmqtool.cli.write.run_services import run_requeue
 

@@ -47,10 +47,10 @@ def group_reset(
     consumer_group: GroupArgument,
     topic: TopicOption = None,
     queue: QueueOption = None,
-    to_earliest: Annotated[
-        bool, typer.Option("--to-earliest", help="To the first message that is still there.")
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first message in the queue.")] = False,
+    to_latest: Annotated[
+        bool, typer.Option("--to-latest", help="To the end of the queue, after the last message.")
     ] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end, after the last message.")] = False,
     to_time: Annotated[
         str | None, typer.Option("--to-time", metavar="TIME", help="To the first message stored at or after this time.")
     ] = None,
@@ -58,11 +58,13 @@ def group_reset(
         int | None, typer.Option("--to-offset", min=0, metavar="OFFSET", help="To this queue offset.")
     ] = None,
     shift: Annotated[
-        int | None, typer.Option("--shift", metavar="N", help="By this many messages; a negative number goes back.")
+        int | None, typer.Option("--shift", metavar="N", help="By this many messages; negative numbers go back.")
     ] = None,
     from_csv: Annotated[
         str | None,
-        typer.Option("--from-csv", metavar="FILE", help="To the offsets in this file (newOffset, or consumerOffset)."),
+        typer.Option(
+            "--from-csv", metavar="FILE", help="To the offsets in this CSV file (column newOffset or consumerOffset)."
+        ),
     ] = None,
     clamp: ClampOption = False,
     broadcast: BroadcastOption = None,
@@ -72,12 +74,12 @@ def group_reset(
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Set a stopped broker's offsets of a group, or those of a live cluster; the plan is shown first.
+    """Set the offsets of a group, in the store of a stopped broker or in a live cluster; the plan is shown first.
 
-    Without --topic, in every topic that the group has offsets in, except its retry topic. --output csv of a --dry-run
-    is a file that --from-csv takes, edited or not; rows whose consumerOffset is no longer the current one are refused.
-    The previous file becomes consumerOffset.json.bak, as with a broker, and undo puts both back. Exit code 0: nothing
-    to change, or done; 1: a dry run found something to change, there is no such offset, or in a cluster one did not
+    Without --topic, every topic in which the group has offsets is reset, except its retry topic. The CSV output of a
+    --dry-run can be edited and given to --from-csv; rows whose consumerOffset is no longer current are refused. The
+    previous file becomes consumerOffset.json.bak, as with a broker, and undo restores both. Exit code 0: nothing to
+    change, or done; 1: a dry run found something to change, there is no such offset, or in a cluster an offset did not
     stick.
     """
     if (target := live_target(store)) is not None:
@@ -103,14 +105,14 @@ def group_reset(
 @command("group clone", "rmqtool group clone store lab-consumer lab-consumer-2 --dry-run")
 def group_clone(
     store: StoreOrTarget,
-    source: Annotated[str, typer.Argument(metavar="GROUP", help="Group whose offsets are taken.")],
-    target: Annotated[str, typer.Argument(metavar="NEWGROUP", help="Group that gets them, there already or not.")],
+    source: Annotated[str, typer.Argument(metavar="GROUP", help="Group to copy from.")],
+    target: Annotated[str, typer.Argument(metavar="NEWGROUP", help="Group to copy them to, existing or new.")],
     topic: TopicOption = None,
     clamp: ClampOption = False,
     broadcast: BroadcastOption = None,
     to_broadcast: Annotated[
         str | None,
-        typer.Option("--to-broadcast", metavar="FILE", help="Write them for a broadcasting client (its offsets.json)."),
+        typer.Option("--to-broadcast", metavar="FILE", help="Write the offsets.json of a broadcasting client."),
     ] = None,
     broker: BrokerOption = None,
     consent: Consent = ASK,
@@ -118,11 +120,11 @@ def group_clone(
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Give a group the offsets of another, except those of its retry topic; the plan is shown first.
+    """Copy the offsets of a group to another, except those of its retry topic; the plan is shown first.
 
-    With --broadcast or --to-broadcast one side is the file of a broadcasting client, for a group that changes its
-    message model. The client's group is the name of the file's directory, and may be the same on both sides. A file
-    that does not exist is created. Exit codes as for group reset.
+    With --broadcast or --to-broadcast one side is the offsets file of a broadcasting client, for a group that changes
+    its message model. That client's group is the name of the file's directory, and may be the same on both sides. A
+    file that does not exist is created. Exit codes as for group reset.
     """
     if (live := live_target(store)) is not None:
         from rmqtool.cli.consumers import live_offsets

@@ -66,11 +66,10 @@ def transaction_list(
     origin: OriginChoice = ANY_ORIGIN,
     listing: Listing = LISTING,
 ) -> int:
-    """List transactions with their state: pending, committed, rolled-back, given-up after too many checks.
+    """List transactions with their state: pending, committed, rolled-back, given-up after too many checks, passed.
 
-    A transaction is passed when the check has moved past it although nothing says how it ended; it will not be checked
-    again. --group is the producers' group, --topic where the messages are meant to go. Exit code 1:
-    nothing is as it was asked for.
+    A transaction is passed if the broker's check has moved beyond it and nothing records its outcome; it will not be
+    checked again. --group is the producer group, --topic the destination of the messages. Exit code 1: nothing matches.
     """
     from rmqtool.cli.framework.choice import RowChoice
     from rmqtool.cli.render.rows import Warnings, write_rows
@@ -103,7 +102,7 @@ def transaction_show(
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Show one transaction: its half message, every check, and how it ended.
+    """Show one transaction: its half message, every check and its outcome.
 
     Exit code 1: there is no such transaction.
     """

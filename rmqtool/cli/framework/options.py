@@ -63,7 +63,7 @@ NamesrvOption = Annotated[
         "--namesrv",
         metavar="ADDRS",
         envvar="NAMESRV_ADDR",
-        help="Name servers of the cluster: HOST:PORT, or several with ; between.",
+        help="Name servers of the cluster: HOST:PORT, separated by ;.",
     ),
 ]
 BroadcastOption = Annotated[
@@ -73,16 +73,18 @@ BroadcastOption = Annotated[
     ),
 ]
 BrokerOption = Annotated[
-    str | None, typer.Option("--broker", metavar="NAME", help="Which broker of that file this store is.")
+    str | None, typer.Option("--broker", metavar="NAME", help="The broker in that file that this store belongs to.")
 ]
 TlsOption = Annotated[
     str | None,
-    typer.Option("--tls-config", metavar="FILE", help="Speak TLS as this tls.properties says, the same as for Java."),
+    typer.Option(
+        "--tls-config", metavar="FILE", help="Use TLS as configured in this file, the tls.properties of Java clients."
+    ),
 ]
 AclOption = Annotated[
     str | None,
     typer.Option(
-        "--acl", metavar="FILE", help="Sign as mqadmin does with this tools.yml; else with RMQTOOL_ACCESS_KEY."
+        "--acl", metavar="FILE", help="Sign requests with the keys in this tools.yml; default: RMQTOOL_ACCESS_KEY."
     ),
 ]
 BrokerConfOption = Annotated[
@@ -118,7 +120,9 @@ KeyOption = Annotated[
 ]
 PropertyOption = Annotated[
     list[str] | None,
-    typer.Option("--property", metavar="PROPERTY", help="Only messages that have it, NAME=VALUE; may be repeated."),
+    typer.Option(
+        "--property", metavar="PROPERTY", help="Only messages with this property, NAME=VALUE; may be repeated."
+    ),
 ]
 WhereOption = Annotated[
     str | None,
@@ -137,15 +141,21 @@ QueueOffsetOption = Annotated[
 ScanOption = Annotated[bool, typer.Option("--scan", help="Read the whole log if the index has no answer.")]
 ZoneOption = Annotated[
     str | None,
-    typer.Option("--tz", metavar="ZONE", help="Zone of times, here and in tables: UTC, +08:00, Asia/Shanghai."),
+    typer.Option("--tz", metavar="ZONE", help="Time zone of arguments and tables: UTC, +08:00, Asia/Shanghai."),
 ]
 ColumnsOption = Annotated[
     str | None, typer.Option("--columns", metavar="NAMES", help="Only these columns, in this order: topic,queueId.")
 ]
-WideOption = Annotated[bool, typer.Option("--wide", help="All columns of the table, in full, however long the lines.")]
+WideOption = Annotated[
+    bool, typer.Option("--wide", help="All columns of the table in full, however long the lines are.")
+]
 ProgressOption = Annotated[
     Progress,
-    typer.Option("--progress", metavar="FORM", help="On stderr: auto (a line on a terminal), json each second, none."),
+    typer.Option(
+        "--progress",
+        metavar="FORM",
+        help="Progress on stderr: auto (a line on a terminal), json (every second) or none.",
+    ),
 ]
 RECOVERY_TABLES = (
     "ranges", "queues", "lost", "actions", "warnings", "refusals", "nextSteps", "destroys", "notes", "unloaded",
@@ -154,10 +164,10 @@ RECOVERY_TABLES = (
 TableOption = Annotated[
     str | None, typer.Option("--table", metavar="NAME", help="With --output csv: this table of the report.")
 ]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 AcceptLossOption = Annotated[
     bool,
-    typer.Option("--accept-loss", help="With --yes: even if intact messages are lost by it; the plan says how many."),
+    typer.Option("--accept-loss", help="With --yes: even if intact messages are lost; the plan says how many."),
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", "-n", help="Show the plan and change nothing.")]
 BackupOption = Annotated[
@@ -165,7 +175,7 @@ BackupOption = Annotated[
     typer.Option(
         "--backup",
         metavar="DIR",
-        help="Keep what is replaced here instead of in STORE.rmqtool, for a cluster ~/.local/state/rmqtool.",
+        help="Keep replaced files here instead of in STORE.rmqtool, or ~/.local/state/rmqtool for a cluster.",
     ),
 ]
 BrokersOption = Annotated[
@@ -178,7 +188,7 @@ EngineOption = Annotated[
     typer.Option(
         "--engine",
         metavar="RELEASE",
-        help="Rules of this release: 4.9, 5.3, 5.5, or auto for that of the store.",
+        help="Apply the rules of this release: 4.9, 5.3, 5.5, or auto for that of the store.",
     ),
 ]
 

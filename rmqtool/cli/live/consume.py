@@ -46,35 +46,37 @@ def consume(
     topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="The topic.")] = None,
     namesrv: NamesrvOption = NAMESRV,
     all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="Every ordinary topic that is there, in the place of TOPIC.")
+        bool, typer.Option("--all-topics", help="Every existing ordinary topic, instead of TOPIC.")
     ] = False,
     start: Annotated[
         str | None,
         typer.Option(
             "--from",
             metavar="START",
-            help="Where to begin: earliest, latest, a time, or an offset (digits below 10^11).",
+            help="Where to start: earliest, latest, a time, or an offset (below 10^11).",
         ),
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option("--group", "-g", metavar="GROUP", help="Begin where this group is; with --ack, consume in it."),
+        typer.Option(
+            "--group", "-g", metavar="GROUP", help="Start at the offsets of this group; with --ack, consume in it."
+        ),
     ] = None,
-    ack: Annotated[
-        bool, typer.Option("--ack", help="Consume: what has been written is committed for --group.")
-    ] = False,
+    ack: Annotated[bool, typer.Option("--ack", help="Commit what has been written as consumed by --group.")] = False,
     orderly: Annotated[
-        bool, typer.Option("--orderly", help="With --ack: each queue in order, locked by the broker for this process.")
+        bool, typer.Option("--orderly", help="With --ack: consume each queue in order, locked on the broker.")
     ] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new messages, until a signal.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new messages until a signal.")] = False,
     exit_idle: Annotated[
         float | None,
-        typer.Option("--exit-idle", metavar="SECONDS", min=0, help="With --follow: end when none came for so long."),
+        typer.Option(
+            "--exit-idle", metavar="SECONDS", min=0, help="With --follow: end after this time without a message."
+        ),
     ] = None,
     tag: TagOption = None,
     sql: Annotated[
         str | None,
-        typer.Option("--sql", metavar="CONDITION", help="Only messages of which this SQL92 filter is true."),
+        typer.Option("--sql", metavar="CONDITION", help="Only messages that match this SQL92 filter."),
     ] = None,
     limit: LimitOption = None,
     body: BodyOption = Body.auto,
@@ -82,18 +84,20 @@ def consume(
     acl: AclOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Show messages of a live topic, or of all topics. Without --ack it only looks, joins no group and moves no offset.
+    """Show the messages of a live topic, or of all topics.
 
-    It begins at the first messages of the queues, with --follow at their ends, with --group at the group's offsets. It
-    shows queue by queue up to what was the end when it began; with --follow, messages as they come. The rows are those
-    of commitlog dump. --sql filters by properties in the broker, which must have enablePropertyFilter=true.
+    Without --ack the command joins no group and moves no offset. It starts at the first messages of the queues, with
+    --follow at their ends, with --group at the group's offsets. Queues are shown one after the other, up to their ends
+    at the time of the start; with --follow, new messages are shown as they arrive. The rows are those of commitlog
+    dump. --sql filters by properties on the broker, which must have enablePropertyFilter=true.
 
-    With --group and --ack it is a member of the group, beside others of any language: it gets a share of the queues,
-    and the group's retries; --from says where a new group begins. It commits what stdout has taken and nothing else:
-    a reader that ends, a signal or a kill loses no message, but some may come twice after a kill.
+    With --group and --ack it is a member of the group, beside clients in any language: it gets a share of the queues,
+    and the group's retries; --from says where a new group starts. Only messages that stdout has accepted are committed:
+    no message is lost if the reader ends or the command is interrupted or killed, but after a kill some may be shown
+    twice.
 
-    --all-topics leaves out those of the system, retries and dead letters, and topics that are made later. Topics that
-    cannot be read are named on stderr, and make the exit code 1; else that says that there was no message.
+    --all-topics leaves out system topics, retries and dead letters, and topics that are created later. Topics that
+    cannot be read are named on stderr and make the exit code 1; otherwise 1 means that there was no message.
     """
     if (topic is None) is not all_topics:
         raise BadValue("give TOPIC or --all-topics" + ("" if topic is None else ", not both"))

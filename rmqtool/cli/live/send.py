@@ -60,61 +60,63 @@ TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic."
 def send(
     topic: TopicArgument,
     namesrv: NamesrvOption = NAMESRV,
-    file: Annotated[str, typer.Argument(metavar="[FILE]", help="NDJSON, a message a line; - is stdin.")] = "-",
-    lines: Annotated[bool, typer.Option("--lines", help="Each line is the body of a message, as it is.")] = False,
+    file: Annotated[str, typer.Argument(metavar="[FILE]", help="NDJSON, one message per line; - is stdin.")] = "-",
+    lines: Annotated[bool, typer.Option("--lines", help="Each input line is the body of a message.")] = False,
     key: Annotated[
-        list[str] | None, typer.Option("--key", metavar="KEY", help="A key of every message; may be repeated.")
+        list[str] | None, typer.Option("--key", metavar="KEY", help="Key of every message; may be repeated.")
     ] = None,
-    tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="The tag of every message.")] = None,
+    tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Tag of every message.")] = None,
     properties: Annotated[
         list[str] | None,
-        typer.Option("--property", metavar="PROPERTY", help="NAME=VALUE, of every message; may be repeated."),
+        typer.Option("--property", metavar="PROPERTY", help="Property NAME=VALUE of every message; may be repeated."),
     ] = None,
     delay: Annotated[
         str | None,
-        typer.Option("--delay", metavar="DELAY", help="A delay level; or 30s, 2h, or a time (brokers of 5.x only)."),
+        typer.Option(
+            "--delay", metavar="DELAY", help="A delay level, or for brokers of 5.x a delay (30s, 2h) or a time."
+        ),
     ] = None,
     queue: Annotated[
         str | None,
-        typer.Option("--queue", "-q", metavar="QUEUE", help="To this queue, ID or BROKER:ID; else they take turns."),
+        typer.Option(
+            "--queue", "-q", metavar="QUEUE", help="Send to this queue, ID or BROKER:ID; by default queues take turns."
+        ),
     ] = None,
     batch: Annotated[
         int, typer.Option("--batch", metavar="N", min=1, help="At most this many messages in one request.")
     ] = 1,
     rate: Annotated[
-        float | None, typer.Option("--rate", metavar="N", min=0.001, help="Messages a second, at most.")
+        float | None, typer.Option("--rate", metavar="N", min=0.001, help="At most this many messages per second.")
     ] = None,
-    oneway: Annotated[
-        bool, typer.Option("--oneway", help="Do not wait for answers; what is lost goes unnoticed.")
-    ] = False,
+    oneway: Annotated[bool, typer.Option("--oneway", help="Do not wait for answers; losses go unnoticed.")] = False,
     transaction: Annotated[
         TransactionOutcome | None,
-        typer.Option("--transaction", metavar="END", help="Send transactions, and commit or rollback each."),
+        typer.Option("--transaction", metavar="END", help="Send transactions, and commit or roll back each."),
     ] = None,
     group: Annotated[str, typer.Option("--group", "-g", metavar="GROUP", help="The producer group.")] = "rmqtool-send",
     engine: Annotated[
         str,
         typer.Option(
-            "--engine", metavar="RELEASE", help="Which Java client to be like: 4.9, 5.3, or auto, which is 5.3."
+            "--engine", metavar="RELEASE", help="Behave as the Java client of this release: 4.9, 5.3 or auto (5.3)."
         ),
     ] = "auto",
     tls_config: TlsOption = None,
     acl: AclOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Send messages to a live cluster, given as NDJSON in the shape that this tool prints, or as lines.
+    """Send messages to a live cluster, given as lines or as NDJSON in the form that this tool prints.
 
-    All go to TOPIC, whatever their rows say; body, bodyEncoding, properties, tags, keys and flag are used, the rest is
-    ignored. If a row states where its message was stored, its delay is not sent again.
+    All messages go to TOPIC, whatever topic their rows have; body, bodyEncoding, properties, tags, keys and flag are
+    used, other fields are ignored. If a row says where its message was stored, its delay is not applied again.
 
-    They go one after the other, and each line is answered: status, message id, broker, queue and queue offset. A line
-    that is refused is named on stderr, and the exit code is 1. When no broker answers any more the command ends there
-    with exit code 3; UNKNOWN is a message that may have been stored although no answer came. A signal ends the command
-    when the message that is under way is answered; what follows was not read.
+    Messages are sent one after the other, and each line gets a result: status, message id, broker, queue and queue
+    offset. A refused line is reported on stderr, and the exit code is 1. If no broker answers any more, the command
+    ends with exit code 3. UNKNOWN marks a message that may have been stored although no answer arrived. After a signal
+    the command waits for the pending answer and reads no further line.
 
-    --transaction sends each message as half of a transaction, and ends the transaction when that is stored. Its status
-    is COMMITTED or ROLLED_BACK when the broker has confirmed it, else UNDECIDED: then the command waits at its end
-    until the broker asks, for at most two and a half minutes. It answers nothing about messages of other runs.
+    --transaction sends each message as a half message, and ends the transaction once that is stored. The status is
+    COMMITTED or ROLLED_BACK when the broker has confirmed it, otherwise UNDECIDED: the command then waits at its end
+    for the broker's check, for at most two and a half minutes. Checks for transactions of other runs are not answered.
     """
     plan = SendPlan(
         topic=topic, lines=lines, keys=tuple(key or ()), tag=tag, properties=tuple(properties or ()), delay=delay,

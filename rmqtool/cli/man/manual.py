@@ -48,16 +48,17 @@ class Topic(StrEnum):
 @command("manual", "rmqtool manual emergencies")
 def manual(
     topic: Annotated[
-        Topic | None, typer.Argument(metavar="[TOPIC]", help="A page; without it, the list of pages.")
+        Topic | None, typer.Argument(metavar="[TOPIC]", help="A page; by default the list of pages.")
     ] = None,
     man: Annotated[bool, typer.Option("--man", help="Print a man page of all commands, in roff.")] = False,
     output: OutputOption = Output.text,
 ) -> int:
-    """Read the manual: what to do in an emergency, every command, and the format of every file.
+    """Read the manual: emergencies, every command, and the format of every file.
 
-    Without a topic the pages are listed. On a terminal a page is laid out; into a pipe or a file it goes as Markdown.
+    Without a topic, the pages are listed. A page is formatted on a terminal, and written as Markdown to a pipe or a
+    file.
 
-    --man prints the page rmqtool(1) with every command, option and exit code: rmqtool manual --man | man -l -
+    --man prints the man page rmqtool(1) with every command, option and exit code: rmqtool manual --man | man -l -
     """
     if man:
         if topic is not None:

@@ -27,27 +27,28 @@ def check(
         typer.Option(
             "--severity",
             metavar="SEVERITY",
-            help="Only findings of error, warning or info and worse; others do not count.",
+            help="Only findings of at least this severity: error, warning or info.",
         ),
     ] = Severity.info,
     limit_per_code: Annotated[
         int | None,
-        typer.Option("--limit-per-code", min=1, metavar="N", help="Show at most N findings of a code; count the rest."),
+        typer.Option(
+            "--limit-per-code", min=1, metavar="N", help="Show at most N findings per code and count the others."
+        ),
     ] = None,
     engine: EngineOption = "auto",
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Check a whole store: every file by itself, then files against each other.
+    """Check a whole store: each file by itself, then the files against each other.
 
-    With --broker-conf also whether a broker with that file starts on this store, and which lines it passes over; with
-    --engine as a broker of that release does, before an upgrade.
+    --broker-conf also checks whether a broker with this file starts on the store, and which of its lines are ignored.
+    --engine checks by the rules of another release, before an upgrade for example.
 
-    A directory that holds several stores, such as the root of a broker container, has each of them checked.
+    If the directory holds several stores, such as the root of a broker container, each of them is checked.
 
-    Nothing is written, and a store that no broker would load is checked all the same. Of the findings of one code, file
-    and queue the first 20 are shown, and the rest is counted. Exit code 0: clean, which infos are too; 1: errors or
-    warnings.
+    Nothing is written, and stores that no broker would load are checked, too. For each code, file and queue the first
+    20 findings are shown, and the others counted. Exit code 0: clean, or infos only; 1: errors or warnings.
     """
     from rmqtool.cli.read.run_check import Checked, run_check
     from rmqtool.store.layout.containers import name_below, stores_below
@@ -62,11 +63,11 @@ def check(
 @command("explain", "rmqtool explain cq-missing")
 def explain(
     code: Annotated[
-        str | None, typer.Argument(metavar="[CODE]", help="A code of check or doctor; without it, all.")
+        str | None, typer.Argument(metavar="[CODE]", help="A code of check or doctor; by default all.")
     ] = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Explain a code of check or doctor: what it means, how it comes about, what a broker does, what to do."""
+    """Explain a code of check or doctor: its meaning, its causes, what a broker does, and what to do."""
     from rmqtool.cli.read.run_check import run_explain
 
     return run_explain(code, output.value)

@@ -16,16 +16,17 @@ if TYPE_CHECKING:
 @command("diff", "rmqtool diff store /backup/store", progress=True, tables=("differences", "report"))
 def diff(
     store: StoreDir,
-    other: Annotated[str, typer.Argument(metavar="OTHER", help="The store to compare it with.")],
+    other: Annotated[str, typer.Argument(metavar="OTHER", help="The store to compare with.")],
     listing: Listing = LISTING,
     other_conf: Annotated[
         str | None, typer.Option("--other-conf", metavar="FILE", help="The properties file of OTHER's broker.")
     ] = None,
 ) -> int:
-    """Compare two stores: a master and its slave, a backup and its origin, a store before and after a repair.
+    """Compare two stores: a master and its slave, a backup and its source, a store before and after a repair.
 
-    The logs are compared byte by byte as far as both have the same history, then message by message, by topic, queue
-    and queue offset; then queues, consumer offsets and settings. Exit code 1: they differ, or damage was not compared.
+    The logs are compared byte by byte as far as they share a history, then message by message, by topic, queue and
+    queue offset; then queues, consumer offsets and settings. Exit code 1: they differ, or damaged parts could not be
+    compared.
     """
     from rmqtool.cli.framework.choice import first
     from rmqtool.cli.render.output import PEOPLE, with_times, write_all, write_object, writer

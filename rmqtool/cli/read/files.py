@@ -30,15 +30,15 @@ def commitlog_dump(
     messages: MessageChoice = ANY_MESSAGE,
     limit: LimitOption = None,
     records: Annotated[
-        bool, typer.Option("--records", help="A row for each record, also for one that holds a batch of messages.")
+        bool, typer.Option("--records", help="One row for each record, even if it holds a batch of messages.")
     ] = False,
     body: BodyOption = Body.auto,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """List the messages of the commit log in log order; damage is named on stderr and passed over.
+    """List the messages of the commit log in log order; damage is reported on stderr and skipped.
 
-    Exit code 1: there was damage, or no message is as it was asked for.
+    Exit code 1: there was damage, or no message matches.
     """
     from rmqtool.cli.read.run_files import run_commitlog_dump, selection
 
@@ -54,9 +54,9 @@ def commitlog_hexdump(
     limit: LimitOption = None,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Show bytes of the commit log with every field named.
+    """Show bytes of the commit log with the name of every field.
 
-    --offset A alone is the record there. Without --limit at most 2000 lines are shown.
+    --offset A without a colon shows the record at A. Without --limit, at most 2000 lines are shown.
     """
     from rmqtool.cli.read.run_files import run_hexdump
 
@@ -69,14 +69,15 @@ def consumequeue_dump(
     messages: MessageChoice = ANY_MESSAGE,
     limit: LimitOption = None,
     expired: Annotated[
-        bool, typer.Option("--all", help="Also entries below the queue's lowest offset, whose messages are gone.")
+        bool, typer.Option("--all", help="Also entries below the queue's minimum offset, whose messages are gone.")
     ] = False,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """List the entries of consume queues, as a broker would read them.
 
-    --key, --since and --until look at the messages, which must be there. Exit code 1: no entry is as it was asked for.
+    --key, --since and --until look at the messages themselves, so those must still be there. Exit code 1: no entry
+    matches.
     """
     from rmqtool.cli.read.run_files import run_consumequeue_dump, selection
 
@@ -94,8 +95,8 @@ def index_dump(
 ) -> int:
     """List index files or their entries, oldest first.
 
-    With --headers --offset, --since and --until take the files that may have such entries. Exit code 1: nothing is as
-    it was asked for.
+    With --headers, the options --offset, --since and --until select the files that may contain such entries. Exit code
+    1: nothing matches.
     """
     from rmqtool.cli.read.run_files import run_index_dump, run_index_headers, selection
 

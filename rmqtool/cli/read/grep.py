@@ -39,18 +39,16 @@ class Place(StrEnum):
 @command("grep", "rmqtool grep store 'timeout|refused' --topic 'Order*' --since -1h", progress=True)
 def grep(
     store: StoreDir,
-    pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="Regular expression as Python's re has them.")],
+    pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="Regular expression in Python's syntax.")],
     messages: MessageChoice = ANY_MESSAGE,
     places: Annotated[
         list[Place] | None,
-        typer.Option("--in", metavar="PLACE", help="Look there alone: body, key, property, host; may be repeated."),
+        typer.Option("--in", metavar="PLACE", help="Search only there: body, key, property or host; may be repeated."),
     ] = None,
-    fixed: Annotated[bool, typer.Option("--fixed", "-F", help="PATTERN is the text itself.")] = False,
-    ignore_case: Annotated[
-        bool, typer.Option("--ignore-case", "-i", help="Upper and lower case are the same.")
-    ] = False,
-    invert: Annotated[bool, typer.Option("--invert", "-v", help="The messages in which it is not.")] = False,
-    count: Annotated[bool, typer.Option("--count", help="Show only how many there are.")] = False,
+    fixed: Annotated[bool, typer.Option("--fixed", "-F", help="PATTERN is a fixed string.")] = False,
+    ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="Ignore case.")] = False,
+    invert: Annotated[bool, typer.Option("--invert", "-v", help="Select the messages that do not match.")] = False,
+    count: Annotated[bool, typer.Option("--count", help="Show only the number of messages.")] = False,
     neighbours: Annotated[
         int,
         typer.Option(
@@ -62,11 +60,10 @@ def grep(
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Find the messages that have a text in the body, in a key, in a property (as NAME=VALUE) or in a host.
+    """Find the messages that contain a text in the body, a key, a property (as NAME=VALUE) or a host.
 
-    Compressed bodies are searched inflated; bodies that are not UTF-8 are searched byte by byte. All messages of the
-    commit log are looked at, so the index need not be there. Exit code 1: no message has it, or parts of the log are
-    damaged.
+    Compressed bodies are decompressed; bodies that are not UTF-8 are searched as bytes. All messages of the commit log
+    are read, so no index is needed. Exit code 1: no message matches, or parts of the log are damaged.
     """
     from rmqtool.cli.framework.choice import limit_rows
     from rmqtool.cli.read.run_files import say_damage, say_unmet, selection

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     tables=("topics", "files", "groups", "configs", "problems", "tiered", "epochs", "roles", "report"),
 )
 def info(store: StoreOrTarget, output: OutputOption = Output.text, broker_conf: BrokerConfOption = None) -> int:
-    """Tell what a store is: version, sizes, offsets, topics, marks, who holds it; of a cluster, its brokers."""
+    """Show what a store is: version, sizes, offsets, topics, marks, who holds it; or the brokers of a cluster."""
     from rmqtool.cli.read.show_info import INFO_COLUMNS, INFO_FIELDS, show, show_cluster
     from rmqtool.cli.render.output import PEOPLE, with_times, write_all, write_object, writer
     from rmqtool.cli.render.parts import PARTS
@@ -63,7 +63,7 @@ def info(store: StoreOrTarget, output: OutputOption = Output.text, broker_conf: 
 
 @command("checkpoint", "rmqtool checkpoint store")
 def checkpoint(store: StoreDir, output: OutputOption = Output.text, broker_conf: BrokerConfOption = None) -> int:
-    """Show the checkpoint: up to when messages, queues and index are flushed."""
+    """Show the checkpoint: the times up to which messages, queues and index are flushed."""
     from formats import checkpoint as codec
     from rmqtool.cli.render.output import Column, with_times, write_all, write_object, writer
     from rmqtool.cli.render.times import time_text
@@ -102,7 +102,7 @@ def offsets(
 ) -> int:
     """Show consumer offsets beside the queues they point into.
 
-    Exit code 1: no offset is as it was asked for.
+    Exit code 1: no offset matches.
     """
     from rmqtool.cli.framework.choice import RowChoice, wanted_of
     from rmqtool.cli.render.rows import Warnings, names_of, write_rows
@@ -118,10 +118,10 @@ def offsets(
 @command("config", "rmqtool config store topics.json --output json")
 def config(
     store: StoreOrTarget,
-    file: Annotated[str | None, typer.Argument(metavar="[FILE]", help="A file below config/; without it, all.")] = None,
+    file: Annotated[str | None, typer.Argument(metavar="[FILE]", help="A file below config/; by default all.")] = None,
     bak: BakOption = False,
     broker: Annotated[
-        str | None, typer.Option("--broker", metavar="NAME", help="Which broker, where a live cluster has several.")
+        str | None, typer.Option("--broker", metavar="NAME", help="The broker, if a live cluster has several.")
     ] = None,
     as_yaml: Annotated[
         bool, typer.Option("--yaml", help="Topics and groups as a YAML file, which apply takes.")
@@ -129,7 +129,7 @@ def config(
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Show the broker's config files, read as a broker reads them; of live brokers the four that they tell."""
+    """Show the broker's config files, read as a broker reads them, or the four that live brokers report."""
     if as_yaml:
         if file is not None or bak or broker is not None or output is not Output.text:
             raise BadValue("--yaml: writes all topics and groups: leave out FILE, --bak, --broker and --output")

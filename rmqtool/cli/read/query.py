@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rmqtool.admin.live.messages import WireMessage, WireRead
     from rmqtool.services.lookup.get_message import GetResult
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic, as stored (with %RETRY% and the like).")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic as stored, with prefixes such as %RETRY%.")]
 Queue = Annotated[int, typer.Argument(metavar="QUEUE", min=0, help="Queue id.")]
 BrokerNameOption = Annotated[
     str | None,
@@ -99,7 +99,7 @@ def query_id(
 ) -> int:
     """Find a message by its offset id or its unique id.
 
-    Exit code 1: there is none, or none of the topics asked for.
+    Exit code 1: there is none, or none in the given topics.
     """
     return lookups.run_query_id(
         store, message_id, topic=topic, scan=scan, limit=limit,
@@ -112,12 +112,12 @@ def query_offset(
     store: StoreOrTarget,
     topic: Topic,
     queue_id: Queue,
-    offset: Annotated[int, typer.Argument(metavar="OFFSET", help="Queue offset to begin at.")],
+    offset: Annotated[int, typer.Argument(metavar="OFFSET", help="First queue offset.")],
     max_msgs: Annotated[
-        int, typer.Option("--max-msgs", min=1, metavar="N", help="Messages to read, as in one pull.")
+        int, typer.Option("--max-msgs", min=1, metavar="N", help="Number of messages, as in one pull.")
     ] = 1,
     status: Annotated[
-        bool, typer.Option("--status", help="Print the broker's answer to the pull, not the messages.")
+        bool, typer.Option("--status", help="Show the broker's answer to the pull instead of the messages.")
     ] = False,
     engine: EngineOption = "auto",
     body: BodyOption = Body.auto,
@@ -217,8 +217,8 @@ def query_time(
 ) -> int:
     """Find the queue offset for a store time.
 
-    The search is the broker's: binary, as if times grew along the queue. Where they step back, other messages of that
-    time may lie elsewhere.
+    The search is binary, like the broker's, as if times only increased along the queue. Where they step back, other
+    messages of that time may lie elsewhere.
     """
     timestamp = parse_time(time)
     if (target := live_target(store)) is not None:

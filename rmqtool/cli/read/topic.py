@@ -30,9 +30,9 @@ def topic_list(
     system: Annotated[bool, typer.Option("--system", help="Also the broker's own topics.")] = False,
     listing: Listing = LISTING,
 ) -> int:
-    """List topics: settings, queues on disk, messages and their bytes, groups, and when the last message came.
+    """List topics: settings, queues on disk, messages and bytes, groups, and the time of the last message.
 
-    Exit code 1: no topic is as it was asked for.
+    Exit code 1: no topic matches.
     """
     from rmqtool.cli.framework.choice import RowChoice
     from rmqtool.cli.render.rows import Warnings, names_of, write_rows
@@ -54,11 +54,11 @@ def topic_list(
 @command("topic show", "rmqtool topic show store Orders --output json", tables=("queueTable", "report"))
 def topic_show(
     store: StoreOrTarget,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic, as stored (with %RETRY% and the like).")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic as stored, with prefixes such as %RETRY%.")],
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Show one topic: its settings, each queue's range and times, and the lag of each group in it.
+    """Show one topic: its settings, the range and times of each queue, and the lag of each group in it.
 
     Exit code 1: the store has no such topic.
     """
@@ -113,8 +113,8 @@ def topic_latest(
 ) -> int:
     """Show the newest message of each key of a compacted topic, from its compaction log.
 
-    A key whose newest message has no body is deleted, and is not shown. physicalOffset is the position in that log.
-    Exit code 1: there is none.
+    A key whose newest message has no body is deleted and not shown. physicalOffset is the position in that log. Exit
+    code 1: there is none.
     """
     from rmqtool.cli.read.lookups import first
     from rmqtool.cli.render.messages import write_messages
@@ -137,7 +137,7 @@ def topic_unused(
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """List topics without messages, without a consumer, or that no config file knows any more, and why.
+    """List topics without messages, without consumers or without settings, and why they are listed.
 
     Exit code 1: there are some.
     """

@@ -19,19 +19,17 @@ def trace(
     message_id: Annotated[
         str, typer.Argument(metavar="MSGID", help="Unique id (msgId), or offset id of any copy (offsetMsgId).")
     ],
-    scan: Annotated[
-        bool, typer.Option("--scan", help="Read the whole log, also where the index has an answer.")
-    ] = False,
+    scan: Annotated[bool, typer.Option("--scan", help="Read the whole log, even if the index has an answer.")] = False,
     body: BodyOption = Body.auto,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Tell the whole life of one message: every copy of it, and which groups have passed it.
+    """Show the whole life of one message: every copy of it, and the groups that have passed it.
 
-    It may have been stored, delayed and delivered, committed or rolled back, retried, and become a dead letter. Copies
-    are found through the index; where that has none or is damaged the whole log is read. A group has passed a message
-    when its offset is beyond it. Why says how, as far as the store knows: acked, given back, filtered by the group's
-    SQL condition, or skipped by a reset of its offsets; brokers do not store which tags a group takes. Exit code 1: not
+    A message may be stored, delayed and delivered, committed or rolled back, retried, and become a dead letter. Copies
+    are found through the index; without an intact index, the whole log is read. A group has passed a message if its
+    offset is beyond it. As far as the store shows, the reason is given: acked, given back, filtered by the group's SQL
+    condition, or skipped by an offset reset; brokers do not store the tags that a group subscribes to. Exit code 1: not
     found.
     """
     import time

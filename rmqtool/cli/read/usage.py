@@ -73,7 +73,7 @@ def du(
     sort: Annotated[
         Order | None,
         typer.Option(
-            "--sort", metavar="ORDER", help="bytes or messages, the most first; or name (also time and size)."
+            "--sort", metavar="ORDER", help="bytes or messages, largest first; or name, also for times and sizes."
         ),
     ] = None,
     limit: LimitOption = None,
@@ -83,10 +83,10 @@ def du(
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Add up what messages take in the commit log, or what the parts of a store take on disk.
+    """Show how much space messages take in the commit log, or the parts of a store on disk.
 
-    A share is that of the bytes of all records in the log. Group stands for the messages that a group gave back, and
-    for its dead letters. Exit code 1: parts of the log hold no messages though they should.
+    The share is that of the bytes of all records in the log. By group, messages that a group failed to consume and its
+    dead letters are counted. Exit code 1: parts of the log that should hold messages are unreadable.
     """
     from rmqtool.cli.framework.choice import first, no_match
     from rmqtool.cli.render.output import PEOPLE, write_all, writer
@@ -206,16 +206,17 @@ def retention(
     store: StoreDir,
     at: Annotated[
         str,
-        typer.Option("--at", metavar="TIME", help="What a broker does from this time on (ms, ISO 8601, -48h, now)."),
+        typer.Option("--at", metavar="TIME", help="Assume this time instead of now (ms, ISO 8601, -48h)."),
     ] = "now",
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Tell when a running broker removes which files, what goes unread with them, and how long the disk lasts.
+    """Show when a running broker removes which files, what is lost unread with them, and how long the disk lasts.
 
-    The broker's settings decide: fileReservedTime, deleteWhen and the ratios of the disk. Its hours are those of --tz,
-    else those of this machine. When the disk reaches a level is an estimate, by what came in the last day and in the
-    last week. Exit code 1: messages go that a group has not consumed, or delayed ones that still wait.
+    The broker's settings apply: fileReservedTime, deleteWhen and the disk ratios. Its hours are in the zone of --tz, by
+    default that of this machine. The time at which the disk reaches a level is estimated from the growth of the last
+    day and of the last week. Exit code 1: messages will go that a group has not consumed, or delayed messages that are
+    still waiting.
     """
     from rmqtool.cli.framework.opening import need_log
     from rmqtool.cli.read.show_retention import FILE_COLUMNS, show

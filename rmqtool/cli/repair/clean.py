@@ -28,15 +28,15 @@ def clean(
             "--hours",
             min=0,
             metavar="HOURS",
-            help="Age at which a commit-log file expires; else fileReservedTime, or 72.",
+            help="Age at which a commit-log file expires; default: fileReservedTime or 72.",
         ),
     ] = None,
     files: Annotated[
         int | None,
-        typer.Option("--files", min=1, metavar="N", help="Remove no more commit-log files than this, oldest first."),
+        typer.Option("--files", min=1, metavar="N", help="Remove at most this many commit-log files, oldest first."),
     ] = None,
     delete: Annotated[
-        bool, typer.Option("--delete", help="Delete for good, which frees space; else undo brings all back.")
+        bool, typer.Option("--delete", help="Delete for good, which frees space; otherwise undo can restore them.")
     ] = False,
     accept_loss: AcceptLossOption = False,
     consent: Consent = ASK,
@@ -44,12 +44,12 @@ def clean(
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Remove expired commit-log files, and what in queues and index points into them.
+    """Remove expired commit-log files, and the queue and index entries that point into them.
 
-    The age of a file is its modification time, as for a broker; the last file always stays. The plan is shown first.
-    It says what goes unread, by group and topic, and how many delayed messages still wait; with --yes such a loss needs
-    --accept-loss. With --delete nothing is written, so that it works on a full disk. Exit code 0: done, or nothing has
-    expired; 1: a dry run found expired files.
+    The age of a file is that of its modification time, as for a broker; the last file always stays. The plan is shown
+    first, with the messages that each group has not read, by topic, and the delayed messages that still wait; with
+    --yes such a loss needs --accept-loss. With --delete nothing is written, so it works on a full disk. Exit code 0:
+    done, or nothing has expired; 1: a dry run found expired files.
     """
     from dataclasses import replace
 

@@ -10,15 +10,15 @@ from rmqtool.cli.framework.options import BrokerConfOption, EngineOption, Output
 
 @command("init", "rmqtool init newstore")
 def init(
-    store: Annotated[str, typer.Argument(metavar="STORE", help="Directory to make; must not exist, or be empty.")],
+    store: Annotated[str, typer.Argument(metavar="STORE", help="Directory to create; must be absent or empty.")],
     engine: EngineOption = "auto",
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Make an empty store, to append to or to start a broker on: one of 5.3, unless --engine says 4.9.
+    """Create an empty store, to append to or to start a broker on, in the form of 5.3 or of --engine.
 
-    Its first commit-log file tells how long all will be. The sizes of queue and index files are known once the first of
-    them are there: until then, give append the same --broker-conf.
+    The first commit-log file sets the length of all others. Queue and index files are created with the first messages:
+    give the same --broker-conf to append until then.
     """
     from rmqtool.cli.framework.opening import chosen_release
     from rmqtool.cli.render.output import Column, write_all, write_object, writer

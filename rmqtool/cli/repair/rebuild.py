@@ -48,25 +48,25 @@ def rebuild(
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Rebuild consume queues, index or checkpoint from the commit log, or mend config files.
+    """Rebuild consume queues, index or checkpoint from the commit log, or repair config files.
 
-    They are built aside and swapped in; what they replace is kept in STORE.rmqtool, and undo puts it back. The store
+    New files are built aside and swapped in; the old ones are kept in STORE.rmqtool, and undo restores them. The store
     must have been stopped cleanly (recover does that), and its log must be whole.
 
-    config mends damaged JSON files: a torn one comes from its .bak, or from what can be saved of both; topics that
-    have messages get an entry again, and offsets go back into their queues. It works on a store in any state, and does
-    not write a file that is in order.
+    config repairs damaged JSON files: a torn file is restored from its .bak, or from the readable entries of both;
+    topics that have messages get their entry back, and offsets are moved back into their queues. It works on a store in
+    any state, and leaves intact files alone.
 
-    timer rebuilds wheel, log and checkpoint of the timer of 5.x: every message of its queue waits again whose time
-    was still to come, by config/timercheck. Where that says nothing, the files are removed, and a broker reads the
-    queue from its beginning.
+    timer rebuilds wheel, log and checkpoint of the timer of 5.x: every message in its queue that was not yet due,
+    according to config/timercheck, waits again. If that file says nothing, the timer files are removed, and a broker
+    reads the queue from its beginning.
 
-    compaction rebuilds the damaged logs of compacted topics from every intact message that they or the commit log
-    have. A queue in order is left as it is.
+    compaction rebuilds the damaged logs of compacted topics from every intact message in them or in the commit log.
+    Intact queues are left alone.
 
-    files puts right what a broker refuses to load: a last file of the log that is too short is filled up with zeros,
-    which is space that is not written yet; one before it gets an end-of-file blank behind its last message; and a file
-    that does not belong there, or is empty, leaves the store.
+    files repairs what a broker refuses to load: a last log file that is too short is padded with zeros, which is unused
+    space; an earlier one gets an end-of-file blank after its last message; and empty or foreign files are moved out of
+    the store.
     """
     from rmqtool.cli.framework.planning import carry_out, note_actions
     from rmqtool.cli.render.output import Column, write_all, write_object, writer

@@ -44,19 +44,19 @@ def recover(
     accept_loss: AcceptLossOption = False,
     fix_delay_times: Annotated[
         bool,
-        typer.Option("--fix-delay-times", help="Keep the deliver time of delayed messages, where 4.9 would lose it."),
+        typer.Option("--fix-delay-times", help="Keep the deliver time of delayed messages if 4.9 would lose it."),
     ] = False,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Recover a store: the log as a broker would at its next start, everything else made whole.
 
-    The log ends where a broker's start ends it. Before that end every message is put into its queue once, and nothing
-    else is left there; index, checkpoint and broken settings are put right. The plan is shown first. Every byte and
-    file that goes is kept in STORE.rmqtool beside the store. A killed run is finished by the next one. Where intact
-    messages lie after damage, a broker cuts them off; salvage keeps them. The plan says how many there are, and --yes
-    alone is then refused, as it is where the log is missing. Exit code 0: nothing to do, or done; 1: a dry run found
-    work, or the store cannot be loaded; 4: refused.
+    The log ends where a broker's start would end it. Every message before that end is put into its queue once, and
+    nothing else stays in the queues; index, checkpoint and broken settings are repaired. The plan is shown first. Every
+    byte and file that is removed is kept in STORE.rmqtool beside the store. A killed run is completed by the next one.
+    Where intact messages follow damage, a broker cuts them off; salvage keeps them. The plan says how many there are,
+    and --yes alone is then refused, as it is if the log is missing. Exit code 0: nothing to do, or done; 1: a dry run
+    found work, or the store cannot be loaded; 4: refused.
     """
     from rmqtool.cli.framework.planning import carry_out, refuse_if_held
     from rmqtool.cli.render.text import note

@@ -40,24 +40,24 @@ def salvage(
     store: StoreDir,
     new_store: Annotated[
         str,
-        typer.Argument(metavar="NEWSTORE", help="Directory to make, or with --to the file; must not exist."),
+        typer.Argument(metavar="NEWSTORE", help="Directory to create, or with --to the file; must not exist."),
     ],
     to: Annotated[
         MessageForm | None,
         typer.Option(
-            "--to", metavar="FORM", help="Write the messages to a file, ndjson or parquet; ndjson also to - (stdout)."
+            "--to", metavar="FORM", help="Write the messages to a file: ndjson (also - for stdout) or parquet."
         ),
     ] = None,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Carve every intact message, also after damage, into a fresh store that a broker boots.
+    """Copy every intact message, even beyond damage, into a new store that a broker starts on.
 
-    The source is not written. Queues, index and checkpoint of the new store are built; readable config files come
-    along. What could not be read is kept in NEWSTORE/lost+found. Exit code 0: nothing was lost; 1: something was.
+    The source is not changed. The new store gets queues, index and checkpoint, and the readable config files.
+    Unreadable bytes are kept in NEWSTORE/lost+found. Exit code 0: nothing was lost; 1: something was.
 
-    With --to the messages go to one file: as commitlog dump prints them (ndjson), or with the columns of
-    dump-to-parquet. What could not be read is then kept beside it, in NEWSTORE.lost+found.
+    With --to the messages go to one file: ndjson as printed by commitlog dump, or parquet with the columns of
+    dump-to-parquet. Unreadable bytes are then kept beside it, in NEWSTORE.lost+found.
     """
     layout = open_store(store, broker_conf)
     if to is not None:
@@ -68,18 +68,18 @@ def salvage(
 @command("export", "rmqtool export store newstore", progress=True)
 def export(
     store: StoreDir,
-    new_store: Annotated[str, typer.Argument(metavar="NEWSTORE", help="Directory to make; must not exist.")],
+    new_store: Annotated[str, typer.Argument(metavar="NEWSTORE", help="Directory to create; must not exist.")],
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Rewrite a store in RocksDB form as files, with every offset as it is.
+    """Rewrite a store in RocksDB form as files, with the same offsets.
 
-    Messages keep their physical and queue offsets, groups their progress, timers and what POP consumers hold wait on.
-    The source is not written, and its broker must be stopped. A broker starts on NEWSTORE without
-    storeType=defaultRocksDB; a store that is in files already is written as it is.
+    Messages keep their physical and queue offsets and groups their progress; timers and messages held by POP consumers
+    keep waiting. The source is not changed, and its broker must be stopped. A broker starts on NEWSTORE without
+    storeType=defaultRocksDB; a store that already consists of files is copied.
 
-    All or nothing: where something cannot be read, or an offset or deliver time would change, no store is made and
-    the exit code is 5; salvage then keeps every intact message.
+    All or nothing: if something cannot be read, or an offset or deliver time would change, no store is made and the
+    exit code is 5; salvage then keeps every intact message.
     """
     return _export(open_store(store, broker_conf), new_store, output.value)
 

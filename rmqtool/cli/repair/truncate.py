@@ -29,11 +29,11 @@ def truncate(
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Cut the log at a message: remove it and all after it, from queues and index too.
+    """Cut the log at a message: remove it and everything after it, from queues and index, too.
 
-    The plan is shown first, with the messages that would be lost. What goes is kept in STORE.rmqtool, and undo brings
-    it back. The store must have been stopped cleanly. Consumer offsets stay as they are; those that then point beyond
-    their queue are named by check, and clamped by rebuild config.
+    The plan is shown first, with the messages that would be lost. What is removed is kept in STORE.rmqtool, and undo
+    restores it. The store must have been stopped cleanly. Consumer offsets stay as they are; check reports those that
+    are now beyond their queue, and rebuild config clamps them.
     """
     from rmqtool.cli.framework.planning import carry_out
     from rmqtool.cli.repair.show_recovery import question, write_report
@@ -61,10 +61,10 @@ def dispatch(
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Put messages that no queue has yet into consume queues and index; nothing is cut.
+    """Put messages that are in no queue yet into consume queues and index; nothing is cut.
 
-    This is what a broker's start does after its recovery, from the last message that any queue has: a queue that ends
-    before the others do is mended by rebuild consumequeue. A store in which a broker would cut anything is refused.
+    This is what a broker does at its start after recovery, from the last message in any queue on: a queue that ends
+    before the others is repaired by rebuild consumequeue. A store in which a broker would cut something is refused.
     Exit code 0: nothing to do, or done; 1: a dry run found work.
     """
     from rmqtool.cli.repair.show_recovery import write_report

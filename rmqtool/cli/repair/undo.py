@@ -26,7 +26,7 @@ def undo(
     store: StoreOrTarget,
     consent: Consent = ASK,
     force: Annotated[
-        bool, typer.Option("--force", help="Also if files have changed since, for example by a broker.")
+        bool, typer.Option("--force", help="Even if files have changed since, by a broker for example.")
     ] = False,
     forget: Annotated[
         bool,
@@ -47,11 +47,11 @@ def undo(
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Put back what the last writing command replaced.
+    """Restore what the last writing command replaced.
 
-    This works for an interrupted command too, and only while the store is as that command left it. Of a live cluster it
-    takes back what the last command of this machine changed there, by requests. Exit code 0: done; 1: there is nothing
-    to undo, or a dry run found that files have changed since, or that there is something to do in a cluster.
+    This works after an interrupted command, too, and only while the store is as that command left it. In a live cluster
+    it reverts the last change made from this machine, by requests. Exit code 0: done; 1: there is nothing to undo, or a
+    dry run found that files have changed since, or that there is something to revert in a cluster.
     """
     if (target := live_target(store)) is not None:
         return _undo_live(target, consent, backup, output, force=force)

@@ -11,23 +11,24 @@ from rmqtool.cli.framework.options import Output, OutputOption, TlsOption
 @command("namesrv", "rmqtool namesrv --listen 127.0.0.1:9876")
 def namesrv(
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 lets the system choose one.")
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Address to listen on; port 0 lets the system choose.")
     ] = "127.0.0.1:9876",
     kv_config: Annotated[
         str | None,
-        typer.Option("--kv-config", metavar="FILE", help="Keep the KV configuration here, as kvConfig.json does."),
+        typer.Option(
+            "--kv-config", metavar="FILE", help="Keep the KV configuration in this file, in the form of kvConfig.json."
+        ),
     ] = None,
     tls_config: TlsOption = None,
     output: OutputOption = Output.text,
 ) -> int:
     """Run a name server, which brokers register with and clients ask for routes.
 
-    It answers what brokers, clients and mqadmin of 4.9 and 5.3 ask a name server. When it takes requests it prints one
-    line on stdout, "ready namesrv=HOST:PORT", or that as JSON; events are logged on stderr. Routes are kept in
-    memory, as brokers tell them again within 30 seconds; so are settings that mqadmin has changed, and without
-    --kv-config the KV configuration (order topics). Anybody who reaches the port may change all of it, as with every
-    name server, so it listens on this machine alone unless --listen says otherwise. SIGINT and SIGTERM end it, with
-    exit code 0.
+    It answers the requests that brokers, clients and mqadmin of 4.9 and 5.3 send to a name server. When it accepts
+    requests it prints one line on stdout, "ready namesrv=HOST:PORT", or the same as JSON; events are logged on stderr.
+    Routes are kept in memory, because brokers repeat them every 30 seconds; so are settings changed by mqadmin and,
+    without --kv-config, the KV configuration (ordered topics). As with every name server, whoever reaches the port can
+    change all of it, so by default it listens on this machine only. SIGINT and SIGTERM end it, with exit code 0.
     """
     from rmqtool.cli.serve.running import address_of, log_to_stderr, run_async, say_ready, until_stopped
     from rmqtool.remoting.tls import PLAIN, server_tls

@@ -70,7 +70,7 @@ def parse_size(text: str) -> int:
 
 @command("dump-to-parquet", "rmqtool dump-to-parquet store messages --partition-by topic,day", progress=True)
 def dump_to_parquet(
-    store: Annotated[str, typer.Argument(metavar="STORE", help="Store directory, or URI like s3://bucket/store.")],
+    store: Annotated[str, typer.Argument(metavar="STORE", help="Store directory, or a URI like s3://bucket/store.")],
     out: Annotated[
         str,
         typer.Argument(metavar="OUT", help="Directory to write, or URI like s3://...; must be absent or empty."),
@@ -80,19 +80,19 @@ def dump_to_parquet(
         typer.Option(
             "--partition-by",
             metavar="FIELDS",
-            help="Directories by topic, bucket (of topics), day, hour (UTC), with commas.",
+            help="Partition by topic, bucket (of topics), day or hour (UTC); comma-separated.",
         ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older output.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing output.")] = False,
     since_last: Annotated[
-        bool, typer.Option("--since-last", help="Add to OUT what it does not have yet; for repeated runs.")
+        bool, typer.Option("--since-last", help="Add to OUT what it does not have yet, for repeated runs.")
     ] = False,
     topic: TopicOption = None,
     offset: OffsetOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
     where: Annotated[
-        str | None, typer.Option("--where", metavar="SQL", help="Only rows for which this Spark SQL condition is true.")
+        str | None, typer.Option("--where", metavar="SQL", help="Only rows that satisfy this Spark SQL condition.")
     ] = None,
     codec: Annotated[
         Codec, typer.Option("--codec", metavar="CODEC", help="Compression: zstd, snappy, gzip or none.")
@@ -100,35 +100,34 @@ def dump_to_parquet(
     row_group_size: Annotated[
         str,
         typer.Option(
-            "--row-group-size", metavar="BYTES", help="Memory of a row group, like 128M; each task needs as much."
+            "--row-group-size", metavar="BYTES", help="Memory for a row group, like 128M; needed by each task."
         ),
     ] = "128M",
     file_size: Annotated[
         str | None,
-        typer.Option("--file-size", metavar="BYTES", help="Begin a new file after about this size, like 1G."),
+        typer.Option("--file-size", metavar="BYTES", help="Start a new file after about this size, like 1G."),
     ] = None,
     split_size: Annotated[
-        str, typer.Option("--split-size", metavar="BYTES", help="Size of the log for each task, like 64M.")
+        str,
+        typer.Option("--split-size", metavar="BYTES", help="Size of the part of the log that a task reads, like 64M."),
     ] = "128M",
     split_mb: Annotated[int | None, typer.Option("--split-mb", min=1, hidden=True, help="The same in MiB.")] = None,
     runner: Annotated[
         Runner,
-        typer.Option(
-            "--runner", "--engine", metavar="RUNNER", help="spark, or local: this process alone, without Java."
-        ),
+        typer.Option("--runner", "--engine", metavar="RUNNER", help="spark, or local (in this process, without Java)."),
     ] = Runner.spark,
     master: Annotated[
-        str | None, typer.Option("--master", metavar="URL", help="Spark master; all cores of this machine by default.")
+        str | None, typer.Option("--master", metavar="URL", help="Spark master; by default all cores of this machine.")
     ] = None,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Write all messages to Parquet through Spark.
 
-    A damaged record is counted and reported, and the messages after it are written. The same command continues a run
-    that was killed or interrupted. With --since-last OUT keeps its position in the log, and each message is written
-    once, however often the command runs. Exit code 0: all is written; 1: all that can be read is written, and there was
-    damage, or log that expired before it was written.
+    Damaged records are counted and reported, and the messages after them are written. The same command continues a run
+    that was killed or interrupted. With --since-last, OUT keeps the position in the log, and each message is written
+    once, however often the command runs. Exit code 0: everything is written; 1: everything readable is written, but
+    parts were damaged, or expired before they were written.
     """
     from rmqtool.analytics.dump.dump import dump_to_parquet as dump
     from rmqtool.analytics.dump.report import DumpOptions

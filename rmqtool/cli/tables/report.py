@@ -179,7 +179,7 @@ def sizes(
 ) -> int:
     """Count messages by topic and stored size.
 
-    A size class ends at atMost bytes and begins above half of that.
+    A size class includes its upper end, atMost bytes, and starts above half of that.
     """
     return _run("sizes", store, how, topics=topic, times=times)
 
@@ -188,15 +188,16 @@ def sizes(
 def duplicates(
     store: StoresDir,
     by: Annotated[
-        By, typer.Option("--by", metavar="FIELD", help="id, the client's unique id, or key, the application's.")
+        By, typer.Option("--by", metavar="FIELD", help="id (the client's unique id) or key (the application's).")
     ] = By.id,
     topic: TopicOption = None,
     times: Times = ANY_TIME,
     how: How = PLAINLY,
 ) -> int:
-    """List what a topic has more than once.
+    """List the messages that a topic has more than once.
 
-    Retries, delayed and half messages are copies by design and do not count. Exit code 1: there are duplicates.
+    Retries, delayed messages and half messages are copies by design and do not count. Exit code 1: there are
+    duplicates.
     """
     name = f"duplicates-by-{by.value}"
     return _run(name, store, how, topics=topic, times=times)
@@ -220,7 +221,7 @@ def lag(
     groups: GroupOption = None,
     how: How = PLAINLY,
 ) -> int:
-    """Show how far consumer groups are behind, by topic."""
+    """Show the lag of consumer groups by topic."""
     return _run("lag", store, how, topics=topic, groups=groups)
 
 
@@ -234,8 +235,8 @@ def unconsumed(
 ) -> int:
     """List messages that were sent and not consumed.
 
-    Lists each message that lies beyond a group's offset, for each such group, and without a group where none has an
-    offset in the queue.
+    A message is listed for each group whose offset is not beyond it, and without a group if no group has an offset in
+    its queue.
     """
     return _run("unconsumed", store, how, topics=topic, groups=groups, times=times)
 
@@ -247,5 +248,5 @@ def retries(
     times: Times = ANY_TIME,
     how: How = PLAINLY,
 ) -> int:
-    """Follow messages that a group failed to consume, through retries to the dead letters."""
+    """Follow messages that a group failed to consume, through their retries to the dead letters."""
     return _run("retries", store, how, groups=groups, times=times)

@@ -23,14 +23,15 @@ def sql(
     store: StoresDir,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="A query in Spark's SQL.")],
     to: Annotated[str | None, typer.Option("--to", metavar="FILE", help="Write the rows to this Parquet file.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older output.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing output.")] = False,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Query a store in SQL, through Spark: each query waits some seconds for Java to start. Most reports do not.
+    """Query a store in SQL, through Spark; Java needs some seconds to start. Most reports do not need it.
 
     Tables: messages, queues, offsets, topics, index, compacted, findings. Columns are the fields of the other commands'
-    machine output; broker tells stores apart. Only what the query needs is read. Exit code 1: damage was met.
+    machine output; broker distinguishes stores. Only what the query needs is read. Exit code 1: parts of the store are
+    damaged.
     """
     from contextlib import closing
 

@@ -10,14 +10,14 @@ from rmqtool.cli.framework.options import Output, OutputOption
 
 @command("warm-up", "rmqtool warm-up")
 def warm_up(
-    remove: Annotated[bool, typer.Option("--remove", help="Remove what an earlier warm-up has stored.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the file of an earlier warm-up.")] = False,
     output: OutputOption = Output.text,
 ) -> int:
-    """Make Spark start faster from now on.
+    """Make later starts of Spark faster.
 
-    Keeps Spark's Java classes, loaded and checked, in a file in your cache directory; every later start of the same
-    Java and PySpark maps it. Run it once, and again after an upgrade of either. It takes a minute, and the file about
-    150 MiB.
+    Spark's Java classes are stored, loaded and verified, in a file in your cache directory, which every later start of
+    the same Java and PySpark maps. Run it once, and again after an upgrade of either. It takes a minute, and the file
+    about 150 MiB.
     """
     from dataclasses import asdict
 

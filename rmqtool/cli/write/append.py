@@ -19,25 +19,26 @@ from rmqtool.services.sending.importer import Importer
 @command("append", "rmqtool append newstore messages.ndjson --keep-times", progress=True)
 def append(
     store: StoreDir,
-    file: Annotated[str, typer.Argument(metavar="[FILE]", help="NDJSON, a message a line; - is stdin.")] = "-",
+    file: Annotated[str, typer.Argument(metavar="[FILE]", help="NDJSON, one message per line; - is stdin.")] = "-",
     keep_times: Annotated[
-        bool, typer.Option("--keep-times", help="Keep the messages' storeTimestamp instead of the current time.")
+        bool,
+        typer.Option("--keep-times", help="Keep the messages' storeTimestamp instead of setting the current time."),
     ] = False,
     sync: Annotated[
-        bool, typer.Option("--sync", help="Make messages durable before they are acknowledged (SYNC_FLUSH).")
+        bool, typer.Option("--sync", help="Flush messages to disk before they are acknowledged (SYNC_FLUSH).")
     ] = False,
     engine: EngineOption = "auto",
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Append messages to a store, given as NDJSON in the shape that this tool prints.
+    """Append messages to a store, given as NDJSON in the form that this tool prints.
 
-    Only topic is required; queueId, body, bodyEncoding, properties, tags, keys and the other fields are used where they
-    are given. A message with a DELAY property waits in its level, unless physicalOffset says that it was stored before.
-    Every line is answered in the order of the input: --output ndjson tells where each message lies, as soon as it is
-    stored; the table counts by topic and queue. What is acknowledged survives a killed process, and with --sync a power
-    cut too. Lines that are not taken are named on stderr, and the exit code is 1. What a killed append has left is
-    recovered first, as recover would do it, where no message is lost by that.
+    Only topic is required; queueId, body, bodyEncoding, properties, tags, keys and the other fields are used if
+    present. A message with a DELAY property is delayed, unless physicalOffset shows that it was stored before. Every
+    line gets a result, in the order of the input: --output ndjson tells where each message lies, as soon as it is
+    stored; the table counts by topic and queue. Acknowledged messages survive a killed process, and with --sync a power
+    cut. Refused lines are reported on stderr, and the exit code is 1. If an append was killed, the store is first
+    recovered as by recover, provided that no message is lost by it.
     """
     release = chosen_release(engine)
     ending = StopSignal()

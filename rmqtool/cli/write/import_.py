@@ -32,39 +32,39 @@ _NDJSON = (".ndjson", ".jsonl", ".json")
 
 @command("import", "rmqtool import newstore messages/", progress=True)
 def import_(
-    store: Annotated[str, typer.Argument(metavar="NEWSTORE", help="Directory to make; must not exist.")],
+    store: Annotated[str, typer.Argument(metavar="NEWSTORE", help="Directory to create; must not exist.")],
     source: Annotated[
         list[str], typer.Argument(metavar="FILE...", help="Parquet files or directories of them, or NDJSON files.")
     ],
     new_times: Annotated[
         bool,
-        typer.Option("--new-times", help="Store the messages with the current time instead of their storeTimestamp."),
+        typer.Option("--new-times", help="Set the current time instead of the messages' storeTimestamp."),
     ] = False,
     topics_of: Annotated[
         str | None,
-        typer.Option("--topics-of", metavar="STORE", help="Take over that store's table of topics, batch queues too."),
+        typer.Option("--topics-of", metavar="STORE", help="Copy the topics of this store, batch queues included."),
     ] = None,
     names: Annotated[
         list[str] | None,
         typer.Option(
             "--map",
             metavar="NAMES",
-            help="Fields with other names: value=body,key=keys,partition=queueId; =body for no bodies.",
+            help="Columns with other names: value=body,key=keys; =body if there are no bodies.",
         ),
     ] = None,
     engine: EngineOption = "auto",
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Make a store that a broker boots from messages in Parquet or NDJSON.
+    """Make a store that a broker starts on from messages in Parquet or NDJSON.
 
-    It takes what dump-to-parquet and --output ndjson write, filtered or edited as you like; columns may be missing, but
-    not topic. A table in Kafka's shape (topic, partition, offset, key, value, timestamp) is known. Columns that are not
-    taken are named, and a table whose bodies are not is refused. Messages come in the order of their physical offsets,
-    or without these of their queue offsets, and are numbered from 0 in each queue. Bodies that were decompressed stay
-    so. The store appears when it is whole, without config files but the table that --topics-of takes over: a broker
-    delivers its SCHEDULE_TOPIC_XXXX once more, so leave that out where it was delivered. Exit code 1: some rows were
-    not taken.
+    It reads what dump-to-parquet and --output ndjson write, also after filtering or editing; every column but topic may
+    be missing. Tables in Kafka's form (topic, partition, offset, key, value, timestamp) are recognised. Columns that
+    are not used are named, and a table whose bodies would be lost is refused. Messages are stored in the order of their
+    physical offsets, or of their queue offsets if they have no others, and numbered from 0 in each queue. Bodies stay
+    decompressed. The store appears when it is complete, without config files other than the topics of --topics-of. A
+    broker delivers messages in SCHEDULE_TOPIC_XXXX once more, so leave them out if they were delivered. Exit code 1:
+    some rows were not imported.
     """
     _in_order(store, source)
     fields = Fields(parse_map(names) if names else {}, note)

@@ -66,13 +66,15 @@ _COLUMNS = [Column(name, right=name not in ("topic", "brokerName")) for name in 
 @command("mirror", "rmqtool mirror --namesrv 127.0.0.1:9876 Orders Payments store --follow", progress=True)
 def mirror(
     words: Annotated[
-        list[str], typer.Argument(metavar="TOPIC... STORE", help="The topics, and the store, made where there is none.")
+        list[str],
+        typer.Argument(metavar="TOPIC... STORE", help="The topics, then the store, which is created if missing."),
     ],
     namesrv: NamesrvOption = NAMESRV,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new messages, until a signal.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new messages until a signal.")] = False,
     limit: LimitOption = None,
     keep_times: Annotated[
-        bool, typer.Option("--keep-times", help="Keep the messages' storeTimestamp instead of the current time.")
+        bool,
+        typer.Option("--keep-times", help="Keep the messages' storeTimestamp instead of setting the current time."),
     ] = False,
     engine: EngineOption = "auto",
     tls_config: TlsOption = None,
@@ -80,13 +82,13 @@ def mirror(
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Copy topics of a live cluster into a store, where each message is once.
+    """Copy topics of a live cluster into a store, each message once.
 
-    It joins no group and changes nothing at the cluster. Messages keep their queue ids and their order in a queue;
-    where several brokers have a topic, those of one number come into one queue. RMQTOOL_ORIGIN tells broker, queue and
-    queue offset that a message comes from. How far it is stands in the store, so the same command goes on there,
-    however it was ended. It ends at what was the end when it began; with --follow on a signal, which is exit code 0.
-    Exit code 1: messages had expired at the cluster before they were copied.
+    It joins no group and changes nothing in the cluster. Messages keep their queue ids and their order within a queue;
+    if several brokers have a topic, their queues of the same id become one. The property RMQTOOL_ORIGIN has the broker,
+    queue and queue offset of the original. Positions are kept in the store, so the same command continues however the
+    last run ended. It stops at the ends of the queues at the time of the start; with --follow it runs until a signal,
+    with exit code 0. Exit code 1: messages had expired in the cluster before they could be copied.
     """
     topics, store = tuple(dict.fromkeys(words[:-1])), words[-1]
     if not topics:

@@ -69,9 +69,9 @@ def replay(
     namesrv: NamesrvOption = NAMESRV,
     messages: MessageChoice = ANY_MESSAGE,
     limit: LimitOption = None,
-    to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Send all to this topic.")] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Send all messages to this topic.")] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", metavar="N", min=0.001, help="Messages a second, at most.")
+        float | None, typer.Option("--rate", metavar="N", min=0.001, help="At most this many messages per second.")
     ] = None,
     batch: Annotated[
         int, typer.Option("--batch", metavar="N", min=1, max=1000, help="At most this many messages in one request.")
@@ -90,7 +90,7 @@ def replay(
     engine: Annotated[
         str,
         typer.Option(
-            "--engine", metavar="RELEASE", help="Which Java client to be like: 4.9, 5.3, or auto, which is 5.3."
+            "--engine", metavar="RELEASE", help="Behave as the Java client of this release: 4.9, 5.3 or auto (5.3)."
         ),
     ] = "auto",
     tls_config: TlsOption = None,
@@ -101,14 +101,15 @@ def replay(
 ) -> int:
     """Send stored messages to a live cluster, each once, in the order of their queues.
 
-    STORE may be a Parquet file or a directory of them, or NDJSON as --output ndjson writes it. A queue's messages go to
-    the queue with its number, or where there are fewer, always to the same of them. Body, flag, keys, tags, unique id
-    and the application's properties are kept; RMQTOOL_ORIGIN tells where the message lay. Delays are not waited for
-    again. Halves of transactions, messages that wait in a schedule, and topics of brokers are passed over; retries and
-    dead letters too, but with --to.
+    STORE may also be a Parquet file or a directory of them, or NDJSON as written by --output ndjson. Messages go to the
+    queue with the same id; if the topic has fewer queues, each queue is mapped to one of them. Body, flag, keys, tags,
+    unique id and the application's properties are kept; RMQTOOL_ORIGIN has the original's place. Delays are not applied
+    again. Half messages, messages waiting in a schedule and the brokers' own topics are left out; retries and dead
+    letters too, unless --to is given.
 
-    The same command goes on where it was ended, however that was, by its journal: of messages that may or may not have
-    arrived it asks the broker, and none is sent twice. Exit code 1: messages were refused, or there was damage.
+    The same command continues an earlier run, however that ended, from its journal: where a message may or may not have
+    arrived, it asks the broker, and sends none twice. Exit code 1: messages were refused, or parts of the input are
+    damaged.
     """
     try:
         check_group(group)
