@@ -26,7 +26,7 @@ def doctor(
         typer.Option(
             "--severity",
             metavar="SEVERITY",
-            help="Only findings of error, warning or info and worse; others do not count.",
+            help="Only findings of at least this severity: error, warning or info.",
         ),
     ] = Least.info,
     output: OutputOption = Output.text,
