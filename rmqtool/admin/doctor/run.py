@@ -23,6 +23,7 @@ from rmqtool.admin.live.tables import Ranges, Topics, fetch_groups, fetch_ranges
 from rmqtool.admin.target import Target
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.contract import PlainRow
+from rmqtool.errors import CorruptFile
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.rules.releases import RELEASES, Release, release_named
 from rmqtool.services.lookup.topics import permission
@@ -38,6 +39,11 @@ _MANY_RETRIES = 1000
 _RECENT = 3_600_000  # ms
 _UNEVEN, _ENOUGH = 10, 1000  # times the average; messages of a topic
 _RUNTIME = re.compile(r"\[ ?(\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds ?\]")
+# fields that brokers report, under names that no file can set
+_FIELDS = frozenset({
+    "isEnableBatchPush", "isScanAvailableNameSrv", "isBrokerContainer", "isInBrokerContainer", "timerCheckMetricsWhen",
+    "timerEnableDisruptor", "timerStopDequeue", "timerWarmEnable",
+})  # fmt: skip
 _MOST_CLIENTS = 200  # of a group, that are asked what they want
 
 
@@ -169,11 +175,7 @@ class _Examination:
         for node, settings in (await self._questions.collect([*runtime], fetch)).items():
             release = _release(runtime[node].get("brokerVersionDesc"))
             if release is not None:
-                for line in unread(BrokerConf(dict(settings), node.address), release):
-                    if line.text is None and line.other is None:
-                        known = f"{line.name}; its release has {line.near}" if line.near is not None else line.name
-                        more = {} if line.near is not None else {"severity": INFO}  # a plug-in may have it
-                        self._add("setting-unknown", known, server=node.name, **more)
+                self._unknown_settings(node, settings, release)
             ratios = [
                 float(text)
                 for name, text in runtime[node].items()
@@ -186,6 +188,19 @@ class _Examination:
                 self._add("disk-full", f"{used:.0f} % used, its limit is {full} %", server=node.name)
             elif used >= filling:
                 self._add("disk-filling", f"{used:.0f} % used, it wants {filling} %", server=node.name)
+
+    def _unknown_settings(self, node: Node, settings: Mapping[str, str], release: Release) -> None:
+        own = {name: value for name, value in settings.items() if name not in _FIELDS}
+        try:
+            conf = BrokerConf(own, node.address)
+        except CorruptFile as err:  # no broker has such a length of files
+            self._add("setting-unknown", str(err), server=node.name)
+            return
+        for line in unread(conf, release):
+            if line.text is None and line.other is None:
+                known = f"{line.name}; its release has {line.near}" if line.near is not None else line.name
+                more = {} if line.near is not None else {"severity": INFO}  # a plug-in may have it
+                self._add("setting-unknown", known, server=node.name, **more)
 
     # -- topics -------------------------------------------------------------------------------------------------------
 
