@@ -1,14 +1,16 @@
 """The subjects of a store directory, implemented by classes of the engine."""
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 
 from formats.config.files import OffsetTable
 from rmqtool.errors import UnreadableStore
 from rmqtool.services.consumers.groups import ConsumerGroups, GroupInfo, GroupLag
+from rmqtool.services.consumers.watch import Place, place_of
 from rmqtool.services.lookup.configs import FILES, Warn, group_offsets, sort_offsets
 from rmqtool.services.lookup.offsets import OffsetRow, StoredOffset, consumer_offsets
+from rmqtool.services.lookup.queue_messages import TopicQueues
 from rmqtool.services.offsets.files import ClientFile
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
@@ -54,6 +56,18 @@ class StoreGroups:
     def lag(self) -> Iterator[GroupLag]:
         """Every queue of every group, sorted by group, topic and queue."""
         return self._consumers.lag()
+
+    def oldest(self, rows: Sequence[GroupLag]) -> dict[Place, int]:
+        """The store time (ms) of the oldest unread message of each row whose message is there."""
+        log, queues = CommitLog(self._layout), TopicQueues(self._layout)
+        times: dict[Place, int] = {}
+        for row in rows:
+            queue = queues.one(row.topic, row.queueId)
+            entry = queue.entry(max(row.consumerOffset or 0, row.minOffset or 0)) if queue is not None else None
+            message = log.read(entry.physical_offset, crc=False) if entry is not None else None
+            if message is not None:
+                times[place_of(row)] = message.record.store_timestamp
+        return times
 
     def offsets(self) -> Iterator[StoredOffset]:
         """Offsets as they are stored, sorted by group, topic and queue.

@@ -3,13 +3,14 @@
 Implementations take ``warn``, which is called with each reason why an answer is incomplete.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from formats.message.read import Record
 from rmqtool.services.consumers.groups import GroupInfo, GroupLag
+from rmqtool.services.consumers.watch import Place
 from rmqtool.services.lookup.offsets import OffsetRow, StoredOffset
 from rmqtool.services.lookup.query import Search
+from rmqtool.services.lookup.stored import StoredMessage
 from rmqtool.services.lookup.topics import QueueInfo, TopicDetails, TopicSummary
 
 
@@ -51,23 +52,14 @@ class Groups(Protocol):
     def lag(self) -> Iterable[GroupLag]:
         """Every queue of every group, sorted by group, topic and queue."""
 
+    def oldest(self, rows: Sequence[GroupLag]) -> Mapping[Place, int]:
+        """The store time (ms) of the oldest unread message of each row, as far as it is known."""
+
     def offsets(self) -> Iterable[StoredOffset]:
         """Offsets as they are stored, sorted by group, topic and queue."""
 
     def positions(self) -> Iterable[OffsetRow]:
         """Offsets with the ranges of their queues, sorted by group, topic and queue."""
-
-
-class StoredMessage(Protocol):
-    """A message of a log."""
-
-    @property
-    def record(self) -> Record:
-        """The stored record."""
-
-    @property
-    def physical_offset(self) -> int:
-        """Its position in the log."""
 
 
 class Messages(Protocol):

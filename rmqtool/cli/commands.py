@@ -90,8 +90,8 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
     "Look": (
         _asks("info", "read.inspect", "Show what a store is: version, sizes, topics, who holds it.", "store"),
         _shows("check", "read.check", "Check a whole store, and say what to do.", "store"),
-        _shows("explain", "read.check", "Explain a code of check, and what to do about it.", "code"),
-        _shows("trace", "read.trace", "Show the whole life of one message, copy by copy.", "store id"),
+        _shows("explain", "read.check", "Explain a code of check or doctor, and what to do about it.", "code"),
+        _asks("trace", "read.trace", "Show the whole life of one message, copy by copy.", "store id"),
         Group(
             "topic", "Topics and their queues", "Look at topics: settings, queues and consumers",
             _asks("list", "read.topic", "List topics: settings, queues, messages, groups.", "store topic"),
@@ -158,6 +158,9 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         Command("namesrv", "serve.namesrv", "Run a name server for brokers and clients."),
     ),
     "Live clusters": (
+        _changes("apply", "admin.apply", "Make topics and groups as a file declares them.", "target file"),
+        _shows("compare", "admin.compare", "Compare a store directory with a live broker.", "store target"),
+        _asks("doctor", "admin.doctor", "Find what is wrong in a live cluster, and say what to do."),
         Group(
             "cluster", "Brokers of a live cluster", "Look at the brokers of a live cluster",
             _asks("list", "admin.cluster", "List brokers: roles, versions, rates, disks, waits."),
@@ -226,27 +229,27 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         ),
         Group(
             "retry", "Messages that consumers failed to consume", "Look at messages that consumers failed to consume",
-            _shows("list", "consumers.retry", "List what consumer groups failed to consume.", "store group topic"),
+            _asks("list", "consumers.retry", "List what consumer groups failed to consume.", "store group topic"),
         ),
         Group(
             "dlq", "Dead letters", "Look at dead letters and requeue them",
-            _shows("list", "consumers.retry", "List dead letters.", "store group topic"),
-            _shows("export", "consumers.retry", "Write dead letters as whole messages.", "store group topic"),
-            _writes("requeue", "consumers.retry", "Send dead letters back to their group or topic.", "store group"),
+            _asks("list", "consumers.retry", "List dead letters.", "store group topic"),
+            _asks("export", "consumers.retry", "Write dead letters as whole messages.", "store group topic"),
+            _changes("requeue", "consumers.retry", "Send dead letters back to their group or topic.", "store group"),
         ),
         Group(
             "delay", "Delayed messages", "Look at delayed messages",
-            _shows("list", "consumers.delay", "Show each delay level and its messages.", "store"),
-            _shows("due", "consumers.delay", "List the messages that a broker would deliver now.", "store topic"),
+            _asks("list", "consumers.delay", "Show each delay level and its messages.", "store"),
+            _asks("due", "consumers.delay", "List the messages that a broker would deliver now.", "store topic"),
         ),
         Group(
             "transaction", "Transactions and their outcomes", "Look at transactions and their outcomes",
-            _shows("list", "consumers.transaction", "List transactions with their state.", "store group topic"),
-            _shows("show", "consumers.transaction", "Show one transaction: message, checks, outcome.", "store id"),
+            _asks("list", "consumers.transaction", "List transactions with their state.", "store group topic"),
+            _asks("show", "consumers.transaction", "Show one transaction: message, checks, outcome.", "store id"),
         ),
         Group(
             "rebalance", "Show which consumer gets which queue", None,
-            _shows("plan", "consumers.rebalance", "Show which consumer of a group gets which queue.", "store topic"),
+            _asks("plan", "consumers.rebalance", "Show which consumer of a group gets which queue.", "store topic"),
         ),
     ),
     "Tables, through Spark": (

@@ -6,6 +6,7 @@ acl list: --columns= --help --output= --tz= --wide -h -o=
 acl set: --action= --backup= --broker= --columns= --default --deny --dry-run --help --output= --resource= --source-ip=
   --tz= --wide --yes -h -n -o= -y
 append: --broker-conf= --columns= --engine= --help --keep-times --output= --progress= --sync --tz= --wide -h -o=
+apply: --backup= --broker= --columns= --dry-run --help --output= --prune --tz= --wide --yes -h -n -o= -y
 broker-config set: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 broker-config show: --columns= --help --limit= --name= --output= --tz= --wide -h -o=
 check: --broker-conf= --columns= --engine= --help --limit-per-code= --output= --progress= --severity= --tz= --wide -h
@@ -18,7 +19,8 @@ cluster list: --columns= --help --output= --tz= --wide -h -o=
 commitlog dump: --body= --broker-conf= --columns= --help --key= --limit= --offset= --output= --property=
   --queue-offset= --queue= --records --since= --tag= --topic= --tz= --until= --where= --wide -h -o= -q= -t=
 commitlog hexdump: --broker-conf= --help --limit= --offset= --tz= -h
-config: --bak --broker-conf= --broker= --columns= --help --output= --tz= --wide -h -o=
+compare: --broker-conf= --broker= --columns= --help --limit= --output= --sample= --tz= --wide -h -o=
+config: --bak --broker-conf= --broker= --columns= --help --output= --tz= --wide --yaml -h -o=
 consume: --ack --acl= --all-topics --body= --columns= --exit-idle= --follow --from= --group= --help --limit=
   --namesrv= --orderly --output= --sql= --tag= --tls-config= --wide -f -g= -h -o=
 consumequeue dump: --all --broker-conf= --columns= --help --key= --limit= --offset= --output= --property=
@@ -33,6 +35,7 @@ dlq export: --body= --broker-conf= --columns= --group= --help --limit= --output=
 dlq list: --broker-conf= --columns= --group= --help --limit= --output= --since= --topic= --tz= --until= --wide -g= -h
   -o= -t=
 dlq requeue: --broker-conf= --columns= --dry-run --help --id= --output= --to= --tz= --wide --yes -h -n -o= -y
+doctor: --columns= --help --output= --severity= --tz= --wide -h -o=
 du: --broker-conf= --by= --columns= --help --limit= --output= --progress= --since= --sort= --top= --topic= --tz=
   --until= --wide -h -o= -t=
 dump-to-parquet: --broker-conf= --codec= --columns= --engine= --file-size= --help --master= --offset= --output=
@@ -53,7 +56,7 @@ group diff: --all --bak --broker-conf= --columns= --group= --help --limit= --out
 group inflight: --broker-conf= --columns= --group= --help --limit= --output= --queue= --topic= --tz= --wide -g= -h -o=
   -q= -t=
 group lag: --broadcast= --broker-conf= --broker= --by= --columns= --group= --help --lagging --limit= --output=
-  --queue= --topic= --tz= --wide -g= -h -o= -q= -t=
+  --prometheus= --queue= --rounds= --topic= --tz= --watch= --wide -g= -h -o= -q= -t=
 group list: --broker-conf= --columns= --help --output= --tz= --wide -h -o=
 group offsets: --broadcast= --broker-conf= --broker= --columns= --group= --help --limit= --output= --queue= --topic=
   --tz= --wide -g= -h -o= -q= -t=
@@ -84,8 +87,8 @@ query-key: --body= --broker-conf= --columns= --help --limit= --output= --scan --
 query-offset: --body= --broker-conf= --broker= --columns= --engine= --help --max-msgs= --output= --status --tz= --wide
   -h -o=
 query-time: --body= --broker-conf= --broker= --columns= --engine= --help --output= --tz= --upper --wide -h -o=
-rebalance plan: --broker-conf= --broker= --columns= --consumer= --help --inner= --output= --room= --strategy= --tz=
-  --was= --wide -c= -h -o=
+rebalance plan: --broker-conf= --broker= --clients-of= --columns= --consumer= --help --inner= --output= --room=
+  --strategy= --tz= --was= --wide -c= -h -o=
 rebuild: --backup= --broker-conf= --columns= --dry-run --help --output= --progress= --table= --tz= --wide --yes -h -n
   -o= -y
 recover: --accept-loss --backup= --broker-conf= --columns= --dry-run --engine= --exactly --fix-delay-times --help
@@ -150,6 +153,7 @@ VALUES = """
 append --engine: auto 4.9 5.3 5.5
 check --severity: error warning info
 check --engine: auto 4.9 5.3 5.5
+doctor --severity: error warning info
 du --by: topic queue tag group host day hour size part
 du --sort: bytes messages name
 dump-to-parquet --codec: zstd snappy gzip none
@@ -208,5 +212,7 @@ compaction-checkpoint compaction-checkpoint-ahead compaction-unfinished compacti
 pop-record-key pop-ahead store-database store-database-entry timeline-no-message half-no-message
 store-index-no-message tiered-ignored tiered-deleted tiered-stopped tiered-missing tiered-short tiered-gap
 tiered-unknown tiered-message epoch-broken epoch-order epoch-ahead identity-broken dledger-entry dledger-torn
-dledger-gap dledger-term dledger-crc dledger-index dledger-lost dledger-uncommitted
+dledger-gap dledger-term dledger-crc dledger-index dledger-lost dledger-uncommitted namesrv-silent namesrv-differ
+broker-silent broker-no-master clock-skew slave-behind disk-full disk-filling topic-reads-less topic-differs
+group-differs group-offline clients-idle queues-uneven retries-many dead-letters-grow setting-unknown
 """

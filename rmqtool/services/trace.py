@@ -8,7 +8,7 @@ are not.
 Source: message-services 10 to 12, 19.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -30,6 +30,7 @@ from rmqtool.services.lookup.configs import FILES, Warn, known_offsets, look_at_
 from rmqtool.services.lookup.query import KeyReader, Search, query_id
 from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID, TopicQueues, messages_of, warn_of_unbuilt
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
+from rmqtool.services.lookup.stored import StoredMessage
 from rmqtool.services.lookup.topic_names import topics_in
 from rmqtool.services.popping.in_flight import MessagesInFlight, pops_of
 from rmqtool.services.transactions.half_messages import TransactionInfo, Transactions
@@ -77,12 +78,8 @@ class OffsetReasons:
             properties: of the message.
             events: names of the events of this copy in this group, see :class:`rmqtool.services.trace.Event`.
         """
-        if "acked" in events:
-            return ACKED
-        if consumer_offset <= queue_offset:
-            return NOT_YET
-        if {"retry", "retry-delayed", "dead-letter", "revived"} & set(events):
-            return GIVEN_BACK
+        if (reason := reason_in(events, queue_offset, consumer_offset)) is not None:
+            return reason
         if (condition := self._excluding_filter(group, topic, properties)) is not None:
             return f"{FILTERED}: {condition}"
         before = self._offsets_before_reset().get((topic, group, queue_id))
@@ -136,6 +133,15 @@ class OffsetReasons:
         return offsets
 
 
+def reason_in(events: Collection[str], queue_offset: int, consumer_offset: int) -> str | None:
+    """Why a group is past a message, or ``not yet``, if the events of this copy in this group tell; else None."""
+    if "acked" in events:
+        return ACKED
+    if consumer_offset <= queue_offset:
+        return NOT_YET
+    return GIVEN_BACK if {"retry", "retry-delayed", "dead-letter", "revived"} & set(events) else None
+
+
 TAKEN_EVENTS = ("stored", "committed", "delivered", "retry", "revived", "dead-letter")
 
 
@@ -166,6 +172,12 @@ class Event:
         return asdict(self)
 
 
+def later_events(events: Sequence[Event], event: Event, group: str) -> set[str]:
+    """Names of the events of a group from one of its copies on."""
+    later = {other.event for other in events if other.group == group and other.time >= event.time}
+    return later - {event.event if event.group == group else None}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
     """Whether a group has passed one copy of the message."""
@@ -191,8 +203,8 @@ class Trace:
     msgId: str | None
     state: str  # its current state; "not found" without any copy
     scanned: bool  # the whole log was read
-    events: list[Event] = field(default_factory=list)
-    groups: list[Taken] = field(default_factory=list)
+    events: Sequence[Event] = ()
+    groups: Sequence[Taken] = ()
     transaction: TransactionInfo | None = None
     tags: str | None = None
     keys: list[str] = field(default_factory=list)
@@ -248,12 +260,12 @@ class _Tracer:
         events = sorted(self._events(), key=lambda event: event.physicalOffset)
         transaction = self._transaction(unique, events)
         if transaction is not None:
-            events = sorted([*events, *_ending(transaction, events)], key=lambda event: event.time)
+            events = sorted([*events, *ending_of(transaction, events)], key=lambda event: event.time)
         events = self._with_pops(events)
         return Trace(
             id=message_id,
             msgId=unique if self.copies else None,
-            state=_state(events, self.now),
+            state=state_of(events, self.now),
             scanned=scanned,
             events=events,
             groups=list(self._groups(events)),
@@ -271,7 +283,7 @@ class _Tracer:
 
     def _with_pops(self, events: list[Event]) -> list[Event]:
         """The events, with those of POP groups added, sorted by time."""
-        copies = {(event.topic, event.queueId, event.queueOffset): event for event in events if _is_deliverable(event)}
+        copies = {(event.topic, event.queueId, event.queueOffset): event for event in events if is_deliverable(event)}
         if not copies:
             return events
         since = min(event.time for event in copies.values())
@@ -296,7 +308,7 @@ class _Tracer:
             return None
         position = parse_offset_id(message_id).physical_offset
         message = self.log.read(position, crc=False) if position >= 0 else None
-        return message if message is not None and _offset_id(message) == message_id.upper() else None
+        return message if message is not None and offset_id_of(message) == message_id.upper() else None
 
     def _scan(self, unique: str | None, message_id: str) -> None:
         """Read the whole log for copies, by unique id and by origin."""
@@ -309,7 +321,9 @@ class _Tracer:
                     self.warn(f"{item.path}: byte {item.at}: {item.reason}: {item.length} bytes skipped")
                     continue
                 properties = parse(item.record.properties)
-                if {properties.get(UNIQ_KEY), properties.get(ORIGIN_MESSAGE_ID)} & wanted or _offset_id(item) in wanted:
+                if {properties.get(UNIQ_KEY), properties.get(ORIGIN_MESSAGE_ID)} & wanted or offset_id_of(
+                    item
+                ) in wanted:
                     self._add_copy(item)
 
     def _by_origin(self, message_id: str) -> None:
@@ -326,7 +340,7 @@ class _Tracer:
         delays = Delays(self.log, self.now, self.warn, self.topics)
         for message in self.copies.values():
             record, properties = message.record, parse(message.record.properties)
-            name, group, detail = _kind(record, properties, self.names)
+            name, group, detail = kind_of(record, properties, self.names)
             deliver = None
             if name in ("delayed", "retry-delayed"):
                 level = record.queue_id + 1
@@ -346,7 +360,7 @@ class _Tracer:
                 queueId=record.queue_id,
                 queueOffset=record.queue_offset,
                 physicalOffset=message.physical_offset,
-                offsetMsgId=_offset_id(message),
+                offsetMsgId=offset_id_of(message),
                 reconsumeTimes=record.reconsume_times,
                 group=group,
                 deliverTimestamp=deliver,
@@ -366,13 +380,11 @@ class _Tracer:
         offsets = offsets_of(known_offsets(self.log.layout, self.warn))
         reasons = OffsetReasons(self.log.layout, self.warn)
         for event in events:
-            if not _is_deliverable(event):
+            if not is_deliverable(event):
                 continue
             for (topic, group), queues in sorted(offsets.items()):
                 if topic == event.topic and (offset := queues.get(event.queueId)) is not None:
-                    later = {other.event for other in events if other.group == group and other.time >= event.time} - {
-                        event.event if event.group == group else None
-                    }
+                    later = later_events(events, event, group)
                     properties = parse(self.copies[event.physicalOffset].record.properties)
                     yield Taken(
                         group=group,
@@ -385,16 +397,17 @@ class _Tracer:
                     )
 
 
-def _offset_id(message: LocatedRecord) -> str:
+def offset_id_of(message: StoredMessage) -> str:
+    """The offset id of a stored message."""
     return id_of(message.record.store_address, message.record.store_port, message.physical_offset)
 
 
-def _is_deliverable(event: Event) -> bool:
+def is_deliverable(event: Event) -> bool:
     """Whether consumers get this copy."""
     return event.event in TAKEN_EVENTS
 
 
-def _kind(record: Record, properties: dict[str, str], names: RetryNames) -> tuple[str, str | None, str | None]:
+def kind_of(record: Record, properties: dict[str, str], names: RetryNames) -> tuple[str, str | None, str | None]:
     """(event, group, detail) of a copy."""
     topic = record.topic.decode("utf-8", "replace")
     target = properties.get(REAL_TOPIC, "")
@@ -422,7 +435,7 @@ def _kind(record: Record, properties: dict[str, str], names: RetryNames) -> tupl
     return "stored", None, None
 
 
-def _ending(info: TransactionInfo, events: list[Event]) -> Iterator[Event]:
+def ending_of(info: TransactionInfo, events: Sequence[Event]) -> Iterator[Event]:
     """The rollback of a transaction, which leaves no copy of the message."""
     if info.state == "rolled-back" and info.endTimestamp is not None:
         newest = info.copies[-1]
@@ -440,7 +453,7 @@ def _ending(info: TransactionInfo, events: list[Event]) -> Iterator[Event]:
         )
 
 
-def _state(events: list[Event], now: int) -> str:
+def state_of(events: Sequence[Event], now: int) -> str:
     """The current state of the message."""
     if not events:
         return "not found"

@@ -41,6 +41,16 @@ WORDS = {
     "cluster list": (),
     "broker-config show": ("--name", "brokerName"),
     "client list": (),
+    "trace": ("FD0000000000000000000000000000020FB630946E09664343CD0000",),
+    "retry list": (),
+    "dlq list": (),
+    "dlq export": (),
+    "delay list": (),
+    "delay due": ("--all",),
+    "transaction list": (),
+    "transaction show": ("FD0000000000000000000000000000020FB630946E0966434BAF01EA",),
+    "rebalance plan": ("Orders", "--consumer", "one"),
+    "doctor": (),
 }
 OF_ONE_BROKER = ("query-offset", "query-time")  # only the broker in --broker is queried
 NAME = "lab-b"
@@ -125,8 +135,32 @@ def sends(answer: bytes) -> Callable[[], AbstractAsyncContextManager[str]]:
     return lambda: raw_peer(answer)
 
 
+@asynccontextmanager
+async def huge() -> AsyncIterator[str]:
+    """A broker whose answer has 200 MB, and comes."""
+
+    async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await reader.read(1 << 16)
+            writer.write((200 << 20).to_bytes(4, "big") + (2).to_bytes(4, "big") + b"{}")
+            for _ in range(200):
+                writer.write(bytes(1 << 20))
+                await writer.drain()
+        except OSError:
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(pour, "127.0.0.1", 0)
+    try:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+
+
 FAILURES: dict[str, Callable[[], AbstractAsyncContextManager[str]]] = {
-    "gone": gone, "silent": silent, "refusing": refusing, "wrong": wrong, "leaving": leaving,
+    "gone": gone, "silent": silent, "refusing": refusing, "wrong": wrong, "leaving": leaving, "200 MB": huge,
+    "half an answer": lambda: raw_peer(b"\0\0\1\0\0\0\0\x10{"),
     **{name: sends(answer) for name, answer in BYTES.items()},
 }  # fmt: skip
 
@@ -140,6 +174,59 @@ async def namesrv_of(healthy: str, failing: str) -> AsyncIterator[str]:
         namesrv.replies[C.GET_BROKER_CLUSTER_INFO] = lambda request: request.response(body=body_of(info))
         namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"Orders": route(*brokers.items())})
         yield namesrv.address
+
+
+# what changes something, with what it needs for a plan
+CHANGES = {
+    "topic create": ("New",), "topic update": ("Orders", "--queues", "8"), "topic perm": ("Orders", "R"),
+    "topic delete": ("Orders",), "group create": ("new",), "group update": ("lab-consumer", "--no-consume"),
+    "group delete": ("lab-orderly",), "group reset": ("lab-consumer", "--to-earliest"),
+    "group clone": ("lab-consumer", "lab-orderly"), "broker-config set": ("brokerPermission=4",),
+    "dlq requeue": ("lab-consumer",),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """A broker with access control."""
+    folder = tmp_path_factory.mktemp("guarded")
+    shutil.copytree(ROOT / "examples" / "store", folder / "store")
+    accounts = [("an-admin", "true"), ("a-reader", "false")]
+    lines = [f"- {{accessKey: {name}, secretKey: right-secret, admin: {admin}}}" for name, admin in accounts]
+    (folder / "acl.yml").write_text("\n".join(["accounts:", *lines]) + "\n")
+    with Serving(folder / "store", "--acl-config", str(folder / "acl.yml")) as served:
+        yield served
+
+
+@pytest.mark.parametrize(
+    ("key", "secret"),
+    [(None, None), ("an-admin", "wrong-secret"), ("nobody", "right-secret"), ("a-reader", "right-secret")],
+)
+def test_the_wrong_key(key: str | None, secret: str | None, guarded: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No key, a wrong one, and one without rights: every command ends with one clear line, and code 3."""
+    if key is not None and secret is not None:
+        monkeypatch.setenv("RMQTOOL_ACCESS_KEY", key)
+        monkeypatch.setenv("RMQTOOL_SECRET_KEY", secret)
+    # a reader may look for messages, but not at tables
+    looking = {"query-key", "query-offset", "query-time"} if key == "a-reader" else set()
+    for name, words in (WORDS | {name: (*words, "--dry-run") for name, words in CHANGES.items()}).items():
+        if name in looking:
+            continue
+        started = time.monotonic()
+        result = rmqtool(*name.split(), f"rocketmq://{guarded.namesrv}", *words, "-o", "ndjson")
+        assert time.monotonic() - started < 10 * TIMEOUT, name
+        assert "Traceback" not in result.err
+        assert result.code in (1, 3), (name, result)
+        assert "127.0.0.1:" in result.err, (name, result.err)
+        assert "right-secret" not in result.out + result.err
+        assert "wrong-secret" not in result.out + result.err
+
+
+def test_every_change_is_here() -> None:
+    apart = {"kv", "order-conf", "write-perm", "user", "acl", "undo", "apply"}  # of name servers, of 5.x; with files
+    assert CHANGES.keys() == {
+        name for name, command in COMMANDS.items() if command.live and command.writes and name.split()[0] not in apart
+    }
 
 
 def test_every_command_is_here() -> None:

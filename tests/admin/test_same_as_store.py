@@ -130,10 +130,79 @@ def test_messages(store: Path, target: str) -> None:
 @pytest.mark.parametrize(
     "words",
     [
+        "retry list {}", "retry list {} --group lab-consumer --state dead --limit 3", "dlq list {}", "dlq export {}",
+        "dlq export {} --group lab-* --topic Orders --body base64", "delay list {}", "delay list {} --all",
+        "delay list {} --at 2026-11-20T20:35:00Z", "delay due {} --all --at 2026-11-20T20:35:00Z", "delay due {}",
+        "rebalance plan {} Orders -c one -c two -c three --broker lab-a", "rebalance plan {} Orders -c one --was two"
+    ],
+)  # fmt: skip
+def test_what_waits(words: str, store: Path, target: str) -> None:
+    of_store, of_cluster = both(words, store, target)
+    if words.startswith("rebalance plan"):  # a field of both: a directory does not know the broker's name
+        for row in (*of_store, *of_cluster):
+            del row["brokerName"]
+    assert of_cluster
+    check_same(of_store, of_cluster)
+
+
+def test_transactions(store: Path, target: str) -> None:
+    """What ended a transaction is in a topic that brokers of 4.9 do not have in their table."""
+    of_store, of_cluster = both("transaction list {}", store, target)
+    ends = ("state", "endTimestamp", "opQueueOffset", "note")
+    assert {row["state"] for row in of_cluster} == {"committed", "given-up", None}
+    for ours, theirs in zip(of_cluster, of_store, strict=True):
+        assert ours["state"] in (theirs["state"], None)
+        for name in ends:
+            del ours[name], theirs[name]
+    check_same(of_store, of_cluster)
+    done = rmqtool("transaction", "list", target)
+    assert "do not tell what ended a transaction" in done.err
+    some = rmqtool("transaction", "list", target, "--state", "committed", "-o", "ndjson")
+    shown = rmqtool("transaction", "show", target, json.loads(some.out.splitlines()[0])["msgId"], "-o", "json")
+    assert (shown.code, json.loads(shown.out)["state"]) == (0, "committed")
+    assert rmqtool("transaction", "show", target, "nobody").code == 1
+
+
+@pytest.mark.parametrize(
+    "message_id",
+    [
+        "FD0000000000000000000000000000020FB630946E09664343CD0000",  # sent back until it was a dead letter
+        "FD0000000000000000000000000000020FB630946E09664346B10041",
+        "7F000001000078BF000000000001FC89",  # a copy of it in the schedule topic
+    ],
+)
+def test_trace(message_id: str, store: Path, target: str) -> None:
+    ((of_store,), (of_cluster,)) = both(f"trace {{}} {message_id}", store, target, "json")
+    for name in ("events", "groups"):
+        ours, theirs = of_cluster.pop(name), of_store.pop(name)
+        for row in (*ours, *theirs):
+            row.pop("why", None)  # a cluster does not tell resets and filters
+        check_same(theirs, ours)
+    assert of_cluster == of_store
+    table = rmqtool("trace", target, message_id)
+    assert "stored" in table.out
+    assert rmqtool("trace", target, message_id, "-o", "csv").out.count("\n") > 1
+
+
+def test_trace_of_a_transaction(store: Path, target: str) -> None:
+    rows = read_rows(rmqtool("transaction", "list", store, "-o", "ndjson"), "ndjson")
+    ids = {state: next(row["msgId"] for row in rows if row["state"] == state) for state in ("committed", "rolled-back")}
+    for state, shown in (("committed", "committed"), ("rolled-back", "transaction pending or rolled back")):
+        trace = json.loads(rmqtool("trace", target, ids[state], "-o", "json").out)
+        assert trace["state"] == shown
+        assert trace["transaction"]["msgId"] == ids[state]
+    assert rmqtool("trace", target, "nobody").code == rmqtool("trace", store, "nobody").code == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
         "query-key {} Orders nokey", "query-key {} Nowhere key", "query-id {} X", "query-offset {} Orders 2 9999",
         "query-offset {} Nowhere 0 0", "query-offset {} Orders 77 0", "topic show {} Nowhere", "topic list {} Nowhere",
         "group lag {} --group nobody", "offsets {} --topic Nowhere", "query-time {} Nowhere 0 now",
-        "query-id {} C0A8070100002A9F0000000000000B33", f"query-id {{}} {'0' * 32} --topic Batched",
+        "query-id {} C0A8070100002A9F0000000000000B33", "retry list {} --group nobody", "dlq list {} --group nobody",
+        "transaction list {} --topic nowhere", "delay due {} --level 17", "rebalance plan {} Nowhere -c one",
+        f"query-id {{}} {'0' * 32} --topic Batched",
     ],
 )  # fmt: skip
 def test_nothing_is_an_answer_with_the_same_code(words: str, store: Path, target: str) -> None:

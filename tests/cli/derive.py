@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 from unittest.mock import patch
 
+from rmqtool.admin.doctor.codes import CODES as CLUSTER_CODES
 from rmqtool.cli.commands import COMMANDS, SECTIONS, WORDS, Group
 from rmqtool.cli.framework import app
 from rmqtool.cli.startup import help_screens
@@ -67,7 +68,7 @@ def text() -> str:
                     values += textwrap.wrap(line, 118, subsequent_indent="  ", break_on_hyphens=False)
         line = f"{name}: {' '.join(sorted({*names, '--help', '-h'}))}"
         lines += textwrap.wrap(line, 118, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
-    codes = textwrap.wrap(" ".join(CODES), 118, break_on_hyphens=False)
+    codes = textwrap.wrap(" ".join(CODES | CLUSTER_CODES), 118, break_on_hyphens=False)
     return HEAD + "\n".join([*lines, '"""', "", 'VALUES = """', *values, '"""', "", 'CODES = """', *codes, '"""', ""])
 
 

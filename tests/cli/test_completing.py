@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rmqtool.admin.doctor.codes import CODES as CLUSTER_CODES
 from rmqtool.cli.commands import COMMANDS
 from rmqtool.cli.man.manual import Topic
 from rmqtool.cli.startup import completing
@@ -88,7 +89,7 @@ def test_names_of_a_store(golden: Unpacked) -> None:
     ):
         assert "lab-consumer" in set(candidates(words, ""))
     assert set(candidates(["query-offset", store, "Orders"], "")) == {"0", "1", "2", "3"}
-    assert set(candidates(["explain"], "")) == set(CODES)
+    assert set(candidates(["explain"], "")) == {*CODES, *CLUSTER_CODES}
     assert "topics.json" in set(candidates(["config", store], ""))
     assert candidates(["info", store, "-o"], "") == ("text", "table", "json", "ndjson", "csv")
     for words in (["query-key", "/nowhere"], ["group", "reset", "/dev/null"], ["query-time", "", "x"]):

@@ -16,6 +16,7 @@ OWN_WAY = {
     ("--until", "serve"): "when it ends",
     ("--scan", "trace"): "looks further also where the index has an answer",
     ("--broker", "config"): "of a live cluster",
+    ("--broker", "compare"): "of a live cluster",
     ("--broker", "query-offset"): "of a live cluster",
     ("--broker", "query-time"): "of a live cluster",
     ("--broker", "group lag"): "in the file of a broadcasting client",

@@ -128,10 +128,12 @@ VALUES = {
 
 
 @pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.live and name != "undo"])
-def test_without_a_name_server_a_command_ends_with_3(name: str) -> None:
+def test_without_a_name_server_a_command_ends_with_3(name: str, tmp_path: Path) -> None:
+    declared = tmp_path / "cluster.yaml"
+    declared.write_text("topics: {New: {}}\n")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens
-        values = {**VALUES, "store": f"rocketmq://127.0.0.1:{taken.getsockname()[1]}"}
+        values = {**VALUES, "file": str(declared), "store": f"rocketmq://127.0.0.1:{taken.getsockname()[1]}"}
         needed = [parameter for parameter in commands()[name].params if parameter.param_type_name == "argument"]
         more = (*NEEDED.get(name, ()), *(("--dry-run",) if COMMANDS[name].writes else ()))
         result = rmqtool(*name.split(), *(values.get(one.name, "1") for one in needed if one.required), *more)

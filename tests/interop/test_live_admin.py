@@ -7,7 +7,7 @@ import json
 import re
 import time
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -285,3 +285,113 @@ def test_looking_changes_nothing(both: Both, tmp_path: Path) -> None:
     both.ours("config TARGET topics.json")
     after = both.ours("cluster list TARGET")[0]["commitLogMaxOffset"], both.ours("group offsets TARGET --group idle")
     assert after == before
+
+
+# -- what consumers gave back, and messages that wait -----------------------------------------------------------------
+
+
+def give_back(both: Both, row: dict[str, Any], group: str, level: int) -> None:
+    """As a consumer does that fails; level -1 is the last time."""
+    answer = both.judge.ask(
+        "request", code=36, base64=b64encode(b"").decode(),
+        fields={
+            "offset": str(row["physicalOffset"]), "group": group, "delayLevel": str(level), "maxReconsumeTimes": "16",
+            "originMsgId": row["offsetMsgId"], "originTopic": row["topic"], "unitMode": "false",
+        },
+    )  # fmt: skip
+    assert answer["code"] == 0, answer
+
+
+def wait_for(look: Callable[[], bool], seconds: float = 30) -> None:
+    for _ in range(int(seconds / 0.5)):
+        if look():
+            return
+        time.sleep(0.5)
+    assert look()
+
+
+def test_dead_letters(both: Both) -> None:
+    """The broker makes one; ours lists it, gives it back once, and the trace has all of it."""
+    (row,) = both.ours("query-offset TARGET Orders 1 2 --max-msgs 1")
+    give_back(both, row, "idle", -1)
+    wait_for(lambda: rmqtool("dlq", "list", both.target, "--group", "idle").code == 0)
+    (letter,) = both.ours("dlq list TARGET --group idle")
+    assert (letter["state"], letter["originTopic"], letter["msgId"]) == ("dead", "Orders", row["msgId"])
+    (whole,) = [
+        json.loads(line)
+        for line in rmqtool("dlq", "export", both.target, "--group", "idle", "-o", "ndjson").out.splitlines()
+    ]
+    assert whole["body"] == row["body"]
+    done = rmqtool("dlq", "requeue", both.target, "idle", "--yes", "-o", "ndjson")
+    assert done.code == 0, done.err
+    sent = json.loads(done.out)
+    assert (sent["state"], sent["targetTopic"]) == ("done", "%RETRY%idle")
+    for words in (("--yes",), ("--yes", "--to", "origin")):
+        again = rmqtool("dlq", "requeue", both.target, "idle", *words, "-o", "ndjson")
+        assert (again.code, json.loads(again.out)["state"]) == (0, "before"), again.err
+    (waiting,) = both.ours("retry list TARGET --group idle")
+    assert (waiting["state"], waiting["msgId"], waiting["reconsumeTimes"]) == ("waiting", row["msgId"], 0)
+    said = fields(both.admin(f"queryMsgByOffset -t %RETRY%idle -b {NAME} -i 0 -o {sent['targetQueueOffset']}"), ":")
+    assert int(said["Reconsume Times"]) == 0
+    assert said["Topic"] == "%RETRY%idle"
+    (trace,) = [both.ours(f"trace TARGET {row['msgId']}")]
+    assert [event["event"] for event in trace["events"]] == ["stored", "dead-letter", "retry"]
+    assert {event["brokerName"] for event in trace["events"]} == {NAME}
+
+
+def test_messages_that_wait(both: Both) -> None:
+    (row,) = both.ours("query-offset TARGET Orders 1 1 --max-msgs 1")
+    give_back(both, row, "idle", 5)  # a minute
+    wait_for(lambda: rmqtool("retry", "list", both.target, "--group", "idle", "--state", "scheduled").code == 0)
+    (retry,) = both.ours("retry list TARGET --group idle --state scheduled")
+    assert retry["msgId"] == row["msgId"]
+    assert abs(retry["deliverTimestamp"] - retry["storeTimestamp"]) == 60_000
+    (level,) = [one for one in both.ours("delay list TARGET") if one["level"] == 5]
+    assert (level["pending"], level["due"]) == (1, 0)
+    assert level["firstDeliverTimestamp"] == retry["deliverTimestamp"]
+    (message,) = both.ours("delay due TARGET --all --level 5")
+    assert (message["topic"], message["deliverTimestamp"]) == ("%RETRY%idle", retry["deliverTimestamp"])
+
+
+def test_transactions(both: Both) -> None:
+    done = rmqtool("transaction", "list", both.target, "-o", "ndjson")
+    assert (done.code, done.out) == (0, ""), "there are none"
+    assert rmqtool("transaction", "show", both.target, "none").code == 1
+
+
+def test_who_gets_which_queue(both: Both) -> None:
+    (client,) = both.ours("client list TARGET --group readers")
+    plan = both.ours("rebalance plan TARGET Orders --clients-of readers")
+    assert [(row["brokerName"], row["queueId"]) for row in plan] == [(NAME, number) for number in range(4)]
+    assert {row["consumer"] for row in plan} == {client["clientId"]}
+    plan = both.ours(f"rebalance plan TARGET Orders --clients-of readers -c {client['clientId']} -c zzz")
+    assert [row["moves"] for row in plan] == [False, False, True, True]
+
+
+def test_rounds(both: Both, tmp_path: Path) -> None:
+    page = tmp_path / "lag.prom"
+    words = ("--watch", "500ms", "--rounds", "3", "--prometheus", page, "-o", "ndjson", "--topic", "Orders")
+    done = rmqtool("group", "lag", both.target, "-g", "idle", *words)
+    rows = [json.loads(line) for line in done.out.splitlines()]
+    assert len(rows) == 12, done.err
+    for row in rows:
+        (message,) = both.ours(f"query-offset TARGET Orders {row['queueId']} {row['queueId']} --max-msgs 1")
+        assert row["oldestTimestamp"] == message["storeTimestamp"]
+    assert "rocketmq_consumer_lag_messages{" in page.read_text()
+
+
+def test_doctor(both: Both) -> None:
+    done = rmqtool("doctor", both.target, "-o", "json")
+    assert done.code in (0, 1), done.err
+    rows = json.loads(done.out)
+    assert [row["group"] for row in rows if row["code"] == "group-offline"] == ["idle"]
+    beside = {"group-offline", "dead-letters-grow", "disk-filling", "disk-full"}  # of the machine and of other tests
+    assert [(row["severity"], row["code"], row["actual"]) for row in rows if row["code"] not in beside] == []
+
+
+def test_what_is_declared(both: Both, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(rmqtool("config", both.target, "--yaml").out)
+    assert "Orders:" in file.read_text()
+    done = rmqtool("apply", both.target, file, "--dry-run")
+    assert (done.code, "nothing to change" in done.err) == (0, True), done.err

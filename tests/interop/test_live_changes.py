@@ -155,8 +155,15 @@ def test_a_group_comes_back_with_its_offsets(lab: Lab) -> None:
 
 def offsets_of(lab: Lab, group: str) -> list[int]:
     """What mqadmin says of the queues of Orders."""
-    rows = columns(lab.admin(f"consumerProgress -g {group} -t Orders"))
-    return [int(row["#Consumer Offset"]) for row in sorted(rows, key=lambda row: int(row["#QID"]))]
+    if lab.judge.engine == "4.9":
+        # its consumerProgress knows no topic, and needs the group's retry topic; this leaves out what is at offset 0
+        said = columns(lab.admin("brokerConsumeStats -b {broker}"))
+        rows = [row for row in said if (row["#Group"], row["#Topic"]) == (group, "Orders")]
+        assert rows
+    else:
+        rows = columns(lab.admin(f"consumerProgress -g {group} -t Orders"))
+    offsets = {int(row["#QID"]): int(row["#Consumer Offset"]) for row in rows}
+    return [offsets.get(queue_id, 0) for queue_id in range(4)]
 
 
 def test_offsets_of_a_group_that_is_offline(lab: Lab) -> None:
@@ -286,4 +293,17 @@ def test_killed_run_again_and_undone(line: str, lab: Lab, tmp_path: Path, monkey
         step += 1
     assert step > 5
     rmqtool("undo", lab.target, "--yes")
+    assert lab.state() == before
+
+
+def test_what_a_file_declares(lab: Lab, tmp_path: Path) -> None:
+    before, file = lab.state(), tmp_path / "cluster.yaml"
+    file.write_text(
+        "topics: {Declared: {readQueueNums: 3, writeQueueNums: 2}}\ngroups: {declared: {retryMaxTimes: 4}}\n"
+    )
+    lab.change(f"apply TARGET {file}")
+    assert queues_of(lab, "Declared") == (3, 2, 6)
+    assert fields(lab.admin("getConsumerConfig -g declared"), "=")["retryMaxTimes"] == "4"
+    lab.change("undo TARGET")
+    assert "Declared" not in lab.admin("topicList").split()
     assert lab.state() == before

@@ -52,6 +52,7 @@ NOT_TAKEN = {
             "user delete",
             "acl set",
             "acl delete",
+            "apply",
         ),
         _LIVE,
     ),

@@ -68,7 +68,7 @@ class Desk(Lab):
         self.again()
         self.service = TransactionService(self.store, self.state, self.warnings.append)
 
-    def states(self) -> dict[str, str]:
+    def states(self) -> dict[str, str | None]:
         """The state of each transaction according to the reader."""
         self.state.persist()
         self.store.dispatch()

@@ -28,6 +28,7 @@ def test_the_golden_ones(case: str, golden: Unpacked) -> None:
         assert info.producerGroup == "lab-tx"
         assert info.topic == "Payments"
         assert info.note is None
+        assert info.checkTimes is not None
         assert len(info.copies) == 1 + info.checkTimes
         assert [copy.checkTimes for copy in info.copies] == list(range(1 + info.checkTimes))
         assert (info.commitPhysicalOffset is not None) == (info.state == "committed")

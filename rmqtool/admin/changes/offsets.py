@@ -68,7 +68,7 @@ class Resets:
             Refused: an offset would be out of its queue's range, or not last.
             ClientError, RemotingError: a server does not answer.
         """
-        moves = []
+        wanted: list[tuple[_Broker, Key, Target]] = []
         for broker in await self._brokers(self._group, topics):
             own = {topic for topic, _queue in broker.offsets}
             chosen = own - {RETRY_PREFIX + self._group}
@@ -77,9 +77,9 @@ class Resets:
                 chosen |= broker.topics & {*topics}
             keys = {key for key in broker.offsets if key[0] in chosen}
             keys |= {key for key, queue in broker.ranges.items() if key[0] in chosen and queue.max_offset > 0}
-            moves += [await self._move(broker, key, to) for key in sorted(keys) if not queues or key[1] in queues]
+            wanted += [(broker, key, to) for key in sorted(keys) if not queues or key[1] in queues]
         since = {"earliest": _FIRST, "latest": _END, "time": to.value}.get(to.kind) if not queues else None
-        return await self._changes("group reset", moves, since)
+        return await self._changes("group reset", await self._moves(wanted), since)
 
     async def from_rows(self, rows: Sequence[Wanted]) -> OffsetChanges:
         """Set the offsets of a file, whose rows name their brokers.
@@ -164,6 +164,19 @@ class Resets:
 
     def _not_told(self) -> ClientError:
         return ClientError(f"{'; '.join(self._questions.reasons())}: nothing was changed")
+
+    async def _moves(self, wanted: Sequence[tuple[_Broker, Key, Target]]) -> list[LiveOffsetMove]:
+        """The rows in their order; questions about times are in flight together, with a limit.
+
+        Raises:
+            Refused: an offset would be out of its queue's range.
+            ClientError: a broker does not answer.
+        """
+        try:
+            moves = await self._questions.collect(range(len(wanted)), lambda at: self._move(*wanted[at]))
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+        return list(moves.values())
 
     async def _move(self, broker: _Broker, key: Key, to: Target) -> LiveOffsetMove:
         (topic, queue_id), before = key, broker.offsets.get(key)

@@ -88,7 +88,7 @@ async def plan_topic(questions: Questions, where: Where, topic: str, edit: Edit,
     pairs = await _values(questions, servers, [servers.place(Topics, node, topic) for node in masters])
     new = topic_value(TopicConfig(topic_name=topic, read_queue_nums=8, write_queue_nums=8))
     changes = _edit(pairs, edit, new, create=create, what=f"topic {topic}")
-    warnings = await _lost_queues(questions, servers, changes)
+    warnings = await warn_of_lost_queues(questions, servers, changes)
     return Plan(
         target=where.target.text, command=command, changes=tuple(changes), warnings=tuple(warnings),
     )  # fmt: skip
@@ -114,7 +114,7 @@ def _edit(
     return changes
 
 
-async def _lost_queues(questions: Questions, servers: Servers, changes: Sequence[Change]) -> list[str]:
+async def warn_of_lost_queues(questions: Questions, servers: Servers, changes: Sequence[Change]) -> list[str]:
     """Warnings of queues that nobody would read any more, although they have messages."""
     fewer = {
         servers.of_place(change.place): change

@@ -467,6 +467,7 @@ def plan_undo(target: Target, journal: Journal, *, force: bool, warn: Callable[[
             if now != change.after and not force:
                 blocked.append(f"{_name(change.place)} has changed since")
             changes.append(Change(place=change.place, before=now, after=change.before, step=last - change.step))
+        changes += await _forgotten_routes(questions, servers, changes)
         if journal.command == "topic delete":
             warnings.append("topics come back without messages, and groups begin there as with new ones")
         return Plan(
@@ -475,6 +476,29 @@ def plan_undo(target: Target, journal: Journal, *, force: bool, warn: Callable[[
         )  # fmt: skip
 
     return ask(target, warn, work)
+
+
+async def _forgotten_routes(questions: Questions, servers: Servers, changes: Sequence[Change]) -> list[Change]:
+    """Routes of topics that no broker has after these changes: name servers keep them until they are made to forget.
+
+    Raises:
+        ClientError: a name server does not answer.
+    """
+    gone: dict[str, set[str]] = defaultdict(set)
+    for change in changes:
+        if change.place.kind == "topic" and change.after is None:
+            gone[change.place.name[0]].add(change.place.server)
+    kind, step = KINDS["route"], max((change.step for change in changes), default=0) + 1
+    places = [servers.place(kind, node, topic) for topic in gone for node in questions.name_servers()]
+    routes = await need_values(questions, servers, places) if places else {}
+    others = {
+        place.name[0] for place, brokers in routes.items() if set(brokers or ()) - gone[place.name[0]]
+    }  # some brokers keep it
+    return [
+        Change(place=place, before=brokers, after=None, step=step)
+        for place, brokers in routes.items()
+        if brokers and place.name[0] not in others
+    ]
 
 
 def make_plan(

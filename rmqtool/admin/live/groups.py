@@ -9,6 +9,7 @@ from formats.model.groups import SubscriptionGroup
 from formats.remoting import headers as h
 from formats.remoting.bodies import ConsumeStats
 from formats.remoting.codes import RequestCode as C
+from formats.remoting.shapes import MessageQueue
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.admin.live.questions import Node, Questions, Warn, ask, body
 from rmqtool.admin.live.tables import (
@@ -21,7 +22,10 @@ from rmqtool.admin.live.tables import (
     fetch_topics,
 )
 from rmqtool.admin.target import Target
+from rmqtool.client.cluster.errors import NotThere
+from rmqtool.client.consumer.puller import LOOKING, Puller
 from rmqtool.services.consumers.groups import PROBLEMS, GroupInfo, GroupLag, offset_state, topic_state, total_diff
+from rmqtool.services.consumers.watch import Place, place_of
 from rmqtool.services.lookup.offsets import OffsetRow, StoredOffset
 from rmqtool.services.lookup.retry_names import RetryNames
 
@@ -79,6 +83,10 @@ class LiveGroups:
         """Every queue of every group, sorted by group, topic, broker and queue."""
         return ask(self._target, self._warn, self._lag)
 
+    def oldest(self, rows: Sequence[GroupLag]) -> dict[Place, int]:
+        """The store time (ms) of the oldest unread message of each row: one message of each queue is read."""
+        return ask(self._target, self._warn, lambda questions: self._oldest(questions, rows)) if rows else {}
+
     def offsets(self) -> list[LiveStoredOffset]:
         """Offsets as stored by brokers, sorted by group, topic, broker and queue."""
 
@@ -108,10 +116,10 @@ class LiveGroups:
         ranges = await _fetch_ranges_of(questions, offsets, tables)
         times = await _fetch_times(questions, offsets)
         self._say_untold("inFlight")
-        rows = [row for node in offsets for row in self._rows(node, offsets[node], tables, ranges, times)]
+        rows = [row for node in offsets for row in self.rows(node, offsets[node], tables, ranges, times)]
         return sorted(rows, key=lambda row: (row.group, row.topic, row.brokerName, row.queueId))
 
-    def _rows(
+    def rows(
         self,
         node: Node,
         offsets: Iterable[QueueOffset],
@@ -150,6 +158,32 @@ class LiveGroups:
                         brokerName=node.name,
                     )
 
+    async def _oldest(self, questions: Questions, rows: Sequence[GroupLag]) -> dict[Place, int]:
+        nodes = {node.name: node for node in await questions.masters()}
+        queues: dict[Place, tuple[Node, MessageQueue, int]] = {}
+        for row in rows:
+            place = place_of(row)
+            node = nodes.get(place[2] or "")
+            if node is not None:
+                offset = max(row.consumerOffset or 0, row.minOffset or 0)
+                queues[place] = (node, MessageQueue(row.topic, node.name, row.queueId), offset)
+
+        async def fetch(place: Place) -> int | None:
+            node, queue, offset = queues[place]
+            puller = Puller(questions.cluster, LOOKING, address=node.address)
+
+            async def pull() -> int | None:
+                try:
+                    pulled = await puller.pull(queue, offset, most=1)
+                except NotThere:
+                    return None
+                return pulled.messages[0].record.store_timestamp if pulled.messages else None
+
+            return await questions.attempt(node, "times of oldest messages are", pull)
+
+        times = await questions.collect(queues, fetch)
+        return {place: time for place, time in times.items() if time is not None}
+
     # -- groups -------------------------------------------------------------------------------------------------------
 
     async def _infos(self, questions: Questions) -> list[GroupInfo]:
@@ -163,7 +197,7 @@ class LiveGroups:
         ranges = await _fetch_ranges_of(questions, offsets, tables, dead)
         rows: dict[str, list[GroupLag]] = defaultdict(list)
         for node, entries in offsets.items():
-            for row in self._rows(node, entries, tables, ranges, None):
+            for row in self.rows(node, entries, tables, ranges, None):
                 rows[row.group].append(row)
         topics_known = {topic for table in tables.values() for topic in table}
         pairs = {(entry.topic, entry.group) for entries in offsets.values() for entry in entries}
@@ -217,6 +251,15 @@ class LiveGroups:
 
     def _say_untold(self, *names: str) -> None:
         self._say(f"brokers do not tell {' and '.join(names)}: null in machine output")
+
+
+async def lag_of(questions: Questions, nodes: Iterable[Node]) -> list[LiveGroupLag]:
+    """Every queue of every group of some brokers, without times of last messages."""
+    groups = LiveGroups(questions.target, lambda _text: None, lambda _text: None)
+    offsets = await fetch_offsets(questions, nodes)
+    tables = await fetch_topics(questions, offsets)
+    ranges = await _fetch_ranges_of(questions, offsets, tables)
+    return [row for node in offsets for row in groups.rows(node, offsets[node], tables, ranges, None)]
 
 
 def _info(

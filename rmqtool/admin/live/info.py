@@ -130,7 +130,7 @@ def list_tables(target: Target, warn: Warn) -> list[LiveConfig]:
 
     async def work(questions: Questions) -> list[LiveConfig]:
         places = [(node, name) for node in await questions.masters() for name in TABLES]
-        answers = await questions.collect(places, lambda place: _fetch(questions, *place))
+        answers = await questions.collect(places, lambda place: fetch_table(questions, *place))
         rows = []
         for node, name in places:
             if (node, name) not in answers:
@@ -171,10 +171,15 @@ def read_table(target: Target, name: str, broker: str | None, warn: Warn) -> Any
         if len(nodes) != 1:
             names = ", ".join(node.name for node in await questions.masters())
             raise BadValue(f"give --broker, one of {names}")
-        return next(iter((await questions.tables(nodes, lambda node: _fetch(questions, node, name))).values()))
+        return next(iter((await questions.tables(nodes, lambda node: fetch_table(questions, node, name))).values()))
 
     return ask(target, warn, work)
 
 
-async def _fetch(questions: Questions, node: Node, name: str) -> Value:
+async def fetch_table(questions: Questions, node: Node, name: str) -> Value:
+    """A table of one broker as plain values.
+
+    Raises:
+        NotTold: the broker does not answer.
+    """
     return await questions.fetch(node, TABLES[name], lambda body: loads(body, cycles=False), what=f"{name} is")

@@ -31,9 +31,14 @@ _NO_MESSAGE = "can not find message by the offset"
 
 
 class WireMessage(NamedTuple):
-    """A message received from a broker."""
+    """A message received from a broker.
+
+    Attributes:
+        node: the broker, if it is of interest.
+    """
 
     record: Record
+    node: Node | None = None
 
     @property
     def physical_offset(self) -> int:
@@ -87,27 +92,9 @@ class LiveMessages:
             topics: names or globs of topics; all by default.
         """
 
-        chosen = Selection(topics=tuple(topics)).has_topic
-
-        async def work(questions: Questions) -> list[WireMessage]:
-            nodes = await questions.masters()
-            if is_id(message_id):
-                by_offset = await _by_offset_id(questions, nodes, message_id)
-                if by_offset and chosen(by_offset[0].record.topic.decode("utf-8", "surrogateescape")):
-                    return by_offset[: search.limit]
-            tables = await fetch_topics(questions, nodes)
-            places = [(node, topic) for node, table in tables.items() for topic in sorted(table) if chosen(topic)]
-            pages = _Pages(questions, self._warn, search, unique=True)
-
-            async def fetch(place: tuple[Node, str]) -> list[WireMessage]:
-                node, topic = place
-                matches = has_id(topic.encode("utf-8", "surrogateescape"), message_id)
-                return await pages.find(node, topic, message_id, matches)
-
-            copies = [message for messages in (await questions.collect(places, fetch)).values() for message in messages]
-            return sorted(copies, key=lambda message: message.record.store_timestamp)[: search.limit]
-
-        return ask(self._target, self._warn, work)
+        return ask(
+            self._target, self._warn, lambda questions: find_by_id(questions, self._warn, message_id, topics, search)
+        )
 
     def read(self, topic: str, queue_id: int, offset: int, count: int) -> WireRead | None:
         """One pull of a queue; None if no broker has it.
@@ -178,7 +165,7 @@ class _Pages:
             if len(first) >= _FEW:
                 await self._extend(records, node, topic, key, max(times) - _SECOND, end, older=False)
         matching = [record for record in records.values() if self._search.has_time(record) and matches(record)]
-        return [WireMessage(record) for record in sorted(matching, key=lambda record: record.physical_offset)]
+        return [WireMessage(record, node) for record in sorted(matching, key=lambda record: record.physical_offset)]
 
     async def _extend(
         self, seen: dict[int, Record], node: Node, topic: str, key: str, begin: int, end: int, *, older: bool
@@ -222,18 +209,52 @@ class _Pages:
         return records or []
 
 
+async def find_by_id(
+    questions: Questions, warn: Warn, message_id: str, topics: Sequence[str], search: Search
+) -> list[WireMessage]:
+    """Messages with an offset id, or every copy with a unique id; see :meth:`LiveMessages.by_id`."""
+    chosen = Selection(topics=tuple(topics)).has_topic
+    nodes = await questions.masters()
+    if is_id(message_id):
+        by_offset = await find_by_offset_id(questions, nodes, message_id)
+        if by_offset and chosen(by_offset[0].record.topic.decode("utf-8", "surrogateescape")):
+            return by_offset[: search.limit]
+    tables = await fetch_topics(questions, nodes)
+    places = [(node, topic) for node, table in tables.items() for topic in sorted(table) if chosen(topic)]
+    pages = _Pages(questions, warn, search, unique=True)
+
+    async def fetch(place: tuple[Node, str]) -> list[WireMessage]:
+        node, topic = place
+        matches = has_id(topic.encode("utf-8", "surrogateescape"), message_id)
+        return await pages.find(node, topic, message_id, matches)
+
+    copies = [message for messages in (await questions.collect(places, fetch)).values() for message in messages]
+    return sorted(copies, key=lambda message: message.record.store_timestamp)[: search.limit]
+
+
+async def find_copies(questions: Questions, warn: Warn, node: Node, topic: str, unique: str) -> list[Record]:
+    """Messages of a topic with a unique id, of one broker.
+
+    Raises:
+        NotTold: the broker does not answer.
+    """
+    pages = _Pages(questions, warn, Search(), unique=True)
+    found = await pages.find(node, topic, unique, has_id(topic.encode("utf-8", "surrogateescape"), unique))
+    return [message.record for message in found]
+
+
 def _records_from(node: Node) -> Callable[[bytes], list[Record]]:
     return lambda data: list(records_in(data, node.address))
 
 
-async def _by_offset_id(questions: Questions, nodes: Sequence[Node], message_id: str) -> list[WireMessage]:
+async def find_by_offset_id(questions: Questions, nodes: Sequence[Node], message_id: str) -> list[WireMessage]:
     """The message of an offset id: from the broker whose address is in the id, else from any broker that has it."""
     wanted = parse_offset_id(message_id)
     own = [node for node in nodes if node.address == f"{wanted.address}:{wanted.port}"]
     answers = await questions.collect(own or nodes, lambda node: _view(questions, node, wanted.physical_offset))
     return [
-        WireMessage(record)
-        for records in answers.values()
+        WireMessage(record, node)
+        for node, records in answers.items()
         for record in records
         if offset_id(record.store_address, record.store_port, record.physical_offset) == message_id.upper()
     ]

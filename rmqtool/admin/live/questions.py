@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sized
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from formats.errors import FormatError
 from formats.fastjson.declare import Declared, read_body
@@ -15,6 +15,7 @@ from rmqtool.admin.keys import credentials
 from rmqtool.admin.target import Target
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError
+from rmqtool.client.cluster.loop import Loop
 from rmqtool.errors import BadValue
 from rmqtool.remoting.errors import NoAnswer, NotReached, RemotingError
 from rmqtool.words import counted
@@ -174,11 +175,7 @@ class Questions:
         what: str,
         absent: Collection[int | str],
     ) -> T | None:
-        failure = self._gone.get(node.address)
-        if failure is not None:
-            self._fail(node, what, failure)
-            raise NotTold
-        try:
+        async def ask_broker() -> T | None:
             response = await self.cluster.call(node.address, self.cluster.request(code, header), TIMEOUT)
             self._heard.add(node.address)
             if response.code in absent or (
@@ -193,6 +190,24 @@ class Questions:
                     return read(response)
                 except FormatError as err:
                     raise BadAnswer(f"{node.address}: not an answer to the request: {err}") from None
+
+        return await self.attempt(node, what, ask_broker)
+
+    async def attempt(self, node: Node, what: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Run requests to one broker; a broker that has failed too often is no longer asked.
+
+        Args:
+            what: names what is missing otherwise, with a verb.
+
+        Raises:
+            NotTold: there is no answer; :meth:`tell` will report it.
+        """
+        failure = self._gone.get(node.address)
+        if failure is not None:
+            self._fail(node, what, failure)
+            raise NotTold
+        try:
+            return await work()
         except (ClientError, RemotingError) as err:
             self._strikes[node.address] += isinstance(err, RemotingError)
             silent = isinstance(err, NoAnswer) and node.address not in self._heard
@@ -243,6 +258,11 @@ class Questions:
         if len(found) < (1 if wanted is None else len(wanted)):
             raise NotTold
         return found
+
+    @property
+    def target(self) -> Target:
+        """The cluster."""
+        return self._target
 
     def name_servers(self) -> list[Node]:
         """The name servers, each of which has a memory of its own."""
@@ -315,3 +335,44 @@ def ask(target: Target, warn: Warn, work: Callable[[Questions], Coroutine[Any, A
         return asyncio.run(run())
     except ExceptionGroup as group:  # raised by one of several parallel queries
         raise group.exceptions[0] from None
+
+
+class Session:
+    """Questions to a cluster by a program that does not run an event loop: one connection for all of them.
+
+    A context manager; what is missing is reported at its end.
+
+    Raises:
+        BadValue: a setting of TLS or of keys is invalid.
+        UnreadableStore: a file cannot be read.
+        ClientError, RemotingError: nothing can be asked.
+    """
+
+    def __init__(self, target: Target, warn: Warn) -> None:
+        self._target, self._warn = target, warn
+        self._options = client_options(target)
+
+    def __enter__(self) -> Self:
+        self._loop = Loop()
+        self._cluster = Cluster(self._options)
+        try:
+            self._loop.run(self._cluster.__aenter__())
+        except BaseException:
+            self._loop.close()
+            raise
+        self.questions = Questions(self._cluster, self._target, self._warn)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._loop.run(self._cluster.close())
+        finally:
+            self._loop.close()
+        self.questions.tell()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run questions, and return their result."""
+        try:
+            return self._loop.run(work)
+        except ExceptionGroup as group:  # raised by one of several parallel queries
+            raise group.exceptions[0] from None

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.opening import need_messages
+from rmqtool.cli.framework.opening import live_target, need_messages
 from rmqtool.cli.framework.options import (
     LISTING,
     BrokerConfOption,
@@ -14,7 +14,7 @@ from rmqtool.cli.framework.options import (
     OutputOption,
     QueueOption,
     SinceOption,
-    StoreDir,
+    StoreOrTarget,
     TopicOption,
     UntilOption,
 )
@@ -34,7 +34,7 @@ _SPARE = ("minOffset", "delivered", "lastDeliverTimestamp", "deliveredOffset", "
 
 @command("delay list", "rmqtool delay list store --at 2026-11-20T22:00:00Z")
 def delay_list(
-    store: StoreDir,
+    store: StoreOrTarget,
     at: AtOption = "now",
     every: Annotated[bool, typer.Option("--all", help="Also levels that never had a message.")] = False,
     output: OutputOption = Output.text,
@@ -50,6 +50,14 @@ def delay_list(
     from rmqtool.services.timers.timers import open_timers
 
     warn = Warnings()
+    if (target := live_target(store)) is not None:
+        from rmqtool.admin.live.delays import LiveDelayLevel
+        from rmqtool.cli.consumers.live_delays import open_delays
+
+        with open_delays(target, parse_time(at), warn) as live:
+            levels = [row for row in live.levels() if every or row.maxOffset or row.deliveredOffset is not None]
+            write_rows(output.value, LiveDelayLevel, levels, (*_LEVEL_NAMES, "brokerName"), spare=_SPARE)
+        return warn.tell()
     log, now = need_messages(store, broker_conf, tier=False), parse_time(at)
     delays, timers = Delays(log, now, warn), open_timers(log, now, warn)
     rows = [row for row in delays.levels() if every or row.maxOffset or row.deliveredOffset is not None]
@@ -60,7 +68,7 @@ def delay_list(
 
 @command("delay due", "rmqtool delay due store --level 18 --all")
 def delay_due(
-    store: StoreDir,
+    store: StoreOrTarget,
     at: AtOption = "now",
     level: Annotated[
         int | None, typer.Option("--level", min=0, metavar="LEVEL", help="Only this level; 0 is the timer of 5.x.")
@@ -87,10 +95,19 @@ def delay_due(
     from rmqtool.services.timers.timers import open_timers
 
     warn = Warnings()
+    choice = RowChoice({"level": level, "topic": topic, "queue": queue, "since": since, "until": until})
+    names = ("level", "queueOffset", "deliverTimestamp", "due", "topic", "queueId", "reconsumeTimes", "msgId", "keys")
+    if (target := live_target(store)) is not None:
+        from rmqtool.admin.live.delays import LiveDelayedMessage
+        from rmqtool.cli.consumers.live_delays import open_delays
+
+        with open_delays(target, parse_time(at), warn) as live:
+            waiting = choice(live.pending(level, due_only=not every), listing.limit)
+            write_rows(listing.output.value, LiveDelayedMessage, waiting, names, wide=("keys",))
+        return choice.ends(warn.tell())
     log, now = need_messages(store, listing.broker_conf, tier=False), parse_time(at)
     delays, timers = Delays(log, now, warn), open_timers(log, now, warn)
     levels = delays.pending(level, due_only=not every)
-    choice = RowChoice({"level": level, "topic": topic, "queue": queue, "since": since, "until": until})
     rows: Iterable[DelayedMessage | PlainTimers]
     chosen = not every or bool(choice.given) or listing.limit is not None or not timers.present
     if not chosen:  # thousands at a time, in columns
@@ -98,6 +115,5 @@ def delay_due(
     else:
         in_timer = timers.pending(due_only=not every) if timers.present and level in (None, LEVEL) else ()
         rows = choice(chain(levels, in_timer), listing.limit)
-    names = ("level", "queueOffset", "deliverTimestamp", "due", "topic", "queueId", "reconsumeTimes", "msgId", "keys")
     write_rows(listing.output.value, DelayedMessage, rows, names, wide=("keys",))
     return choice.ends(warn.tell()) if chosen else warn.tell()

@@ -12,7 +12,7 @@ from formats.config.files import ConsumerOffsets, QueueOffset
 from formats.errors import FormatError
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.choice import RowChoice, first, matches, no_match, wanted_of
-from rmqtool.cli.framework.opening import need_log, open_groups, open_store
+from rmqtool.cli.framework.opening import live_target, need_log, open_groups, open_store
 from rmqtool.cli.framework.options import (
     ANY_GROUP,
     LISTING,
@@ -30,6 +30,7 @@ from rmqtool.cli.framework.options import (
 )
 from rmqtool.cli.render.rows import Warnings, names_of, write_rows
 from rmqtool.cli.render.text import note
+from rmqtool.cli.render.times import parse_span
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
 from rmqtool.services.consumers.groups import (
     PROBLEMS,
@@ -88,6 +89,19 @@ def group_lag(
         LagRow, typer.Option("--by", metavar="FIELD", help="One row for each queue, topic or group.")
     ] = LagRow.queue,
     lagging: Annotated[bool, typer.Option("--lagging", help="Only rows with lag or messages in flight.")] = False,
+    watch: Annotated[
+        str | None,
+        typer.Option(
+            "--watch", metavar="TIME", help="Again after this time (2s, 1m), with rates; repaints on a terminal."
+        ),
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", min=1, metavar="N", help="End --watch after so many rounds.")
+    ] = None,
+    prometheus: Annotated[
+        str | None,
+        typer.Option("--prometheus", metavar="FILE", help="Also write metrics for the node exporter's text collector."),
+    ] = None,
     limit: LimitOption = None,
     broadcast: BroadcastOption = None,
     broker: BrokerOption = None,
@@ -98,9 +112,28 @@ def group_lag(
 
     Messages held by POP consumers lie below the offset and are not part of diff: see inFlight, and group inflight.
 
+    --watch shows rows with messages stored and consumed per second, the time until nothing is left, and when the oldest
+    unread message was stored; NDJSON has a line for each row and round. --prometheus replaces FILE in each round, and
+    ends after one without --watch.
+
     Exit code 1: an offset lies beyond the end of its queue (ahead), or the message at it has expired (expired); or no
     offset matches.
     """
+    if watch is not None or prometheus is not None:
+        from rmqtool.cli.consumers.watch import watch_lag
+
+        target = live_target(store)
+        return watch_lag(
+            lambda warn: open_groups(
+                store, broker_conf, warn, wanted_of(choice), client=_client_file(broadcast, broker), quiet=True
+            ),
+            lambda row: not choice.queue or row.queueId in choice.queue,
+            by=by.value, pause=parse_span(watch) if watch is not None else None, rounds=rounds, lagging=lagging,
+            limit=limit, output=output.value, prometheus=prometheus,
+            cluster=(target.cluster or "") if target is not None else "",
+        )  # fmt: skip
+    if rounds is not None:
+        raise BadValue("--rounds: goes with --watch")
     warn = Warnings()
     groups = open_groups(store, broker_conf, warn, wanted_of(choice), client=_client_file(broadcast, broker))
     lags = _Lags(groups, choice.queue or ())

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.opening import need_log
-from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption, StoreDir
+from rmqtool.cli.framework.opening import live_target, need_log
+from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption, StoreOrTarget
 from rmqtool.errors import BadValue
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rmqtool.rules.rebalance import AssignedQueue, Strategy
     from rmqtool.services.lookup.configs import Warn
     from rmqtool.store.layout.paths import StoreLayout
@@ -34,7 +36,7 @@ _STRATEGIES = ", ".join(StrategyName)
 
 @command("rebalance plan", "rmqtool rebalance plan store Orders --consumer c1 --consumer c2 --was c1")
 def rebalance_plan(
-    store: StoreDir,
+    store: StoreOrTarget,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic whose read queues are divided.")],
     consumer: Annotated[
         list[str] | None,
@@ -63,23 +65,46 @@ def rebalance_plan(
         StrategyName,
         typer.Option("--inner", metavar="STRATEGY", help="How MACHINE_ROOM_NEARBY divides queues within a room."),
     ] = StrategyName.avg,
+    clients_of: Annotated[
+        str | None,
+        typer.Option(
+            "--clients-of",
+            metavar="GROUP",
+            help="Of a live cluster: a group whose clients are the consumers, or with --consumer the current ones.",
+        ),
+    ] = None,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Show which consumer of a group gets which queues of a topic, by the rules of the Java clients.
 
-    Exit code 1: a queue has no consumer or several, or the topic has no queues.
+    Of a live cluster, the queues are those of all brokers that allow reading the topic. Exit code 1: a queue has no
+    consumer or several, or the topic has no queues.
     """
     from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.cli.render.text import note
     from rmqtool.rules.rebalance import AssignedQueue
 
     warn = Warnings()
-    rows = _plan(
-        need_log(store, broker_conf).layout, topic, consumer or [], was or [],
-        strategy=strategy.value, inner=inner.value, brokers=broker or [], rooms=room or [], warn=warn,
-    )  # fmt: skip
-    names = ("topic", "brokerName", "queueId", "consumer", *(("before", "moves") if was else ()))
+    consumers, before = consumer or [], was or []
+    if (target := live_target(store)) is not None:
+        from rmqtool.admin.live.sharing import consumers_of, fetch_read_queues
+
+        queues_of = fetch_read_queues(target, topic, warn)
+        if clients_of is not None:
+            online = consumers_of(target, clients_of, warn)
+            if not online:
+                note(f"no client of group {clients_of} is online")
+                if not consumers:
+                    return warn.tell() or 1
+            before, consumers = (before or online if consumers else before), consumers or online
+        queues_of = _chosen(broker or [], queues_of)
+    elif clients_of is not None:
+        raise BadValue("--clients-of: goes with a live cluster; a store does not know its consumers: give --consumer")
+    else:
+        queues_of = _brokers(need_log(store, broker_conf).layout, topic, broker or [], warn)
+    rows = _plan(topic, queues_of, consumers, before, strategy=strategy.value, inner=inner.value, rooms=room or [])
+    names = ("topic", "brokerName", "queueId", "consumer", *(("before", "moves") if before else ()))
     write_rows(output.value, AssignedQueue, rows, names)
     if not rows:
         note(f"topic {topic} has no queues here")
@@ -89,18 +114,19 @@ def rebalance_plan(
 
 
 def _plan(
-    layout: "StoreLayout",
     topic: str,
+    queues_of: "Mapping[str, int]",
     consumers: list[str],
     was: list[str],
     *,
     strategy: str,
     inner: str,
-    brokers: list[str],
     rooms: list[str],
-    warn: "Warn",
 ) -> "list[AssignedQueue]":
     """The rows of the plan; none where the topic has no queues.
+
+    Args:
+        queues_of: number of read queues of each broker.
 
     Raises:
         BadValue: a client would refuse the options.
@@ -108,17 +134,34 @@ def _plan(
     from rmqtool.rules.broadcast import QueueName
     from rmqtool.rules.rebalance import BadAllocation, plan
 
-    queues = [
-        QueueName(topic, name, number)
-        for name, count in _brokers(layout, topic, brokers, warn).items()
-        for number in range(count)
-    ]
+    queues = [QueueName(topic, name, number) for name, count in queues_of.items() for number in range(count)]
     if not consumers:
         raise BadValue("give at least one --consumer")
     try:
         return plan(_strategy(strategy, inner, rooms), queues, consumers, was) if queues else []
     except BadAllocation as err:
         raise BadValue(str(err)) from err
+
+
+def _chosen(brokers: list[str], queues_of: "Mapping[str, int]") -> dict[str, int]:
+    """The brokers of an option with their queues, or all."""
+    chosen: dict[str, int] = {}
+    for text in brokers:
+        name, number = _broker(text)
+        if number is None and name not in queues_of:
+            raise BadValue(f"--broker {text}: the topic is on {', '.join(queues_of) or 'no broker'}")
+        chosen[name] = queues_of[name] if number is None else number
+    return chosen or dict(queues_of)
+
+
+def _broker(text: str) -> tuple[str, int | None]:
+    """A broker, and its queues if they are given."""
+    name, equals, number = text.rpartition("=")
+    if not equals:
+        return text, None
+    if number.isascii() and number.isdigit() and len(number) < 6:
+        return name, int(number)
+    raise BadValue(f"--broker {text}: give NAME or NAME=QUEUES")
 
 
 def _brokers(layout: "StoreLayout", topic: str, brokers: list[str], warn: "Warn") -> dict[str, int]:
@@ -135,13 +178,8 @@ def _brokers(layout: "StoreLayout", topic: str, brokers: list[str], warn: "Warn"
         count = min(on_disk, _MOST_QUEUES)
     queues_of: dict[str, int] = {}
     for text in brokers or [layout.conf.text("brokerName") or "this-broker"]:
-        name, equals, number = text.rpartition("=")
-        if not equals:
-            queues_of[text] = count
-        elif number.isascii() and number.isdigit() and len(number) < 6:
-            queues_of[name] = int(number)
-        else:
-            raise BadValue(f"--broker {text}: give NAME or NAME=QUEUES")
+        name, number = _broker(text)
+        queues_of[name] = count if number is None else number
     return queues_of
 
 

@@ -1,12 +1,14 @@
 """The commands ``retry list`` and ``dlq list|export|requeue``: what consumers gave back."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.opening import need_messages
+from rmqtool.cli.framework.opening import live_target, need_messages
 from rmqtool.cli.framework.options import (
     ANY_ORIGIN,
     LISTING,
@@ -20,7 +22,7 @@ from rmqtool.cli.framework.options import (
     Output,
     OutputOption,
     SinceOption,
-    StoreDir,
+    StoreOrTarget,
     TopicOption,
     UntilOption,
 )
@@ -29,7 +31,7 @@ from rmqtool.cli.framework.planning import ASK, Consent
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmqtool.services.retries.retries import Retries
+    from rmqtool.services.retries.retries import GivenBack
 
 
 class RetryState(StrEnum):
@@ -48,24 +50,35 @@ def _by_name(groups: list[str] | None) -> list[str] | None:
     return groups if groups and not any(set(group) & set("*?[") for group in groups) else None
 
 
-def _open_retries(store: str, broker_conf: str | None, warn: "Callable[[str], None]") -> "Retries":
-    """Retries and dead letters of a store, and of its tier."""
+@contextmanager
+def _open_retries(store: str, broker_conf: str | None, warn: "Callable[[str], None]") -> "Iterator[GivenBack[Any]]":
+    """Retries and dead letters of a store, and of its tier, or of a live cluster."""
     import time
 
     from formats.topics import DLQ_PREFIX, RETRY_PREFIX
     from rmqtool.services.lookup.tiered import only_tiered
     from rmqtool.services.retries.retries import Retries
 
+    if (target := live_target(store)) is not None:
+        from rmqtool.admin.live.questions import Session
+        from rmqtool.admin.live.queues import LiveQueues
+        from rmqtool.admin.live.retries import LiveRetries
+        from rmqtool.cli.render.text import note
+
+        with Session(target, warn) as session:
+            yield LiveRetries(LiveQueues(session, warn), note)
+        return
+
     def asked(topic: str, _queue_id: int) -> bool:
         return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
     log = need_messages(store, broker_conf, asked, reads_tier=True)
-    return Retries(log, int(time.time() * 1000), warn, only_tiered(log.layout, asked))
+    yield Retries(log, int(time.time() * 1000), warn, only_tiered(log.layout, asked))
 
 
 @command("retry list", "rmqtool retry list store --group lab-consumer --state waiting")
 def retry_list(
-    store: StoreDir,
+    store: StoreOrTarget,
     consumer_group: GroupOption = None,
     state: Annotated[
         list[RetryState] | None,
@@ -86,24 +99,23 @@ def retry_list(
     """
     from rmqtool.cli.framework.choice import RowChoice
     from rmqtool.cli.render.rows import Warnings, write_rows
-    from rmqtool.services.retries.retries import RetryInfo
 
     warn = Warnings()
-    retries = _open_retries(store, listing.broker_conf, warn)
     asked = {"group": consumer_group, "state": state, "topic": topic, "since": since, "until": until}
     choice = RowChoice(asked, topic="originTopic")
-    rows = choice(retries.retries(_by_name(consumer_group)), listing.limit)
     names = (
         *("group", "state", "reconsumeTimes", "originTopic", "storeTimestamp", "deliverTimestamp", "queueOffset"),
         *("originMsgId", "msgId", "keys"),
     )
-    write_rows(listing.output.value, RetryInfo, rows, names, wide=("keys",))
+    with _open_retries(store, listing.broker_conf, warn) as retries:
+        rows = choice(retries.retries(_by_name(consumer_group)), listing.limit)
+        write_rows(listing.output.value, retries.row, rows, names, wide=("keys",))
     return choice.ends(warn.tell())
 
 
 @command("dlq list", "rmqtool dlq list store --group lab-consumer --output csv")
 def dlq_list(
-    store: StoreDir,
+    store: StoreOrTarget,
     origin: OriginChoice = ANY_ORIGIN,
     listing: Listing = LISTING,
 ) -> int:
@@ -114,23 +126,22 @@ def dlq_list(
     """
     from rmqtool.cli.framework.choice import RowChoice
     from rmqtool.cli.render.rows import Warnings, write_rows
-    from rmqtool.services.retries.retries import DeadLetter
 
     warn = Warnings()
-    retries = _open_retries(store, listing.broker_conf, warn)
     choice = RowChoice(vars(origin), topic="originTopic")
-    rows = choice((letter for letter, _found in retries.dead_letters(_by_name(origin.group))), listing.limit)
     names = (
         *("group", "state", "queueOffset", "reconsumeTimes", "originTopic", "bornTimestamp", "storeTimestamp"),
         *("originMsgId", "msgId", "keys"),
     )
-    write_rows(listing.output.value, DeadLetter, rows, names, wide=("keys",))
+    with _open_retries(store, listing.broker_conf, warn) as retries:
+        rows = choice((letter for letter, _found in retries.dead_letters(_by_name(origin.group))), listing.limit)
+        write_rows(listing.output.value, retries.letter, rows, names, wide=("keys",))
     return choice.ends(warn.tell())
 
 
 @command("dlq export", "rmqtool dlq export store --group lab-consumer --body base64")
 def dlq_export(
-    store: StoreDir,
+    store: StoreOrTarget,
     origin: OriginChoice = ANY_ORIGIN,
     limit: LimitOption = None,
     body: BodyOption = Body.auto,
@@ -144,25 +155,26 @@ def dlq_export(
     from rmqtool.cli.framework.choice import RowChoice, limit_rows
     from rmqtool.cli.render.messages import MESSAGE_COLUMNS
     from rmqtool.cli.render.output import Column, write_all, writer
-    from rmqtool.cli.render.rows import Warnings
+    from rmqtool.cli.render.rows import Warnings, names_of
     from rmqtool.contract import MESSAGE_FIELDS, message_row
 
     warn = Warnings()
-    retries = _open_retries(store, broker_conf, warn)
     extra = ("group", "originTopic", "originMsgId", "retryTimestamps")
     choice = RowChoice(vars(origin), topic="originTopic")
-    letters = retries.dead_letters(_by_name(origin.group))
-    dead = ((letter, message) for letter, message in letters if letter.state == "dead" and choice.has(letter))
-    shown = limit_rows(dead, limit, letters)
-    rows = (
-        {
-            **{name: getattr(letter, name) for name in extra},
-            **message_row(message.record, message.physical_offset, body.value),
-        }
-        for letter, message in shown
-    )
     columns = [Column("group"), Column("originTopic"), *MESSAGE_COLUMNS[2:]]
-    choice.count = write_all(writer(output.value, (*extra, *MESSAGE_FIELDS), columns), rows)
+    with _open_retries(store, broker_conf, warn) as retries:
+        place = tuple(name for name in names_of(retries.letter) if name == "brokerName")
+        letters = retries.dead_letters(_by_name(origin.group))
+        dead = ((letter, message) for letter, message in letters if letter.state == "dead" and choice.has(letter))
+        rows = (
+            {
+                **{name: getattr(letter, name) for name in extra},
+                **message_row(message.record, message.physical_offset, body.value),
+                **{name: getattr(letter, name) for name in place},
+            }
+            for letter, message in limit_rows(dead, limit, letters)
+        )
+        choice.count = write_all(writer(output.value, (*extra, *MESSAGE_FIELDS, *place), columns), rows)
     return choice.ends(warn.tell())
 
 
@@ -171,7 +183,7 @@ def dlq_export(
     "rmqtool dlq requeue store lab-consumer --id FD0000000000000000000000000000020FB630946E09664343CD0000",
 )
 def dlq_requeue(
-    store: StoreDir,
+    store: StoreOrTarget,
     consumer_group: Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")],
     ids: Annotated[
         list[str] | None,

@@ -1,12 +1,14 @@
 """The commands ``transaction list`` and ``transaction show``: half messages and what ended them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.opening import need_messages
+from rmqtool.cli.framework.opening import live_target, need_messages
 from rmqtool.cli.framework.options import (
     ANY_ORIGIN,
     LISTING,
@@ -15,8 +17,12 @@ from rmqtool.cli.framework.options import (
     OriginChoice,
     Output,
     OutputOption,
-    StoreDir,
+    StoreOrTarget,
 )
+
+if TYPE_CHECKING:
+    from rmqtool.services.lookup.configs import Warn
+    from rmqtool.services.transactions.half_messages import TransactionReader
 
 
 class TransactionState(StrEnum):
@@ -29,9 +35,26 @@ class TransactionState(StrEnum):
     passed = "passed"
 
 
+@contextmanager
+def _open_transactions(store: str, broker_conf: str | None, warn: "Warn") -> "Iterator[TransactionReader[Any, Any]]":
+    """The transactions of a store or of a live cluster."""
+    from rmqtool.services.transactions.half_messages import Transactions
+
+    if (target := live_target(store)) is None:
+        yield Transactions(need_messages(store, broker_conf, tier=False), warn)
+        return
+    from rmqtool.admin.live.questions import Session
+    from rmqtool.admin.live.queues import LiveQueues
+    from rmqtool.admin.live.transactions import LiveTransactions
+    from rmqtool.cli.render.text import note
+
+    with Session(target, warn) as session:
+        yield LiveTransactions(LiveQueues(session, warn), warn, note)
+
+
 @command("transaction list", "rmqtool transaction list store --state pending --state given-up")
 def transaction_list(
-    store: StoreDir,
+    store: StoreOrTarget,
     state: Annotated[
         list[TransactionState] | None,
         typer.Option(
@@ -50,30 +73,29 @@ def transaction_list(
     """
     from rmqtool.cli.framework.choice import RowChoice
     from rmqtool.cli.render.rows import Warnings, write_rows
-    from rmqtool.services.transactions.half_messages import TransactionInfo, Transactions
 
     warn = Warnings()
     asked = {"state": state, **vars(origin)}
     choice = RowChoice(asked, group="producerGroup")
-    rows = choice(Transactions(need_messages(store, listing.broker_conf, tier=False), warn).all(), listing.limit)
     names = (
         *("state", "producerGroup", "topic", "queueId", "halfQueueOffset", "checkTimes", "storeTimestamp"),
         *("lastCheckTimestamp", "endTimestamp", "msgId", "keys", "note"),
     )
-    write_rows(
-        listing.output.value,
-        TransactionInfo,
-        rows,
-        names,
-        wide=("keys", "note"),
-        spare=("checkTimes", "halfQueueOffset"),
-    )
+    with _open_transactions(store, listing.broker_conf, warn) as transactions:
+        write_rows(
+            listing.output.value,
+            transactions.row,
+            choice(transactions.all(), listing.limit),
+            names,
+            wide=("keys", "note"),
+            spare=("checkTimes", "halfQueueOffset"),
+        )
     return choice.ends(warn.tell())
 
 
 @command("transaction show", "rmqtool transaction show store FD0000000000000000000000000000020FB630946E0966434BC201ED")
 def transaction_show(
-    store: StoreDir,
+    store: StoreOrTarget,
     message_id: Annotated[
         str, typer.Argument(metavar="ID", help="Unique id of the message, or its offset in the half queue.")
     ],
@@ -87,14 +109,14 @@ def transaction_show(
     from rmqtool.cli.read.show_trace import write_transaction
     from rmqtool.cli.render.rows import Warnings
     from rmqtool.cli.render.text import note
-    from rmqtool.services.transactions.half_messages import Transactions
 
     warn = Warnings()
-    transactions = [
-        info
-        for info in Transactions(need_messages(store, broker_conf, tier=False), warn).all()
-        if info.msgId == message_id or message_id in (str(copy.queueOffset) for copy in info.copies)
-    ]
+    with _open_transactions(store, broker_conf, warn) as reader:
+        transactions = [
+            info
+            for info in reader.all()
+            if info.msgId == message_id or message_id in (str(copy.queueOffset) for copy in info.copies)
+        ]
     for info in transactions:
         write_transaction(info, output.value)
     if not transactions:

@@ -12,9 +12,8 @@ from rmqtool.words import command_line
 VARIABLE = "RMQTOOL_TARGET"
 # command: which serves for a live cluster, and what it does. A group has one for those of its commands without one
 _INSTEAD: dict[str, tuple[str | None, str]] = {
-    "check": ("cluster list", "shows how brokers are"),
+    "check": ("doctor", "finds what is wrong in a cluster"),
     "checkpoint": ("cluster list", "shows how far logs go"),
-    "trace": ("query-id", "finds the message"),
     "topic latest": ("consume", "shows the messages of a topic"),
     "topic unused": ("topic list", "shows messages and groups of each topic"),
     "commitlog": ("consume", "shows messages"),
@@ -22,8 +21,6 @@ _INSTEAD: dict[str, tuple[str | None, str]] = {
     "index": ("query-key", "asks the indexes of brokers"),
     "group inflight": ("group lag", "shows how far groups are behind"),
     "group diff": ("group offsets --output csv", "makes a file that can be compared"),
-    "retry list": ("consume", "shows the messages of %RETRY%GROUP"),
-    "dlq": ("consume", "shows the messages of %DLQ%GROUP"),
     "dump-to-parquet": ("mirror", "copies topics into a store"),
     "report": ("mirror", "copies topics into a store"),
 }

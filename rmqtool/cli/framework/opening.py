@@ -60,6 +60,7 @@ def open_groups(
     client: "ClientFile | None" = None,
     bak: bool = False,
     log: bool = True,
+    quiet: bool = False,
 ) -> "Groups":
     """The groups of a store or of a live cluster.
 
@@ -69,11 +70,12 @@ def open_groups(
         client: offsets of a broadcasting client in place of the broker's.
         bak: the previous generation of the broker's.
         log: the store must have a log, or queues.
+        quiet: do not name what a live cluster never tells.
     """
     if (target := live_target(store)) is not None:
         from rmqtool.admin.live.groups import LiveGroups
 
-        return LiveGroups(target, warn, note, wanted)
+        return LiveGroups(target, warn, (lambda _text: None) if quiet else note, wanted)
     from rmqtool.admin.offline import StoreGroups
 
     layout = need_log(store, broker_conf).layout if log else open_store(store, broker_conf)

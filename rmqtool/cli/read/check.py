@@ -62,10 +62,12 @@ def check(
 
 @command("explain", "rmqtool explain cq-missing")
 def explain(
-    code: Annotated[str | None, typer.Argument(metavar="[CODE]", help="A code of check; by default all.")] = None,
+    code: Annotated[
+        str | None, typer.Argument(metavar="[CODE]", help="A code of check or doctor; by default all.")
+    ] = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Explain a code of check: its meaning, its causes, what a broker does, and what to do."""
+    """Explain a code of check or doctor: its meaning, its causes, what a broker does, and what to do."""
     from rmqtool.cli.read.run_check import run_explain
 
     return run_explain(code, output.value)

@@ -42,7 +42,7 @@ def diff(
     if listing.output in PEOPLE:
         _sum_up(comparison)
         if comparison.differences:
-            write_all(writer(listing.output, names, _columns()), rows)
+            write_all(writer(listing.output, names, columns_of_differences()), rows)
     elif listing.output is Output.csv:
         if not PARTS.write(comparison, listing.output):
             write_all(writer("csv", names, columns_of(Difference)), rows)
@@ -51,7 +51,8 @@ def diff(
     return max(warn.tell(), 0 if comparison.equal else 1)
 
 
-def _columns() -> "list[Column]":
+def columns_of_differences() -> "list[Column]":
+    """The columns of a table of differences."""
     from rmqtool.cli.render.output import Column
 
     return [

@@ -123,10 +123,19 @@ def config(
     broker: Annotated[
         str | None, typer.Option("--broker", metavar="NAME", help="The broker, if a live cluster has several.")
     ] = None,
+    as_yaml: Annotated[
+        bool, typer.Option("--yaml", help="Topics and groups as a YAML file, which apply takes.")
+    ] = False,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Show the broker's config files, read as a broker reads them, or the four that live brokers report."""
+    if as_yaml:
+        if file is not None or bak or broker is not None or output is not Output.text:
+            raise BadValue("--yaml: writes all topics and groups: leave out FILE, --bak, --broker and --output")
+        from rmqtool.cli.read.declaring import write_declared
+
+        return write_declared(store, broker_conf)
     from rmqtool.cli.render.output import Column, write_all, write_object, writer
     from rmqtool.cli.render.text import note
     from rmqtool.store.config.files import list_configs, raw_config, read_config

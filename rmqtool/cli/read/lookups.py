@@ -17,8 +17,9 @@ from rmqtool.store.layout.paths import StoreLayout
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rmqtool.admin.subjects import Messages, StoredMessage
+    from rmqtool.admin.subjects import Messages
     from rmqtool.admin.target import Target
+    from rmqtool.services.lookup.stored import StoredMessage
 
 FOUND, NOTHING = 0, 1
 T = TypeVar("T")

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from rmqtool.admin.doctor.codes import CODES as CLUSTER_CODES
 from rmqtool.cli.render.output import PEOPLE, TABLES, Column, Row, write_all, write_object, writer
 from rmqtool.cli.render.text import MOST_COLUMNS, dump_json, note, plain, room_of
 from rmqtool.errors import BadValue
@@ -171,15 +172,18 @@ def run_explain(code: str | None, output: str) -> int:
     Raises:
         BadValue: no such code.
     """
+    codes = CODES | CLUSTER_CODES
     if code is None:
-        write_all(writer(output, CODE_FIELDS, _CODE_COLUMNS), (kind.to_dict() for kind in CODES.values()))
+        write_all(writer(output, CODE_FIELDS, _CODE_COLUMNS), (kind.to_dict() for kind in codes.values()))
         return 0
-    kind = CODES.get(code)
+    kind = codes.get(code)
     if kind is None:
         from difflib import get_close_matches
 
-        near = get_close_matches(code, CODES, 3)
-        raise BadValue(f"{code!r} is not a code of check" + (f" (did you mean {' or '.join(near)}?)" if near else ""))
+        near = get_close_matches(code, codes, 3)
+        raise BadValue(
+            f"{code!r} is not a code of check or doctor" + (f" (did you mean {' or '.join(near)}?)" if near else "")
+        )
     if output in ("json", "ndjson"):
         write_object(output, kind.to_dict())
     elif output == "csv":

@@ -9,7 +9,7 @@ from rmqtool.cli.render.parts import PARTS
 from rmqtool.cli.render.rows import write_rows
 from rmqtool.cli.render.text import cell_text, fold, plain
 from rmqtool.cli.render.times import time_text
-from rmqtool.services.trace import Event, Taken, Trace
+from rmqtool.services.trace import Event, Trace
 from rmqtool.services.transactions.half_messages import HalfCopy, TransactionInfo
 from rmqtool.words import counted
 
@@ -28,7 +28,7 @@ def write_trace(found: Trace, form: str) -> None:
     elif PARTS.write(found, form):
         pass
     elif form == "csv":
-        write_rows(form, Event, found.events)
+        write_rows(form, type(found.events[0]) if found.events else Event, found.events)
     else:
         rows = [("message", found.msgId or found.id), ("state", found.state)]
         if found.transaction is not None:
@@ -44,13 +44,13 @@ def write_trace(found: Trace, form: str) -> None:
             out.print()
             out.file.flush()
             if form == "table" or TABLES.columns or TABLES.wide:
-                write_rows(form, Event, found.events, _EVENT_NAMES, wide=("detail",))
+                write_rows(form, type(found.events[0]), found.events, _EVENT_NAMES, wide=("detail",))
             else:
                 _write_events(found.events, out.width)
         if found.groups:
             out.print()
             out.file.flush()
-            write_rows(form, Taken, found.groups, _TAKEN_NAMES, wide=("why",))
+            write_rows(form, type(found.groups[0]), found.groups, _TAKEN_NAMES, wide=("why",))
 
 
 def _write_events(events: Sequence[Event], width: int) -> None:
@@ -99,4 +99,4 @@ def write_transaction(info: TransactionInfo, form: str) -> None:
 
 def _state(info: TransactionInfo) -> str:
     checks = f" after {counted(info.checkTimes, 'check')}" if info.checkTimes else ""
-    return info.state + checks + (f" ({info.note})" if info.note else "")
+    return (info.state or "not known") + checks + (f" ({info.note})" if info.note else "")

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.opening import need_messages
-from rmqtool.cli.framework.options import Body, BodyOption, BrokerConfOption, Output, OutputOption, StoreDir
+from rmqtool.cli.framework.opening import live_target, need_messages
+from rmqtool.cli.framework.options import Body, BodyOption, BrokerConfOption, Output, OutputOption, StoreOrTarget
 
 
 @command(
@@ -15,7 +15,7 @@ from rmqtool.cli.framework.options import Body, BodyOption, BrokerConfOption, Ou
     tables=("events", "groups", "keys", "report"),
 )
 def trace(
-    store: StoreDir,
+    store: StoreOrTarget,
     message_id: Annotated[
         str, typer.Argument(metavar="MSGID", help="Unique id (msgId), or offset id of any copy (offsetMsgId).")
     ],
@@ -40,10 +40,22 @@ def trace(
     from rmqtool.cli.render.text import note
     from rmqtool.services import trace as engine
 
-    warn = Warnings()
+    warn, now = Warnings(), int(time.time() * 1000)
+    if (target := live_target(store)) is not None:
+        from rmqtool.admin.live.questions import Session
+        from rmqtool.admin.live.queues import LiveQueues
+        from rmqtool.admin.live.trace import LiveTracer
+
+        with Session(target, warn) as session:
+            live = LiveTracer(LiveQueues(session, warn), now, warn, note).trace(message_id, body.value)
+        if live.events or output in (Output.json, Output.ndjson):
+            write_trace(live, output.value)
+        if not live.events:
+            note(f"no message with id {message_id} found in the indexes of brokers")
+        return warn.tell() or (0 if live.events else 1)
     with showing("auto", streams=False):
         log = need_messages(store, broker_conf, reads_tier=True)
-        report = engine.trace(log, message_id, int(time.time() * 1000), warn, scan=scan, body=body.value)
+        report = engine.trace(log, message_id, now, warn, scan=scan, body=body.value)
     if report.events or output in (Output.json, Output.ndjson):
         write_trace(report, output.value)
     if not report.events:

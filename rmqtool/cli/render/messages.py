@@ -8,7 +8,7 @@ from rmqtool.cli.render.times import time_text
 from rmqtool.contract import MESSAGE_FIELDS, QUEUE_ENTRY_FIELDS, message_row
 
 if TYPE_CHECKING:
-    from rmqtool.admin.subjects import StoredMessage
+    from rmqtool.services.lookup.stored import StoredMessage
 
 MESSAGE_COLUMNS = (
     Column("topic"),

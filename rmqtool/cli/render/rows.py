@@ -59,7 +59,7 @@ def _column(name: str, kind: object, *, wide: bool, rank: int) -> Column:
         return Column(
             name.replace("Timestamp", "Time"), lambda row: time_text(row[name]) if row[name] else None, rank=rank
         )
-    return Column(name, right=kind in (int, int | None), wide=wide, rank=rank)
+    return Column(name, right=kind in (int, int | None, float, float | None), wide=wide, rank=rank)
 
 
 def write_rows(

@@ -88,6 +88,18 @@ def parse_time(text: str) -> int:
     return round(parsed.timestamp() * 1000)
 
 
+def parse_span(text: str) -> int:
+    """Milliseconds of a span of time: ``2s``, ``500ms``, ``1m``, or seconds.
+
+    Raises:
+        BadValue: it is none.
+    """
+    match = re.fullmatch(r"([0-9]{1,9})(ms|s|m|h|d)?", text)
+    if match is None:
+        raise BadValue(f"{text!r} is not a span of time: give 2s, 500ms or 1m")
+    return int(match[1]) * _UNITS[match[2] or "s"]
+
+
 def parse_range(text: str) -> tuple[int, int | None]:
     """``A:B`` (B not included), ``A:``, ``:B``, or one number.
 

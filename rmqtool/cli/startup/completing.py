@@ -25,9 +25,11 @@ _SAID: dict[str, tuple[tuple[str, bytes], ...]] = {
         ("consumerOffset.json", rb'"[^"@]*@([^"@\\]+)"\s*:\s*\{'),
     ),
 }
+_LIVE = ("rocketmq://", "@")  # what the words that name live clusters begin with
 _KINDS = ("topic", "group", "queue", "code", "config-file")
 _ROOT = ("--help", "-h", "--version", "--no-pager")
 VALUES = {"--topic": "topic", "-t": "topic", "--group": "group", "-g": "group", "--queue": "queue", "-q": "queue"}
+VALUES |= {"--clients-of": "group"}
 # options with the same choices in all commands; others are in the generated table
 CHOICES = {"--output": OPTIONS["output"], "-o": OPTIONS["output"], "--body": OPTIONS["body"]}
 CHOICES |= {"--progress": OPTIONS["progress"]}
@@ -41,9 +43,10 @@ def complete() -> bool:
     asked = _read_words(shell)
     if asked is None:
         return False
-    words, begun = asked
+    words, begun, before = asked
     fitting = candidates(words, begun)
     chosen = sorted({word for word in fitting if word.startswith(begun) and _HARMLESS.fullmatch(word)})
+    chosen = [word.removeprefix(before) for word in chosen]
     if shell == "zsh":
         quoted = " ".join(word.replace(":", "\\:") for word in chosen)
         sys.stdout.write(f"_arguments '*: :(({quoted}))'\n" if chosen else "_files\n")
@@ -54,18 +57,35 @@ def complete() -> bool:
     return True
 
 
-def _read_words(shell: str) -> tuple[list[str], str] | None:
-    """(complete words after the program's name, the word being completed)."""
+def _read_words(shell: str) -> tuple[list[str], str, str] | None:
+    """(complete words after the program's name, the word being completed, what of it the shell has apart)."""
     if shell == "bash":
         words, at = _split(os.environ.get("COMP_WORDS", "")), os.environ.get("COMP_CWORD", "")
         if not at.isdecimal():
             return None
-        return words[1 : int(at)], words[int(at)] if int(at) < len(words) else ""
+        before, begun = words[1 : int(at)], words[int(at)] if int(at) < len(words) else ""
+        if before[-1:] == ["@"]:
+            return _rejoin(before[:-1]), f"@{begun}", "@"
+        return _rejoin(before), begun, ""
     if shell in ("zsh", "fish"):
         line = os.environ.get("_TYPER_COMPLETE_ARGS", "")
         words = _split(line)[1:]
-        return (words, "") if not words or line.endswith(" ") else (words[:-1], words[-1])
+        return (words, "", "") if not words or line.endswith(" ") else (words[:-1], words[-1], "")
     return None
+
+
+def _rejoin(words: list[str]) -> list[str]:
+    """Put targets together again: bash takes ``@`` and colons for words of their own."""
+    joined: list[str] = []
+    for word in words:
+        last = joined[-1] if joined else ""
+        begins = last == "rocketmq" and word == ":"
+        goes_on = last.startswith("rocketmq:") and (word == ":" or last.endswith(":"))
+        if begins or goes_on or last == "@":
+            joined[-1] += word
+        else:
+            joined.append(word)
+    return joined
 
 
 def _split(line: str) -> list[str]:
@@ -110,6 +130,8 @@ def candidates(words: list[str], begun: str) -> Iterable[str]:
         kind = kinds[len(arguments)] if len(arguments) < len(kinds) else ""
     if kind in ("page", "part..."):
         return words_of(f"{name} {kind}")
+    if not arguments and begun.startswith("@") and entry is not None and entry.live:
+        return _profiles()
     return _of_store(kind, arguments) if kind in _KINDS else ()
 
 
@@ -149,6 +171,8 @@ def _of_store(kind: str, arguments: list[str]) -> Iterable[str]:
 
 
 def _names(kind: str, arguments: list[str]) -> Iterable[str]:
+    if arguments[0].startswith(_LIVE) and not os.path.lexists(arguments[0]):
+        return _in_cluster(kind, arguments[0])
     from rmqtool.store.layout.paths import StoreLayout
 
     layout = StoreLayout(os.path.expanduser(arguments[0]))
@@ -160,6 +184,28 @@ def _names(kind: str, arguments: list[str]) -> Iterable[str]:
         ]
     known = _in_databases(kind, layout) if _has_databases(layout) else _in_files(kind, layout)
     return {*known, *(entry.name for entry in layout.entries("consumequeue"))} if kind == "topic" else known
+
+
+def _in_cluster(kind: str, text: str) -> Iterable[str]:
+    """Topics and groups of a live cluster that answers in time."""
+    if kind not in ("topic", "group"):
+        return ()
+    from rmqtool.admin.live.names import names_of
+    from rmqtool.admin.target import parse_target
+    from rmqtool.cli.defaults import read_profiles
+
+    return names_of(parse_target(text, read_profiles() if text.startswith("@") else None), kind)
+
+
+def _profiles() -> Iterable[str]:
+    """Targets that the config file names."""
+    from rmqtool.cli.defaults import read_profiles
+    from rmqtool.errors import RmqError
+
+    try:
+        return [f"@{name}" for name in read_profiles()]
+    except (OSError, RmqError):
+        return ()
 
 
 def _has_databases(layout: "StoreLayout") -> bool:

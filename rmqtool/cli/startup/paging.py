@@ -58,7 +58,8 @@ def through_pager(argv: list[str]) -> Iterator[list[str]]:
 
 def _pages(argv: list[str]) -> bool:
     command = find_command(argv)
-    return command is not None and command.pages
+    repaints = any(word.partition("=")[0] == "--watch" for word in argv)
+    return command is not None and command.pages and not repaints
 
 
 def _shows(words: list[str]) -> bool:

@@ -1,11 +1,13 @@
 """The work of ``run`` and ``dlq requeue``."""
 
 from rmqtool.cli.framework.ending import StopSignal
+from rmqtool.cli.framework.opening import live_target
 from rmqtool.cli.framework.planning import Consent, carry_out
 from rmqtool.cli.render.rows import Warnings, write_rows
 from rmqtool.cli.render.text import note
 from rmqtool.cli.render.times import parse_time
 from rmqtool.cli.write.run_decide import DecidingCommand, decider
+from rmqtool.cli.write.show_requeued import is_settled, note_plan, show_requeued
 from rmqtool.errors import BadValue
 from rmqtool.services.open_store.store import Store
 from rmqtool.services.retries.requeue import TARGETS, Requeue, Requeued, requeue
@@ -80,6 +82,10 @@ def run_requeue(
     if target not in TARGETS:
         raise BadValue(f"--to {target}: give {' or '.join(TARGETS)}")
     consent.need("dlq requeue")
+    if (live := live_target(path)) is not None:
+        from rmqtool.cli.write.live_requeue import requeue_live
+
+        return requeue_live(live, group, ids, target=target, consent=consent, output=output)
     warn, ending = Warnings(), StopSignal()
 
     def plan() -> list[Requeued]:
@@ -90,10 +96,6 @@ def run_requeue(
             note(f"warning: {text}")
         return [row for row, _message in Requeue(need_messages(path, broker_conf), group, ids, target, warn).plan()]
 
-    def show(rows: list[Requeued]) -> None:
-        topics = ", ".join(sorted({str(row.targetTopic) for row in rows}))
-        note(f"{_open(rows)} dead letters of {group} go to {topics}")
-
     def do(shown: list[Requeued] | None) -> list[Requeued]:
         chosen = ids if shown is None else [row.deadLetterId for row in shown]
         with ending.watch(), _open_store(path, broker_conf, "dlq requeue") as store:
@@ -102,30 +104,9 @@ def run_requeue(
     rows, done = carry_out(
         consent,
         plan=plan,
-        settled=lambda rows: not _open(rows),
-        show=show,
+        settled=is_settled,
+        show=lambda rows: note_plan(rows, group),
         question=lambda _rows: "Do this?",
         do=do,
     )
-    names = ("state", "msgId", "keys", "queueOffset", "deadLetterId", "targetTopic", "targetQueueId", "reason")
-    write_rows(output, Requeued, rows, names, wide=("keys", "reason"))
-    if ending.asked:
-        note("stopped before all was done: the next run goes on here")
-        return ending.exit_code
-    open_or_refused = any(row.state == "refused" for row in rows) if done else bool(_open(rows))
-    return _note_counts(rows, group) or warn.tell() or (1 if open_or_refused else 0)
-
-
-def _open(rows: list[Requeued]) -> int:
-    return sum(row.state == "to-do" for row in rows)
-
-
-def _note_counts(rows: list[Requeued], group: str) -> int:
-    """Note how many there are of each kind; 1 if there are none."""
-    if not rows:
-        note(f"no such dead letter of {group}")
-        return 1
-    texts = {"to-do": "would be given back", "done": "given back", "before": "given back before", "refused": "refused"}
-    counts = {state: sum(row.state == state for row in rows) for state in texts}
-    note(", ".join(f"{count} {texts[state]}" for state, count in counts.items() if count))
-    return 0
+    return show_requeued(rows, Requeued, group, ending, warn, output=output, done=done)

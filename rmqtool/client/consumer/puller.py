@@ -93,6 +93,7 @@ class Puller:
         tags: only messages with one of these tags; empty for all.
         sql: only messages for which this SQL92 expression is true; brokers must have ``enablePropertyFilter``.
         masters: ask only masters, as slaves may lack messages; the topic need not exist yet.
+        address: ask the broker there, whatever routes say: not every topic of a broker has one.
 
     Raises:
         ValueError: both tags and an expression.
@@ -106,10 +107,11 @@ class Puller:
         sql: str | None = None,
         *,
         masters: bool = False,
+        address: str | None = None,
     ) -> None:
         if tags and sql is not None:
             raise ValueError("tags or an SQL expression, not both")
-        self._masters = masters
+        self._masters, self._fixed = masters, address
         self.cluster, self.group, self._tags = cluster, group, frozenset(tags)
         self._expression = sql if sql is not None else " || ".join(tags) or "*"
         self._kind = "TAG" if sql is None else "SQL92"
@@ -320,6 +322,8 @@ class Puller:
         return offset
 
     async def _address(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str:
+        if self._fixed is not None:
+            return self._fixed
         if self._masters:
             await self.cluster.publish_route(queue.topic)
             return self.cluster.address(queue.broker_name)

@@ -231,8 +231,10 @@ def _config_rows(first: StoreLayout, second: StoreLayout, warn: Warn) -> Iterato
         if name in OFFSETS or kind_of(name) is None:
             continue
         one, other = (_settings(layout, name, warn) for layout in layouts)
-        for path, ours, theirs in _differing("", one, other):
-            yield Difference(part="config", what=name, name=path or None, first=_json(ours), second=_json(theirs))
+        for path, ours, theirs in differing_values("", one, other):
+            yield Difference(
+                part="config", what=name, name=path or None, first=json_text(ours), second=json_text(theirs)
+            )
 
 
 def _settings(layout: StoreLayout, name: str, warn: Warn) -> Any:
@@ -246,14 +248,15 @@ def _settings(layout: StoreLayout, name: str, warn: Warn) -> Any:
         return None
 
 
-def _differing(path: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
+def differing_values(path: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
     """(path, value, other value) of each difference; a table that only one has is one difference."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         for name in sorted({*one, *other} - {_VERSION}, key=str):
-            yield from _differing(f"{path}.{name}" if path else str(name), one.get(name), other.get(name))
+            yield from differing_values(f"{path}.{name}" if path else str(name), one.get(name), other.get(name))
     elif one != other:
         yield path, one, other
 
 
-def _json(value: Any) -> str | None:
+def json_text(value: Any) -> str | None:
+    """A value of a config file as text."""
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -25,18 +25,18 @@ class DelayLevel:
     level: int
     queueId: int
     delay: int | None  # ms; None for a queue that no level of the table has
-    minOffset: int
-    maxOffset: int
+    minOffset: int | None  # None, here and below: not known
+    maxOffset: int | None
     deliveredOffset: int | None  # from delayOffset.json: the next to deliver; None without an entry
-    delivered: int  # messages already delivered
-    pending: int
-    due: int  # of those, messages that the broker would deliver at once
+    delivered: int | None  # messages already delivered
+    pending: int | None
+    due: int | None  # of those, messages that the broker would deliver at once
     firstDeliverTimestamp: int | None  # of the pending ones, in the order of the queue
     lastDeliverTimestamp: int | None
     note: str | None = None
     kind: str = "level"  # or "timer": the timer wheel of 5.x, level 0
-    recalled: int = 0  # messages in the wheel that were recalled; not counted as pending
-    rolled: int = 0  # pending ones whose slot fires before they are due, and that then move to another slot
+    recalled: int | None = 0  # messages in the wheel that were recalled; not counted as pending
+    rolled: int | None = 0  # pending ones whose slot fires before they are due, and that then move to another slot
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -65,7 +65,9 @@ class DelayedMessage:
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        row = dict(zip(_MESSAGE_FIELDS, _message_values(self), strict=True))  # asdict() would deep-copy each value
+        row: dict[str, Any] = dict(
+            zip(_MESSAGE_FIELDS, _message_values(self), strict=True)
+        )  # asdict() would deep-copy each value
         row["keys"] = split_keys(self.keys or "")
         return row
 

@@ -15,13 +15,14 @@ from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, WAIT, parse,
 from formats.topics import DLQ_PREFIX, NOT_SENT_TO, RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS, Perm
 from rmqtool.services.lookup.configs import Warn, topics_of
 from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID, RETRY_TOPIC, TopicQueues, messages_of, raw
+from rmqtool.services.lookup.stored import StoredMessage
 from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.services.open_store.store import Store
 from rmqtool.services.retries.retries import Retries
 from rmqtool.services.sending.copies import copy_of
 from rmqtool.services.transactions.half_messages import first_behind
 from rmqtool.store.append.outgoing import Message
-from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
+from rmqtool.store.log.commit_log import CommitLog
 
 REQUEUED_FROM = "REQUEUED_FROM"
 TARGETS = ("retry", "origin")
@@ -30,7 +31,10 @@ _LEFT_BEHIND = (DELAY, REAL_TOPIC, REAL_QID, WAIT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requeued:
-    """One dead letter and where it goes. ``state``: to-do, done (now), before (by an earlier run), refused."""
+    """One dead letter and where it goes.
+
+    ``state``: to-do, done (now), before (by an earlier run), refused; of a live cluster also unknown (no answer).
+    """
 
     group: str
     state: str
@@ -46,6 +50,15 @@ class Requeued:
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
         return {**asdict(self), "keys": split_keys(self.keys or "")}
+
+
+def never_sent_to(topic: str) -> str | None:
+    """Why no producer can send to a topic, by its name; None if there is no reason."""
+    if topic in SYSTEM_TOPICS | NOT_SENT_TO or topic.startswith(SYSTEM_PREFIX):
+        return f"{topic}: a topic of the broker itself, to which nobody sends"
+    if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+        return f"{topic}: a topic of retries or dead letters, which no other group reads"
+    return None
 
 
 class Requeue:
@@ -96,13 +109,8 @@ class Requeue:
                 yield replace(row, targetQueueId=queue_id), self._message(message, row.targetTopic, queue_id, dead_id)
 
     def _not_taken(self, topic: str) -> str | None:
-        """Why no message can be sent to a topic, by the rules for producers; None if it can."""
-        if topic in SYSTEM_TOPICS | NOT_SENT_TO or topic.startswith(SYSTEM_PREFIX):
-            return f"{topic}: a topic of the broker itself, to which nobody sends"
-        if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-            return f"{topic}: a topic of retries or dead letters, which no other group reads"
-        if self._known is None:
-            return None  # topics.json is lost: unknown
+        if (reason := never_sent_to(topic)) is not None or self._known is None:
+            return reason  # topics.json is lost: unknown
         config = self._known.topics.get(topic)
         if config is None:
             return f"{topic}: the topic is gone: topics.json does not have it any more"
@@ -135,7 +143,7 @@ class Requeue:
         config = self._known.topics.get(topic) if self._known is not None else None
         return queue_id if config is None or queue_id < config.write_queue_nums else 0  # it may have fewer by now
 
-    def _message(self, found: LocatedRecord, topic: str, queue_id: int, dead_id: str) -> Message:
+    def _message(self, found: StoredMessage, topic: str, queue_id: int, dead_id: str) -> Message:
         properties = parse(found.record.properties)
         for name in _LEFT_BEHIND if self.target == "retry" else (*_LEFT_BEHIND, RETRY_TOPIC, ORIGIN_MESSAGE_ID):
             properties.pop(name, None)

@@ -11,13 +11,14 @@ incremented, as often as necessary.
 Source: broker.processor.SendMessageProcessor (consumerSendMsgBack, handleRetryAndDLQ); message-services 12.
 """
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from formats.message.properties import KEYS, REAL_TOPIC, TAGS, split_keys
-from formats.topics import DLQ_PREFIX, RETRY_PREFIX
+from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
 from rmqtool.services.delays.delays import Delays
 from rmqtool.services.lookup.configs import Warn, known_offsets, offsets_of
 from rmqtool.services.lookup.pairs import Pairs
@@ -30,6 +31,7 @@ from rmqtool.services.lookup.queue_messages import (
     warn_of_unbuilt,
 )
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
+from rmqtool.services.lookup.stored import NamedQueue, StoredMessage
 from rmqtool.services.lookup.tiered import messages_of_tier
 from rmqtool.services.popping.in_flight import Handed, MessagesInFlight, Place
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
@@ -48,7 +50,7 @@ class RetryInfo:
     """
 
     group: str
-    state: str
+    state: str | None  # None if not known
     reconsumeTimes: int
     originTopic: str | None
     originMsgId: str | None
@@ -78,10 +80,161 @@ class DeadLetter(RetryInfo):
     retryTimestamps: list[int]  # store time of each retry that is still in the log
 
 
-class Retries:
-    """Retries and dead letters of one store.
+Q = TypeVar("Q", bound=NamedQueue)
+
+
+class GivenBack(ABC, Generic[Q]):
+    """Retries and dead letters, wherever their queues are.
 
     Memory: 16 bytes for each message sent back.
+    """
+
+    row: type[RetryInfo] = RetryInfo
+    letter: type[DeadLetter] = DeadLetter
+
+    @abstractmethod
+    def topics_named(self, prefix: str) -> list[str]:
+        """Topics with this prefix, sorted."""
+
+    @abstractmethod
+    def queues_of(self, topic: str) -> Sequence[Q]:
+        """The queues of a topic."""
+
+    @abstractmethod
+    def messages(self, queue: Q, start: int | None = None, stop: int | None = None) -> Iterator[QueueMessage]:
+        """Messages of queue offsets [start, stop), by default all that are still there."""
+
+    @abstractmethod
+    def delivered(self, queue: Q) -> int:
+        """The next offset of a delay level's queue to be delivered."""
+
+    @abstractmethod
+    def taken(self, group: str, queue: Q) -> int:
+        """The offset of a group in its retry topic."""
+
+    @abstractmethod
+    def handed(self, group: str, queue: Q) -> Collection[int] | None:
+        """Offsets of a POP retry topic that consumers hold; None if not known."""
+
+    @abstractmethod
+    def located(self, queue: Q, message: QueueMessage) -> StoredMessage:
+        """A message as a whole."""
+
+    @property
+    @abstractmethod
+    def names(self) -> RetryNames:
+        """Parses names of retry topics."""
+
+    def place(self, _queue: Q) -> dict[str, Any]:
+        """Further fields of rows of a queue."""
+        return {}
+
+    def retries(self, groups: list[str] | None = None) -> Iterator[RetryInfo]:
+        """Every retry, group by group, delivered ones before scheduled ones."""
+        scheduled, targets = self._find_scheduled()
+        for group in groups or self._groups(RETRY_PREFIX, targets):
+            given_back = self._given_back(group, scheduled)
+            for retry_topic, origin in self._retry_topics(group):
+                for queue in self.queues_of(retry_topic):
+                    taken = self.taken(group, queue)
+                    handed = self.handed(group, queue) if origin is not None else ()
+                    for message in self.messages(queue):
+                        state: str | None = "waiting"
+                        if handed is not None and message.entry.queue_offset in handed:
+                            state = "in-flight"
+                        elif message.entry.queue_offset < taken:
+                            later = given_back.get(_attempt(message, message.record.reconsume_times + 1))
+                            passed = "done" if handed is not None else None
+                            state = passed if not later else "dead" if any(later) else "retried"
+                        yield self.row(**_fields(group, state, message, origin), **self.place(queue))
+                for queue, message in self._for_topic(retry_topic, scheduled):
+                    if message.entry.queue_offset >= self.delivered(queue):
+                        yield self.row(**_fields(group, "scheduled", message, origin), **self.place(queue))
+
+    @cached_property
+    def _schedule(self) -> Sequence[Q]:
+        return self.queues_of(SCHEDULE)
+
+    @cached_property
+    def _pop_topics(self) -> dict[str, list[tuple[str, str | None]]]:
+        """Group to its POP retry topics, each with the original topic."""
+        topics: dict[str, list[tuple[str, str | None]]] = {}
+        for topic in self.topics_named(RETRY_PREFIX):
+            group, origin = self.names.of(topic)
+            if origin is not None:
+                topics.setdefault(group, []).append((topic, origin))
+        return topics
+
+    def _retry_topics(self, group: str) -> list[tuple[str, str | None]]:
+        """The retry topics of a group, POP ones last."""
+        return [(RETRY_PREFIX + group, None), *self._pop_topics.get(group, [])]
+
+    def _find_scheduled(self, *, pending: bool = False) -> tuple[Pairs, set[str]]:
+        """(target, place of a queue) to queue offset of every retry and dead letter in the schedule topic, and the set
+        of targets.
+
+        Args:
+            pending: only those not delivered yet.
+        """
+        pairs, targets = Pairs(), set()
+        for place, queue in enumerate(self._schedule):
+            start = self.delivered(queue) if pending else None
+            for entry, _record, properties in self.messages(queue, start):
+                target = properties.get(REAL_TOPIC, "")
+                if target.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+                    targets.add(target)
+                    pairs.add(hash((target, place)), entry.queue_offset)
+        return pairs, targets
+
+    def _for_topic(self, target: str, scheduled: Pairs) -> Iterator[tuple[Q, QueueMessage]]:
+        """Each message in the schedule topic for a target topic, with its queue."""
+        for place, queue in enumerate(self._schedule):
+            for offset in scheduled.get(hash((target, place))):
+                for message in self.messages(queue, offset, offset + 1):
+                    yield queue, message
+
+    def _given_back(self, group: str, scheduled: Pairs) -> Pairs:
+        """Attempt (see :func:`_attempt`) to 1 for a dead letter, 0 for a retry."""
+        pairs = Pairs()
+        for queue in self.queues_of(DLQ_PREFIX + group):
+            for message in self.messages(queue):
+                pairs.add(_attempt(message, message.record.reconsume_times), 1)
+        for topic, _origin in self._pop_topics.get(group, []):  # revived again
+            for queue in self.queues_of(topic):
+                for message in self.messages(queue):
+                    pairs.add(_attempt(message, message.record.reconsume_times), 0)
+        for prefix in (DLQ_PREFIX, RETRY_PREFIX):
+            for _queue, message in self._for_topic(prefix + group, scheduled):
+                pairs.add(_attempt(message, message.record.reconsume_times), int(prefix == DLQ_PREFIX))
+        return pairs
+
+    def _groups(self, prefix: str, targets: set[str]) -> list[str]:
+        """Groups that have a topic with this prefix, or will have one."""
+        topics = {*self.topics_named(prefix), *(target for target in targets if target.startswith(prefix))}
+        return sorted({self.names.of(topic).group for topic in topics})
+
+    def dead_letters(self, groups: list[str] | None = None) -> Iterator[tuple[DeadLetter, StoredMessage]]:
+        """Every dead letter with its message, group by group in queue order, then scheduled ones."""
+        scheduled, targets = self._find_scheduled(pending=True)
+        for group in groups or self._groups(DLQ_PREFIX, targets):
+            times, topic = Pairs(), DLQ_PREFIX + group
+            for retry_topic, _origin in self._retry_topics(group):
+                for queue in self.queues_of(retry_topic):
+                    for message in self.messages(queue):
+                        times.add(_chain(message), message.record.store_timestamp)
+            dead = ((queue, message) for queue in self.queues_of(topic) for message in self.messages(queue))
+            for state, messages in (("dead", dead), ("scheduled", self._for_topic(topic, scheduled))):
+                for queue, message in messages:
+                    retries = sorted(times.get(_chain(message)))
+                    fields = _fields(group, state, message)
+                    yield (
+                        self.letter(**fields, retryTimestamps=retries, **self.place(queue)),
+                        self.located(queue, message),
+                    )
+
+
+class Retries(GivenBack[PlainQueue]):
+    """Retries and dead letters of one store.
 
     Args:
         now: the time that decides what is due, ms.
@@ -95,126 +248,52 @@ class Retries:
         self._delays = Delays(log, now, warn, self.topics)
         self._offsets = offsets_of(known_offsets(log.layout, warn))
 
-    def retries(self, groups: list[str] | None = None) -> Iterator[RetryInfo]:
-        """Every retry, group by group, delivered ones before scheduled ones."""
-        scheduled, targets = self._find_scheduled()
-        for group in groups or self._groups(RETRY_PREFIX, targets):
-            given_back = self._given_back(group, scheduled)
-            for retry_topic, origin in self._retry_topics(group):
-                in_flight = self._in_flight if origin is not None else {}
-                offsets = self._offsets.get((retry_topic, group), {})
-                for queue in self.topics.of(retry_topic):
-                    place = (retry_topic, group, queue.queue_id)
-                    taken, handed = offsets.get(queue.queue_id, 0), in_flight.get(place, {})
-                    for message in self._messages(queue):
-                        state = "waiting"
-                        if message.entry.queue_offset in handed:
-                            state = "in-flight"
-                        elif message.entry.queue_offset < taken:
-                            later = given_back.get(_attempt(message, message.record.reconsume_times + 1))
-                            state = "done" if not later else "dead" if any(later) else "retried"
-                        yield RetryInfo(**_fields(group, state, message, origin))
-                for level, message in self._for_topic(retry_topic, scheduled):
-                    if message.entry.queue_offset >= self._delays.start(level):
-                        yield RetryInfo(**_fields(group, "scheduled", message, origin))
+    def topics_named(self, prefix: str) -> list[str]:
+        """Topics with this prefix, sorted."""
+        return self.topics.topics(prefix)
 
-    def _messages(self, queue: PlainQueue) -> Iterator[QueueMessage]:
-        """Messages of a queue, with those that only the tier has first."""
-        if self._tiered is not None:
+    def queues_of(self, topic: str) -> list[PlainQueue]:
+        """The queues of a topic."""
+        return self.topics.of(topic)
+
+    def messages(self, queue: PlainQueue, start: int | None = None, stop: int | None = None) -> Iterator[QueueMessage]:
+        """Messages of a queue; without ``start``, with those that only the tier has first."""
+        if self._tiered is not None and start is None and queue.topic != SCHEDULE:
             yield from messages_of_tier(self._tiered, queue.topic, queue.queue_id)
-        yield from messages_of(self.log, queue, self.warn)
+        yield from messages_of(self.log, queue, self.warn, start, stop)
 
-    def _located(self, message: QueueMessage) -> LocatedRecord | None:
+    def delivered(self, queue: PlainQueue) -> int:
+        """The next offset of a delay level's queue to be delivered."""
+        return self._delays.start(queue.queue_id + 1)
+
+    def taken(self, group: str, queue: PlainQueue) -> int:
+        """The offset of a group in its retry topic."""
+        return self._offsets.get((queue.topic, group), {}).get(queue.queue_id, 0)
+
+    def handed(self, group: str, queue: PlainQueue) -> Collection[int]:
+        """Offsets of a POP retry topic that consumers hold."""
+        return self._in_flight.get((queue.topic, group, queue.queue_id), {})
+
+    def located(self, queue: PlainQueue, message: QueueMessage) -> LocatedRecord:
         """A message with its place, in the tier or in the log."""
-        queue = message.record.topic.decode("utf-8", "surrogateescape"), message.record.queue_id
-        offset = message.entry.queue_offset
-        if self._tiered is None or offset not in self._tiered.offsets.get(queue, ()):
-            return self.log.read(message.entry.physical_offset, crc=False)
-        items = self._tiered.walk_queue(*queue, range(offset, offset + 1))
-        return next((item for item in items if isinstance(item, LocatedRecord)), None)
+        place, offset = (queue.topic, queue.queue_id), message.entry.queue_offset
+        letter: LocatedRecord | None
+        if self._tiered is None or offset not in self._tiered.offsets.get(place, ()):
+            letter = self.log.read(message.entry.physical_offset, crc=False)
+        else:
+            items = self._tiered.walk_queue(*place, range(offset, offset + 1))
+            letter = next((item for item in items if isinstance(item, LocatedRecord)), None)
+        assert letter is not None  # it was just read
+        return letter
 
     @cached_property
     def _in_flight(self) -> dict[Place, dict[int, Handed]]:
         return MessagesInFlight(self.log, self._delays.now, self.warn, self.topics).handed_out()
 
     @cached_property
-    def _names(self) -> RetryNames:
+    def names(self) -> RetryNames:
+        """Parses names of retry topics."""
         return retry_names(self.log.layout, self.warn)
-
-    @cached_property
-    def _pop_topics(self) -> dict[str, list[tuple[str, str | None]]]:
-        """Group to its POP retry topics, each with the original topic."""
-        topics: dict[str, list[tuple[str, str | None]]] = {}
-        for topic in self.topics.topics(RETRY_PREFIX):
-            group, origin = self._names.of(topic)
-            if origin is not None:
-                topics.setdefault(group, []).append((topic, origin))
-        return topics
-
-    def _retry_topics(self, group: str) -> list[tuple[str, str | None]]:
-        """The retry topics of a group, POP ones last."""
-        return [(RETRY_PREFIX + group, None), *self._pop_topics.get(group, [])]
-
-    def _find_scheduled(self, *, pending: bool = False) -> tuple[Pairs, set[str]]:
-        """(target, level) to queue offset of every retry and dead letter in the schedule topic, and the set of targets.
-
-        Args:
-            pending: only those not delivered yet.
-        """
-        pairs, targets = Pairs(), set()
-        for queue_id, queue in sorted(self._delays.queues.items()):
-            start = self._delays.start(queue_id + 1) if pending else None
-            for entry, _record, properties in messages_of(self.log, queue, self.warn, start):
-                target = properties.get(REAL_TOPIC, "")
-                if target.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-                    targets.add(target)
-                    pairs.add(hash((target, queue_id + 1)), entry.queue_offset)
-        return pairs, targets
-
-    def _for_topic(self, target: str, scheduled: Pairs) -> Iterator[tuple[int, QueueMessage]]:
-        """(level, message) of each message in the schedule topic for a target topic."""
-        for queue_id, queue in sorted(self._delays.queues.items()):
-            for offset in scheduled.get(hash((target, queue_id + 1))):
-                for message in messages_of(self.log, queue, self.warn, offset, offset + 1):
-                    yield queue_id + 1, message
-
-    def _given_back(self, group: str, scheduled: Pairs) -> Pairs:
-        """Attempt (see :func:`_attempt`) to 1 for a dead letter, 0 for a retry."""
-        pairs = Pairs()
-        for queue in self.topics.of(DLQ_PREFIX + group):
-            for message in self._messages(queue):
-                pairs.add(_attempt(message, message.record.reconsume_times), 1)
-        for topic, _origin in self._pop_topics.get(group, []):  # revived again
-            for queue in self.topics.of(topic):
-                for message in self._messages(queue):
-                    pairs.add(_attempt(message, message.record.reconsume_times), 0)
-        for prefix in (DLQ_PREFIX, RETRY_PREFIX):
-            for _level, message in self._for_topic(prefix + group, scheduled):
-                pairs.add(_attempt(message, message.record.reconsume_times), int(prefix == DLQ_PREFIX))
-        return pairs
-
-    def _groups(self, prefix: str, targets: set[str]) -> list[str]:
-        """Groups that have a topic with this prefix, or will have one."""
-        topics = {*self.topics.topics(prefix), *(target for target in targets if target.startswith(prefix))}
-        return sorted({self._names.of(topic).group for topic in topics})
-
-    def dead_letters(self, groups: list[str] | None = None) -> Iterator[tuple[DeadLetter, LocatedRecord]]:
-        """Every dead letter with its message, group by group in queue order, then scheduled ones."""
-        scheduled, targets = self._find_scheduled(pending=True)
-        for group in groups or self._groups(DLQ_PREFIX, targets):
-            times, topic = Pairs(), DLQ_PREFIX + group
-            for retry_topic, _origin in self._retry_topics(group):
-                for queue in self.topics.of(retry_topic):
-                    for message in self._messages(queue):
-                        times.add(_chain(message), message.record.store_timestamp)
-            dead = (message for queue in self.topics.of(topic) for message in self._messages(queue))
-            coming = (message for _level, message in self._for_topic(topic, scheduled))
-            for state, messages in (("dead", dead), ("scheduled", coming)):
-                for message in messages:
-                    retries = sorted(times.get(_chain(message)))
-                    letter = self._located(message)
-                    assert letter is not None  # it was just read
-                    yield DeadLetter(**_fields(group, state, message), retryTimestamps=retries), letter
 
 
 def _chain(message: QueueMessage) -> int:
@@ -227,7 +306,7 @@ def _attempt(message: QueueMessage, reconsume_times: int) -> int:
     return hash((_chain(message), reconsume_times))
 
 
-def _fields(group: str, state: str, message: QueueMessage, origin: str | None = None) -> dict[str, Any]:
+def _fields(group: str, state: str | None, message: QueueMessage, origin: str | None = None) -> dict[str, Any]:
     """Fields common to all copies.
 
     Args:

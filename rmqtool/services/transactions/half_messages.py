@@ -7,10 +7,12 @@ Source: broker.transaction.queue (4.9.8; op messages of 5.x name many offsets), 
 message-services 11, releases-5.4-5.5 5.
 """
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC, TAGS, UNIQ_KEY, split_keys
 from formats.message.read import HEADS, HOSTS_V6, Record
@@ -21,6 +23,7 @@ from rmqtool.services.delays.delays import number_of
 from rmqtool.services.lookup.configs import Warn, known_offsets, offsets_of
 from rmqtool.services.lookup.pairs import Pairs
 from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues, messages_of, raw, warn_of_unbuilt
+from rmqtool.services.lookup.stored import NamedQueue
 from rmqtool.store.index.reader import BadIndex, IndexView, open_index, physical_offsets
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import PlainQueue
@@ -40,7 +43,7 @@ class HalfCopy:
     queueOffset: int
     physicalOffset: int
     storeTimestamp: int
-    checkTimes: int
+    checkTimes: int | None  # None if not known
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -54,7 +57,7 @@ class TransactionInfo:
     ``passed``: the check has passed it, there is no op message and it was not given up; it will not be checked again.
     """
 
-    state: str  # pending, committed, rolled-back, given-up or passed
+    state: str | None  # pending, committed, rolled-back, given-up or passed; None if not known
     producerGroup: str | None
     topic: str | None  # the message's destination
     queueId: int | None
@@ -62,7 +65,7 @@ class TransactionInfo:
     keys: str | None
     halfQueueId: int
     halfQueueOffset: int  # of the first copy still in the log
-    checkTimes: int
+    checkTimes: int | None
     bornTimestamp: int
     storeTimestamp: int  # of that copy
     lastCheckTimestamp: int | None
@@ -89,60 +92,122 @@ def op_offsets(record: Record, properties: dict[str, str]) -> list[int] | None:
     return [n for n in offsets if n is not None] if parts and None not in offsets else None
 
 
-class Transactions:
-    """The transactions of one store.
+Q = TypeVar("Q", bound=NamedQueue)
+T = TypeVar("T", bound=TransactionInfo)
+
+
+class OpenState(NamedTuple):
+    """What is known of a half message of a broker that keeps open ones in RocksDB.
+
+    Attributes:
+        check_times: number of checks; None if not known.
+        gone: there is no such open half message any more.
+    """
+
+    check_times: int | None
+    gone: bool
+
+
+class TransactionReader(ABC, Generic[Q, T]):
+    """Transactions, wherever their queues are.
 
     Memory: 16 bytes for each ended half message and for each copy stored by a check.
     """
 
-    def __init__(self, log: CommitLog, warn: Warn) -> None:
-        self.log, self.warn = log, warn
-        self.layout, self.topics = log.layout, TopicQueues(log.layout)
-        warn_of_unbuilt(log, warn)
-        self.checked = offsets_of(known_offsets(self.layout, warn)).get((HALF, CHECK_GROUP), {})
-        self._open = self._open_halves()
-        self._index: list[IndexView] | None = None
-        self._given_up = Pairs()  # identity → physical offset
-        for queue in self.topics.of(GIVEN_UP):
-            for message in messages_of(log, queue, warn):
-                self._given_up.add(_identity(message), message.entry.physical_offset)
+    row: type[T]
 
-    def _open_halves(self) -> OpenHalves | None:
-        try:
-            return open_halves_of(self.layout, self.warn)
-        except (CorruptFile, MissingRuntime, UnreadableStore) as err:
-            self.warn(f"{err}: how often half messages were checked, and which were given up, is not known")
-            return None
+    def __init__(self, warn: Warn) -> None:
+        self.warn = warn
 
-    def all(self) -> Iterator[TransactionInfo]:
-        """Every transaction whose half message is still in the log, in order of their start."""
-        for queue in self.topics.of(HALF):
-            yield from self._of_queue(queue)
-        for queue in self.topics.of(ROCKS_HALF):
-            yield from self._of_rocks(queue)
+    @abstractmethod
+    def queues_of(self, topic: str) -> Sequence[Q]:
+        """The queues of a topic."""
 
-    def ops(self, half_queue: int) -> Pairs:
+    @abstractmethod
+    def sibling(self, queue: Q, topic: str, queue_id: int) -> Q | None:
+        """A queue of another topic in the same store."""
+
+    @abstractmethod
+    def messages(
+        self, queue: Q, start: int | None = None, stop: int | None = None, *, quiet: bool = False
+    ) -> Iterator[QueueMessage]:
+        """Messages of queue offsets [start, stop), by default all that are still there."""
+
+    @abstractmethod
+    def checked(self, queue: Q) -> int:
+        """The offset of the check in a half queue."""
+
+    @abstractmethod
+    def stored_at(self, queue: Q, physical_offset: int) -> int | None:
+        """The store time (ms) of a given-up message at a physical offset; None if it is gone."""
+
+    @abstractmethod
+    def open_half(self, physical_offset: int) -> OpenState:
+        """What is known of a half message of a broker that keeps open ones in RocksDB."""
+
+    @abstractmethod
+    def commit(self, queue: Q, first: QueueMessage, copies: list[HalfCopy], end: int | None) -> int | None:
+        """Physical offset of the committed message, which precedes the op message; None if it is not there.
+
+        Args:
+            queue: the half queue.
+            end: physical offset of the op message; None for a transaction that has not ended.
+        """
+
+    def tells_ends(self, _queue: Q) -> bool:
+        """Whether op messages can be read."""
+        return True
+
+    def place(self, _queue: Q) -> dict[str, Any]:
+        """Further fields of rows of a queue."""
+        return {}
+
+    @cached_property
+    def _given_up(self) -> Pairs:
+        """Identity to physical offset."""
+        pairs = Pairs()
+        for queue in self.queues_of(GIVEN_UP):
+            for message in self.messages(queue):
+                pairs.add(self._identity(queue, message), message.entry.physical_offset)
+        return pairs
+
+    def _identity(self, queue: Q, message: QueueMessage) -> int:
+        """A number shared by all copies of one half message in one store."""
+        return hash((tuple(self.place(queue).values()), _identity(message)))
+
+    def all(self, wanted: str | None = None) -> Iterator[T]:
+        """Every transaction whose half message is still in the log, in order of their start.
+
+        Args:
+            wanted: ``msgId`` of the only one that is of interest.
+        """
+        for queue in self.queues_of(HALF):
+            yield from self._of_queue(queue, wanted)
+        for queue in self.queues_of(ROCKS_HALF):
+            yield from self._of_rocks(queue, wanted)
+
+    def ops(self, queue: Q) -> Pairs:
         """Half-queue offset to op-queue offset for one half queue."""
         ended, bad = Pairs(), 0
-        queue = self.topics.one(OP, half_queue)
-        for entry, record, properties in messages_of(self.log, queue, self.warn) if queue is not None else ():
+        ops = self.sibling(queue, OP, queue.queue_id)
+        for entry, record, properties in self.messages(ops) if ops is not None else ():
             named = op_offsets(record, properties)
             for offset in named or ():
                 ended.add(offset, entry.queue_offset)
             bad += named is None
         if bad:
-            self.warn(f"{OP} queue {half_queue}: {bad} messages that name no half message: passed over")
+            self.warn(f"{OP} queue {queue.queue_id}: {bad} messages that name no half message: passed over")
         return ended
 
-    def _of_queue(self, queue: PlainQueue) -> Iterator[TransactionInfo]:
-        ended, copies = self.ops(queue.queue_id), Pairs()
-        for message in messages_of(self.log, queue, self.warn):
+    def _of_queue(self, queue: Q, wanted: str | None) -> Iterator[T]:
+        ended, copies = self.ops(queue), Pairs()
+        for message in self.messages(queue):
             if is_copy(message.properties):
-                copies.add(_identity(message), message.entry.queue_offset)
+                copies.add(self._identity(queue, message), message.entry.queue_offset)
         yielded: set[int] = set()  # checked transactions; others appear once
-        for message in messages_of(self.log, queue, lambda _text: None):
-            identity = _identity(message)
-            if identity in yielded and is_copy(message.properties):
+        for message in self.messages(queue, quiet=True):
+            identity = self._identity(queue, message)
+            if (identity in yielded and is_copy(message.properties)) or wanted not in (None, message.message_id):
                 continue
             # if two half messages have the same id, the copies count for the first
             again = copies.get(identity) if identity not in yielded else []
@@ -152,46 +217,46 @@ class Transactions:
                 copy
                 for offset in again
                 if offset > message.entry.queue_offset
-                for copy in messages_of(self.log, queue, lambda _text: None, offset, offset + 1)
+                for copy in self.messages(queue, offset, offset + 1, quiet=True)
             ]
-            yield self._info(queue.queue_id, chain, ended, self._given_up.get(identity))
+            yield self._info(queue, chain, ended, self._given_up.get(identity))
 
-    def _of_rocks(self, queue: PlainQueue) -> Iterator[TransactionInfo]:
+    def _of_rocks(self, queue: Q, wanted: str | None) -> Iterator[T]:
         """Transactions of a broker that keeps open half messages in RocksDB: a check stores no copy, and an op message
         names the physical offset of the half message.
         """
         ends: dict[int, int] = {}
-        ops = self.topics.one(ROCKS_OP, queue.queue_id)
-        for entry, _record, properties in messages_of(self.log, ops, self.warn) if ops is not None else ():
+        ops = self.sibling(queue, ROCKS_OP, queue.queue_id)
+        for entry, _record, properties in self.messages(ops) if ops is not None else ():
             if (at := number_of(properties.get(HALF_OFFSET))) is not None and properties.get(TAGS) == OP_TAG:
                 ends.setdefault(at, entry.queue_offset)
-        for message in messages_of(self.log, queue, self.warn):
-            yield self._rocks_info(queue.queue_id, message, ends.get(message.entry.physical_offset))
+        for message in self.messages(queue):
+            if wanted in (None, message.message_id):
+                yield self._rocks_info(queue, message, ends.get(message.entry.physical_offset))
 
-    def _rocks_info(self, half_queue: int, half: QueueMessage, op_offset: int | None) -> TransactionInfo:
-        at, properties = half.entry.physical_offset, half.properties
-        noted = self._open.get(at) if self._open is not None else None
+    def _rocks_info(self, queue: Q, half: QueueMessage, op_offset: int | None) -> T:
+        at = half.entry.physical_offset
+        open_half = self.open_half(at)
         copy = HalfCopy(
             queueOffset=half.entry.queue_offset,
             physicalOffset=at,
             storeTimestamp=half.record.store_timestamp,
-            checkTimes=noted.check_times if noted is not None else 0,
+            checkTimes=open_half.check_times,
         )
-        topic, queue_id = properties.get(REAL_TOPIC), number_of(properties.get(REAL_QID))
-        op = self._op(ROCKS_OP, half_queue, op_offset) if op_offset is not None else None
-        commit = self._commit(topic, queue_id, properties, [copy], op.entry.physical_offset if op is not None else None)
+        op = self._op(queue, ROCKS_OP, op_offset) if op_offset is not None else None
+        commit = self.commit(queue, half, [copy], op.entry.physical_offset if op is not None else None)
         note = end = None
         if op is not None:
             state, end = "committed" if commit is not None else "rolled-back", op.record.store_timestamp
-        elif self._open is not None and noted is None and self._open.has(at):
+        elif open_half.gone:
             state, note = "given-up", "it was checked too often, and is in no queue of given-up messages"
         elif commit is not None:
             state, note = "committed", "no op message: it will be checked, and may be committed, again"
         else:
             state = "pending"
-        return self._make(state, half, half_queue, [copy], commit, end, op_offset, note=note)
+        return self._make(state, half, queue, [copy], commit, end, op_offset, note=note)
 
-    def _info(self, half_queue: int, chain: list[QueueMessage], ended: Pairs, given_up: list[int]) -> TransactionInfo:
+    def _info(self, queue: Q, chain: list[QueueMessage], ended: Pairs, given_up: list[int]) -> T:
         first, newest = chain[0], chain[-1]
         copies = [
             HalfCopy(
@@ -204,32 +269,36 @@ class Transactions:
         ]
         ops = [op for copy in copies for op in ended.get(copy.queueOffset)]
         after = [at for at in given_up if at > copies[-1].physicalOffset]  # otherwise it was returned to the check
-        topic, queue_id = first.properties.get(REAL_TOPIC), number_of(first.properties.get(REAL_QID))
-        op = self._op(OP, half_queue, ops[0]) if ops else None
-        commit = self._commit(topic, queue_id, first.properties, copies, op.entry.physical_offset if op else None)
-        note = end = None
+        op = self._op(queue, OP, ops[0]) if ops else None
+        commit = self.commit(queue, first, copies, op.entry.physical_offset if op else None)
+        note: str | None = None
+        end: int | None = None
+        state: str | None
         if op is not None:
             state, end = "committed" if commit is not None else "rolled-back", op.record.store_timestamp
-            if copies[-1].queueOffset >= self.checked.get(half_queue, 0) and not ended.get(copies[-1].queueOffset):
+            if copies[-1].queueOffset >= self.checked(queue) and not ended.get(copies[-1].queueOffset):
                 note = f"its copy at half-queue offset {copies[-1].queueOffset} is open: it will be checked again"
         elif after:
             state = "given-up"
-            message = self.log.read(after[0], crc=False)
-            end = message.record.store_timestamp if message is not None else None
+            end = self.stored_at(queue, after[0])
         elif commit is not None:
-            state, note = "committed", "no op message: it will be checked, and may be committed, again"
+            state = "committed"
+            if self.tells_ends(queue):
+                note = "no op message: it will be checked, and may be committed, again"
+        elif not self.tells_ends(queue):
+            state = None  # pending or rolled back
         else:
-            state = "passed" if copies[-1].queueOffset < self.checked.get(half_queue, 0) else "pending"
+            state = "passed" if copies[-1].queueOffset < self.checked(queue) else "pending"
         checked = newest.record.store_timestamp if copies[-1].checkTimes else None
         committed_at = after[0] if after and op is None else None
         op_offset = ops[0] if ops else None
-        return self._make(state, first, half_queue, copies, commit, end, op_offset, checked, committed_at, note)
+        return self._make(state, first, queue, copies, commit, end, op_offset, checked, committed_at, note)
 
-    @staticmethod
     def _make(
-        state: str,
+        self,
+        state: str | None,
         first: QueueMessage,
-        half_queue: int,
+        queue: Q,
         copies: list[HalfCopy],
         commit: int | None,
         end: int | None,
@@ -237,17 +306,17 @@ class Transactions:
         checked: int | None = None,
         given_up: int | None = None,
         note: str | None = None,
-    ) -> TransactionInfo:
-        return TransactionInfo(
+    ) -> T:
+        return self.row(
             state=state,
             producerGroup=first.properties.get("PGROUP"),
             topic=first.properties.get(REAL_TOPIC),
             queueId=number_of(first.properties.get(REAL_QID)),
             msgId=first.message_id,
             keys=first.properties.get(KEYS),
-            halfQueueId=half_queue,
+            halfQueueId=queue.queue_id,
             halfQueueOffset=copies[0].queueOffset,
-            checkTimes=max(copy.checkTimes for copy in copies),
+            checkTimes=max((copy.checkTimes for copy in copies if copy.checkTimes is not None), default=None),
             bornTimestamp=first.record.born_timestamp,
             storeTimestamp=first.record.store_timestamp,
             lastCheckTimestamp=checked,
@@ -257,29 +326,72 @@ class Transactions:
             givenUpPhysicalOffset=given_up,
             copies=copies,
             note=note,
+            **self.place(queue),
         )
 
-    def _op(self, topic: str, half_queue: int, op_offset: int) -> QueueMessage | None:
-        queue = self.topics.one(topic, half_queue)
-        if queue is None:
-            return None
-        return next(messages_of(self.log, queue, lambda _text: None, op_offset, op_offset + 1), None)
+    def _op(self, queue: Q, topic: str, op_offset: int) -> QueueMessage | None:
+        ops = self.sibling(queue, topic, queue.queue_id)
+        return None if ops is None else next(self.messages(ops, op_offset, op_offset + 1, quiet=True), None)
 
-    def _commit(
-        self,
-        topic: str | None,
-        queue_id: int | None,
-        properties: dict[str, str],
-        copies: list[HalfCopy],
-        end: int | None,
-    ) -> int | None:
-        """Physical offset of the committed message, which precedes the op message.
+
+class Transactions(TransactionReader[PlainQueue, TransactionInfo]):
+    """The transactions of one store."""
+
+    row = TransactionInfo
+
+    def __init__(self, log: CommitLog, warn: Warn) -> None:
+        super().__init__(warn)
+        self.log, self.layout, self.topics = log, log.layout, TopicQueues(log.layout)
+        warn_of_unbuilt(log, warn)
+        self._checked = offsets_of(known_offsets(self.layout, warn)).get((HALF, CHECK_GROUP), {})
+        self._open = self._open_halves()
+        self._index: list[IndexView] | None = None
+
+    def _open_halves(self) -> OpenHalves | None:
+        try:
+            return open_halves_of(self.layout, self.warn)
+        except (CorruptFile, MissingRuntime, UnreadableStore) as err:
+            self.warn(f"{err}: how often half messages were checked, and which were given up, is not known")
+            return None
+
+    def queues_of(self, topic: str) -> list[PlainQueue]:
+        """The queues of a topic."""
+        return self.topics.of(topic)
+
+    def sibling(self, _queue: PlainQueue, topic: str, queue_id: int) -> PlainQueue | None:
+        """A queue of another topic."""
+        return self.topics.one(topic, queue_id)
+
+    def messages(
+        self, queue: PlainQueue, start: int | None = None, stop: int | None = None, *, quiet: bool = False
+    ) -> Iterator[QueueMessage]:
+        """Messages of queue offsets [start, stop), by default all that are still there."""
+        return messages_of(self.log, queue, _ignore if quiet else self.warn, start, stop)
+
+    def checked(self, queue: PlainQueue) -> int:
+        """The offset of the check in a half queue."""
+        return self._checked.get(queue.queue_id, 0)
+
+    def stored_at(self, _queue: PlainQueue, physical_offset: int) -> int | None:
+        """The store time (ms) of a given-up message at a physical offset; None if it is gone."""
+        message = self.log.read(physical_offset, crc=False)
+        return message.record.store_timestamp if message is not None else None
+
+    def open_half(self, physical_offset: int) -> OpenState:
+        """What RocksDB has of a half message."""
+        noted = self._open.get(physical_offset) if self._open is not None else None
+        gone = self._open is not None and noted is None and self._open.has(physical_offset)
+        return OpenState(noted.check_times if noted is not None else 0, gone)
+
+    def commit(self, _queue: PlainQueue, first: QueueMessage, copies: list[HalfCopy], end: int | None) -> int | None:
+        """Physical offset of the committed message; None if it is not there.
 
         It is looked up in the index. If it is not there, the target queue is read backwards from the op message to the
         half message; for a transaction that has not ended only the index is used.
         """
+        topic, queue_id = first.properties.get(REAL_TOPIC), number_of(first.properties.get(REAL_QID))
         prepared = {copy.physicalOffset for copy in copies}
-        unique = properties.get(UNIQ_KEY)
+        unique = first.properties.get(UNIQ_KEY)
         if topic is not None and unique is not None:
             for at in physical_offsets(self._index_files(), topic, unique, limit=1 << 10):
                 if self._commits(at, topic, prepared):
@@ -323,6 +435,10 @@ class Transactions:
             and message.record.topic == raw(topic)
             and message.record.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
         )
+
+
+def _ignore(_text: str) -> None:
+    pass
 
 
 def first_behind(queue: PlainQueue, physical_offset: int) -> int:

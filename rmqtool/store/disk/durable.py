@@ -204,11 +204,11 @@ def replace_file(path: str, data: bytes, *, keep: bool, closed: int = 0) -> None
             os.close(fd)
         if keep and os.path.lexists(path):
             link_aside(path, path + ".bak")  # made durable by the sync below; both files are complete
+        os.replace(temporary, path)
     except OSError:
         with suppress(OSError):
             os.unlink(temporary)  # do not leave a useless file on a full disk
         raise
-    os.replace(temporary, path)
     sync(os.path.dirname(path))
 
 

@@ -1,0 +1,171 @@
+"""Codes of ``doctor``: what may be wrong in a live cluster, and what to do about it."""
+
+from rmqtool.store.check.advice.steps import Step
+from rmqtool.store.check.codes.code import ERROR, INFO, WARNING, Code, kind
+
+
+def _step(does: str, *command: str) -> Step:
+    return Step(command=("rmqtool", *command), does=does)
+
+
+_ALL = (
+    kind(
+        "namesrv-silent",
+        ERROR,
+        "a name server does not answer",
+        "One of the name servers of the target does not answer, while others do.",
+        "It is stopped, or the network or a firewall is between.",
+        "Brokers go on without it. Clients that know this one alone find no route.",
+        "start it, or take its address out of the settings of brokers and clients",
+    ),
+    kind(
+        "namesrv-differ",
+        ERROR,
+        "name servers know different brokers",
+        "Each name server has a memory of its own, and a broker is not in all of them, or has another address there.",
+        "A broker was started with an incomplete list of name servers, or cannot reach one of them.",
+        "Clients that ask different name servers see different queues: they share queues wrongly, and consume twice or "
+        "not at all.",
+        "give every broker the same namesrvAddr with all name servers, and look into its log for failed registrations",
+    ),
+    kind(
+        "broker-silent",
+        ERROR,
+        "a broker that is registered does not answer",
+        "Name servers tell clients to use this broker, but it does not answer a request for its state.",
+        "It was stopped or killed less than two minutes ago, it hangs, or its address cannot be reached from here.",
+        "Clients go on sending to it and fail, until name servers forget it.",
+        "look whether it runs; if its address is that of an inner network, set brokerIP1",
+    ),
+    kind(
+        "broker-no-master",
+        ERROR,
+        "a broker has no master",
+        "Only slaves of this broker are registered.",
+        "The master is down, or was never started.",
+        "Slaves serve reads. Nothing is stored in the queues of this broker, and offsets of groups are lost at times.",
+        "start the master, or let a controller elect one",
+    ),
+    kind(
+        "clock-skew",
+        WARNING,
+        "clocks of brokers differ",
+        "The clock of this broker differs by more than five seconds from that of this machine.",
+        "Time is not synchronised.",
+        "Delays end too early or too late, searching by time finds other messages, and files are removed too early.",
+        "synchronise the clocks, for example by chrony",
+    ),
+    kind(
+        "slave-behind",
+        WARNING,
+        "a slave is far behind its master",
+        "The slave lacks more of the log than brokers accept (haMaxGapNotInSync, haSlaveFallbehindMax).",
+        "The network or the disk of the slave is too slow, or it has just been started.",
+        "If the master is lost now, so is what the slave lacks. Synchronous masters refuse or delay messages.",
+        _step("shows how far slaves are behind", "cluster", "list", "TARGET"),
+    ),
+    kind(
+        "disk-full",
+        ERROR,
+        "a disk is nearly full",
+        "The disk of the log is as full as the broker's own limit (diskSpaceWarningLevelRatio), or more.",
+        "Messages are kept too long, or something else uses the disk.",
+        "It refuses to store messages, and removes old files whatever their age.",
+        _step("lowers the hours that messages are kept", "broker-config", "set", "TARGET", "fileReservedTime=24"),
+    ),
+    kind(
+        "disk-filling",
+        WARNING,
+        "a disk is fuller than the broker wants it",
+        "The disk of the log is fuller than diskMaxUsedSpaceRatio.",
+        "Messages are kept too long, or something else uses the disk.",
+        "It removes old files before their time.",
+        _step("lowers the hours that messages are kept", "broker-config", "set", "TARGET", "fileReservedTime=24"),
+    ),
+    kind(
+        "topic-reads-less",
+        ERROR,
+        "a topic is written to queues that nobody reads",
+        "The topic has fewer read queues than write queues on this broker.",
+        "Its number of queues was lowered in one step, or only one of the numbers was raised.",
+        "Messages in the other queues are stored, and no consumer gets them.",
+        _step("lets consumers read all queues", "topic", "update", "TARGET", "TOPIC", "--read-queues", "N"),
+    ),
+    kind(
+        "topic-differs",
+        WARNING,
+        "brokers have a topic with different settings",
+        "Permission or order of the topic are not the same on all brokers that have it.",
+        "It was changed on some of the brokers only.",
+        "Each broker goes by its own setting.",
+        _step("sets the permission on all brokers", "topic", "perm", "TARGET", "TOPIC", "RW"),
+    ),
+    kind(
+        "group-differs",
+        ERROR,
+        "clients of a group want different things",
+        "The clients of one group subscribe to different topics, or with different expressions.",
+        "Two applications use the same group, or an application is being updated.",
+        "Each client's heartbeat replaces what the others want. The group misses messages: a broker filters by one "
+        "subscription, and the client that gets a queue may want another.",
+        _step("shows the clients of the group", "client", "list", "TARGET", "--group", "GROUP"),
+    ),
+    kind(
+        "group-offline",
+        WARNING,
+        "a group lags, and none of its clients is online",
+        "There are messages that the group has not consumed, and no consumer is connected.",
+        "The application is down, or is not used any more.",
+        "Messages wait until they expire.",
+        _step("deletes a group that is not needed", "group", "delete", "TARGET", "GROUP"),
+    ),
+    kind(
+        "clients-idle",
+        INFO,
+        "a group has more clients than a topic has queues",
+        "Some of its clients get no queue of this topic.",
+        "More instances of the application were started than there are read queues.",
+        "The clients without a queue do nothing. In broadcasting, and with POP, all have work.",
+        _step("gives the topic more queues", "topic", "update", "TARGET", "TOPIC", "--read-queues", "N"),
+    ),
+    kind(
+        "queues-uneven",
+        INFO,
+        "one queue of a topic has most of its messages",
+        "A queue has more than ten times as many messages as the others have on average.",
+        "Producers select queues by a key that is often the same.",
+        "One consumer has most of the work.",
+        "select queues by a key with more values",
+    ),
+    kind(
+        "retries-many",
+        WARNING,
+        "many messages wait to be consumed again",
+        "The retry topic of the group has more than a thousand messages that are not consumed yet.",
+        "The application fails for most messages: a service that it needs may be down.",
+        "After 16 failures (retryMaxTimes) a message becomes a dead letter.",
+        _step("shows what was given back", "retry", "list", "TARGET", "--group", "GROUP"),
+    ),
+    kind(
+        "dead-letters-grow",
+        WARNING,
+        "messages became dead letters within the last hour",
+        "The newest dead letter of the group is less than an hour old.",
+        "The application fails for these messages again and again.",
+        "No consumer gets them any more.",
+        (
+            _step("shows them", "dlq", "list", "TARGET", "--group", "GROUP"),
+            _step("gives them back", "dlq", "requeue", "TARGET", "GROUP"),
+        ),
+    ),
+    kind(
+        "setting-unknown",
+        WARNING,
+        "a broker has a setting that its release does not know",
+        "The file that the broker was started with has a name that no broker of this release reads.",
+        "A misspelt name, or one of an older release: up to 4.4 it was mapedFileSizeCommitLog, with one p.",
+        "The broker passes over it without a word, and takes its default.",
+        "write the name as this release has it, or take the line out, and start the broker again",
+    ),
+)
+CODES: dict[str, Code] = {code.code: code for code in _ALL}

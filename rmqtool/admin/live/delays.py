@@ -1,0 +1,142 @@
+"""Delay levels of a live cluster."""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC, UNIQ_KEY
+from formats.topics import SCHEDULE, TIMER
+from rmqtool.admin.live.questions import Node, Warn
+from rmqtool.admin.live.queues import LiveQueue, LiveQueues
+from rmqtool.services.delays.delays import DelayedMessage, DelayLevel, number_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveDelayLevel(DelayLevel):
+    """One level on one broker."""
+
+    brokerName: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveDelayedMessage(DelayedMessage):
+    """One message that waits for its time, on one broker."""
+
+    brokerName: str
+
+    def to_dict(self) -> dict[str, object]:
+        """As machine output has it."""
+        return {**DelayedMessage.to_dict(self), "brokerName": self.brokerName}
+
+
+class LiveDelays:
+    """The levels of all brokers. Which messages are due is found by reading few of them, as their times ascend.
+
+    Args:
+        now: the time that decides what is due, ms.
+        say: called with what brokers do not report.
+    """
+
+    def __init__(self, queues: LiveQueues, now: int, say: Warn) -> None:
+        self._queues, self._now = queues, now
+        queues.load([SCHEDULE, TIMER])
+        if timers := [node.name for node in queues.nodes if queues.has(node, TIMER)]:
+            say(f"{', '.join(timers)}: brokers do not tell what waits in the timer of 5.x: null in machine output")
+
+    def levels(self) -> Iterator[LiveDelayLevel]:
+        """Every level of the table of each broker, every queue beyond it, and the timer if there is one."""
+        queues = {(queue.node, queue.queue_id + 1): queue for queue in self._queues.queues_of(SCHEDULE)}
+        for node in self._queues.nodes:
+            if node not in self._queues.delay_offsets or node not in self._queues.delays:
+                continue  # already reported
+            stored = self._queues.delay_offsets[node]
+            numbers = {*range(1, len(self._queues.delays[node]) + 1), *stored}
+            numbers |= {level for other, level in queues if other == node}
+            for level in sorted(numbers):
+                yield self._level(node, level, queues.get((node, level)))
+            if self._queues.has(node, TIMER):
+                yield self._timer(node)
+
+    def pending(self, level: int | None = None, *, due_only: bool = False) -> Iterator[LiveDelayedMessage]:
+        """Messages not delivered yet, by broker and level, in the order of delivery."""
+        for queue in self._queues.queues_of(SCHEDULE):
+            if level not in (None, queue.queue_id + 1):
+                continue
+            start = self._queues.delivered(queue)
+            end = start + self._due(queue, start)
+            for entry, record, properties in self._queues.messages(queue, start, end if due_only else None):
+                yield LiveDelayedMessage(
+                    level=queue.queue_id + 1,
+                    queueOffset=entry.queue_offset,
+                    physicalOffset=entry.physical_offset,
+                    deliverTimestamp=entry.tags_code,
+                    storeTimestamp=record.store_timestamp,
+                    topic=properties.get(REAL_TOPIC),
+                    queueId=number_of(properties.get(REAL_QID)),
+                    msgId=properties.get(UNIQ_KEY),
+                    keys=properties.get(KEYS),
+                    reconsumeTimes=record.reconsume_times,
+                    due=entry.queue_offset < end,
+                    brokerName=queue.node.name,
+                )
+
+    def _delay(self, node: Node, level: int) -> int | None:
+        table = self._queues.delays.get(node, ())
+        return table[level - 1] if 0 < level <= len(table) else None
+
+    def _level(self, node: Node, level: int, queue: LiveQueue | None) -> LiveDelayLevel:
+        stored = self._queues.delay_offsets[node].get(level)
+        low, high = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
+        start = self._queues.delivered(queue) if queue is not None else 0
+        delay = self._delay(node, level)
+        notes = []
+        if stored is not None and queue is not None and high and stored != start:
+            notes.append(f"saved offset {stored} is outside the queue: delivery begins at {start}")
+        if delay is None and high > low:
+            notes.append("no level of the table: never delivered (messageDelayLevel)")
+        return LiveDelayLevel(
+            level=level,
+            queueId=level - 1,
+            delay=delay,
+            minOffset=low,
+            maxOffset=high,
+            deliveredOffset=stored,
+            delivered=start - low,
+            pending=high - start,
+            due=self._due(queue, start) if queue is not None else 0,
+            firstDeliverTimestamp=self._time(queue, start) if queue is not None and start < high else None,
+            lastDeliverTimestamp=self._time(queue, high - 1) if queue is not None and start < high else None,
+            note="; ".join(notes) or None,
+            brokerName=node.name,
+        )
+
+    def _timer(self, node: Node) -> LiveDelayLevel:
+        queue = next((queue for queue in self._queues.queues_of(TIMER) if queue.node == node), None)
+        return LiveDelayLevel(
+            level=0,
+            queueId=0,
+            delay=None,
+            minOffset=queue.min_offset if queue is not None else None,
+            maxOffset=queue.max_offset if queue is not None else None,
+            deliveredOffset=None,
+            delivered=None,
+            pending=None,
+            due=None,
+            firstDeliverTimestamp=None,
+            lastDeliverTimestamp=None,
+            kind="timer",
+            recalled=None,
+            rolled=None,
+            brokerName=node.name,
+        )
+
+    def _time(self, queue: LiveQueue, offset: int) -> int | None:
+        message = self._queues.one(queue, offset)
+        return message.entry.tags_code if message is not None else None
+
+    def _due(self, queue: LiveQueue, start: int) -> int:
+        """The number of pending messages before the first that is not due yet."""
+        if self._delay(queue.node, queue.queue_id + 1) is None or start >= queue.max_offset:
+            return 0  # a broker has no task for it
+        offsets = range(start, queue.max_offset)
+        return bisect_right(offsets, self._now, key=lambda offset: self._time(queue, offset) or 0)

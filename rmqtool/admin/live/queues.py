@@ -1,0 +1,272 @@
+"""Queues of the brokers of a live cluster, read message by message, without a word about them to any group."""
+
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+from formats.config.files import DelayOffsets, QueueOffset
+from formats.config.properties import parse_properties
+from formats.message.properties import parse
+from formats.message.read import Record
+from formats.model.groups import SubscriptionGroup
+from formats.remoting.codes import RequestCode as C
+from formats.remoting.shapes import MessageQueue
+from formats.topics import SCHEDULE
+from rmqtool.admin.live.questions import Node, Session, Warn
+from rmqtool.admin.live.tables import (
+    Ranges,
+    Topics,
+    fetch_groups,
+    fetch_offsets,
+    fetch_ranges,
+    fetch_topics,
+)
+from rmqtool.client.cluster.errors import NotThere
+from rmqtool.client.consumer.puller import LOOKING, Puller
+from rmqtool.errors import CorruptFile
+from rmqtool.services.lookup.queue_messages import QueueMessage
+from rmqtool.services.lookup.retry_names import RetryNames
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.queues.reader import QueueEntry
+from rmqtool.words import counted
+
+T = TypeVar("T")
+_PAGE = 32  # messages of a pull; brokers give no more
+_AHEAD = 16  # pulls of one queue in flight
+
+
+@dataclass(frozen=True)
+class LiveQueue:
+    """A queue of a topic on one broker, with its range when it was asked for."""
+
+    node: Node
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+
+    @property
+    def name(self) -> MessageQueue:
+        """As requests name it."""
+        return MessageQueue(self.topic, self.node.name, self.queue_id)
+
+
+class LiveQueues:
+    """The queues of all brokers.
+
+    Ranges are asked for once, so that what comes later is not part of the answer. Only masters are read, or in place of
+    a missing one its slave.
+
+    Args:
+        warn: called with each reason why an answer is not whole.
+
+    Attributes:
+        whole: every message that was asked for has come so far.
+
+    Raises:
+        ClientError, RemotingError: no broker answers.
+    """
+
+    def __init__(self, session: Session, warn: Warn) -> None:
+        self._session, self._warn = session, warn
+        self.whole = True
+        self.questions = session.questions
+        self.nodes: list[Node] = session.run(self.questions.masters())
+        self.tables: Mapping[Node, Topics] = session.run(fetch_topics(self.questions, self.nodes))
+        self._ranges: dict[str, Ranges] = {}
+
+    # -- tables -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def groups(self) -> Mapping[Node, Mapping[str, SubscriptionGroup]]:
+        """Settings of groups, of each broker that answers."""
+        return self._session.run(fetch_groups(self.questions, self.nodes))
+
+    @cached_property
+    def offsets(self) -> Mapping[Node, Sequence[QueueOffset]]:
+        """Offsets of groups, of each broker that answers."""
+        return self._session.run(fetch_offsets(self.questions, self.nodes))
+
+    @cached_property
+    def offset_of(self) -> Mapping[tuple[Node, str, str, int], int]:
+        """(broker, group, topic, queue id) to the group's offset."""
+        return {
+            (node, entry.group, entry.topic, entry.queue_id): entry.offset
+            for node, entries in self.offsets.items()
+            for entry in entries
+        }
+
+    @cached_property
+    def names(self) -> RetryNames:
+        """Parses names of retry topics."""
+        return RetryNames(
+            {group for table in self.groups.values() for group in table},
+            {topic for table in self.tables.values() for topic in table},
+            {(entry.topic, entry.group) for entries in self.offsets.values() for entry in entries},
+        )
+
+    @cached_property
+    def delay_offsets(self) -> Mapping[Node, Mapping[int, int]]:
+        """Next offset of each delay level, of each broker that answers."""
+
+        async def fetch(node: Node) -> Mapping[int, int]:
+            table = await self.questions.fetch(
+                node, C.GET_ALL_DELAY_OFFSET, DelayOffsets.parse, what="offsets of delay levels are"
+            )
+            return table.offsets if table is not None else {}
+
+        return self._session.run(self.questions.collect(self.nodes, fetch))
+
+    @cached_property
+    def settings(self) -> Mapping[Node, Mapping[str, str]]:
+        """Settings of each broker that answers."""
+
+        async def fetch(node: Node) -> Mapping[str, str]:
+            settings = await self.questions.fetch(node, C.GET_BROKER_CONFIG, parse_properties, what="its settings are")
+            return settings or {}
+
+        return self._session.run(self.questions.collect(self.nodes, fetch))
+
+    @cached_property
+    def delays(self) -> Mapping[Node, Sequence[int]]:
+        """Milliseconds of each delay level."""
+        delays: dict[Node, Sequence[int]] = {}
+        for node, settings in self.settings.items():
+            try:
+                delays[node] = BrokerConf(dict(settings), node.address).delay_levels
+            except CorruptFile as err:
+                self._warn(str(err))
+        return delays
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run further questions."""
+        return self._session.run(work)
+
+    # -- queues -------------------------------------------------------------------------------------------------------
+
+    def topics_named(self, prefix: str) -> list[str]:
+        """Topics with this prefix, of all brokers, sorted."""
+        return sorted({topic for table in self.tables.values() for topic in table if topic.startswith(prefix)})
+
+    def load(self, topics: Iterable[str]) -> None:
+        """Ask for the ranges of topics, all at once."""
+        wanted = [topic for topic in dict.fromkeys(topics) if topic not in self._ranges]
+        places = [(node, topic) for topic in wanted for node, table in self.tables.items() if topic in table]
+        ranges = self._session.run(fetch_ranges(self.questions, places))
+        self._ranges |= dict.fromkeys(wanted, ranges)
+
+    def queues_of(self, topic: str) -> list[LiveQueue]:
+        """The queues of a topic, by broker and number."""
+        self.load([topic])
+        return [
+            LiveQueue(node, topic, queue_id, max(bounds.min_offset, 0), max(bounds.max_offset, 0))
+            for node in self.nodes
+            for queue_id, bounds in sorted(self._ranges[topic].of(node, topic).items())
+        ]
+
+    def is_missing(self, topic: str) -> bool:
+        """Whether a broker does not tell the ranges of the queues of a topic."""
+        self.load([topic])
+        return any(place[1] == topic for place in self._ranges[topic].missing)
+
+    def has(self, node: Node, topic: str) -> bool:
+        """Whether a topic is in the table of a broker: 4.9 has none of those that end transactions."""
+        return topic in self.tables.get(node, ())
+
+    def delivered(self, queue: LiveQueue) -> int:
+        """The offset from which a broker delivers a delay level: the stored one, within the queue's range."""
+        stored = self.delay_offsets.get(queue.node, {}).get(queue.queue_id + 1, 0)
+        return min(max(stored, queue.min_offset), queue.max_offset)
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def messages(self, queue: LiveQueue, start: int | None = None, stop: int | None = None) -> Iterator[QueueMessage]:
+        """Messages of queue offsets [start, stop) within the range of the queue; by default all.
+
+        Several pulls are in flight. What a broker does not give is skipped, and a warning has the number.
+        """
+        low = max(queue.min_offset if start is None else start, queue.min_offset)
+        high = min(queue.max_offset if stop is None else stop, queue.max_offset)
+        missing, first = 0, -1
+        width = _PAGE * _AHEAD
+        for at in range(low, high, width):
+            chunks = [range(begin, min(begin + _PAGE, high)) for begin in range(at, min(at + width, high), _PAGE)]
+            pages = self._session.run(self.questions.collect(chunks, lambda chunk: self._pull(queue, chunk)))
+            if len(pages) < len(chunks):
+                self.whole = False  # it is reported with the failure
+                return
+            if not any(pages.values()):
+                self.whole = False
+                self._warn(
+                    f"{queue.topic} queue {queue.queue_id} of {queue.node.name}: its broker gives no message from "
+                    f"queue offset {at} on, though it says that there are {high - at}: not read any further"
+                )
+                return
+            for chunk, records in pages.items():
+                if len(records) < len(chunk):
+                    first = chunk.start if first < 0 else first
+                    missing += len(chunk) - len(records)
+                for record in records:
+                    yield self._message(queue, record)
+        if missing:
+            self.whole = False
+            self._warn(
+                f"{queue.topic} queue {queue.queue_id} of {queue.node.name}: {counted(missing, 'message')} that its "
+                f"broker does not give, the first at queue offset {first} or soon after: skipped"
+            )
+
+    def one(self, queue: LiveQueue, offset: int) -> QueueMessage | None:
+        """The message at an offset, or None."""
+        return next(self.messages(queue, offset, offset + 1), None)
+
+    def pick(self, places: Iterable[tuple[LiveQueue, int]]) -> dict[tuple[LiveQueue, int], Record | None]:
+        """Single messages, all in flight together; None where the broker gives none.
+
+        What is missing in the answer was not told, and is reported.
+        """
+
+        async def fetch(place: tuple[LiveQueue, int]) -> Record | None:
+            queue, offset = place
+            return next(iter(await self._pull(queue, range(offset, offset + 1))), None)
+
+        return self.run(self.questions.collect(places, fetch))
+
+    def offset_at(self, queue: LiveQueue, timestamp: int) -> int:
+        """The offset of the first message stored at or after a time (ms), or an earlier one.
+
+        Raises:
+            NotTold: the broker does not answer.
+        """
+        puller = Puller(self.questions.cluster, LOOKING, address=queue.node.address)
+        return self.run(
+            self.questions.attempt(queue.node, "offsets of times are", lambda: puller.offset_at(queue.name, timestamp))
+        )
+
+    async def _pull(self, queue: LiveQueue, offsets: range) -> list[Record]:
+        puller = Puller(self.questions.cluster, LOOKING, address=queue.node.address)
+        records: list[Record] = []
+        at = offsets.start
+        while at < offsets.stop:
+
+            async def pull(at: int = at) -> tuple[list[Record], int]:
+                try:
+                    pulled = await puller.pull(queue.name, at, most=offsets.stop - at)
+                except NotThere as err:
+                    return [], err.next_offset
+                return [message.record for message in pulled.messages], pulled.next_offset
+
+            page, following = await self.questions.attempt(queue.node, f"messages of {queue.topic} are", pull)
+            records += (record for record in page if record.queue_offset < offsets.stop)
+            if following <= at:
+                break
+            at = following
+        return records
+
+    def _message(self, queue: LiveQueue, record: Record) -> QueueMessage:
+        code = 0
+        if queue.topic == SCHEDULE:  # brokers keep the time of delivery there
+            delays = self.delays.get(queue.node, ())
+            code = record.store_timestamp + (delays[queue.queue_id] if queue.queue_id < len(delays) else 0)
+        entry = QueueEntry(record.queue_offset, record.physical_offset, record.total_size, code)
+        return QueueMessage(entry, record, parse(record.properties))

@@ -1,0 +1,245 @@
+"""Give dead letters of a live cluster back: to the group's retry topic, or to their original topic.
+
+As in a store, requeued messages have the property ``REQUEUED_FROM``. It is looked for in the target topics before
+anything is sent, so a run that was ended continues where it was. Without an answer to that question nothing is sent.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from formats.errors import FormatError
+from formats.message.ids import is_id, offset_id
+from formats.message.properties import UNIQ_KEY, build, parse, split_keys
+from formats.message.read import Record
+from formats.primitives import COMPRESSED, COMPRESSION_MASK
+from formats.remoting import headers as h
+from formats.remoting.codes import RequestCode as C
+from formats.remoting.codes import ResponseCode
+from formats.topics import RETRY_PREFIX, Perm
+from formats.variants.pop_handle import POP_CK
+from rmqtool.admin.live.messages import WireMessage, find_by_offset_id
+from rmqtool.admin.live.questions import TIMEOUT, Node, NotTold, Warn
+from rmqtool.admin.live.queues import LiveQueues
+from rmqtool.admin.live.retries import LiveDeadLetter, LiveRetries
+from rmqtool.client.cluster.answers import header_from
+from rmqtool.client.cluster.errors import ClientError
+from rmqtool.remoting.errors import NotReached, RemotingError
+from rmqtool.rules.resending import own_properties
+from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID, RETRY_TOPIC
+from rmqtool.services.retries.requeue import REQUEUED_FROM, Requeued, never_sent_to
+
+_SKEW = 600_000  # ms by which clocks of brokers may differ
+_PRODUCERS = "rmqtool-requeue"
+_STORED = {
+    ResponseCode.FLUSH_DISK_TIMEOUT: "stored, but not yet on the disk",
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: "stored, but not yet by the slave",
+    ResponseCode.SLAVE_NOT_AVAILABLE: "stored, but there is no slave",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveRequeued(Requeued):
+    """One dead letter and where it goes; from one broker to the same or another one."""
+
+    targetBrokerName: str | None = None
+    brokerName: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return {**asdict(self), "keys": split_keys(self.keys or "")}
+
+
+@dataclass(frozen=True)
+class _Sending:
+    """A message to send."""
+
+    node: Node
+    header: h.Send
+    body: bytes
+
+
+class LiveRequeue:
+    """Requeues the dead letters of one group.
+
+    Args:
+        ids: only these: unique ids, or offset ids of the dead letters or of the original messages.
+        target: ``retry``: only the group gets them again; ``origin``: every group of the original topic does.
+
+    Raises:
+        ClientError: a broker does not answer, or has no master, so it is not known what was given back before.
+    """
+
+    def __init__(
+        self, queues: LiveQueues, group: str, ids: list[str] | None, target: str, warn: Warn, say: Warn
+    ) -> None:
+        self._queues, self._group, self._target, self._ids = queues, group, target, set(ids or ())
+        self._warn, self._retries = warn, LiveRetries(queues, say)
+        self._before: dict[str, set[str]] = {}  # topic to dead letters already requeued to it
+        for node in queues.nodes:
+            if not node.is_master:
+                raise ClientError(f"broker {node.name} has no master: nothing is given back")
+            if node not in queues.tables:
+                self._refuse(f"broker {node.name} does not answer")
+
+    def plan(self) -> Iterator[tuple[LiveRequeued, _Sending | None]]:
+        """Every selected dead letter, with the message to send; None if there is nothing to do.
+
+        Raises:
+            ClientError: it is not known what was given back before.
+        """
+        letters = list(self._retries.dead_letters([self._group]))
+        if not self._queues.whole:
+            self._refuse("not every dead letter is known")
+        oldest = min((letter.storeTimestamp for letter, _message in letters), default=0)
+        for letter, message in letters:
+            assert isinstance(letter, LiveDeadLetter)
+            record = message.record
+            dead_id = offset_id(record.store_address, record.store_port, record.physical_offset)
+            if letter.state != "dead" or (
+                self._ids and self._ids.isdisjoint({dead_id, letter.msgId, letter.originMsgId})
+            ):
+                continue
+            retry_topic = RETRY_PREFIX + self._group
+            row = LiveRequeued(
+                group=self._group,
+                state="to-do",
+                deadLetterId=dead_id,
+                queueOffset=letter.queueOffset,
+                msgId=letter.msgId,
+                keys=letter.keys,
+                targetTopic=retry_topic if self._target == "retry" else letter.originTopic,
+                brokerName=letter.brokerName,
+            )
+            places = dict.fromkeys((row.targetTopic, retry_topic, letter.originTopic))
+            before = [topic for topic in places if topic and dead_id in self._given_back(topic, oldest)]
+            if before:
+                where = None if before[0] == row.targetTopic else f"it was given back to {before[0]}"
+                yield replace(row, state="before", reason=where), None
+                continue
+            place = self._place(letter, row.targetTopic)
+            if isinstance(place, str):
+                yield replace(row, state="refused", reason=place), None
+                continue
+            node, queue_id = place
+            row = replace(row, targetQueueId=queue_id, targetBrokerName=node.name)
+            try:
+                yield row, self._sending(record, node, str(row.targetTopic), queue_id, dead_id)
+            except FormatError as err:
+                yield replace(row, state="refused", reason=f"its properties cannot be sent: {err}"), None
+
+    def carry_out(self, stop: Callable[[], bool]) -> Iterator[LiveRequeued]:
+        """Send, one after the other; each row is yielded once the broker has answered.
+
+        Args:
+            stop: called before each dead letter; true ends the run, and the next one continues there.
+        """
+        for row, sending in list(self.plan()):
+            if stop():
+                return
+            yield row if sending is None else self._queues.run(self._send(row, sending))
+
+    async def _send(self, row: LiveRequeued, sending: _Sending) -> LiveRequeued:
+        cluster, address = self._queues.questions.cluster, sending.node.address
+        request = cluster.request(C.SEND_MESSAGE_V2, sending.header, sending.body)
+        try:
+            response = await cluster.call(address, request, TIMEOUT)
+        except NotReached as err:
+            return replace(row, state="refused", reason=str(err))
+        except RemotingError as err:
+            reason = f"{err}: it may have been stored; the next run looks for it first"
+            return replace(row, state="unknown", reason=reason)
+        if response.code not in (ResponseCode.SUCCESS, *_STORED):
+            code = ResponseCode(response.code).name if response.code in set(ResponseCode) else "code"
+            return replace(row, state="refused", reason=f"{address}: {code} ({response.code}): {response.remark}")
+        with cluster.answers_of(address):
+            try:
+                sent = header_from(h.Sent, response, address)
+            except (ClientError, RemotingError) as err:
+                return replace(row, state="unknown", reason=f"{err}; the next run looks for it first")
+        return replace(
+            row,
+            state="done",
+            targetQueueId=sent.queue_id,
+            targetQueueOffset=sent.queue_offset,
+            reason=_STORED.get(ResponseCode(response.code)),
+        )
+
+    def _refuse(self, reason: str) -> None:
+        reasons = "; ".join(self._queues.questions.reasons())
+        raise ClientError(f"{reason}: nothing is given back{f': {reasons}' if reasons else ''}")
+
+    def _given_back(self, topic: str, oldest: int) -> set[str]:
+        """Dead letters already requeued to a topic; only messages newer than the first dead letter are read."""
+        if topic not in self._before:
+            self._before[topic] = set()
+            for queue in self._queues.queues_of(topic):
+                try:
+                    start = self._queues.offset_at(queue, max(oldest - _SKEW, 0))
+                except NotTold:
+                    self._refuse(f"not known what was given back to {topic} before")
+                for message in self._queues.messages(queue, start):
+                    if (dead_id := message.properties.get(REQUEUED_FROM)) is not None:
+                        self._before[topic].add(dead_id)
+            if not self._queues.whole or self._queues.is_missing(topic):
+                self._refuse(f"not known what was given back to {topic} before")
+        return self._before[topic]
+
+    def _place(self, letter: LiveDeadLetter, topic: str | None) -> tuple[Node, int] | str:
+        """The broker and queue to send to, or why there is none."""
+        own = next(node for node in self._queues.nodes if node.name == letter.brokerName)
+        if self._target == "retry":
+            return own, 0
+        if topic is None:
+            return f"no property {RETRY_TOPIC}: its topic is not known"
+        if (reason := never_sent_to(topic)) is not None:
+            return reason
+        nodes = [node for node in self._queues.nodes if self._queues.has(node, topic)]
+        if not nodes:
+            return f"{topic}: the topic is gone: no broker has it any more"
+        writable = [node for node in nodes if self._queues.tables[node][topic].perm & Perm.WRITE]
+        if not writable:
+            return f"{topic}: the topic is not writable"
+        node, queue_id = self._origin(letter, writable) or (own if own in writable else writable[0], 0)
+        return node, queue_id if queue_id < self._queues.tables[node][topic].write_queue_nums else 0
+
+    def _origin(self, letter: LiveDeadLetter, nodes: Sequence[Node]) -> tuple[Node, int] | None:
+        """Where the original message is, if a broker still has it."""
+        if letter.originMsgId is None or not is_id(letter.originMsgId):
+            return None
+        found: list[WireMessage] = self._queues.run(
+            find_by_offset_id(self._queues.questions, self._queues.nodes, letter.originMsgId)
+        )
+        return next(
+            (
+                (message.node, message.record.queue_id)
+                for message in found
+                if message.node is not None
+                and message.node in nodes
+                and message.record.topic.decode("utf-8", "replace") == letter.originTopic
+            ),
+            None,
+        )
+
+    def _sending(self, record: Record, node: Node, topic: str, queue_id: int, dead_id: str) -> _Sending:
+        properties = own_properties(parse(record.properties))
+        for name in (POP_CK,) if self._target == "retry" else (POP_CK, RETRY_TOPIC, ORIGIN_MESSAGE_ID):
+            properties.pop(name, None)
+        properties.setdefault(UNIQ_KEY, dead_id)
+        properties[REQUEUED_FROM] = dead_id
+        header = h.Send(
+            producer_group=_PRODUCERS,
+            topic=topic,
+            default_topic="TBW102",
+            default_topic_queue_nums=4,
+            queue_id=queue_id,
+            sys_flag=record.sys_flag & (COMPRESSED | COMPRESSION_MASK),
+            born_timestamp=record.born_timestamp,
+            flag=record.flag,
+            properties=build(properties).decode("utf-8", "surrogateescape"),
+            reconsume_times=0,
+            unit_mode=False,
+            batch=False,
+            bname=node.name,
+        )
+        return _Sending(node, header, bytes(record.body))

@@ -1,0 +1,104 @@
+"""Transactions of a live cluster."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from formats.message.properties import REAL_TOPIC, UNIQ_KEY
+from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
+from formats.topics import GIVEN_UP, HALF, OP, ROCKS_HALF, ROCKS_OP
+from rmqtool.admin.live.messages import find_copies
+from rmqtool.admin.live.questions import NotTold, Warn
+from rmqtool.admin.live.queues import LiveQueue, LiveQueues
+from rmqtool.services.lookup.queue_messages import QueueMessage
+from rmqtool.services.transactions.half_messages import (
+    CHECK_GROUP,
+    HalfCopy,
+    OpenState,
+    TransactionInfo,
+    TransactionReader,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveTransactionInfo(TransactionInfo):
+    """One transaction, on one broker."""
+
+    brokerName: str
+
+
+class LiveTransactions(TransactionReader[LiveQueue, LiveTransactionInfo]):
+    """Transactions of a cluster, with the rules of those of a store.
+
+    Args:
+        say: called with what brokers do not report.
+    """
+
+    row = LiveTransactionInfo
+
+    def __init__(self, queues: LiveQueues, warn: Warn, say: Warn) -> None:
+        super().__init__(warn)
+        self._queues = queues
+        queues.load([HALF, OP, GIVEN_UP, ROCKS_HALF, ROCKS_OP])
+        silent = [node.name for node in queues.nodes if queues.has(node, HALF) and not queues.has(node, OP)]
+        if silent:
+            say(
+                f"{', '.join(silent)}: brokers of 4.9 do not tell what ended a transaction: the state is null where it "
+                "was neither committed nor given up"
+            )
+
+    def queues_of(self, topic: str) -> list[LiveQueue]:
+        """The queues of a topic, by broker and number."""
+        return self._queues.queues_of(topic)
+
+    def sibling(self, queue: LiveQueue, topic: str, queue_id: int) -> LiveQueue | None:
+        """A queue of another topic on the same broker."""
+        found = (other for other in self.queues_of(topic) if (other.node, other.queue_id) == (queue.node, queue_id))
+        return next(found, None)
+
+    def messages(
+        self, queue: LiveQueue, start: int | None = None, stop: int | None = None, *, quiet: bool = False
+    ) -> Iterator[QueueMessage]:
+        """Messages of a queue; what a broker does not give is reported once."""
+        return self._queues.messages(queue, start, stop)
+
+    def checked(self, queue: LiveQueue) -> int:
+        """The offset of the check in a half queue."""
+        return self._queues.offset_of.get((queue.node, CHECK_GROUP, queue.topic, queue.queue_id), 0)
+
+    def stored_at(self, queue: LiveQueue, physical_offset: int) -> int | None:
+        """The store time (ms) of a given-up message; None if the broker does not give it."""
+        for other in self.queues_of(GIVEN_UP):
+            if other.node == queue.node:
+                for message in self.messages(other):
+                    if message.entry.physical_offset == physical_offset:
+                        return message.record.store_timestamp
+        return None
+
+    def open_half(self, _physical_offset: int) -> OpenState:
+        """Nothing: no broker reports what it has in RocksDB."""
+        return OpenState(None, False)
+
+    def tells_ends(self, queue: LiveQueue) -> bool:
+        """Whether the broker tells of op messages."""
+        return self._queues.has(queue.node, OP)
+
+    def commit(self, queue: LiveQueue, first: QueueMessage, copies: list[HalfCopy], _end: int | None) -> int | None:
+        """Physical offset of the committed message, through the index of the broker; None if it is not there."""
+        topic, unique = first.properties.get(REAL_TOPIC), first.properties.get(UNIQ_KEY)
+        if topic is None or unique is None:
+            return None
+        prepared = {copy.physicalOffset for copy in copies}
+        try:
+            found = self._queues.run(find_copies(self._queues.questions, self.warn, queue.node, topic, unique))
+        except NotTold:
+            return None
+        for record in found:
+            committed = record.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
+            if committed and record.prepared_transaction_offset in prepared:
+                return record.physical_offset
+        return None
+
+    def place(self, queue: LiveQueue) -> dict[str, Any]:
+        """The broker of a row."""
+        return {"brokerName": queue.node.name}

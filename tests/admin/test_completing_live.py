@@ -1,0 +1,79 @@
+"""Completion of topics, groups and targets of a live cluster: in time, or nothing."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmqtool.admin.live import names
+from rmqtool.cli.startup.completing import candidates
+from tests.admin.test_failures import FAILURES, namesrv_of
+from tests.cli.running import ROOT
+from tests.cli.test_completing import ask
+from tests.client.test_hostile_commands import serving
+from tests.interop.serving import Serving
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    folder = tmp_path_factory.mktemp("completing") / "store"
+    shutil.copytree(ROOT / "examples" / "store", folder)
+    with Serving(folder, "--read-only") as found:
+        yield found
+
+
+def test_names_of_a_cluster(served: Serving) -> None:
+    target = f"rocketmq://{served.namesrv}"
+    assert {"Orders", "Sequenced"} <= {*candidates(["topic", "show", target], "")}
+    assert {"lab-consumer", "lab-orderly"} <= {*candidates(["group", "reset", target], "")}
+    assert "lab-consumer" in candidates(["group", "lag", target, "--group"], "")
+    assert "Orders" in candidates(["dlq", "list", target, "-t"], "")
+    assert list(candidates(["config", target], "")) == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_in_each_shell(shell: str, served: Serving) -> None:
+    line = f"rmqtool topic show rocketmq://{served.namesrv} Ord"
+    assert "Orders" in ask(shell, line).out
+    if shell == "bash":  # it takes colons for words of their own
+        assert "Orders" in ask(shell, line.replace(":", " : ")).out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_profiles(shell: str, served: Serving, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(f'[target.lab]\nnamesrv = "{served.namesrv}"\n[target.prod]\nnamesrv = "127.0.0.1:1"\n')
+    known = {"RMQTOOL_CONFIG": str(config)}
+    assert "@lab" in ask(shell, "rmqtool topic list @l", **known).out
+    assert "Orders" in ask(shell, "rmqtool topic show @lab O", **known).out
+    if shell == "bash":
+        assert ask(shell, "rmqtool topic list @ l", **known).out == "lab\n"
+        assert "Orders" in ask(shell, "rmqtool topic show @ lab O", **known).out
+    assert ask(shell, "rmqtool topic show @none O", **known).err == ""
+
+
+@pytest.mark.parametrize("failing", ["gone", "silent", "refusing", "wrong"])
+def test_brokers_that_fail(failing: str, served: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert failing in FAILURES
+    with serving(namesrv_of(served.broker, failing)) as namesrv:
+        started = time.monotonic()
+        found = {*candidates(["topic", "show", f"rocketmq://{namesrv}"], "")}
+        assert time.monotonic() - started < names.PATIENCE + 1
+        assert failing == "silent" or "Orders" in found
+    assert list(candidates(["topic", "show", "rocketmq://127.0.0.1:1"], "")) == []
+    assert list(candidates(["topic", "show", "rocketmq://nonsense"], "")) == []
+
+
+def test_it_is_quick(served: Serving) -> None:
+    line = f"rmqtool topic show rocketmq://{served.namesrv} Ord"
+    times = []
+    for _ in range(5):
+        started = time.monotonic()
+        assert "Orders" in ask("bash", line).out
+        times.append(time.monotonic() - started)
+        bare = time.monotonic()
+        assert "topic" in ask("bash", "rmqtool to").out
+        times[-1] -= time.monotonic() - bare
+    assert min(times) < 0.3, "beside a completion without a cluster"

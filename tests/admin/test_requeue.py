@@ -1,0 +1,145 @@
+"""Dead letters of a live cluster are given back once: run twice, killed anywhere, with brokers that do not answer."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats.remoting.codes import RequestCode as C
+from formats.remoting.frame import Command
+from rmqtool.admin.live import questions, requeue
+from rmqtool.client.cluster.cluster import Cluster
+from rmqtool.remoting.errors import NoAnswer
+from tests.admin.test_failures import namesrv_of
+from tests.cli.running import ROOT, Result, rmqtool
+from tests.client.test_hostile_commands import serving
+from tests.interop.serving import CLUSTER, Serving
+
+GROUP, RETRY = "lab-consumer", "%RETRY%lab-consumer"
+COUNT = 16  # dead letters of the example
+
+
+@pytest.fixture(params=["4.9", "5.3"])
+def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Serving]:
+    shutil.copytree(ROOT / "examples" / "store", tmp_path / "store")
+    with Serving(tmp_path / "store", "--engine", request.param) as found:
+        yield found
+
+
+def target_of(served: Serving) -> str:
+    return f"rocketmq://{served.namesrv}/{CLUSTER}"
+
+
+def give_back(target: str, *words: str) -> tuple[Result, list[dict[str, Any]]]:
+    done = rmqtool("dlq", "requeue", target, GROUP, *words, "-o", "ndjson")
+    return done, [json.loads(line) for line in done.out.splitlines()]
+
+
+def messages(target: str, topic: str) -> int:
+    done = rmqtool("topic", "list", target, topic, "--system", "-o", "json")
+    return int(json.loads(done.out)[0]["messages"])
+
+
+def test_each_is_given_back_once(served: Serving) -> None:
+    target = target_of(served)
+    before = messages(target, RETRY)
+    done, rows = give_back(target, "--dry-run")
+    assert (done.code, {row["state"] for row in rows}, len(rows)) == (1, {"to-do"}, COUNT)
+    assert give_back(target)[0].code == 4, "without a terminal and --yes"
+    assert messages(target, RETRY) == before
+    done, (row,) = give_back(target, "--yes", "--id", rows[3]["msgId"])
+    assert (done.code, row["state"], row["targetTopic"]) == (0, "done", RETRY)
+    done, rows = give_back(target, "--yes")
+    assert done.code == 0, done.err
+    assert [row["state"] for row in rows].count("done") == COUNT - 1
+    assert messages(target, RETRY) == before + COUNT
+    for words in (("--yes",), ("--yes", "--to", "origin"), ("--dry-run",)):
+        done, rows = give_back(target, *words)
+        assert (done.code, {row["state"] for row in rows}) == (0, {"before"}), "nor to both"
+    assert messages(target, RETRY) == before + COUNT
+
+
+def test_what_is_given_back(served: Serving) -> None:
+    target = target_of(served)
+    letter = json.loads(rmqtool("dlq", "export", target, "--limit", "1", "--body", "base64").out.splitlines()[0])
+    done, (row,) = give_back(target, "--yes", "--to", "origin", "--id", letter["msgId"])
+    assert done.code == 0, done.err
+    place = (row["targetTopic"], str(row["targetQueueId"]), str(row["targetQueueOffset"]))
+    assert place[0] == letter["originTopic"]
+    (sent,) = [
+        json.loads(line)
+        for line in rmqtool(
+            "query-offset", target, *place, "--max-msgs", "1", "-o", "ndjson", "--body", "base64"
+        ).out.splitlines()
+    ]
+    for name in ("msgId", "keys", "tags", "body", "bornTimestamp", "flag"):
+        assert sent[name] == letter[name], name
+    assert sent["reconsumeTimes"] == 0
+    assert sent["properties"]["REQUEUED_FROM"] == row["deadLetterId"]
+    assert not {"RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "DELAY", "REAL_TOPIC"} & sent["properties"].keys()
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_killed_and_run_again(moment: str, served: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, send = target_of(served), requeue.LiveRequeue._send
+    before, count = messages(target, RETRY), 0
+
+    async def killed(self: Any, *words: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == 5 and moment == "before":
+            raise Killed
+        sent = await send(self, *words)
+        if count == 5:
+            raise Killed
+        return sent
+
+    with monkeypatch.context() as patch:
+        patch.setattr(requeue.LiveRequeue, "_send", killed)
+        with pytest.raises(Killed):
+            give_back(target, "--yes")
+    assert give_back(target, "--yes")[0].code == 0
+    assert messages(target, RETRY) == before + COUNT
+
+
+def test_an_answer_that_is_lost(served: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker has stored it, and nobody knows."""
+    target, call = target_of(served), Cluster.call
+    before, lost = messages(target, RETRY), list[Command]()
+
+    async def lose(self: Cluster, address: str, request: Command, *more: Any) -> Command:
+        answer = await call(self, address, request, *more)
+        if request.code == C.SEND_MESSAGE_V2 and not lost:
+            lost.append(answer)
+            raise NoAnswer(f"{address}: no answer")
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Cluster, "call", lose)
+        done, rows = give_back(target, "--yes")
+    assert done.code == 1
+    assert [row["state"] for row in rows].count("unknown") == 1
+    done, rows = give_back(target, "--yes")
+    assert (done.code, {row["state"] for row in rows}) == (0, {"before"})
+    assert messages(target, RETRY) == before + COUNT
+
+
+@pytest.mark.parametrize("failing", ["gone", "silent", "refusing", "wrong"])
+def test_nothing_is_sent_where_a_broker_does_not_answer(
+    failing: str, served: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(questions, "TIMEOUT", 2.0)
+    target = target_of(served)
+    before = messages(target, RETRY)
+    with serving(namesrv_of(served.broker, failing)) as namesrv:
+        done, _rows = give_back(f"rocketmq://{namesrv}", "--yes")
+    assert done.code == 3, done.err
+    assert "nothing is given back" in done.err
+    assert messages(target, RETRY) == before

@@ -1,0 +1,116 @@
+"""``group lag --watch`` and ``--prometheus``: rounds of a store and of a live cluster, whatever brokers do."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmqtool.admin.live import questions
+from tests.admin.test_failures import namesrv_of
+from tests.cli.running import RMQTOOL, ROOT, rmqtool
+from tests.cli.terminal import at_terminal
+from tests.client.test_hostile_commands import serving
+from tests.interop.serving import CLUSTER, Serving
+
+GROUP = "lab-consumer"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("watch") / "store"
+    shutil.copytree(ROOT / "examples" / "store", folder)
+    offsets = folder / "config" / "consumerOffset.json"
+    text = offsets.read_text()
+    assert text.count("1:106") == 1
+    offsets.write_text(text.replace("1:106", "1:100"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(store: Path) -> Iterator[Serving]:
+    with Serving(store, "--read-only") as found:
+        yield found
+
+
+@pytest.fixture
+def target(served: Serving) -> str:
+    return f"rocketmq://{served.namesrv}/{CLUSTER}"
+
+
+def test_rounds_for_programs(target: str, tmp_path: Path) -> None:
+    page = tmp_path / "lag.prom"
+    words = ("group", "lag", target, "-g", GROUP, "--watch", "200ms", "--rounds", "2", "--prometheus", page)
+    done = rmqtool(*words, "--topic", "Orders", "-o", "ndjson")
+    assert done.code == 0, done.err
+    rows = [json.loads(line) for line in done.out.splitlines()]
+    assert [row["queueId"] for row in rows] == [0, 1, 2, 3] * 2
+    assert [row["inRate"] for row in rows] == [None] * 4 + [0.0] * 4
+    late = rows[5]
+    assert (late["diff"], late["change"], late["drainSeconds"]) == (6, 0, None)
+    message = json.loads(rmqtool("query-offset", target, "Orders", "1", "100", "-o", "ndjson").out.splitlines()[0])
+    assert late["oldestTimestamp"] == message["storeTimestamp"]
+    assert rows[0]["oldestTimestamp"] is None
+    lines = page.read_text().splitlines()
+    (behind,) = [line for line in lines if line.startswith("rocketmq_consumer_lag_messages{") and 'queue="1"' in line]
+    assert behind.endswith("} 6.0")
+    for label in ('consumer_group="lab-consumer"', 'topic="Orders"', f'cluster="{CLUSTER}"', 'is_retry="false"'):
+        assert label in behind
+    (age,) = [line for line in lines if line.startswith("rocketmq_consumer_lag_latency{") and 'queue="1"' in line]
+    assert 0 <= time.time() * 1000 - message["storeTimestamp"] - float(age.split()[-1]) < 60_000
+    done = rmqtool("group", "lag", target, "--watch", "1s", "-o", "json")
+    assert (done.code, "ndjson" in done.err) == (2, True)
+    assert rmqtool("group", "lag", target, "--watch", "often").code == 2
+    assert rmqtool("group", "lag", target, "--rounds", "2").code == 2
+
+
+def test_rounds_of_a_store_are_the_same(target: str, store: Path, tmp_path: Path) -> None:
+    found = []
+    for number, where in enumerate((target, store)):
+        words = ("group", "lag", where, "-g", GROUP, "--by", "topic", "--prometheus", tmp_path / str(number))
+        rows = [json.loads(line) for line in rmqtool(*words, "-o", "ndjson").out.splitlines()]
+        found.append([{name: value for name, value in row.items() if name != "time"} for row in rows])
+    assert found[0] == found[1]
+    assert found[0]
+
+
+def test_a_terminal_is_repainted(target: str) -> None:
+    _code, shown = at_terminal("group", "lag", target, "--watch", "200ms", "--rounds", "3", "--by", "topic")
+    assert shown.count("\x1b[H") == 3
+    assert "Orders" in shown
+
+
+def test_a_signal_ends_it(target: str) -> None:
+    words = [*RMQTOOL, "group", "lag", target, "--watch", "1h", "-o", "ndjson"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline(), "a round is shown at once"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) in (0, 1)
+
+
+def test_a_round_that_fails_is_not_the_last(served: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "TIMEOUT", 1.0)
+    with serving(namesrv_of(served.broker, "silent")) as namesrv:
+        started = time.monotonic()
+        words = ("group", "lag", f"rocketmq://{namesrv}", "--watch", "100ms", "--rounds", "2", "-o", "ndjson")
+        done = rmqtool(*words)
+        assert time.monotonic() - started < 20
+    assert done.code == 1
+    assert {json.loads(line)["brokerName"] for line in done.out.splitlines()} == {"lab-a"}
+    gone = rmqtool("group", "lag", "rocketmq://127.0.0.1:1", "--watch", "100ms", "--rounds", "2", "-o", "ndjson")
+    assert (gone.code, gone.out) == (3, "")
+    assert gone.err.count("127.0.0.1:1") == 2
+
+
+def test_a_file_that_cannot_be_written(target: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    done = rmqtool("group", "lag", target, "--prometheus", tmp_path / "folder")
+    assert done.code not in (0, 1)
+    assert "Traceback" not in done.err
+    assert os.listdir(tmp_path) == ["folder"]
