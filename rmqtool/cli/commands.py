@@ -92,6 +92,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         _shows("check", "read.check", "Check a whole store, and say what to do.", "store"),
         _shows("explain", "read.check", "Explain a code of check, and what to do about it.", "code"),
         _shows("trace", "read.trace", "Show the whole life of one message, copy by copy.", "store id"),
+        _shows("why", "read.why", "Say where a message is, where it is not, and why.", "store message..."),
         Group(
             "topic", "Topics and their queues", "Look at topics: settings, queues and consumers",
             _asks("list", "read.topic", "List topics: settings, queues, messages, groups.", "store topic"),

@@ -142,6 +142,7 @@ user list: --columns= --help --output= --tz= --wide -h -o=
 user update: --backup= --broker= --columns= --disable --dry-run --enable --help --no-super --output= --password-file=
   --super --tz= --wide --yes -h -n -o= -y
 warm-up: --columns= --help --output= --remove --wide -h -o=
+why: --broker-conf= --columns= --help --limit= --output= --progress= --tz= --wide -h -o=
 write-perm add: --backup= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 write-perm wipe: --backup= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 """

@@ -47,6 +47,8 @@ COMMANDS: dict[str, list[str]] = {
     "salvage --to": ["salvage", "STORE", "NEW", "--to", "ndjson"],
     "check": ["check", "STORE"],
     "trace": ["trace", "STORE", "FD0000000000000000000000000000020FB630946E09664343CD0000"],
+    "why": ["why", "STORE", "Orders", "order-65"],
+    "why, of a place": ["why", "STORE", "Orders", "0", "5"],
     "group list": ["group", "list", "STORE"],
     "group lag": ["group", "lag", "STORE"],
     "group inflight": ["group", "inflight", "STORE"],

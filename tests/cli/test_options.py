@@ -15,6 +15,7 @@ OWN_WAY = {
     ("--until", "run"): "when it ends",
     ("--until", "serve"): "when it ends",
     ("--scan", "trace"): "looks further also where the index has an answer",
+    ("--limit", "why"): "messages with one key, which each take many lines",
     ("--broker", "config"): "of a live cluster",
     ("--broker", "query-offset"): "of a live cluster",
     ("--broker", "query-time"): "of a live cluster",
