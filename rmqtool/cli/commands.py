@@ -146,6 +146,15 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         _changes("undo", "repair.undo", "Restore what the last writing command replaced.", "store"),
         _writes("truncate", "repair.truncate", "Cut the log at a message, queues and index too.", "store offset"),
         _writes("dispatch", "repair.truncate", "Put messages that are in no queue yet into queues and index.", "store"),
+        Group(
+            "backup", "Backups of a store", "Make, verify and restore backups",
+            _writes(
+                "create", "repair.backup", "Copy a stopped or live store.", "store out", marked=False, resumes=True
+            ),
+            Command("list", "repair.backup", "List backups.", "out", pages=True),
+            Command("verify", "repair.backup", "Compare backups with their checksums.", "out"),
+            _writes("restore", "repair.backup", "Make a store from a backup.", "out new", discards=True),
+        ),
         _writes("clean", "repair.clean", "Remove expired commit-log files, and what points there.", "store"),
     ),
     "Write": (

@@ -6,6 +6,10 @@ acl list: --columns= --help --output= --tz= --wide -h -o=
 acl set: --action= --backup= --broker= --columns= --default --deny --dry-run --help --output= --resource= --source-ip=
   --tz= --wide --yes -h -n -o= -y
 append: --broker-conf= --columns= --engine= --help --keep-times --output= --progress= --sync --tz= --wide -h -o=
+backup create: --broker-conf= --columns= --help --incremental --output= --progress= --rate= --tz= --wide -h -o=
+backup list: --columns= --help --output= --wide -h -o=
+backup restore: --broker-conf= --columns= --help --name= --output= --progress= --wide -h -o=
+backup verify: --columns= --help --name= --output= --progress= --wide -h -o=
 broker-config set: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 broker-config show: --columns= --help --limit= --name= --output= --tz= --wide -h -o=
 check: --broker-conf= --columns= --engine= --help --limit-per-code= --output= --progress= --severity= --tz= --wide -h

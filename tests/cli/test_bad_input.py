@@ -45,6 +45,7 @@ COMMANDS: dict[str, list[str]] = {
     "salvage": ["salvage", "STORE", "NEW"],
     "export": ["export", "STORE", "NEW"],
     "salvage --to": ["salvage", "STORE", "NEW", "--to", "ndjson"],
+    "backup create": ["backup", "create", "STORE", "NEW"],
     "check": ["check", "STORE"],
     "trace": ["trace", "STORE", "FD0000000000000000000000000000020FB630946E09664343CD0000"],
     "why": ["why", "STORE", "Orders", "order-65"],
@@ -79,6 +80,9 @@ COMMANDS: dict[str, list[str]] = {
 # with tests of their own
 APART = (
     {
+        "backup list",
+        "backup restore",
+        "backup verify",
         "dump-to-parquet",
         "warm-up",
         "explain",
