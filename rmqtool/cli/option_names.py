@@ -94,6 +94,9 @@ rebuild: --backup= --broker-conf= --columns= --dry-run --help --output= --progre
   -o= -y
 recover: --accept-loss --backup= --broker-conf= --columns= --dry-run --engine= --exactly --fix-delay-times --help
   --output= --progress= --quick --table= --tz= --wide --yes -h -n -o= -y
+redact: --also= --backup= --broker-conf= --columns= --dry-run --help --id= --keep-backup --key= --offset= --output=
+  --progress= --property= --queue-offset= --queue= --since= --table= --tag= --topic= --tz= --until= --where= --wide
+  --yes -h -n -o= -q= -t= -y
 replay: --acl= --batch= --broker-conf= --columns= --dry-run --engine= --group= --help --journal= --key= --limit=
   --namesrv= --offset= --output= --progress= --property= --queue-offset= --queue= --rate= --since= --tag=
   --tls-config= --to= --topic= --tz= --until= --where= --wide -g= -h -n -o= -q= -t=

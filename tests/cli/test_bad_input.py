@@ -45,6 +45,7 @@ COMMANDS: dict[str, list[str]] = {
     "salvage": ["salvage", "STORE", "NEW"],
     "export": ["export", "STORE", "NEW"],
     "salvage --to": ["salvage", "STORE", "NEW", "--to", "ndjson"],
+    "redact": ["redact", "STORE", "--key", "order-40", "--dry-run"],
     "backup create": ["backup", "create", "STORE", "NEW"],
     "check": ["check", "STORE"],
     "trace": ["trace", "STORE", "FD0000000000000000000000000000020FB630946E09664343CD0000"],

@@ -49,6 +49,7 @@ CODES = {
     "query-key --scan": 1,  # no such key
     "topic latest": 1,  # no topic of that store is compacted
     "truncate": 1,  # there is something to do
+    "redact": 1,  # there is something to do
     "undo": 1,  # nothing to undo
     "group reset --dry-run": 1,  # there is something to do
     "group clone": 1,

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.opening import open_store
+from rmqtool.cli.framework.opening import need_log
 from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption, StoreDir
 from rmqtool.errors import BadValue
 
@@ -40,7 +40,8 @@ def create(
     from rmqtool.store.backup.use import BackupRow, row_of
 
     warn = Warnings()
-    backup = create_backup(open_store(store, broker_conf), home, warn, incremental=incremental, rate=_rate(rate))
+    layout = need_log(store, broker_conf).layout
+    backup = create_backup(layout, home, warn, incremental=incremental, rate=_rate(rate))
     write_rows(output.value, BackupRow, [row_of(backup)], spare=("store",))
     return warn.tell()
 

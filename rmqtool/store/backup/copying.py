@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rmqtool.progress import Stage
 from rmqtool.store.backup.manifest import BackupFile
-from rmqtool.store.disk.files import make_file, open_file
+from rmqtool.store.disk.files import make_file, open_file, set_times
 from rmqtool.store.disk.sparse import is_zero
 
 _ZEROS = bytes(1 << 20)
@@ -82,7 +82,7 @@ def copy_file(
             progress.done += len(data)
         copy.cut(size)
         copy.take_after(source)
-    os.utime(target, ns=(about.st_atime_ns, about.st_mtime_ns))
+    set_times(target, about.st_atime_ns, about.st_mtime_ns)
     return digest.result()
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from formats.config.files import kind_of
 from formats.errors import FormatError
 from rmqtool.errors import Refused
-from rmqtool.store.disk.segments import Segment, read_small
+from rmqtool.store.disk.segments import Segment, list_dir, read_small
 from rmqtool.store.layout.paths import BATCH_QUEUES, BATCH_UNIT, UNIT, StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.log.scan import scan_file
@@ -117,7 +117,7 @@ class Sources:
             yield Source(f"commitlog/{os.path.basename(file.path)}", file.path, stop, sealed)
 
     def _walk(self, folder: str, prefix: str, apart: set[str]) -> Iterator[Source]:
-        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        for entry in list_dir(folder):
             name = prefix + entry.name
             if entry.is_dir():
                 if os.path.realpath(entry.path) not in apart:
