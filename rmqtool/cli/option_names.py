@@ -24,7 +24,7 @@ commitlog dump: --body= --broker-conf= --columns= --help --key= --limit= --offse
 commitlog hexdump: --broker-conf= --help --limit= --offset= --tz= -h
 config: --bak --broker-conf= --broker= --columns= --help --output= --tz= --wide -h -o=
 consume: --ack --acl= --all-topics --body= --columns= --exit-idle= --follow --from= --group= --help --limit=
-  --namesrv= --orderly --output= --sql= --tag= --tls-config= --wide -f -g= -h -o=
+  --namesrv= --orderly --output= --property= --sql= --tag= --tls-config= --where= --wide -f -g= -h -o=
 consumequeue dump: --all --broker-conf= --columns= --help --key= --limit= --offset= --output= --property=
   --queue-offset= --queue= --since= --tag= --topic= --tz= --until= --where= --wide -h -o= -q= -t=
 delay due: --all --at= --broker-conf= --columns= --help --level= --limit= --output= --queue= --since= --topic= --tz=
@@ -32,8 +32,8 @@ delay due: --all --at= --broker-conf= --columns= --help --level= --limit= --outp
 delay list: --all --at= --broker-conf= --columns= --help --output= --tz= --wide -h -o=
 diff: --broker-conf= --columns= --help --limit= --other-conf= --output= --progress= --table= --tz= --wide -h -o=
 dispatch: --backup= --broker-conf= --columns= --dry-run --help --output= --progress= --table= --tz= --wide -h -n -o=
-dlq export: --body= --broker-conf= --columns= --group= --help --limit= --output= --since= --topic= --tz= --until=
-  --wide -g= -h -o= -t=
+dlq export: --body= --broker-conf= --columns= --group= --help --limit= --output= --property= --since= --topic= --tz=
+  --until= --where= --wide -g= -h -o= -t=
 dlq list: --broker-conf= --columns= --group= --help --limit= --output= --since= --topic= --tz= --until= --wide -g= -h
   -o= -t=
 dlq requeue: --broker-conf= --columns= --dry-run --help --id= --output= --to= --tz= --wide --yes -h -n -o= -y
