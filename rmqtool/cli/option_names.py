@@ -19,8 +19,8 @@ clean: --accept-loss --backup= --broker-conf= --columns= --delete --dry-run --fi
   --progress= --table= --tz= --wide --yes -h -n -o= -y
 client list: --columns= --group= --help --limit= --output= --tz= --wide -g= -h -o=
 cluster list: --columns= --help --output= --tz= --wide -h -o=
-commitlog dump: --body= --broker-conf= --columns= --help --key= --limit= --offset= --output= --property=
-  --queue-offset= --queue= --records --since= --tag= --topic= --tz= --until= --where= --wide -h -o= -q= -t=
+commitlog dump: --body= --broker-conf= --columns= --follow --help --key= --limit= --offset= --output= --property=
+  --queue-offset= --queue= --records --since= --tag= --topic= --tz= --until= --where= --wide -f -h -o= -q= -t=
 commitlog hexdump: --broker-conf= --help --limit= --offset= --tz= -h
 config: --bak --broker-conf= --broker= --columns= --help --output= --tz= --wide -h -o=
 consume: --ack --acl= --all-topics --body= --columns= --exit-idle= --follow --from= --group= --help --limit=

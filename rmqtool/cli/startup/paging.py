@@ -58,7 +58,7 @@ def through_pager(argv: list[str]) -> Iterator[list[str]]:
 
 def _pages(argv: list[str]) -> bool:
     command = find_command(argv)
-    return command is not None and command.pages
+    return command is not None and command.pages and not {"-f", "--follow"} & {*argv}  # which ends with a signal
 
 
 def _shows(words: list[str]) -> bool:
