@@ -146,7 +146,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         _changes("undo", "repair.undo", "Restore what the last writing command replaced.", "store"),
         _writes("truncate", "repair.truncate", "Cut the log at a message, queues and index too.", "store offset"),
         _writes("dispatch", "repair.truncate", "Put messages that are in no queue yet into queues and index.", "store"),
-        _writes("redact", "repair.redact", "Overwrite bodies of messages in equal length.", "store"),
+        _writes("redact", "repair.redact", "Overwrite bodies of messages in equal length.", "store topic"),
         Group(
             "backup", "Backups of a store", "Make, verify and restore backups",
             _writes(
