@@ -254,6 +254,9 @@ RAW_METHODS = {"read_bytes", "write_bytes", "read_text", "write_text"}
 # Modules that open files outside stores.
 OTHER_FILES = {
     "rmqtool.store.config.settings": "the list of settings that ships with it",
+    "rmqtool.store.backup.create": "the folder of a backup that is being made",
+    "rmqtool.store.backup.manifest": "manifests of backups, and the lock of their folder",
+    "rmqtool.store.backup.use": "the folder of a store that is being restored",
     "rmqtool.main": "the standard streams",
     "rmqtool.kernels.load.stamp": "the library of the compiled loops",
     "rmqtool.cli.startup.failing": "the standard streams",

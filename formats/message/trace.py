@@ -103,6 +103,35 @@ class EndTransaction:
         )  # fmt: skip
 
 
+def parse_sub_after(text: str) -> list[SubAfter]:
+    """The records of processed messages in the content of a trace message; other and malformed records are skipped.
+
+    Clients before 4.9 write neither time nor group.
+    """
+    records = []
+    for line in text.split(_END):
+        kind, *fields = line.split(_FIELD)
+        if kind != "SubAfter" or len(fields) < 8:
+            continue
+        request_id, message_id, took, success, keys, outcome, time, group = fields[:8]
+        numbers = took.removeprefix("-"), outcome, time
+        if not all(number.isascii() and number.isdecimal() and len(number) < 19 for number in numbers):
+            continue
+        records.append(
+            SubAfter(
+                request_id=request_id,
+                message_id=message_id,
+                took=int(took),
+                success=success == "true",
+                keys=None if keys == "null" else keys,
+                outcome=int(outcome),
+                time=int(time),
+                group=group,
+            )
+        )
+    return records
+
+
 def _record(*fields: str | int | bool | None) -> str:
     return _FIELD.join(map(_text, fields)) + _END
 

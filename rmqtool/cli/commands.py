@@ -92,6 +92,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         _shows("check", "read.check", "Check a whole store, and say what to do.", "store"),
         _shows("explain", "read.check", "Explain a code of check or doctor, and what to do about it.", "code"),
         _asks("trace", "read.trace", "Show the whole life of one message, copy by copy.", "store id"),
+        _shows("why", "read.why", "Say where a message is, where it is not, and why.", "store message..."),
         Group(
             "topic", "Topics and their queues", "Look at topics: settings, queues and consumers",
             _asks("list", "read.topic", "List topics: settings, queues, messages, groups.", "store topic"),
@@ -145,6 +146,16 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         _changes("undo", "repair.undo", "Restore what the last writing command replaced.", "store"),
         _writes("truncate", "repair.truncate", "Cut the log at a message, queues and index too.", "store offset"),
         _writes("dispatch", "repair.truncate", "Put messages that are in no queue yet into queues and index.", "store"),
+        _writes("redact", "repair.redact", "Overwrite bodies of messages in equal length.", "store topic"),
+        Group(
+            "backup", "Backups of a store", "Make, verify and restore backups",
+            _writes(
+                "create", "repair.backup", "Copy a stopped or live store.", "store out", marked=False, resumes=True
+            ),
+            Command("list", "repair.backup", "List backups.", "out", pages=True),
+            Command("verify", "repair.backup", "Compare backups with their checksums.", "out"),
+            _writes("restore", "repair.backup", "Make a store from a backup.", "out new", discards=True),
+        ),
         _writes("clean", "repair.clean", "Remove expired commit-log files, and what points there.", "store"),
     ),
     "Write": (

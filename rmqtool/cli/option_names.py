@@ -7,6 +7,10 @@ acl set: --action= --backup= --broker= --columns= --default --deny --dry-run --h
   --tz= --wide --yes -h -n -o= -y
 append: --broker-conf= --columns= --engine= --help --keep-times --output= --progress= --sync --tz= --wide -h -o=
 apply: --backup= --broker= --columns= --dry-run --help --output= --prune --tz= --wide --yes -h -n -o= -y
+backup create: --broker-conf= --columns= --help --incremental --output= --progress= --rate= --tz= --wide -h -o=
+backup list: --columns= --help --output= --wide -h -o=
+backup restore: --broker-conf= --columns= --help --name= --output= --progress= --wide -h -o=
+backup verify: --columns= --help --name= --output= --progress= --wide -h -o=
 broker-config set: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 broker-config show: --columns= --help --limit= --name= --output= --tz= --wide -h -o=
 check: --broker-conf= --columns= --engine= --help --limit-per-code= --output= --progress= --severity= --tz= --wide -h
@@ -16,13 +20,13 @@ clean: --accept-loss --backup= --broker-conf= --columns= --delete --dry-run --fi
   --progress= --table= --tz= --wide --yes -h -n -o= -y
 client list: --columns= --group= --help --limit= --output= --tz= --wide -g= -h -o=
 cluster list: --columns= --help --output= --tz= --wide -h -o=
-commitlog dump: --body= --broker-conf= --columns= --help --key= --limit= --offset= --output= --property=
-  --queue-offset= --queue= --records --since= --tag= --topic= --tz= --until= --where= --wide -h -o= -q= -t=
+commitlog dump: --body= --broker-conf= --columns= --follow --help --key= --limit= --offset= --output= --property=
+  --queue-offset= --queue= --records --since= --tag= --topic= --tz= --until= --where= --wide -f -h -o= -q= -t=
 commitlog hexdump: --broker-conf= --help --limit= --offset= --tz= -h
 compare: --broker-conf= --broker= --columns= --help --limit= --output= --sample= --tz= --wide -h -o=
 config: --bak --broker-conf= --broker= --columns= --help --output= --tz= --wide --yaml -h -o=
 consume: --ack --acl= --all-topics --body= --columns= --exit-idle= --follow --from= --group= --help --limit=
-  --namesrv= --orderly --output= --sql= --tag= --tls-config= --wide -f -g= -h -o=
+  --namesrv= --orderly --output= --property= --sql= --tag= --tls-config= --where= --wide -f -g= -h -o=
 consumequeue dump: --all --broker-conf= --columns= --help --key= --limit= --offset= --output= --property=
   --queue-offset= --queue= --since= --tag= --topic= --tz= --until= --where= --wide -h -o= -q= -t=
 delay due: --all --at= --broker-conf= --columns= --help --level= --limit= --output= --queue= --since= --topic= --tz=
@@ -30,8 +34,8 @@ delay due: --all --at= --broker-conf= --columns= --help --level= --limit= --outp
 delay list: --all --at= --broker-conf= --columns= --help --output= --tz= --wide -h -o=
 diff: --broker-conf= --columns= --help --limit= --other-conf= --output= --progress= --table= --tz= --wide -h -o=
 dispatch: --backup= --broker-conf= --columns= --dry-run --help --output= --progress= --table= --tz= --wide -h -n -o=
-dlq export: --body= --broker-conf= --columns= --group= --help --limit= --output= --since= --topic= --tz= --until=
-  --wide -g= -h -o= -t=
+dlq export: --body= --broker-conf= --columns= --group= --help --limit= --output= --property= --since= --topic= --tz=
+  --until= --where= --wide -g= -h -o= -t=
 dlq list: --broker-conf= --columns= --group= --help --limit= --output= --since= --topic= --tz= --until= --wide -g= -h
   -o= -t=
 dlq requeue: --broker-conf= --columns= --dry-run --help --id= --output= --to= --tz= --wide --yes -h -n -o= -y
@@ -93,6 +97,9 @@ rebuild: --backup= --broker-conf= --columns= --dry-run --help --output= --progre
   -o= -y
 recover: --accept-loss --backup= --broker-conf= --columns= --dry-run --engine= --exactly --fix-delay-times --help
   --output= --progress= --quick --table= --tz= --wide --yes -h -n -o= -y
+redact: --also= --backup= --broker-conf= --columns= --dry-run --help --id= --keep-backup --key= --offset= --output=
+  --progress= --property= --queue-offset= --queue= --since= --table= --tag= --topic= --tz= --until= --where= --wide
+  --yes -h -n -o= -q= -t= -y
 replay: --acl= --batch= --broker-conf= --columns= --dry-run --engine= --group= --help --journal= --key= --limit=
   --namesrv= --offset= --output= --progress= --property= --queue-offset= --queue= --rate= --since= --tag=
   --tls-config= --to= --topic= --tz= --until= --where= --wide -g= -h -n -o= -q= -t=
@@ -145,6 +152,7 @@ user list: --columns= --help --output= --tz= --wide -h -o=
 user update: --backup= --broker= --columns= --disable --dry-run --enable --help --no-super --output= --password-file=
   --super --tz= --wide --yes -h -n -o= -y
 warm-up: --columns= --help --output= --remove --wide -h -o=
+why: --broker-conf= --columns= --help --limit= --output= --progress= --tz= --wide -h -o=
 write-perm add: --backup= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 write-perm wipe: --backup= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 """

@@ -45,8 +45,12 @@ COMMANDS: dict[str, list[str]] = {
     "salvage": ["salvage", "STORE", "NEW"],
     "export": ["export", "STORE", "NEW"],
     "salvage --to": ["salvage", "STORE", "NEW", "--to", "ndjson"],
+    "redact": ["redact", "STORE", "--key", "order-40", "--dry-run"],
+    "backup create": ["backup", "create", "STORE", "NEW"],
     "check": ["check", "STORE"],
     "trace": ["trace", "STORE", "FD0000000000000000000000000000020FB630946E09664343CD0000"],
+    "why": ["why", "STORE", "Orders", "order-65"],
+    "why, of a place": ["why", "STORE", "Orders", "0", "5"],
     "group list": ["group", "list", "STORE"],
     "group lag": ["group", "lag", "STORE"],
     "group inflight": ["group", "inflight", "STORE"],
@@ -77,6 +81,9 @@ COMMANDS: dict[str, list[str]] = {
 # with tests of their own
 APART = (
     {
+        "backup list",
+        "backup restore",
+        "backup verify",
         "dump-to-parquet",
         "warm-up",
         "explain",

@@ -15,7 +15,7 @@ from tests.cli.test_help import commands
 
 KINDS = {*_KINDS, "page", "part...", "store", "new", "file", "file...", "id", "key", "offset", "time", "other", "out"}
 KINDS |= {"query", "live-topic", "live-topic...", "target", "broker"}
-KINDS |= {"perm", "setting", "namespace", "value", "name", "queues", "user", "subject", "pattern"}
+KINDS |= {"perm", "setting", "namespace", "value", "name", "queues", "user", "subject", "pattern", "message..."}
 
 
 def registered() -> dict[str, str]:

@@ -112,3 +112,18 @@ def test_a_name_that_no_message_has_is_named(store: Path, words: tuple[str, ...]
     result = rmqtool(*words, store, *([""] if words == ("grep",) else []), "--where", "bodyLenth > 1")
     assert result.code == 1
     assert "no message that was looked at has bodyLenth" in result.err
+
+
+def test_dead_letters_are_selected_by_fields_and_properties(golden: Unpacked) -> None:
+    store = golden("broker")
+    whole = [json.loads(line) for line in rmqtool("dlq", "export", store).out.splitlines()]
+    result = rmqtool("dlq", "export", store, "--where", "queueOffset >= 3 AND TAGS = 'created'")
+    chosen = [row for row in whole if row["queueOffset"] >= 3 and row["tags"] == "created"]
+    assert 0 < len(chosen) < len(whole)
+    assert [json.loads(line) for line in result.out.splitlines()] == chosen
+    name, value = next((name, value) for name, value in chosen[0]["properties"].items() if name == "KEYS")
+    result = rmqtool("dlq", "export", store, "--property", f"{name}={value}")
+    assert [json.loads(line) for line in result.out.splitlines()] == [
+        row for row in whole if row["properties"].get(name) == value
+    ]
+    assert rmqtool("dlq", "export", store, "--where", "queueOffset < 0").code == 1

@@ -17,13 +17,17 @@ NOTHING: dict[str, str] = {
     "--since": "2100-01-01", "--until": "1971-01-01", "--level": "97",
 }  # fmt: skip
 # arguments behind the store
-ARGUMENTS = {"diff": ["STORE"], "group diff": ["STORE"], "grep": [""], "query-key": ["Orders", "user-9"]}
+ARGUMENTS = {
+    "diff": ["STORE"], "group diff": ["STORE"], "grep": [""], "query-key": ["Orders", "user-9"],
+    "why": ["Orders", "user-9"],
+}  # fmt: skip
 # These choose what is written or changed, or where one message is looked for; Spark's have a test of their own
 OTHERS = {
     "dump-to-parquet",
     "group reset",
     "group clone",
     "query-id",
+    "redact",
     "run",
     "serve",
     "commitlog hexdump",

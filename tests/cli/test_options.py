@@ -15,6 +15,11 @@ OWN_WAY = {
     ("--until", "run"): "when it ends",
     ("--until", "serve"): "when it ends",
     ("--scan", "trace"): "looks further also where the index has an answer",
+    ("--name", "backup restore"): "of one backup",
+    ("--name", "backup verify"): "of backups",
+    ("--rate", "backup create"): "of bytes, not of messages",
+    ("--id", "redact"): "of any copy of a message",
+    ("--limit", "why"): "messages with one key, which each take many lines",
     ("--broker", "config"): "of a live cluster",
     ("--broker", "compare"): "of a live cluster",
     ("--broker", "query-offset"): "of a live cluster",
@@ -129,7 +134,7 @@ def test_what_is_asked_for_everywhere() -> None:
     assert {parameter.metavar for parameter in OPTIONS["--group"].values()} == {"GROUP"}
     assert {parameter.metavar for parameter in OPTIONS["--offset"].values()} == {"A:B"}
     sizes = [parameter for named in OPTIONS.values() for parameter in named.values() if parameter.metavar == "BYTES"]
-    assert {spelling(parameter) for parameter in sizes} == {"--row-group-size", "--file-size", "--split-size"}
+    assert {spelling(parameter) for parameter in sizes} == {"--row-group-size", "--file-size", "--split-size", "--rate"}
 
 
 @pytest.mark.parametrize("name", SELECTING)
@@ -143,6 +148,7 @@ def test_a_command_that_selects_has_a_limit() -> None:
         "query-key",
         "query-id",
         "group reset",
+        "redact",
         "group clone",
         "commitlog hexdump",
         "dump-to-parquet",

@@ -27,6 +27,7 @@ APART = {
     **dict.fromkeys(live_only(), "tests/admin"),
     "serve": "tests/server", "namesrv": "test_namesrv", "send": "tests/client", "consume": "tests/client",
     "replay": "tests/client", "mirror": "tests/client",
+    **dict.fromkeys(("backup list", "backup verify", "backup restore"), "tests/store/test_backup.py"),
     "sql": "tests/analytics", "dump-to-parquet": "test_dump", "warm-up": "tests/analytics",
 }  # fmt: skip
 # command to its words, where those of the tests of bad input change too much, or nothing
@@ -48,6 +49,7 @@ CODES = {
     "query-key --scan": 1,  # no such key
     "topic latest": 1,  # no topic of that store is compacted
     "truncate": 1,  # there is something to do
+    "redact": 1,  # there is something to do
     "undo": 1,  # nothing to undo
     "group reset --dry-run": 1,  # there is something to do
     "group clone": 1,

@@ -12,10 +12,12 @@ from tests.services.test_popped import without_progress
 LIMITED = sorted(
     name
     for name in OPTIONS["--limit"]
-    if not name.startswith("report ") and name not in LIVE | {"commitlog hexdump", "query-key"}
+    if not name.startswith("report ") and name not in LIVE | {"commitlog hexdump", "query-key", "why"}
 )
 TIMED = sorted(
-    name for name in OPTIONS["--since"] if not name.startswith("report ") and name not in LIVE | {"dump-to-parquet"}
+    name
+    for name in OPTIONS["--since"]
+    if not name.startswith("report ") and name not in LIVE | {"dump-to-parquet", "redact"}
 )
 
 

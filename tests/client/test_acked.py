@@ -187,3 +187,23 @@ def test_what_does_not_go_together_is_refused(served: TestBroker, words: list[st
     assert result.code == 2
     assert result.err.startswith("error: ")
     assert said in result.err
+
+
+def test_conditions_select_what_is_shown(served: TestBroker, tmp_path: Path) -> None:
+    rows = [
+        {"topic": "Chosen", "body": str(number), "properties": {"region": "eu" if number % 2 else "us"}}
+        for number in range(6)
+    ]
+    (tmp_path / "rows").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert rmqtool("send", "--namesrv", served.namesrv, "Chosen", tmp_path / "rows").code == 0
+    for words, expected in (
+        (("--where", "bodyLength = 1 AND region = 'eu'"), {"1", "3", "5"}),
+        (("--property", "region=us"), {"0", "2", "4"}),
+    ):
+        result = rmqtool("consume", "--namesrv", served.namesrv, "Chosen", "-o", "ndjson", *words)
+        assert {json.loads(line)["body"] for line in result.out.splitlines()} == expected
+    nothing = rmqtool("consume", "--namesrv", served.namesrv, "Chosen", "--where", "misspelt = 1")
+    assert nothing.code == 1
+    assert "no message that was looked at has misspelt" in nothing.err
+    acking = rmqtool("consume", "--namesrv", served.namesrv, "Chosen", "--where", "a = 1", "--group", "g", "--ack")
+    assert acking.code == 2

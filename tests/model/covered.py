@@ -56,5 +56,8 @@ NOT_TAKEN = {
         ),
         _LIVE,
     ),
+    "backup create": "it only reads the store, at any time, also beside a broker: tests/store/test_backup.py",
+    "backup restore": "it makes a new store from a directory of backups, which no step has: tests/store/test_backup.py",
+    "redact": "it takes bodies away, by which a day tells its messages apart: tests/services/test_redaction.py",
     "warm-up": "it starts Spark once, and writes to the user's cache alone: no store and no message is near it",
 }

@@ -177,6 +177,7 @@ def run(command: str, node: Node, folder: Path) -> tuple[int, str]:
         "group reset": ("group", "reset", store, "billing", "--to-latest", "--yes"),
         "group clone": ("group", "clone", store, "billing", "other", "--yes"),
         "salvage": ("salvage", store, folder / "new"),
+        "redact": ("redact", store, "--where", "queueId = 0", "--yes"),
         "export": ("export", store, folder / "new"),
         "undo --force": ("undo", store, "--force", "--yes"),
     }
@@ -231,6 +232,8 @@ def test_of_a_store_in_rocksdb_too(command: str, golden: Unpacked) -> None:
             heed(layout, command)
     elif command in ("truncate", "undo --force"):
         assert "slave" in "".join(heed(layout, command))  # which go on behind the end of their master
+    elif command == "redact":
+        assert "slaves of this master keep their copies" in "".join(heed(layout, command))
     else:
         assert heed(layout, command) == []
 

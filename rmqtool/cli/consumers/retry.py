@@ -21,10 +21,12 @@ from rmqtool.cli.framework.options import (
     OriginChoice,
     Output,
     OutputOption,
+    PropertyOption,
     SinceOption,
     StoreOrTarget,
     TopicOption,
     UntilOption,
+    WhereOption,
 )
 from rmqtool.cli.framework.planning import ASK, Consent
 
@@ -143,6 +145,8 @@ def dlq_list(
 def dlq_export(
     store: StoreOrTarget,
     origin: OriginChoice = ANY_ORIGIN,
+    property: PropertyOption = None,
+    where: WhereOption = None,
     limit: LimitOption = None,
     body: BodyOption = Body.auto,
     output: OutputOption = Output.ndjson,
@@ -152,20 +156,28 @@ def dlq_export(
 
     --topic is the topic that a message came from. Exit code 1: nothing matches.
     """
-    from rmqtool.cli.framework.choice import RowChoice, limit_rows
+    from rmqtool.cli.framework.choice import NO_MATCH, RowChoice, limit_rows
+    from rmqtool.cli.framework.options import MessageChoice
+    from rmqtool.cli.read.run_files import say_unmet, selection
     from rmqtool.cli.render.messages import MESSAGE_COLUMNS
     from rmqtool.cli.render.output import Column, write_all, writer
     from rmqtool.cli.render.rows import Warnings, names_of
+    from rmqtool.cli.render.text import note
     from rmqtool.contract import MESSAGE_FIELDS, message_row
 
     warn = Warnings()
     extra = ("group", "originTopic", "originMsgId", "retryTimestamps")
     choice = RowChoice(vars(origin), topic="originTopic")
     columns = [Column("group"), Column("originTopic"), *MESSAGE_COLUMNS[2:]]
+    chosen = selection(MessageChoice(property=property, where=where))
     with _open_retries(store, broker_conf, warn) as retries:
         place = tuple(name for name in names_of(retries.letter) if name == "brokerName")
         letters = retries.dead_letters(_by_name(origin.group))
-        dead = ((letter, message) for letter, message in letters if letter.state == "dead" and choice.has(letter))
+        dead = (
+            (letter, message)
+            for letter, message in letters
+            if letter.state == "dead" and choice.has(letter) and chosen.has(message.record, message.physical_offset)
+        )
         rows = (
             {
                 **{name: getattr(letter, name) for name in extra},
@@ -175,6 +187,10 @@ def dlq_export(
             for letter, message in limit_rows(dead, limit, letters)
         )
         choice.count = write_all(writer(output.value, (*extra, *MESSAGE_FIELDS, *place), columns), rows)
+    if not choice.count and (property or where is not None):
+        note("nothing matches the selection")
+        say_unmet(chosen)
+        return max(warn.tell(), NO_MATCH)
     return choice.ends(warn.tell())
 
 

@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,11 +17,14 @@ from rmqtool.cli.framework.options import (
     Body,
     BodyOption,
     LimitOption,
+    MessageChoice,
     NamesrvOption,
     Output,
     OutputOption,
+    PropertyOption,
     TagOption,
     TlsOption,
+    WhereOption,
 )
 from rmqtool.cli.live.common import check_wanted, client_options, find_readable
 from rmqtool.cli.render.messages import message_writer
@@ -37,6 +40,9 @@ from rmqtool.client.consumer.received import Received
 from rmqtool.contract import message_row
 from rmqtool.errors import BadValue
 from rmqtool.rules.sending import check_group
+
+if TYPE_CHECKING:
+    from rmqtool.services.lookup.selection import Selection
 
 _OFFSETS = 100_000_000_000  # a smaller number is an offset, as no message was stored before 1973
 
@@ -78,6 +84,8 @@ def consume(
         str | None,
         typer.Option("--sql", metavar="CONDITION", help="Only messages that match this SQL92 filter."),
     ] = None,
+    property: PropertyOption = None,
+    where: WhereOption = None,
     limit: LimitOption = None,
     body: BodyOption = Body.auto,
     tls_config: TlsOption = None,
@@ -89,7 +97,8 @@ def consume(
     Without --ack the command joins no group and moves no offset. It starts at the first messages of the queues, with
     --follow at their ends, with --group at the group's offsets. Queues are shown one after the other, up to their ends
     at the time of the start; with --follow, new messages are shown as they arrive. The rows are those of commitlog
-    dump. --sql filters by properties on the broker, which must have enablePropertyFilter=true.
+    dump. --sql filters by properties on the broker, which must have enablePropertyFilter=true; --where and --property
+    filter here, by all fields of a row.
 
     With --group and --ack it is a member of the group, beside clients in any language: it gets a share of the queues,
     and the group's retries; --from says where a new group starts. Only messages that stdout has accepted are committed:
@@ -103,6 +112,8 @@ def consume(
         raise BadValue("give TOPIC or --all-topics" + ("" if topic is None else ", not both"))
     if group is not None or ack or orderly:
         _check_group_options(group, ack=ack, orderly=orderly)
+    if ack and (property or where is not None):
+        raise BadValue("--where and --property do not go with --ack: what they leave out would be consumed unseen")
     if exit_idle is not None and not follow:
         raise BadValue("--exit-idle: goes with --follow; without it the end is that of the queues")
     if ack and group is not None:
@@ -118,8 +129,13 @@ def consume(
         start = start or ("latest" if follow else "earliest")
     elif start is not None:
         raise BadValue("--from: goes with --group only where it is consumed (--ack); else it begins where the group is")
-    looking = _Looking(options, topic, group, start or "earliest", follow, tag or (), sql, exit_idle)
-    return asyncio.run(looking.write(output.value, body.value, limit))
+    from rmqtool.cli.read.run_files import say_unmet, selection
+
+    chosen = selection(MessageChoice(property=property, where=where))
+    looking = _Looking(options, topic, group, start or "earliest", follow, tag or (), sql, exit_idle, chosen)
+    code = asyncio.run(looking.write(output.value, body.value, limit))
+    say_unmet(chosen)
+    return code
 
 
 def _check_group_options(group: str | None, *, ack: bool, orderly: bool) -> None:
@@ -150,7 +166,9 @@ class _Looking:
         tags: Sequence[str],
         sql: str | None,
         exit_idle: float | None,
+        chosen: "Selection",
     ) -> None:
+        self._chosen = chosen
         self._group, self._exit_idle = group, exit_idle
         self._options, self._topic, self._follow, self._tags, self._sql = options, topic, follow, tags, sql
         self._start = start
@@ -181,6 +199,8 @@ class _Looking:
                 async for messages in batches:
                     for message in messages:
                         if self._time is not None and message.record.store_timestamp < self._time:
+                            continue
+                        if not self._chosen.has(message.record, message.record.physical_offset):
                             continue
                         to.row(message_row(message.record, message.record.physical_offset, body))
                         count += 1

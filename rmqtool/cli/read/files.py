@@ -32,17 +32,22 @@ def commitlog_dump(
     records: Annotated[
         bool, typer.Option("--records", help="One row for each record, even if it holds a batch of messages.")
     ] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new messages until a signal.")] = False,
     body: BodyOption = Body.auto,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """List the messages of the commit log in log order; damage is reported on stderr and skipped.
 
+    With --follow the list starts at the end of the log, or at --offset A:, and shows each message once it is complete.
     Exit code 1: there was damage, or no message matches.
     """
-    from rmqtool.cli.read.run_files import run_commitlog_dump, selection
+    from rmqtool.cli.read.run_files import run_commitlog_dump, run_follow, selection
 
     chosen = selection(messages)
+    if follow:
+        log = need_messages(store, broker_conf, chosen.has_queue_of, tier=False)
+        return run_follow(log, chosen, limit, body.value, output.value, records=records)
     log = need_messages(store, broker_conf, chosen.has_queue_of, reads_tier=not messages.offset)
     return run_commitlog_dump(log, chosen, limit, body.value, output.value, records=records)
 

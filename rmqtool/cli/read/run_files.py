@@ -134,6 +134,53 @@ def run_commitlog_dump(
     return _exit_code(write_all(message_writer(output), rows), chosen, 1 if damaged else 0)
 
 
+def run_follow(
+    log: CommitLog, chosen: Selection, limit: int | None, body: str, output: str, *, records: bool = False
+) -> int:
+    """``commitlog dump --follow``: 0, as a signal ends it.
+
+    Args:
+        records: as in :func:`run_commitlog_dump`.
+    """
+    import sys
+
+    from rmqtool.cli.framework.ending import StopSignal
+    from rmqtool.cli.render.output import TableWriter
+    from rmqtool.store.log.tail import follow
+
+    stop = StopSignal()
+
+    def wait(millis: int) -> bool:
+        stop.wait(millis)
+        return not stop.asked
+
+    start, end = chosen.physical
+    at = start if start else log.end()[0]
+    if start:
+        say_no_record(log, start, "nothing is shown before one does")
+    count = 0
+    to = message_writer(output)
+    with stop.watch():
+        try:
+            for record in follow(log.layout, at, wait, note):
+                if record is None:
+                    if isinstance(to, TableWriter):
+                        to.begin()
+                    sys.stdout.flush()
+                    continue
+                if end is not None and record.physical_offset >= end:
+                    break
+                for message in (record,) if records else record.messages():
+                    if chosen.has(message.record, message.physical_offset):
+                        to.row(message_row(message.record, message.physical_offset, body))
+                        count += 1
+                        if count == limit:
+                            return 0
+        finally:
+            to.close()
+    return 0
+
+
 def _exit_code(count: int, chosen: Selection, code: int = 0) -> int:
     """The exit code: 1, with a note, if a selection matched nothing."""
     if count or chosen == Selection():

@@ -58,8 +58,8 @@ def through_pager(argv: list[str]) -> Iterator[list[str]]:
 
 def _pages(argv: list[str]) -> bool:
     command = find_command(argv)
-    repaints = any(word.partition("=")[0] == "--watch" for word in argv)
-    return command is not None and command.pages and not repaints
+    endless = any(word.partition("=")[0] in ("-f", "--follow", "--watch") for word in argv)  # until a signal
+    return command is not None and command.pages and not endless
 
 
 def _shows(words: list[str]) -> bool:

@@ -201,8 +201,8 @@ class StoreLayout:
         return Segments.of([*self.commit_log_paths, *entries], self._list, entries=entries)
 
     def command(self, verb: str, *words: str) -> str:
-        """A command line of rmqtool for this store."""
-        return command_line(verb, self.root, *words, *self.conf.options)
+        """A command line of rmqtool for this store; the verb may be of two words."""
+        return command_line(*verb.split(), self.root, *words, *self.conf.options)
 
     def commit_log_size(self, segments: Segments) -> int:
         """The file size of the commit log: as configured, else from the files, else the default."""

@@ -46,8 +46,10 @@ REBUILDING = (QUEUES, "rebuild index", "rebuild checkpoint", "rebuild timer", "r
 STORING = ("append", "mirror", "dlq requeue", "run", "serve")
 OFFSETS = ("group reset", "group clone")
 TAKING_OUT = ("salvage", "export")
+REDACT = ("redact",)
 COMMANDS = (
     *RECOVERING, "truncate", "undo", "undo --force", *REBUILDING, "rebuild config", *STORING, *OFFSETS, *TAKING_OUT,
+    *REDACT,
 )  # fmt: skip
 
 # these do not write files with the configured length, or only into a new store
@@ -74,6 +76,7 @@ def _row(*cells: tuple[tuple[str, ...], Rule]) -> Mapping[str, Rule]:
 _FORCED = ("undo --force",)
 _CONFIG = ("rebuild config",)
 _TRUNCATE = ("truncate",)
+_OTHER_REPLICAS = _warn("the other replicas keep their copies: redact those stores too")
 _OLD_BYTES = "files have changed since, and the brokers of its group go by what is there now"
 _WITHOUT_FORCE = "undo without --force puts back what has not changed since"
 _MAY_LACK = _warn("it has what its master had sent when it stopped: the master may have more")
@@ -90,6 +93,7 @@ _MOUNT = "Mount the folder; if it is new, make it"
 
 TABLE: Mapping[Role, Mapping[str, Rule]] = {
     Role.MASTER: _row(
+        (REDACT, _warn("slaves of this master keep their copies: redact those stores too")),
         (
             _TRUNCATE,
             _warn(
@@ -106,6 +110,7 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
         ),
     ),
     Role.SLAVE: _row(
+        (REDACT, _OTHER_REPLICAS),
         (_TRUNCATE, _warn("its master sends again what is cut here, as soon as it follows it")),
         (_FORCED, _refuse(_OLD_BYTES, _WITHOUT_FORCE)),
         (_CONFIG, _FROM_MASTER),
@@ -121,6 +126,7 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
         (TAKING_OUT, _MAY_LACK),
     ),
     Role.CONTROLLER: _row(
+        (REDACT, _OTHER_REPLICAS),
         (
             _TRUNCATE,
             _warn(
@@ -149,6 +155,7 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
         (TAKING_OUT, _MAY_LACK),
     ),
     Role.DLEDGER: _row(
+        (REDACT, _refuse(_DLEDGER_LOG, "{salvage NEWSTORE} makes an ordinary store, which can be redacted")),
         ((*RECOVERING, *_TRUNCATE, *REBUILDING), _refuse(_DLEDGER_LOG, _DLEDGER_WAY)),
         (_FORCED, _refuse(_OLD_BYTES, _WITHOUT_FORCE)),
         (_CONFIG, _FROM_MASTER),
@@ -172,6 +179,13 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
         ),
     ),
     Role.TIERED: _row(
+        (
+            REDACT,
+            _refuse(
+                "the tier keeps copies of its messages, which rmqtool does not write",
+                "{salvage NEWSTORE} makes a store without a tier, which can be redacted",
+            ),
+        ),
         ((*RECOVERING, *_TRUNCATE, QUEUES, "append", "mirror"), _GUARDED),
         (
             _FORCED,
@@ -193,7 +207,7 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
     Role.MULTI_PATH: _row(),
     Role.PART_MISSING: _row(
         (
-            (*RECOVERING, *_TRUNCATE, *REBUILDING, *_CONFIG, *_FORCED, *STORING, *OFFSETS, "export"),
+            (*RECOVERING, *_TRUNCATE, *REBUILDING, *_CONFIG, *_FORCED, *STORING, *OFFSETS, *REDACT, "export"),
             _refuse("messages in that folder would be taken for lost", _MOUNT),
         ),
         (("salvage",), _warn("messages in that folder are not taken")),

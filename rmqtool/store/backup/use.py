@@ -1,0 +1,198 @@
+"""List, verify and restore backups."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rmqtool.contract import PlainRow
+from rmqtool.errors import CorruptFile, Refused, RmqError, UnreadableStore
+from rmqtool.progress import stage
+from rmqtool.store.backup.copying import Pace, copy_file, difference
+from rmqtool.store.backup.manifest import MANIFEST, STORE, Backup, list_names, read_manifest
+from rmqtool.store.disk.durable import sync
+from rmqtool.store.disk.ownership import make_folders_as
+from rmqtool.store.disk.work_folder import WorkFolder, prepare_target
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.recovery.command import recover
+from rmqtool.store.repair.rebuild import rebuild
+
+Warn = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupRow(PlainRow):
+    """One backup of a directory.
+
+    ``state``: complete, interrupted (the next run goes on with it), or damaged (its manifest cannot be read).
+    ``copiedBytes`` are those that it does not share with an earlier one.
+    """
+
+    name: str
+    state: str
+    createdTimestamp: int | None = None
+    live: bool | None = None
+    files: int | None = None
+    bytes: int | None = None  # without zeros at the end of files
+    copiedBytes: int | None = None
+    logFrom: int | None = None
+    logTo: int | None = None
+    store: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault(PlainRow):
+    """What is wrong with a file of a backup."""
+
+    name: str  # of the backup
+    file: str
+    fault: str
+
+
+def list_backups(home: str, warn: Warn) -> list[BackupRow]:
+    """The backups of a directory, oldest first.
+
+    Raises:
+        UnreadableStore: it is no directory of backups.
+    """
+    complete, interrupted = list_names(home)
+    rows = [BackupRow(name=name, state="interrupted") for name in interrupted]
+    for name in complete:
+        try:
+            backup = read_manifest(os.path.join(home, name))
+        except RmqError as err:
+            warn(str(err))
+            rows.append(BackupRow(name=name, state="damaged"))
+            continue
+        rows.append(row_of(backup))
+    return sorted(rows, key=lambda row: row.name)
+
+
+def row_of(backup: Backup) -> BackupRow:
+    """The row of a complete backup."""
+    return BackupRow(
+        name=backup.name,
+        state="complete",
+        createdTimestamp=backup.createdTimestamp,
+        live=backup.live,
+        files=len(backup.files),
+        bytes=sum(file.written for file in backup.files),
+        copiedBytes=sum(file.written for file in backup.files if not file.linked),
+        logFrom=backup.logFrom,
+        logTo=backup.logTo,
+        store=backup.store,
+    )
+
+
+def chosen_names(home: str, names: Sequence[str]) -> list[str]:
+    """The complete backups that are asked for; all if none is named.
+
+    Raises:
+        UnreadableStore: one of them is not there, or none at all.
+    """
+    complete, _interrupted = list_names(home)
+    for name in names:
+        if name not in complete:
+            raise UnreadableStore(f"{home}: no complete backup {name} in it")
+    if not complete:
+        raise UnreadableStore(f"{home}: no complete backup in it")
+    return list(names) or complete
+
+
+def verify(home: str, names: Sequence[str] = ()) -> Iterator[Fault]:
+    """Read backups and compare every file with the manifest.
+
+    Args:
+        names: which; all if empty.
+
+    Raises:
+        UnreadableStore: see :func:`chosen_names`.
+    """
+    for name in chosen_names(home, names):
+        folder = os.path.join(home, name)
+        try:
+            backup = read_manifest(folder)
+        except RmqError as err:
+            yield Fault(name=name, file=MANIFEST, fault=str(err).removeprefix(f"{folder}/"))
+            continue
+        top = os.path.join(folder, STORE)
+        with stage(f"verifying {name}", sum(file.written for file in backup.files)) as reading:
+            for file in backup.files:
+                path = os.path.join(top, *file.path.split("/"))
+                try:
+                    fault = difference(path, file, reading)
+                except OSError as err:
+                    fault = os.strerror(err.errno or 0)
+                if fault is not None:
+                    yield Fault(name=name, file=file.path, fault=fault)
+        known = {file.path for file in backup.files}
+        for above, _folders, inside in os.walk(top):
+            for other in sorted(inside):
+                path = os.path.relpath(os.path.join(above, other), top)
+                if path not in known:
+                    yield Fault(name=name, file=path, fault="not in the manifest")
+
+
+def restore(home: str, new: str, *, name: str | None = None, conf: BrokerConf | None = None) -> Backup:
+    """Make a store from a backup. It appears complete, or not at all.
+
+    The files of a backup of a live store are completed as a start of its broker does it: queues and index up to the end
+    of the log, and the timer.
+
+    Args:
+        new: directory that does not exist yet.
+        name: which backup; the newest by default.
+        conf: settings of the broker.
+
+    Raises:
+        Refused: the directory exists, or another run is at work there.
+        CorruptFile: a file of the backup is damaged.
+        UnreadableStore: there is no such backup.
+    """
+    name = chosen_names(home, [name] if name else [])[-1]
+    folder = os.path.join(home, name)
+    backup = read_manifest(folder)
+    new = os.path.abspath(new)
+    prepare_target(new)
+    part = f"{new}.restoring"
+    try:
+        with WorkFolder(part, (STORE, f"{STORE}.rmqtool")):
+            top = os.path.join(part, STORE)
+            _copy_all(os.path.join(folder, STORE), top, backup)
+            if backup.live:
+                _complete(top, conf)
+            for above, _folders, _names in os.walk(top):
+                sync(above)
+            if os.path.isdir(new):
+                os.rmdir(new)  # empty
+            os.rename(top, new)
+            sync(os.path.dirname(new))
+    except OSError as err:
+        where = err.filename or part
+        raise UnreadableStore(f"{where}: {os.strerror(err.errno or 0)}: nothing was restored") from err
+    return backup
+
+
+def _copy_all(source: str, target: str, backup: Backup) -> None:
+    make_folders_as(target, source)
+    with stage("restoring", sum(file.written for file in backup.files)) as copying:
+        for file in backup.files:
+            parts = file.path.split("/")
+            path, copy = os.path.join(source, *parts), os.path.join(target, *parts)
+            if not os.path.isfile(path) or os.path.islink(path):
+                raise CorruptFile(path, None, "missing: nothing was restored")
+            make_folders_as(os.path.dirname(copy), source)
+            copied = copy_file(path, copy, pace=Pace(None), progress=copying)
+            if copied != (file.written, file.sha256) or os.path.getsize(copy) != file.bytes:
+                raise CorruptFile(path, None, "differs from the manifest: nothing was restored")
+            sync(copy)
+
+
+def _complete(root: str, conf: BrokerConf | None) -> None:
+    """Make queues, index and timer fit the log."""
+    layout = StoreLayout(root, conf)
+    report = recover(layout)
+    if report.refusals:
+        raise Refused(f"{root}: {report.refusals[0]}")
+    if os.path.isfile(os.path.join(root, "config", "timercheck")):
+        rebuild(StoreLayout(root, conf), ("timer",))

@@ -1,0 +1,88 @@
+"""A log followed while a broker writes it: every record once, in order, whole, across files."""
+
+import json
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+from rmqtool.client import Message
+from rmqtool.client.sync import Producer
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import LocatedRecord
+from rmqtool.store.log.tail import follow
+from rmqtool.testing.embedded import broker
+from tests.cli.running import RMQTOOL, ROOT
+from tests.services.build import Builder, log_of, never
+
+SIZES = {"mappedFileSizeCommitLog": str(64 << 10), "mappedFileSizeConsumeQueue": "2000"}
+
+
+def test_every_record_once_over_rolls(tmp_path: Path) -> None:
+    store, seen = tmp_path / "store", []
+    with broker(store, settings=SIZES) as served, Producer(served.namesrv) as producer:
+        producer.send(Message("Orders", b"first"))
+        start, done = log_of(store, **SIZES).end()[0], threading.Event()
+        looks = 0
+
+        def wait(_millis: int) -> bool:
+            nonlocal looks
+            looks += done.is_set()
+            time.sleep(0.01)
+            return looks < 5
+
+        def watch() -> None:
+            layout = StoreLayout(str(store), BrokerConf(SIZES))
+            seen.extend(bytes(item.record.body) for item in follow(layout, start, wait, never) if item is not None)
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        for number in range(1500):
+            producer.send(Message("Orders", b"%d-" % number + b"x" * (number % 400)))
+        done.set()
+        thread.join(60)
+    assert len(log_of(store, **SIZES).segments.files) > 4
+    assert seen == [b"%d-" % number + b"x" * (number % 400) for number in range(1500)]
+
+
+def test_a_record_that_is_being_written_is_held_back(tmp_path: Path) -> None:
+    builder = Builder()
+    for number in range(3):
+        builder.put("T", body=b"body" * 20, properties={"a": str(number)})
+    store = builder.write(tmp_path)
+    path = store / "commitlog" / f"{0:020d}"
+    whole = path.read_bytes()
+    last = [item for item in log_of(store).walk() if isinstance(item, LocatedRecord)][-1]
+    path.write_bytes(whole[: last.end - 1].ljust(len(whole), b"\0"))  # its last byte is not there yet
+    steps = iter([whole, whole, whole, None])
+
+    def wait(_millis: int) -> bool:
+        content = next(steps)
+        if content is not None:
+            with path.open("r+b") as file:
+                file.write(content)
+        return content is not None
+
+    found = [item for item in follow(StoreLayout(str(store), BrokerConf()), 0, wait, never) if item is not None]
+    assert [bytes(item.record.properties) for item in found] == [b"a\x010", b"a\x011", b"a\x012"]
+
+
+def test_the_command_until_a_signal(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with broker(store) as served, Producer(served.namesrv) as producer:
+        producer.send(Message("Orders", b"before"))
+        command = [*RMQTOOL, "commitlog", "dump", str(store), "--follow", "-o", "ndjson", "--topic", "Orders"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+        assert process.stdout is not None
+        rows = []
+        for number in range(100):
+            producer.send(Message("Orders", b"%d" % number))
+            time.sleep(0.05)
+        while not rows or rows[-1] != "99":
+            rows.append(json.loads(process.stdout.readline())["body"])
+        process.terminate()
+        _out, err = process.communicate(timeout=20)
+    assert rows == [str(number) for number in range(100)][-len(rows) :]
+    assert len(rows) > 10
+    assert (process.returncode, err) == (0, "")
