@@ -131,6 +131,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         ),
         _asks("config", "read.inspect", "Show the broker's config files, as it reads them.", "store config-file"),
         _shows("diff", "read.diff", "Compare two stores: logs, messages, queues, offsets, config.", "store other"),
+        _shows("replicas", "read.replicas", "Compare replicas, and show which to start.", "other..."),
         _shows("du", "read.usage", "Show the space used, by topic, tag, day and more.", "store topic"),
         _shows("retention", "read.usage", "Show when files expire, and how long the disk lasts.", "store"),
         _shows("manual", "man.manual", "Read the manual: emergencies, commands, file formats.", "page"),

@@ -23,7 +23,7 @@ from tests.store.helpers import tree
 FIELDS = ["progress", "done", "total", "unit", "seconds", "rate", "secondsLeft"]
 LONG = {
     "append", "check", "clean", "diff", "dispatch", "du", "dump-to-parquet", "export", "grep", "import", "mirror",
-    "rebuild", "recover", "replay", "run", "salvage", "sql", "truncate", "undo",
+    "rebuild", "recover", "replay", "replicas", "run", "salvage", "sql", "truncate", "undo",
 }  # fmt: skip
 
 

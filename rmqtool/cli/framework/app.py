@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # newer releases of Typer bundle Click
 _ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
-_TYPE = re.compile(r"^(  \[?[A-Z]+\]?(?:\.\.\.)?(?: [A-Z]+)?)( <[^<>\n]*>)", re.MULTILINE)
+_TYPE = re.compile(r"^(  \[?[A-Z]+\]?(?:\.\.\.)?(?: [A-Z]+(?:\.\.\.)?)*)( <[^<>\n]*>)", re.MULTILINE)
 _NAMED = {"TOPIC": ("--topic", "-t"), "GROUP": ("--group", "-g")}  # arguments that may be given as options
 _NEGATIVE = re.compile("-[0-9]+(ms|s|m|h|d)?")
 
