@@ -138,7 +138,9 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
     ),
     "Repair": (
         _writes("recover", "repair.recover", "Recover a store as a broker would, keeping what is cut.", "store"),
-        _writes("salvage", "repair.salvage", "Copy every intact message into a new store.", "store new", discards=True),
+        _writes(
+            "salvage", "repair.salvage", "Copy every intact message into a new store.", "other... new", discards=True
+        ),
         _writes("export", "repair.salvage", "Rewrite a store in RocksDB form as files.", "store new", discards=True),
         _writes(
             "rebuild", "repair.rebuild", "Rebuild queues, index or checkpoint; repair config.", "store part..."

@@ -70,7 +70,8 @@ class CliCommand(TyperCommand):
         return "\n".join(line.rstrip() for line in text.split("\n"))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.default_map = _defaults
+        several = {p.name for p in self.params if getattr(p, "multiple", False)}
+        ctx.default_map = {name: [value] if name in several else value for name, value in _defaults.items()}
         convert_plainly(self.get_params(ctx))
         options = [p for p in self.params if p.param_type_name == "option"]
         takes_value = {name for p in options if not getattr(p, "is_flag", False) for name in p.opts}
@@ -215,7 +216,7 @@ def command(name: str, example: str, *, progress: bool = False, tables: Sequence
             if parameter.annotation == option and "out" not in own  # where a guess would be dangerous
         }
         more: dict[str, Any] = {f"{name}_word": argument for name, argument in too.items()}
-        more |= {"tz": ZoneOption} if "store" in own else {}  # whose output has times
+        more |= {"tz": ZoneOption} if own.keys() & {"store", "stores"} else {}  # whose output has times
         if "output" in own:
             more |= {"columns": ColumnsOption, "wide": WideOption}
         if tables:

@@ -1,7 +1,7 @@
 """Compare several copies of one store: the last place where all agree, what each has that others lack, what a copy
 loses when it follows another one, and which one to start.
 
-Logs are compared pair by pair, as for two stores (:mod:`rmqtool.services.comparison.logs`).
+Logs are compared pair by pair, as for two stores (:mod:`rmqtool.store.log.comparison`).
 
 Source: io.openmessaging.storage.dledger (DLedgerLeaderElector, DLedgerEntryPusher), store.ha.autoswitch
 (EpochFileCache, AutoSwitchHAClient), store.ha.DefaultHAClient, controller.elect.impl.DefaultElectPolicy.
@@ -13,7 +13,6 @@ from itertools import combinations, pairwise, permutations
 
 import numpy as np
 
-from rmqtool.services.comparison.logs import LogComparison, Numbers, compare_logs, look_at
 from rmqtool.services.comparison.replica import Period, Replica, Warn
 from rmqtool.services.comparison.report import (
     Acknowledged,
@@ -30,6 +29,7 @@ from rmqtool.services.comparison.report import (
 from rmqtool.services.comparison.stores import config_rows, offset_rows
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import Damage, LocatedRecord
+from rmqtool.store.log.comparison import LogComparison, Numbers, compare_logs, look_at
 from rmqtool.store.salvage.records import torn_properties
 from rmqtool.words import command_line, counted
 
@@ -50,6 +50,17 @@ def compare_replicas(layouts: Sequence[StoreLayout], warn: Warn) -> ReplicasRepo
         UnreadableStore: a log cannot be read.
     """
     return _Comparison([Replica(layout, warn) for layout in layouts], warn).report()
+
+
+def rank_copies(layouts: Sequence[StoreLayout], warn: Warn) -> list[StoreLayout]:
+    """The copies of a store, the one to start first; the others in their order.
+
+    Args:
+        layouts, warn: see :func:`compare_replicas`.
+    """
+    comparison = _Comparison([Replica(layout.passing_over(), warn) for layout in layouts], warn)
+    best = comparison.find_best()
+    return [layouts[best], *(layout for number, layout in enumerate(layouts) if number != best)]
 
 
 class _Pair:
@@ -80,7 +91,7 @@ class _Comparison:
         self._messages = [*self._runs()]
 
     def report(self) -> ReplicasReport:
-        best = self._best()
+        best = self.find_best()
         agreed = self._agreed()
         settings = [*self._settings(best)]
         copies = [*map(self._facts, self._numbers)]
@@ -376,7 +387,7 @@ class _Comparison:
                         here=row.second,
                     )
 
-    def _best(self) -> int:
+    def find_best(self) -> int:
         """The copy that its group would make the master; of classic copies, the one that lacks the fewest messages."""
 
         def rank(number: int) -> tuple[int, ...]:

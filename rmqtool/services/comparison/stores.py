@@ -8,12 +8,12 @@ from typing import Any
 from formats.config.files import kind_of
 from rmqtool.contract import PlainRow, row_dict
 from rmqtool.errors import CorruptFile, UnreadableStore
-from rmqtool.services.comparison.logs import Differing, LogComparison, compare_logs
 from rmqtool.services.consumers.groups import compare
 from rmqtool.services.lookup.configs import Warn, known_offsets, sort_offsets
 from rmqtool.store.config.files import list_configs, raw_config
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
+from rmqtool.store.log.comparison import Differing, LogComparison, compare_logs
 from rmqtool.store.queues.batch import AnyQueue, every_queue
 from rmqtool.store.queues.reader import ConsumeQueue
 

@@ -161,11 +161,17 @@ class _Bytes:
 
     def compare(self, start: int, stop: int) -> None:
         stop = self._whole_end(stop)
-        at = boundary = self._begin(start)  # everything before `at` was compared; a record begins at `boundary`
+        at = boundary = self._begin(start, stop)  # everything before `at` was compared; a record begins at `boundary`
         while at < stop:
             files = [log.segments.find(at) for log in self._logs]
-            if files[0] is None or files[1] is None:
-                break
+            if files[0] is None or files[1] is None:  # a file of one of them is missing
+                following = self._after_gap(at, stop)
+                if following is None:
+                    break
+                there = [look_at(log, at) for log in self._logs]
+                self._comparison.differing.append(Differing(at, following, there[0], there[1]))
+                at = boundary = following
+                continue
             end = min(stop, files[0].end, files[1].end, at + _STEP)
             differs = _first_difference(*(file.map()[at - file.base : end - file.base] for file in files if file))
             if differs is None:
@@ -178,7 +184,7 @@ class _Bytes:
                 continue
             boundary = self._record_around(files[0], max(boundary, files[0].base), at + differs)
             one, other = (look_at(log, boundary) for log in self._logs)
-            following = self._resume(files[0], files[1], boundary, one, other)
+            following = self._continue(boundary, stop, one, other)
             if following is None or len(self._comparison.differing) == MOST_DIFFERING:
                 self._comparison.parted_at, self._comparison.there = boundary, (one, other)
                 at = boundary
@@ -198,19 +204,23 @@ class _Bytes:
                     stop = max(stop, int(item.rows.at[-1] + item.rows.total_size[-1]) + item.file.base)
         return stop
 
-    def _begin(self, start: int) -> int:
+    def _begin(self, start: int, stop: int) -> int:
         """Where both logs begin to have records at the same place; the largest offset if they do not."""
         one, other = (look_at(log, start) for log in self._logs)
         if isinstance(one, LocatedRecord) and isinstance(other, LocatedRecord):
             return start
-        files = [log.segments.find(start) for log in self._logs]
-        if files[0] is None or files[1] is None:
-            return sys.maxsize
-        following = self._resume(files[0], files[1], start, one, other)
+        following = self._continue(start, stop, one, other)
         if following is None:
             return sys.maxsize
         self._comparison.differing.append(Differing(start, following, one, other))
         return following
+
+    def _after_gap(self, at: int, stop: int) -> int | None:
+        """The next file in which both logs begin with a record again."""
+        bases = sorted({file.base for log in self._logs for file in log.segments if at < file.base < stop})
+        return next(
+            (base for base in bases if all(isinstance(look_at(log, base), LocatedRecord) for log in self._logs)), None
+        )
 
     def _record_around(self, file: Segment, boundary: int, position: int) -> int:
         """Start of the record, of the DLedger entry, or of the unreadable rest of a file, that contains a position.
@@ -234,29 +244,24 @@ class _Bytes:
             at = begin + size
         return file.base + at
 
-    def _resume(
-        self,
-        file: Segment,
-        other_file: Segment,
-        boundary: int,
-        one: LocatedRecord | Damage,
-        other: LocatedRecord | Damage,
+    def _continue(
+        self, boundary: int, stop: int, one: LocatedRecord | Damage, other: LocatedRecord | Damage
     ) -> int | None:
         """Where both logs have a record at the same place again; None if their histories part, or one ends."""
         if isinstance(one, LocatedRecord) and isinstance(other, LocatedRecord):
             return one.end if one.end == other.end else None
-        starts, others = _starts(file, boundary), _starts(other_file, boundary)
-        start, other_start = next(starts, None), next(others, None)
-        while start is not None and other_start is not None:
-            if start == other_start:
-                return start
-            if start < other_start:
-                start = next(starts, None)
-            else:
-                other_start = next(others, None)
-        if file.end == other_file.end and all(isinstance(look_at(log, file.end), LocatedRecord) for log in self._logs):
-            return file.end
-        return None
+        files = [log.segments.find(boundary) for log in self._logs]
+        if files[0] is not None and files[1] is not None:
+            starts, others = _starts(files[0], boundary), _starts(files[1], boundary)
+            start, other_start = next(starts, None), next(others, None)
+            while start is not None and other_start is not None:
+                if start == other_start:
+                    return start
+                if start < other_start:
+                    start = next(starts, None)
+                else:
+                    other_start = next(others, None)
+        return self._after_gap(boundary, stop)
 
 
 def _starts(file: Segment, boundary: int) -> Iterator[int]:
