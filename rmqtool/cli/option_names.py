@@ -167,7 +167,7 @@ query-offset --engine: auto 4.9 5.3 5.5
 query-time --engine: auto 4.9 5.3 5.5
 rebalance plan --strategy: AVG AVG_BY_CIRCLE CONSISTENT_HASH MACHINE_ROOM MACHINE_ROOM_NEARBY
 rebalance plan --inner: AVG AVG_BY_CIRCLE CONSISTENT_HASH MACHINE_ROOM MACHINE_ROOM_NEARBY
-rebuild part...: consumequeue index checkpoint config timer compaction files
+rebuild part...: consumequeue index checkpoint config timer compaction files tiered-metadata
 recover --engine: auto 4.9 5.3 5.5
 replay --engine: auto 4.9 5.3 5.5
 report duplicates --by: id key

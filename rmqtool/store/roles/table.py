@@ -47,11 +47,12 @@ STORING = ("append", "mirror", "dlq requeue", "run", "serve")
 OFFSETS = ("group reset", "group clone")
 TAKING_OUT = ("salvage", "export")
 COMMANDS = (
-    *RECOVERING, "truncate", "undo", "undo --force", *REBUILDING, "rebuild config", *STORING, *OFFSETS, *TAKING_OUT,
+    *RECOVERING, "truncate", "undo", "undo --force", *REBUILDING, "rebuild config", "rebuild tiered-metadata",
+    *STORING, *OFFSETS, *TAKING_OUT,
 )  # fmt: skip
 
 # these do not write files with the configured length, or only into a new store
-_ANY_LENGTH = {*TAKING_OUT, "undo", "undo --force", "rebuild config"}
+_ANY_LENGTH = {*TAKING_OUT, "undo", "undo --force", "rebuild config", "rebuild tiered-metadata"}
 
 _COMMAND = re.compile(r"\{([^}]+)\}")
 _ALLOWED = Rule(Verdict.ALLOWED)
