@@ -208,6 +208,6 @@ compaction-unqueued compaction-queue-missing compaction-missing compaction-behin
 compaction-checkpoint compaction-checkpoint-ahead compaction-unfinished compaction-unused pop-database pop-record
 pop-record-key pop-ahead store-database store-database-entry timeline-no-message half-no-message
 store-index-no-message tiered-ignored tiered-deleted tiered-stopped tiered-missing tiered-short tiered-gap
-tiered-unknown tiered-message epoch-broken epoch-order epoch-ahead identity-broken dledger-entry dledger-torn
-dledger-gap dledger-term dledger-crc dledger-index dledger-lost dledger-uncommitted
+tiered-unknown tiered-message epoch-broken epoch-order epoch-ahead epoch-inside identity-broken dledger-entry
+dledger-torn dledger-gap dledger-term dledger-crc dledger-index dledger-lost dledger-uncommitted
 """

@@ -178,6 +178,26 @@ def test_epochs_decide_what_is_cut(tmp_path: Path) -> None:
     assert next(row.what for row in compare_nodes(nodes).following if row.store == str(b)) == "refuses"
 
 
+def test_a_stale_tail_that_a_start_would_take_for_real(tmp_path: Path) -> None:
+    """A replica was cut in memory alone, knows the new epoch already, and was killed before anything followed."""
+    stale, new = builder_of(range(10)), builder_of(range(10))
+    at = len(new.log)
+    for number in range(4):
+        stale.put("Orders", number % 2, body=b"of the old master %d" % number)
+    for number in range(6):
+        new.put("Orders", number % 2, body=b"of the new %d" % number)
+    stores = stale.write(tmp_path / "stale"), new.write(tmp_path / "new")
+    for store in stores:
+        (store / "epochFileCheckpoint").write_bytes(epoch.build([epoch.Epoch(1, 0), epoch.Epoch(2, at)]))
+    report = compare(*stores)
+    assert report.agreedTo == at
+    follows = report.following[0]
+    assert (follows.what, follows.why.startswith("the epochs agree up to ")) == ("keeps-damage", True)
+    assert f"the logs only up to {at}" in follows.why
+    assert report.advice.store == str(stores[1])
+    assert any(step.startswith(f"Empty the directory {stores[0]}") for step in report.advice.steps)
+
+
 # -- classic masters and slaves ---------------------------------------------------------------------------------------
 
 
