@@ -93,7 +93,7 @@ recover: --accept-loss --backup= --broker-conf= --columns= --dry-run --engine= -
 replay: --acl= --batch= --broker-conf= --columns= --dry-run --engine= --group= --help --journal= --key= --limit=
   --namesrv= --offset= --output= --progress= --property= --queue-offset= --queue= --rate= --since= --tag=
   --tls-config= --to= --topic= --tz= --until= --where= --wide -g= -h -n -o= -q= -t=
-replicas: --broker-conf= --columns= --help --limit= --output= --progress= --table= --tz= --wide -h -o=
+replicas: --broker-conf= --columns= --help --output= --progress= --table= --tz= --wide -h -o=
 report duplicates: --broker-conf= --by= --columns= --help --limit= --output= --progress= --runner= --since= --topic=
   --tz= --until= --wide -h -o= -t=
 report lag: --broker-conf= --columns= --group= --help --limit= --output= --progress= --runner= --topic= --tz= --wide

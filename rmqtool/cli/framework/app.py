@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -192,11 +192,14 @@ def command(name: str, example: str, *, progress: bool = False, tables: Sequence
                 _ask_for_table(kwargs.pop("table"), tables, kwargs["output"])
             shown = kwargs.pop("progress").value if progress else "none"
             check_live(entry, kwargs)
-            store, output = kwargs.get("store", ""), kwargs.get("output")
+            stores, output = kwargs.get("stores", [kwargs.get("store", "")]), kwargs.get("output")
             for name, kind in bundles.items():
                 kwargs[name] = kind(**{field.name: kwargs.pop(field.name) for field in fields(kind)})
             try:
-                with as_private_as(store), _showing(shown, output):
+                with ExitStack() as contexts:
+                    for store in stores:
+                        contexts.enter_context(as_private_as(store))
+                    contexts.enter_context(_showing(shown, output))
                     code = function(*args, **kwargs)
             except OSError as err:
                 raise _Escaped(err) from err  # Click would handle a broken pipe itself

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.options import ConfsOption, LimitOption, Output, OutputOption
+from rmqtool.cli.framework.options import ConfsOption, Output, OutputOption
 
 
 @command(
@@ -16,9 +16,8 @@ from rmqtool.cli.framework.options import ConfsOption, LimitOption, Output, Outp
 )
 def replicas(
     stores: Annotated[
-        list[str], typer.Argument(metavar="STORE STORE...", help="Directories of brokers of one group, two or more.")
+        list[str], typer.Argument(metavar="STORE...", help="Directories of brokers of one group, two or more.")
     ],
-    limit: LimitOption = None,
     output: OutputOption = Output.text,
     broker_conf: ConfsOption = None,
 ) -> int:
@@ -41,7 +40,7 @@ def replicas(
     warn = Warnings()
     report = compare_replicas(open_copies(stores, broker_conf), warn)
     if output in PEOPLE:
-        show(report, output.value, limit)
+        show(report, output.value)
     elif output is Output.csv:
         if not PARTS.write(report, output):
             write_all(

@@ -9,17 +9,12 @@ from rmqtool.services.comparison.report import CopyFacts, ReplicasReport
 from rmqtool.store.roles.role import NAMES, Role
 from rmqtool.words import counted
 
-_ROWS = 12  # rows of each table, unless more are asked for
+_ROWS = 12  # rows of each table; machine output has all
 
 
-def show(report: ReplicasReport, form: str, limit: int | None) -> None:
-    """Print it.
-
-    Args:
-        limit: rows of each table at most.
-    """
+def show(report: ReplicasReport, form: str) -> None:
+    """Print it."""
     out, names = console(form), _names([copy.store for copy in report.copies])
-    most = limit or _ROWS
     for copy in report.copies:
         out.print(facts_table(_facts(report, copy, names)))
         out.print()
@@ -46,12 +41,12 @@ def show(report: ReplicasReport, form: str, limit: int | None) -> None:
     ):  # fmt: skip
         if not rows:
             continue
-        for cells in rows[:most]:
+        for cells in rows[:_ROWS]:
             grid.add_row(*map(text, cells))
         out.print()
         out.print(grid)
-        if len(rows) > most:
-            out.print(text(f"and {len(rows) - most} more: --limit, or --output json"))
+        if len(rows) > _ROWS:
+            out.print(text(f"and {len(rows) - _ROWS} more: --output json"))
     out.print()
     _advise(report, form)
 

@@ -41,9 +41,7 @@ ALL = (
         "The file or the log is another replica's: a new master begins its epoch at the end of its log.",
         "When the broker follows a master with this epoch, its log may be cut in the middle of a message, or keep "
         "messages that the master does not have.",
-        by_hand(
-            "stop the broker, compare it with the other replicas (rmqtool replicas), and put the file back from one"
-        ),
+        by_hand("stop the broker, compare it with the other replicas, and put the file back from one"),
     ),
     kind(
         "identity-broken",
