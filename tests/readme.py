@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+from tests import roles
 from tests.interop.serving import Serving
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,7 +34,7 @@ WIDTH = 118
 _GOES_ON = "↵\n  "
 _COLUMN = re.compile(r" {2}(?=\S)")
 
-_PLACES = "stores?|crashed|torn|garbled|messages|rescued|again|payments|feed|orders|waiting|newstore"
+_PLACES = "stores?|crashed|torn|garbled|messages|rescued|again|payments|feed|orders|waiting|newstore|n[012]"
 # What differs from run to run: clock, process ids, durations, directories.
 VOLATILE = [
     (re.compile(r"\d{8}T\d{6}Z"), "20261121T081230Z"),
@@ -50,6 +51,7 @@ def prepare(folder: Path) -> None:
     """Create the stores used in examples."""
     for name in ("store", "crashed", "torn", "garbled"):
         shutil.copytree(ROOT / "examples" / "store", folder / name)
+    roles.unpack_all(roles.DLEDGER, folder)
     sys.path.insert(0, str(ROOT / "examples"))
     try:
         from quickstart import power_cut  # type: ignore[import-not-found]

@@ -58,6 +58,23 @@ def entries_of(case: str, node: str) -> list[dict[str, Any]]:
         return [entry for entry in map(json.loads, lines) if node in entry["in"]]
 
 
+def missing_alone(case: str, node: str) -> dict[tuple[str, int], list[range]]:
+    """Queue offsets that the brokers of a group serve together, and a broker on one directory alone does not."""
+    with gzip.open(PLACE / case / "alone.json.gz", "rt", encoding="utf-8") as text:
+        missing = json.load(text)[node]["notHere"]
+    queues = {}
+    for name, ranges in missing.items():
+        topic, _slash, queue_id = name.rpartition("/")
+        queues[topic, int(queue_id)] = [range(first, last + 1) for first, last in ranges]
+    return queues
+
+
+def unpack_all(case: str, folder: Path) -> list[Node]:
+    """Unpack every broker's directory of a case, in the order of their names."""
+    names = sorted(path.stem for path in (PLACE / case).glob("*.conf"))
+    return [unpack(case, name, folder) for name in names]
+
+
 def prints(folder: Path) -> dict[str, str]:
     """Path → digest of every file below a folder, except the lock."""
     return {

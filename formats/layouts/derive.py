@@ -8,7 +8,7 @@ import sys
 
 from construct import Bytes, FormatField, Struct
 
-from formats.layouts import dledger, index, marks, message, queues, remoting, rocksdb, timer
+from formats.layouts import dledger, index, marks, message, queues, remoting, rocksdb, tiered, timer
 from formats.layouts.codes import BORN_V6, STORE_V6
 from formats.layouts.docs import leaf_of
 
@@ -53,6 +53,8 @@ LAYOUTS: dict[str, tuple[str, Struct]] = {
     "DLEDGER_ENTRY_HEAD": ("DLedger entry header", dledger.ENTRY_HEAD),
     "DLEDGER_BLANK": ("DLedger end-of-file blank", dledger.BLANK),
     "DLEDGER_INDEX_UNIT": ("DLedger index unit", dledger.INDEX_UNIT),
+    "TIERED_INDEX_HEAD": ("header of an uploaded index segment", tiered.INDEX_HEAD),
+    "TIERED_INDEX_ITEM": ("item of an uploaded index segment", tiered.INDEX_ITEM),
     "FRAME_HEAD": ("remoting frame head", remoting.FRAME_HEAD),
     "REMOTING_HEAD": ("binary remoting header", remoting.BINARY_HEAD),
 }

@@ -370,6 +370,27 @@ DLEDGER_INDEX_UNIT = Flat(
         ("term", "q"),
     ),
 )
+TIERED_INDEX_HEAD = Flat(
+    "header of an uploaded index segment",
+    (
+        ("magic", "i"),
+        ("begin_timestamp", "q"),
+        ("end_timestamp", "q"),
+        ("used_slots", "i"),
+        ("items", "i"),
+    ),
+)
+TIERED_INDEX_ITEM = Flat(
+    "item of an uploaded index segment",
+    (
+        ("hash_code", "i"),
+        ("topic_id", "i"),
+        ("queue_id", "i"),
+        ("position", "q"),
+        ("size", "i"),
+        ("time_difference", "i"),
+    ),
+)
 FRAME_HEAD = Flat(
     "remoting frame head",
     (

@@ -132,13 +132,16 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         ),
         _asks("config", "read.inspect", "Show the broker's config files, as it reads them.", "store config-file"),
         _shows("diff", "read.diff", "Compare two stores: logs, messages, queues, offsets, config.", "store other"),
+        _shows("replicas", "read.replicas", "Compare replicas, and show which to start.", "other..."),
         _shows("du", "read.usage", "Show the space used, by topic, tag, day and more.", "store topic"),
         _shows("retention", "read.usage", "Show when files expire, and how long the disk lasts.", "store"),
         _shows("manual", "man.manual", "Read the manual: emergencies, commands, file formats.", "page"),
     ),
     "Repair": (
         _writes("recover", "repair.recover", "Recover a store as a broker would, keeping what is cut.", "store"),
-        _writes("salvage", "repair.salvage", "Copy every intact message into a new store.", "store new", discards=True),
+        _writes(
+            "salvage", "repair.salvage", "Copy every intact message into a new store.", "other... new", discards=True
+        ),
         _writes("export", "repair.salvage", "Rewrite a store in RocksDB form as files.", "store new", discards=True),
         _writes(
             "rebuild", "repair.rebuild", "Rebuild queues, index or checkpoint; repair config.", "store part..."

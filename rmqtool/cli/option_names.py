@@ -103,6 +103,7 @@ redact: --also= --backup= --broker-conf= --columns= --dry-run --help --id= --kee
 replay: --acl= --batch= --broker-conf= --columns= --dry-run --engine= --group= --help --journal= --key= --limit=
   --namesrv= --offset= --output= --progress= --property= --queue-offset= --queue= --rate= --since= --tag=
   --tls-config= --to= --topic= --tz= --until= --where= --wide -g= -h -n -o= -q= -t=
+replicas: --broker-conf= --columns= --help --output= --progress= --table= --tz= --wide -h -o=
 report duplicates: --broker-conf= --by= --columns= --help --limit= --output= --progress= --runner= --since= --topic=
   --tz= --until= --wide -h -o= -t=
 report lag: --broker-conf= --columns= --group= --help --limit= --output= --progress= --runner= --topic= --tz= --wide
@@ -178,7 +179,7 @@ query-offset --engine: auto 4.9 5.3 5.5
 query-time --engine: auto 4.9 5.3 5.5
 rebalance plan --strategy: AVG AVG_BY_CIRCLE CONSISTENT_HASH MACHINE_ROOM MACHINE_ROOM_NEARBY
 rebalance plan --inner: AVG AVG_BY_CIRCLE CONSISTENT_HASH MACHINE_ROOM MACHINE_ROOM_NEARBY
-rebuild part...: consumequeue index checkpoint config timer compaction files
+rebuild part...: consumequeue index checkpoint config timer compaction files tiered-metadata
 recover --engine: auto 4.9 5.3 5.5
 replay --engine: auto 4.9 5.3 5.5
 report duplicates --by: id key
@@ -219,8 +220,8 @@ compaction-no-key compaction-unqueued compaction-queue-missing compaction-missin
 compaction-checkpoint compaction-checkpoint-ahead compaction-unfinished compaction-unused pop-database pop-record
 pop-record-key pop-ahead store-database store-database-entry timeline-no-message half-no-message
 store-index-no-message tiered-ignored tiered-deleted tiered-stopped tiered-missing tiered-short tiered-gap
-tiered-unknown tiered-message epoch-broken epoch-order epoch-ahead identity-broken dledger-entry dledger-torn
-dledger-gap dledger-term dledger-crc dledger-index dledger-lost dledger-uncommitted namesrv-silent namesrv-differ
-broker-silent broker-no-master clock-skew slave-behind disk-full disk-filling topic-reads-less topic-differs
-group-differs group-offline clients-idle queues-uneven retries-many dead-letters-grow setting-unknown
+tiered-unknown tiered-message epoch-broken epoch-order epoch-ahead epoch-inside identity-broken dledger-entry
+dledger-torn dledger-gap dledger-term dledger-crc dledger-index dledger-lost dledger-uncommitted namesrv-silent
+namesrv-differ broker-silent broker-no-master clock-skew slave-behind disk-full disk-filling topic-reads-less
+topic-differs group-differs group-offline clients-idle queues-uneven retries-many dead-letters-grow setting-unknown
 """

@@ -59,6 +59,7 @@ COMMANDS: dict[str, list[str]] = {
     "group reset --yes": ["group", "reset", "STORE", "lab-consumer", "--to-latest", "--yes"],
     "group clone": ["group", "clone", "STORE", "lab-consumer", "another", "--dry-run"],
     "group diff": ["group", "diff", "STORE", "STORE"],
+    "replicas": ["replicas", "STORE", "STORE"],
     "topic list": ["topic", "list", "STORE"],
     "topic show": ["topic", "show", "STORE", "Orders"],
     "topic latest": ["topic", "latest", "STORE", "Orders"],

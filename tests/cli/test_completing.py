@@ -101,7 +101,7 @@ def test_names_of_a_store(golden: Unpacked) -> None:
         (["dump-to-parquet", store, "out", "--engine"], {"spark", "local"}),
         (
             ["rebuild", store, "index"],
-            {"consumequeue", "index", "checkpoint", "config", "timer", "compaction", "files"},
+            {"consumequeue", "index", "checkpoint", "config", "timer", "compaction", "files", "tiered-metadata"},
         ),
         (["manual"], {page.value for page in Topic}),
     ):

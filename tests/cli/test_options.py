@@ -33,6 +33,8 @@ OWN_WAY = {
     ("--output", "dlq export"): "whole messages, which a table does not show: ndjson is the default",
     ("--by", "report duplicates"): "what is compared",
     ("--at", "retention"): "when a broker would start",
+    ("--broker-conf", "replicas"): "one for each of several stores",
+    ("--broker-conf", "salvage"): "one for each of several stores",
     ("--property", "send"): "what a message is to have",
     ("--by", "du"): "what is added up",
     ("--where", "dump-to-parquet"): "in the SQL of Spark",

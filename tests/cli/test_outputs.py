@@ -6,6 +6,7 @@ Combinations not covered here are listed with the tests that cover them.
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ WORDS: dict[str, list[str]] = {name: words for name, words in COMMANDS.items() i
 WORDS |= {
     "explain": ["explain"],
     "diff": ["diff", "STORE", "STORE"],
+    "replicas": ["replicas", "STORE", "COPY"],
     "grep": ["grep", "STORE", "order"],
     "explain CODE": ["explain", "log-damage"],
     "manual": ["manual", "promises"],
@@ -79,7 +81,9 @@ def test_output_is_an_option_of_every_command_but_those_that_are_named() -> None
 
 def test_broker_conf_is_an_option_of_every_command_with_a_store() -> None:
     for name, command in commands().items():
-        metavars = {word for parameter in command.params for word in (parameter.metavar or "").split()}
+        metavars = {
+            word for parameter in command.params for word in (parameter.metavar or "").replace("...", "").split()
+        }
         has = any("--broker-conf" in parameter.opts for parameter in command.params)
         assert has == bool(metavars & {"STORE", "NEWSTORE", "STORES"}), name
 
@@ -92,6 +96,8 @@ def test_every_form_of_every_command(name: str, form: str, golden_copy: Unpacked
     messages = tmp_path / "messages.ndjson"
     messages.write_text('{"topic": "t", "body": "x"}\n')
     places = {"STORE": store, "NEW": tmp_path / "new", "MESSAGES": messages}
+    if "COPY" in WORDS[name]:
+        places["COPY"] = shutil.copytree(store, tmp_path / "copy")
     words = [places.get(word, word) for word in WORDS[name]]
     command = the_name(WORDS[name])
     if command in NO_OUTPUT and "--output" not in {o for p in commands()[command].params for o in p.opts}:

@@ -22,9 +22,9 @@ from tests.store.helpers import tree
 
 FIELDS = ["progress", "done", "total", "unit", "seconds", "rate", "secondsLeft"]
 LONG = {
-    "append", "backup create", "backup restore", "backup verify", "redact",
-    "check", "clean", "diff", "dispatch", "du", "dump-to-parquet", "export", "grep", "import", "mirror",
-    "rebuild", "recover", "replay", "run", "salvage", "sql", "truncate", "undo", "why",
+    "append", "backup create", "backup restore", "backup verify", "check", "clean", "diff", "dispatch", "du",
+    "dump-to-parquet", "export", "grep", "import", "mirror", "rebuild", "recover", "redact", "replay", "replicas",
+    "run", "salvage", "sql", "truncate", "undo", "why",
 }  # fmt: skip
 
 

@@ -56,6 +56,8 @@ SIZES = {  # as the reference has them
     "DLEDGER_ENTRY_HEAD": 48,
     "DLEDGER_BLANK": 8,
     "DLEDGER_INDEX_UNIT": 32,
+    "TIERED_INDEX_HEAD": 28,
+    "TIERED_INDEX_ITEM": 28,
     "FRAME_HEAD": 8,
     "REMOTING_HEAD": 13,
 }

@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "rebuild queues": (REBUILD,),
     "rebuild files and config": (("rebuild", "STORE", "files", "--yes"), ("rebuild", "STORE", "config", "--yes")),
     "clean": (("clean", "STORE", "--hours", "0", "--yes", "--accept-loss"),),
+    "metadata from the segments": (("rebuild", "STORE", "tiered-metadata", "--yes"),),
     "append": (("append", "STORE", "LINES"),),
     "append and undo": (("append", "STORE", "LINES"), REBUILD, ("undo", "STORE", "--yes")),
     "append and truncate": (("append", "STORE", "LINES"), ("truncate", "STORE", "END", "--yes")),
@@ -108,6 +109,9 @@ def test_a_tiered_broker_serves_what_it_served(
     conf.write_text(recovered.conf.read_text().replace(str(recovered.store.parent), str(tmp_path)))
     node = Node(tmp_path / "a", conf)
     (lines := tmp_path / "lines").write_text('{"topic": "History", "queueId": 0, "body": "one more"}\n')
+    if name == "metadata from the segments":
+        for path in (node.store / "config").glob("tieredStoreMetadata.json*"):
+            path.unlink()
     if name == "recover without queues":
         for topic in ("History", "%RETRY%billing", "Events"):  # two of them in the tier alone
             shutil.rmtree(node.store / "consumequeue" / topic)

@@ -9,12 +9,12 @@ import pytest
 
 from formats.layouts.derived import HEAD_V4_V4
 from formats.message.read import Record
-from rmqtool.services.comparison import logs
-from rmqtool.services.comparison.logs import compare_logs
 from rmqtool.services.comparison.stores import Difference, StoreComparison, compare_stores
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log import comparison as logs
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
+from rmqtool.store.log.comparison import compare_logs
 from rmqtool.store.salvage.carve import Salvage
 from tests import roles
 from tests.cli.running import rmqtool

@@ -3,15 +3,19 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from formats.config.tiered import TieredMetadata
+from formats.versions import V5_3
 from rmqtool.errors import Refused
 from rmqtool.services.lookup.info import store_info
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import UNIT, StoreLayout
+from rmqtool.store.layout.tier_signs import METADATA
 from rmqtool.store.repair.rebuild import rebuild
 from rmqtool.store.salvage.carve import Salvage
 from rmqtool.store.tier.tier import Tier, local_ranges
@@ -438,3 +442,97 @@ def test_library_calls_refuse_as_well(node: Node) -> None:
     shutil.rmtree(node.store / "consumequeue" / "History")
     with pytest.raises(Refused, match="History queue 0"):
         rebuild(layout_of(node), ("consumequeue",))
+
+
+# -- the metadata file again ------------------------------------------------------------------------------------------
+
+
+def metadata(node: Node) -> TieredMetadata:
+    return TieredMetadata.parse((node.store / "config" / METADATA).read_bytes())
+
+
+def lose_metadata(node: Node) -> None:
+    for path in (node.store / "config").glob(METADATA + "*"):
+        path.unlink()
+
+
+@pytest.mark.parametrize("case", [roles.TIERED, roles.NEW_TIERED])
+def test_the_metadata_from_the_segments(case: str, tmp_path: Path) -> None:
+    """Lengths, store times, queues and the ids of topics are those that the broker had written."""
+    node = roles.unpack(case, "a", tmp_path)
+    before, tier = metadata(node), prints(node.store / "tiered")
+    codes = {row["code"] for row in rows("check", node.store, *node.options())}
+    assert "tiered-ignored" not in codes
+    lose_metadata(node)
+    assert "tiered-ignored" in {row["code"] for row in rows("check", node.store, *node.options())}
+    advice = rmqtool("check", node.store, *node.options()).out
+    assert f"rmqtool rebuild {node.store} tiered-metadata" in " ".join(advice.split())
+    planned = rmqtool("rebuild", node.store, "tiered-metadata", "--dry-run", *node.options())
+    assert "49 segments of 11 queues" in planned.out
+    assert not (node.store / "config" / METADATA).exists()
+    result = rmqtool("rebuild", node.store, "tiered-metadata", "--yes", *node.options())
+    assert result.code == 0, result.err
+    after = metadata(node)
+    assert [replace(s, create_timestamp=0) for s in after.segments()] == [
+        replace(s, create_timestamp=0) for s in before.segments()
+    ]
+    assert {name: topic.topic_id for name, topic in after.topics.items()} == {
+        name: topic.topic_id for name, topic in before.topics.items()
+    }
+    assert after.topic_serial_number == before.topic_serial_number
+    assert {topic: sorted(queues) for topic, queues in after.queues.items()} == {
+        topic: sorted(queues) for topic, queues in before.queues.items()
+    }
+    assert prints(node.store / "tiered") == tier
+    assert "tiered-ignored" not in {row["code"] for row in rows("check", node.store, *node.options())}
+    assert rmqtool("undo", node.store, "--yes").code == 0
+    assert not (node.store / "config" / METADATA).exists()
+
+
+def test_metadata_in_order_stays(node: Node) -> None:
+    before = (node.store / "config" / METADATA).read_bytes()
+    result = rmqtool("rebuild", node.store, "tiered-metadata", "--yes", *node.options())
+    assert (result.code, "is already in its metadata" in result.err) == (0, True)
+    assert (node.store / "config" / METADATA).read_bytes() == before
+
+
+def test_a_segment_that_the_metadata_does_not_know(node: Node) -> None:
+    """What the file says of the others stays."""
+    path = node.store / "config" / METADATA
+    whole = metadata(node)
+    less = replace(
+        whole, commit_logs={name: table for name, table in whole.commit_logs.items() if "History" not in name}
+    )
+    path.write_bytes(less.build(V5_3))
+    assert rmqtool("rebuild", node.store, "tiered-metadata", "--yes", *node.options()).code == 0
+    after = metadata(node)
+    known = {(s.path, s.type, s.base_offset) for s in less.segments()}
+    assert [s for s in after.segments() if (s.path, s.type, s.base_offset) in known] == [*less.segments()]
+    assert len([*after.segments()]) == len([*whole.segments()])
+    assert after.topics == whole.topics
+
+
+def test_a_tier_of_several_brokers_needs_a_name(node: Node) -> None:
+    lose_metadata(node)
+    [cluster] = (node.store / "tiered").iterdir()
+    shutil.copytree(cluster / "store-1", cluster / "store-2")
+    bare = rmqtool("rebuild", node.store, "tiered-metadata", "--yes")
+    assert (bare.code, "give --broker-conf, which has brokerName" in bare.err) == (4, True)
+    assert rmqtool("rebuild", node.store, "tiered-metadata", "--yes", *node.options()).code == 0
+    assert {s.path.partition("/")[0] for s in metadata(node).segments()} == {"store-1"}
+
+
+def test_metadata_of_a_tier_that_a_broker_would_delete(node: Node) -> None:
+    """The file is written, and says what the next start does all the same."""
+    lose_metadata(node)
+    for path in (node.store / "tiered").rglob("Invoices/0/CONSUME_QUEUE/*"):
+        if not path.name.endswith("0" * 20):
+            path.unlink()
+    result = rmqtool("rebuild", node.store, "tiered-metadata", "--yes", *node.options())
+    assert result.code == 0
+    assert "do not start a broker: Invoices queue 0: its tier has 0 to 30" in result.err
+
+
+def test_a_store_without_a_tier_has_no_metadata(golden: Callable[[str], Path]) -> None:
+    result = rmqtool("rebuild", golden("broker"), "tiered-metadata", "--yes")
+    assert (result.code, "it has no tiered storage" in result.err) == (2, True)

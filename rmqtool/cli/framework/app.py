@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # newer releases of Typer bundle Click
 _ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
-_TYPE = re.compile(r"^(  \[?[A-Z]+\]?(?:\.\.\.)?(?: [A-Z]+)?)( <[^<>\n]*>)", re.MULTILINE)
+_TYPE = re.compile(r"^(  \[?[A-Z]+\]?(?:\.\.\.)?(?: [A-Z]+(?:\.\.\.)?)*)( <[^<>\n]*>)", re.MULTILINE)
 _NAMED = {"TOPIC": ("--topic", "-t"), "GROUP": ("--group", "-g")}  # arguments that may be given as options
 _NEGATIVE = re.compile("-[0-9]+(ms|s|m|h|d)?")
 
@@ -70,7 +70,8 @@ class CliCommand(TyperCommand):
         return "\n".join(line.rstrip() for line in text.split("\n"))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.default_map = _defaults
+        several = {p.name for p in self.params if getattr(p, "multiple", False)}
+        ctx.default_map = {name: [value] if name in several else value for name, value in _defaults.items()}
         convert_plainly(self.get_params(ctx))
         options = [p for p in self.params if p.param_type_name == "option"]
         takes_value = {name for p in options if not getattr(p, "is_flag", False) for name in p.opts}
@@ -191,11 +192,14 @@ def command(name: str, example: str, *, progress: bool = False, tables: Sequence
                 _ask_for_table(kwargs.pop("table"), tables, kwargs["output"])
             shown = kwargs.pop("progress").value if progress else "none"
             check_live(entry, kwargs)
-            store, output = kwargs.get("store", ""), kwargs.get("output")
+            stores, output = kwargs.get("stores", [kwargs.get("store", "")]), kwargs.get("output")
             for name, kind in bundles.items():
                 kwargs[name] = kind(**{field.name: kwargs.pop(field.name) for field in fields(kind)})
             try:
-                with as_private_as(store), _showing(shown, output):
+                with ExitStack() as contexts:
+                    for store in stores:
+                        contexts.enter_context(as_private_as(store))
+                    contexts.enter_context(_showing(shown, output))
                     code = function(*args, **kwargs)
             except OSError as err:
                 raise _Escaped(err) from err  # Click would handle a broken pipe itself
@@ -215,7 +219,7 @@ def command(name: str, example: str, *, progress: bool = False, tables: Sequence
             if parameter.annotation == option and "out" not in own  # where a guess would be dangerous
         }
         more: dict[str, Any] = {f"{name}_word": argument for name, argument in too.items()}
-        more |= {"tz": ZoneOption} if "store" in own else {}  # whose output has times
+        more |= {"tz": ZoneOption} if own.keys() & {"store", "stores"} else {}  # whose output has times
         if "output" in own:
             more |= {"columns": ColumnsOption, "wide": WideOption}
         if tables:

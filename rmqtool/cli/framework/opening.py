@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from rmqtool.cli.render.text import note
-from rmqtool.errors import BadValue, UnreadableStore
+from rmqtool.errors import BadValue, Refused, UnreadableStore
 from rmqtool.store.disk.remote import is_dir
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import StoreLayout
@@ -151,3 +151,39 @@ def chosen_release(text: str) -> "Release | None":
     except ValueError:
         *others, last = RELEASES
         raise BadValue(f"--engine {text}: give {', '.join(('auto', *others))} or {last}") from None
+
+
+def open_copies(stores: list[str], confs: list[str] | None, what: str = "not compared") -> list[StoreLayout]:
+    """Open the directories of several copies, each with its settings.
+
+    Args:
+        confs: properties files; one for all, or one for each.
+        what: what is not done with messages that are elsewhere.
+
+    Raises:
+        BadValue: fewer than two directories, or another number of files.
+        Refused: a directory is given twice.
+        UnreadableStore: a directory is no store.
+    """
+    import os
+
+    if len(stores) < 2:
+        raise BadValue(f"{stores[0]}: give at least two directories")
+    if confs and len(confs) not in (1, len(stores)):
+        raise BadValue(f"--broker-conf: give one file for all, or one for each of the {len(stores)} directories")
+    chosen: list[str | None] = []
+    for store, conf in zip(stores, confs * len(stores) if confs and len(confs) == 1 else confs or stores, strict=True):
+        beside = store.rstrip("/") + ".conf"
+        if confs:
+            chosen.append(conf)
+        elif os.path.isfile(beside):
+            note(f"settings of {store}: {beside}")
+            chosen.append(beside)
+        else:
+            chosen.append(None)
+    layouts = [need_messages(store, conf, what=what).layout for store, conf in zip(stores, chosen, strict=True)]
+    real = [os.path.realpath(store) for store in stores]
+    for at, path in enumerate(real):
+        if path in real[:at]:
+            raise Refused(f"{stores[at]}: the same directory as {stores[real.index(path)]}")
+    return layouts

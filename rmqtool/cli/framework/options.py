@@ -91,6 +91,12 @@ BrokerConfOption = Annotated[
     str | None,
     typer.Option("--broker-conf", metavar="FILE", help="The broker's properties file, for its file sizes and paths."),
 ]
+ConfsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--broker-conf", metavar="FILE", help="A broker's properties file; one for all, or one for each STORE."
+    ),
+]
 LimitOption = Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="Stop after this many rows.")]
 SinceOption = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="Stored at or after this time (ms, ISO 8601, -48h, now).")

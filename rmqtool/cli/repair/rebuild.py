@@ -27,6 +27,7 @@ class Target(StrEnum):
     timer = "timer"
     compaction = "compaction"
     files = "files"
+    tier = "tiered-metadata"
 
 
 @command(
@@ -40,7 +41,8 @@ def rebuild(
     part: Annotated[
         list[Target],
         typer.Argument(
-            metavar="PART...", help="consumequeue, index, checkpoint; or alone: config, timer, compaction, files."
+            metavar="PART...",
+            help="consumequeue, index, checkpoint; or alone: config, timer, compaction, files, tiered-metadata.",
         ),
     ],
     consent: Consent = ASK,
@@ -67,17 +69,24 @@ def rebuild(
     files repairs what a broker refuses to load: a last log file that is too short is padded with zeros, which is unused
     space; an earlier one gets an end-of-file blank after its last message; and empty or foreign files are moved out of
     the store.
+
+    tiered-metadata writes config/tieredStoreMetadata.json from the segments of the tier. Without that file and its
+    .bak a broker serves nothing of its tier, and starts a new one over it.
     """
     from rmqtool.cli.framework.planning import carry_out, note_actions
     from rmqtool.cli.render.output import Column, write_all, write_object, writer
     from rmqtool.cli.render.parts import PARTS
     from rmqtool.cli.render.text import note
-    from rmqtool.store.repair.rebuild import CONFIG, LENGTHS
+    from rmqtool.store.repair.rebuild import CONFIG, LENGTHS, TIER
     from rmqtool.store.repair.rebuild import rebuild as run
     from rmqtool.words import counted
 
     parts = tuple(dict.fromkeys(name.value for name in part))
-    layout = open_store(store, broker_conf) if parts == (CONFIG,) else need_log(store, broker_conf, say=False).layout
+    layout = (
+        open_store(store, broker_conf)
+        if parts in ((CONFIG,), (TIER,))
+        else need_log(store, broker_conf, say=False).layout
+    )
     consent.need("rebuild")
     report, _done = carry_out(
         consent,
@@ -104,6 +113,11 @@ def rebuild(
             if report.actions
             else "nothing to put right"
         )
+        return 0
+    if parts == (TIER,):
+        entries = f"{counted(report.messages, 'message')} of {counted(report.queues, 'queue')}"
+        verb = "is in" if report.applied else "would be in" if report.actions else "is already in"
+        note(f"{entries}: the tier {verb} its metadata")
         return 0
     done = "rebuilt from" if report.applied else "would be rebuilt from"
     note(f"{' and '.join(report.parts)} {done} {counted(report.messages, 'message')}")

@@ -2,15 +2,16 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.opening import open_store
-from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption, StoreDir
+from rmqtool.cli.framework.opening import open_copies, open_store
+from rmqtool.cli.framework.options import BrokerConfOption, ConfsOption, Output, OutputOption, StoreDir
+from rmqtool.cli.read.run_files import say_damage
 from rmqtool.cli.render.output import PEOPLE, Column, NdjsonWriter, write_all, write_object, writer
 from rmqtool.cli.render.text import dump_json, note
 from rmqtool.contract import message_row
@@ -37,7 +38,9 @@ class MessageForm(StrEnum):
 
 @command("salvage", "rmqtool salvage store newstore", progress=True)
 def salvage(
-    store: StoreDir,
+    stores: Annotated[
+        list[str], typer.Argument(metavar="STORE...", help="Directory of the broker's store, or of each of its copies.")
+    ],
     new_store: Annotated[
         str,
         typer.Argument(metavar="NEWSTORE", help="Directory to create, or with --to the file; must not exist."),
@@ -49,17 +52,24 @@ def salvage(
         ),
     ] = None,
     output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    broker_conf: ConfsOption = None,
 ) -> int:
     """Copy every intact message, even beyond damage, into a new store that a broker starts on.
 
     The source is not changed. The new store gets queues, index and checkpoint, and the readable config files.
     Unreadable bytes are kept in NEWSTORE/lost+found. Exit code 0: nothing was lost; 1: something was.
 
+    Given several copies of a store, such as a master and its slaves, takes every message that is intact in any of
+    them, once. Where copies contradict each other, lost+found has the record of each, and the exit code is 1.
+
     With --to the messages go to one file: ndjson as printed by commitlog dump, or parquet with the columns of
     dump-to-parquet. Unreadable bytes are then kept beside it, in NEWSTORE.lost+found.
     """
-    layout = open_store(store, broker_conf)
+    if len(stores) > 1:
+        if to is not None:
+            raise BadValue("--to: give one STORE; several become a store")
+        return _salvage_copies(open_copies(stores, broker_conf, "not taken"), new_store, output.value)
+    layout = open_store(stores[0], broker_conf[0] if broker_conf else None)
     if to is not None:
         return _salvage_to_file(layout, to.value, new_store, output.value)
     return _salvage_to_store(layout, new_store, output.value)
@@ -84,10 +94,21 @@ def export(
     return _export(open_store(store, broker_conf), new_store, output.value)
 
 
-def _salvage_to_store(layout: StoreLayout, new_store: str, output: str) -> int:
+def _salvage_copies(layouts: list[StoreLayout], new_store: str, output: str) -> int:
+    """``salvage`` of several copies: 0, or 1 when something was lost or is contradicting."""
+    from rmqtool.services.comparison.replicas import rank_copies
+
+    ranked = rank_copies(layouts, lambda text: note(f"warning: {text}"))
+    return _salvage_to_store(ranked[0], new_store, output, ranked[1:])
+
+
+def _salvage_to_store(layout: StoreLayout, new_store: str, output: str, others: Sequence[StoreLayout] = ()) -> int:
     """``salvage`` into a store: 0, or 1 when something was lost."""
-    report = Salvage(layout, new_store).run()
+    report = Salvage(layout, new_store, others=others).run()
     _say(report.to_dict(), output)
+    for copy in report.copies:
+        taken, known = counted(copy.taken, "message"), f"{copy.known} that another copy had, too"
+        note(f"{copy.store}: {taken} taken, {known}, {copy.damaged} damaged, {copy.contradicting} contradicting")
     for queue in report.renumbered:
         lost = counted(queue.lost, "message is lost", "messages are lost")
         note(f"not kept: {queue.topic} queue {queue.queueId}: {lost}; the offsets of later ones moved down by that")
@@ -108,12 +129,19 @@ def _salvage_to_store(layout: StoreLayout, new_store: str, output: str) -> int:
     if report.leftOut:
         note(f"not kept, because it cannot be read: {', '.join(report.leftOut)}")
     kept = f"{counted(report.messages, 'message')}, {counted(report.bytes, 'byte')} in {report.store}"
-    note(f"{kept}; {_unreadable(report.lostBytes, report.lostRangeCount)}")
-    if report.lostRangeCount:
-        note(f"the bytes that hold no message are kept in {os.path.join(report.store, 'lost+found')}")
+    unreadable = report.lostBytes - report.contradictingBytes, report.lostRangeCount - report.contradictions
+    note(f"{kept}; {_unreadable(*unreadable)}")
+    folder = os.path.join(report.store, "lost+found")
+    if report.contradictions:
+        note(
+            f"{counted(report.contradictions, 'record')} of copies that contradict each other: all are kept in {folder}"
+        )
+    if unreadable[1] > 0:
+        note(f"the bytes that hold no message are kept in {folder}")
     left = _say_left(report.notTaken)
+    sources = report.source if not others else "all copies"
     note(
-        f"next: {command_line('check', report.store)}; then start the broker on it, and keep {report.source} until "
+        f"next: {command_line('check', report.store)}; then start the broker on it, and keep {sources} until "
         "nothing is missed"
     )
     return 1 if left or report.lostRangeCount or not all(empty.kept for empty in report.emptyQueues) else 0
@@ -200,7 +228,6 @@ def write_ndjson(log: CommitLog, path: str, tell: Callable[[Damage], None]) -> i
 
 
 def _to_stdout(layout: StoreLayout) -> int:
-    from rmqtool.cli.read.run_files import say_damage
     from rmqtool.store.salvage.to_file import report_torn, salvaged_log
 
     log, warnings, disk = salvaged_log(layout)

@@ -8,12 +8,12 @@ from typing import Any
 from formats.config.files import kind_of
 from rmqtool.contract import PlainRow, row_dict
 from rmqtool.errors import CorruptFile, UnreadableStore
-from rmqtool.services.comparison.logs import Differing, LogComparison, compare_logs
 from rmqtool.services.consumers.groups import compare
 from rmqtool.services.lookup.configs import Warn, known_offsets, sort_offsets
 from rmqtool.store.config.files import list_configs, raw_config
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
+from rmqtool.store.log.comparison import Differing, LogComparison, compare_logs
 from rmqtool.store.queues.batch import AnyQueue, every_queue
 from rmqtool.store.queues.reader import ConsumeQueue
 
@@ -56,7 +56,7 @@ class StoreComparison:
         first, second: their paths.
         commonFrom, commonTo: physical offsets [from, to) with a common history.
         partedAt: physical offset at which the logs diverge although both continue.
-        records: number of differing records in the common range.
+        records: number of differing records, and of damaged places, in the common range.
         onlyFirst, onlySecond, different: number of messages outside it that only one store has, or that differ.
         damagedFirst, damagedSecond: number of damaged ranges, which are not compared.
         differences: all differences, in the order log, records, messages, queues, offsets, config.
@@ -109,8 +109,8 @@ def compare_stores(first: StoreLayout, second: StoreLayout, warn: Warn) -> Store
         differences=[
             *_log_rows(*logs, compared),
             *_queue_rows(first, second, same_history=compared.common is not None and compared.parted_at is None),
-            *_offset_rows(first, second, warn),
-            *_config_rows(first, second, warn),
+            *offset_rows(first, second, warn),
+            *config_rows(first, second, warn),
         ],
     )
 
@@ -150,14 +150,18 @@ def _describe(item: LocatedRecord | Damage) -> str:
 
 
 def _record_row(differing: Differing) -> Difference:
-    record = differing.first.record
+    sides = differing.first, differing.second
+    located = next((side for side in sides if isinstance(side, LocatedRecord)), None)
+    first, second = map(_describe, sides) if differing.is_damage else (None, None)
     return Difference(
         part="record",
-        what=" ".join(differing.fields),
-        topic=record.topic.decode("utf-8", "replace"),
-        queueId=record.queue_id,
-        fromOffset=differing.first.physical_offset,
+        what=" ".join(differing.fields) or ("unreadable" if differing.is_damage else "entry"),
+        topic=located.record.topic.decode("utf-8", "replace") if located is not None else None,
+        queueId=located.record.queue_id if located is not None else None,
+        fromOffset=(located if located is not None else differing.first).physical_offset,
         messages=1,
+        first=first,
+        second=second,
     )
 
 
@@ -208,7 +212,8 @@ def _first_other_entry(one: AnyQueue, other: AnyQueue, start: int, stop: int) ->
 # -- offsets and settings ---------------------------------------------------------------------------------------------
 
 
-def _offset_rows(first: StoreLayout, second: StoreLayout, warn: Warn) -> Iterator[Difference]:
+def offset_rows(first: StoreLayout, second: StoreLayout, warn: Warn) -> Iterator[Difference]:
+    """Differing offsets of consumer groups."""
     tables = [sort_offsets(known_offsets(layout, warn)) for layout in (first, second)]
     for change in compare(*tables):
         yield Difference(
@@ -222,7 +227,7 @@ def _offset_rows(first: StoreLayout, second: StoreLayout, warn: Warn) -> Iterato
         )
 
 
-def _config_rows(first: StoreLayout, second: StoreLayout, warn: Warn) -> Iterator[Difference]:
+def config_rows(first: StoreLayout, second: StoreLayout, warn: Warn) -> Iterator[Difference]:
     """Differing settings by file; consumer offsets have separate rows."""
     layouts = first, second
     listed = (entry for layout in layouts for entry in list_configs(layout))

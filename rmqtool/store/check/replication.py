@@ -3,11 +3,15 @@
 Source: store.ha.autoswitch.EpochFileCache, AutoSwitchHAService, BrokerMetadata (5.3.3).
 """
 
+import numpy as np
+
 from formats.errors import FormatError
 from formats.variants import epoch
 from rmqtool.errors import RmqError
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.segments import read_small
+from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
+from rmqtool.store.log.scan import scan_file
 
 EPOCHS, IDENTITY = "epochFileCheckpoint", "brokerIdentity"
 
@@ -32,7 +36,8 @@ def _check_epochs(ctx: Context) -> None:
     except FormatError as err:
         ctx.found.add("epoch-broken", EPOCHS, offset=err.at, actual=err.reason)
         return
-    if not epoch.is_increasing(epochs):
+    ordered = epoch.is_increasing(epochs)
+    if not ordered:
         text = ", ".join(f"{entry.epoch} at {entry.start_offset}" for entry in epochs[:10])
         ctx.found.add("epoch-order", EPOCHS, expected="increasing epochs and offsets", actual=text)
     for entry in epochs:
@@ -41,6 +46,29 @@ def _check_epochs(ctx: Context) -> None:
             ctx.found.add(
                 "epoch-ahead", EPOCHS, expected=expected, actual=f"epoch {entry.epoch} at {entry.start_offset}"
             )
+        elif ordered and (begin := _record_around(ctx.inputs.log, entry.start_offset)) is not None:
+            actual = f"epoch {entry.epoch} at {entry.start_offset}, inside of the record at {begin}"
+            ctx.found.add("epoch-inside", EPOCHS, expected="the beginning of a record", actual=actual)
+
+
+def _record_around(log: CommitLog, physical_offset: int) -> int | None:
+    """Physical offset of the record that an offset lies inside of; None if there is none."""
+    file = log.segments.find(physical_offset)
+    if file is None or isinstance(log.look(physical_offset, crc=False), LocatedRecord):
+        return None
+    at = physical_offset - file.base
+    try:
+        for item in scan_file(file, last=True, crc=False):
+            if isinstance(item, Damage):
+                continue
+            row = int(np.searchsorted(item.rows.at, at, "right")) - 1
+            if row >= 0 and item.rows.at[row] < at < item.rows.at[row] + item.rows.total_size[row]:
+                return file.base + int(item.rows.at[row])
+            if item.rows.at[-1] >= at:
+                break
+    finally:
+        file.release()
+    return None
 
 
 def _content(ctx: Context, name: str) -> bytes | None:

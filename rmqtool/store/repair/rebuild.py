@@ -51,11 +51,13 @@ from rmqtool.store.tier.tier import Tier, local_ranges
 from rmqtool.words import command_line, counted
 
 CONFIG, TIMER, COMPACTION, LENGTHS = "config", "timer", "compaction", "files"
-PARTS = ("consumequeue", "index", "checkpoint", CONFIG, TIMER, COMPACTION, LENGTHS)
+TIER = "tiered-metadata"
+PARTS = ("consumequeue", "index", "checkpoint", CONFIG, TIMER, COMPACTION, LENGTHS, TIER)
 _ALONE = {
     CONFIG: "config is rebuilt alone: rebuild the other parts first",
     TIMER: "timer is rebuilt alone, from the queues: rebuild the other parts first",
     COMPACTION: "compaction is rebuilt alone, from the queues: rebuild the other parts first",
+    TIER: "tiered-metadata is rebuilt alone, from the segments of the tier",
     LENGTHS: "files are put right alone, before other parts are rebuilt from them",
 }
 
@@ -419,20 +421,20 @@ def rebuild(
     """Rebuild parts of a stopped store under the broker's lock; replaced files are backed up.
 
     Args:
-        parts: from :data:`PARTS`; ``config``, ``timer``, ``compaction`` and ``files`` only alone, since the first three
-            depend on the other parts, and the other parts depend on the last.
+        parts: from :data:`PARTS`; ``config``, ``timer``, ``compaction``, ``files`` and ``tiered-metadata`` only alone:
+            the first three depend on the other parts, the other parts on ``files``, and the last on the tier.
 
     Raises:
         Refused: the store is in use, was not stopped cleanly, a role forbids it, queues would not fit the tier, or
             the backup cannot be created.
         CorruptFile: the log is not intact.
-        BadValue: one of those four together with other parts.
+        BadValue: one of those five together with other parts; or the store has no tier.
     """
     for part in _ALONE.keys() & set(parts):
         if len(parts) > 1:
             raise BadValue(_ALONE[part])
     warnings = heed(layout, *(f"rebuild {part}" for part in parts))
-    if not {CONFIG, COMPACTION, LENGTHS} & set(parts) and layout.aborted:
+    if not {CONFIG, COMPACTION, LENGTHS, TIER} & set(parts) and layout.aborted:
         raise Refused(f"{layout.root}: was not stopped cleanly: run {layout.command('recover')} first")
     if dry_run:
         with planning(layout.root) as change:
@@ -463,6 +465,13 @@ def _run(
         actions = mender.prepare(change)
         counts = dict.fromkeys(("messages", "queues", "queueEntries", "indexEntries"), 0)
         configs, warnings, left = [], [*mender.warnings, *mender.left], mender.left
+    elif TIER in parts:
+        from rmqtool.store.repair.tier_metadata import TierMetadataBuilder
+
+        tier = TierMetadataBuilder(layout)
+        actions = tier.prepare(change)
+        counts = {"messages": tier.messages, "queues": tier.queues, "queueEntries": 0, "indexEntries": 0}
+        configs, warnings = [], tier.warnings
     elif COMPACTION in parts:
         compacted = CompactionBuilder(layout)
         actions = compacted.prepare(change)

@@ -48,12 +48,12 @@ OFFSETS = ("group reset", "group clone")
 TAKING_OUT = ("salvage", "export")
 REDACT = ("redact",)
 COMMANDS = (
-    *RECOVERING, "truncate", "undo", "undo --force", *REBUILDING, "rebuild config", *STORING, *OFFSETS, *TAKING_OUT,
-    *REDACT,
+    *RECOVERING, "truncate", "undo", "undo --force", *REBUILDING, "rebuild config", "rebuild tiered-metadata",
+    *STORING, *OFFSETS, *TAKING_OUT, *REDACT,
 )  # fmt: skip
 
 # these do not write files with the configured length, or only into a new store
-_ANY_LENGTH = {*TAKING_OUT, "undo", "undo --force", "rebuild config"}
+_ANY_LENGTH = {*TAKING_OUT, "undo", "undo --force", "rebuild config", "rebuild tiered-metadata"}
 
 _COMMAND = re.compile(r"\{([^}]+)\}")
 _ALLOWED = Rule(Verdict.ALLOWED)

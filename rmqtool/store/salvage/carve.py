@@ -6,7 +6,7 @@ gaps. Unreadable parts are copied to ``lost+found`` next to the new store's log,
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 
@@ -14,6 +14,7 @@ from formats.config.files import ConsumerOffsets, LmqConsumerOffsets, kind_of
 from formats.config.rocksdb import TABLES
 from formats.errors import BadLength, FormatError
 from formats.message.properties import MULTI_QUEUE_OFFSET
+from formats.message.read import Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from formats.topics import HALVES
 from formats.variants.timer import QUEUE_ID, TOPIC
@@ -34,7 +35,7 @@ from rmqtool.store.layout.parts import Fate, PartFate, fates_of
 from rmqtool.store.layout.paths import StoreLayout, checked_path
 from rmqtool.store.layout.tier_signs import METADATA
 from rmqtool.store.layout.version import queue_database_place
-from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
+from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.log.dledger import describe_uncommitted, why_unreadable
 from rmqtool.store.log.writer import LogWriter
 from rmqtool.store.queues.compaction import FOLDER
@@ -43,9 +44,11 @@ from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.recovery.command import recover
 from rmqtool.store.releases.first_file import has_bad_batch_numbers
 from rmqtool.store.releases.rules import ReleaseRulesV5, rules_for
+from rmqtool.store.roles.role import NAMES, Role
 from rmqtool.store.roles.table import heed
 from rmqtool.store.salvage.accounts import copy_accounts
 from rmqtool.store.salvage.compacted import carry_over
+from rmqtool.store.salvage.copies import MergedLog, Taken
 from rmqtool.store.salvage.delays import seen_levels
 from rmqtool.store.salvage.empty_queues import EmptyQueue, keep_ends
 from rmqtool.store.salvage.lost_found import NAME as LOST
@@ -56,6 +59,8 @@ from rmqtool.store.salvage.popped import keep_popped
 from rmqtool.store.salvage.records import WRONG_PORT, mend_ports, pack_moved, span_of, torn_properties
 from rmqtool.store.salvage.report import Renumbered, SalvageReport
 from rmqtool.store.salvage.survey import Survey, describe_misnamed, true_files, true_length
+from rmqtool.store.salvage.tables_of_copies import TABLES as TABLES_OF_COPIES
+from rmqtool.store.salvage.tables_of_copies import add_unknown
 from rmqtool.store.tier.left_behind import left_behind
 from rmqtool.store.tier.only_tiered import OnlyTiered
 
@@ -84,14 +89,22 @@ class Salvage:
 
     Args:
         command: the purpose, for the table of roles.
+        others: further copies of the same store, which have what is damaged or missing in it.
 
     Raises:
         Refused: a role of the store forbids it.
     """
 
-    def __init__(self, layout: StoreLayout, target: str, command: str = "salvage") -> None:
+    def __init__(
+        self, layout: StoreLayout, target: str, command: str = "salvage", others: Sequence[StoreLayout] = ()
+    ) -> None:
         self.layout, self.store = layout.passing_over(), checked_path(target)
+        self._others = [other.passing_over() for other in others]
         self._initial_warnings = [*heed(layout, command), *describe_uncommitted(layout)]
+        if others:  # what one replica lacks, another one has
+            warnings = [text for copy in (layout, *others) for text in heed(copy, command)]
+            behind = tuple(NAMES[role] for role in (Role.DLEDGER, Role.CONTROLLER, Role.SLAVE))
+            self._initial_warnings = [text for text in dict.fromkeys(warnings) if not text.startswith(behind)]
         self.target = self.store + _PART
         self.log = CommitLog(self.layout)
         self._rules = rules_for(self.layout).rules
@@ -100,9 +113,9 @@ class Salvage:
         self.log.segments, moved, skipped = true_files(self.log)
         shortened = true_length(self.log)
         self._survey = Survey()
+        self._merged: MergedLog | None = None
         self._first = max(self.log.min_offset, 0)
-        with self._refuse_short_file():
-            self.writer = LogWriter([os.path.join(self.target, "commitlog")], self.log.file_size, self._first)
+        self.writer = self._make_writer()
         self.queues: dict[tuple[bytes, int], Numbering] = {}
         self.light = LightNumbers(whole=not self._first)
         self.halves: dict[int, int] = {}  # new physical offset of half messages by their old one; commits refer to it
@@ -112,7 +125,9 @@ class Salvage:
         self._dispatches = dispatches_to_light_queues(self.layout.conf, lambda: True)
         self._delays: str | None = None
         self.left_out: list[str] = []
+        self.contradictions = self.contradicting_bytes = 0  # records of copies that contradict each other
         self.in_tier = 0  # messages that are only in the tier
+        self._own_halves: dict[int, dict[int, int]] = {}  # the same of copies with a history of their own
         self.messages = self.duplicates = self.renumbered = self.restarted = self.torn = self.mended_ports = 0
 
     def run(self, accept: Accept | None = None) -> SalvageReport:
@@ -130,6 +145,11 @@ class Salvage:
             raise UnreadableStore(reason)
         if not self.log.segments.files:
             raise UnreadableStore(f"{self.layout.root}: no commit log in it")
+        if self._others:
+            self._merged = MergedLog(self.log, self._others)
+            self.warnings += self._merged.warnings
+            self._first = self._merged.first
+            self.writer = self._make_writer()
         try:
             with WorkFolder(self.target, holds=_PARTS) as work:
                 report = self._run()
@@ -157,12 +177,14 @@ class Salvage:
             else:
                 self.lost.damage(item)
         with stage("copying messages", sum(file.size for file in self.log.segments)) as copying:
-            for item in self.log.walk():
-                copying.done = item.physical_offset - self._first
-                if isinstance(item, LocatedRecord):
-                    self._copy(item)
+            for entry in self._items():
+                if isinstance(entry, Damage):
+                    self.lost.damage(entry)
+                elif isinstance(entry, Taken):
+                    self._copy_merged(entry)
                 else:
-                    self.lost.damage(item)
+                    self._copy(entry)
+                copying.done = self.writer.position - self._first
         self.writer.close()
         configs = self._copy_configs()
         self.lost.close()
@@ -205,6 +227,9 @@ class Salvage:
             notTaken=[] if self.in_tier else left_behind(self.layout, self._first_of),
             emptyQueues=empty,
             parts=self._parts(),
+            contradictions=self.contradictions,
+            contradictingBytes=self.contradicting_bytes,
+            copies=self._merged.report() if self._merged is not None else [],
         )
 
     def _parts(self) -> list[PartFate]:
@@ -265,9 +290,10 @@ class Salvage:
         return os.path.join(self.target, LOST, "scratch")
 
     def _check_target(self) -> None:
-        source = os.path.realpath(self.layout.root)
-        if os.path.realpath(self.store).startswith(source + os.sep) or os.path.realpath(self.store) == source:
-            raise Refused(f"{self.store}: lies in {source}: give a place outside of it")
+        for layout in (self.layout, *self._others):
+            source = os.path.realpath(layout.root)
+            if os.path.realpath(self.store).startswith(source + os.sep) or os.path.realpath(self.store) == source:
+                raise Refused(f"{self.store}: lies in {source}: give a place outside of it")
         refuse_existing(self.store)
 
     def _conf(self) -> BrokerConf:
@@ -286,7 +312,40 @@ class Salvage:
             return conf
         return BrokerConf({**conf.values, "enableMultiDispatch": "true"}, conf.path)
 
-    def _copy(self, located: LocatedRecord) -> None:
+    def _items(self) -> Iterator[LocatedRecord | Taken | Damage]:
+        """What is in the log, or in the logs of all copies."""
+        return self._merged.walk(self._expects) if self._merged is not None else self.log.walk()
+
+    def _make_writer(self) -> LogWriter:
+        with self._refuse_short_file():
+            return LogWriter([os.path.join(self.target, "commitlog")], self.log.file_size, self._first)
+
+    def _expects(self, record: Record) -> bool:
+        """Whether a record is the next one of its queue."""
+        queue = self.queues.get((record.topic, record.queue_id))
+        return queue is not None and queue.next_old == record.queue_offset
+
+    def _copy_merged(self, taken: Taken) -> None:
+        """Copy a record of one of several copies, and keep those that contradict it."""
+        if taken.others:
+            for number, located in (taken.copy, taken.located), *taken.others:
+                reason = f"copies contradict each other: this is the record of {self._source_of(number)}"
+                size = located.record.total_size
+                self.lost.keep(located.file.path, located.at, located.physical_offset, size, reason)
+                self.contradictions += 1
+                self.contradicting_bytes += size
+        self._copy(taken.located, taken.copy, own=taken.own)
+
+    def _source_of(self, copy: int) -> str:
+        return (self.layout, *self._others)[copy].root
+
+    def _copy(self, located: LocatedRecord, copy: int = 0, *, own: bool = False) -> None:
+        """Copy a record.
+
+        Args:
+            copy: the number of the copy that it comes from.
+            own: it is of a history of its own, and follows what its queue has.
+        """
         record = located.record
         self._light = self._light or _LIGHT_MARK in record.properties
         stumbles = self._rules.stumbles if self._rules.stumbles_over(record) else None
@@ -305,7 +364,7 @@ class Salvage:
         transaction = record.sys_flag & TRANSACTION_MASK
         queue_offset = record.queue_offset
         if transaction in (TRANSACTION_NONE, TRANSACTION_COMMIT):
-            number = self._number(located)
+            number = self._number_after(located) if own else self._number(located, copy)
             if number is None:
                 self.duplicates += 1
                 self.lost.keep(
@@ -317,13 +376,14 @@ class Salvage:
                 record = self.light.renumber(record)
         with self._refuse_short_file():
             physical = self.writer.reserve(record.total_size)
-        if record.topic in HALF_TOPICS and physical != located.physical_offset:
-            self.halves[located.physical_offset] = physical
+        halves = self._own_halves.setdefault(copy, {}) if own else self.halves
+        if record.topic in HALF_TOPICS and (own or physical != located.physical_offset):
+            halves[located.physical_offset] = physical
         prepared = record.prepared_transaction_offset
         moved = record._replace(
             queue_offset=queue_offset,
             physical_offset=physical,
-            prepared_transaction_offset=self.halves.get(prepared, prepared) if prepared else 0,
+            prepared_transaction_offset=halves.get(prepared, self.halves.get(prepared, prepared)) if prepared else 0,
         )
         self.writer.append(pack_moved(located.record, moved))
         self.messages += 1
@@ -353,17 +413,34 @@ class Salvage:
         self.writer.append(pack_moved(record, moved))
         self.messages += 1
 
-    def _number(self, located: LocatedRecord) -> int | None:
-        """The queue offset of a record in the new store; None for a duplicate."""
+    def _number_after(self, located: LocatedRecord) -> int:
+        """The queue offset of a record that follows what its queue has so far."""
+        record, span = located.record, span_of(located.record)
+        queue = self.queues.get((record.topic, record.queue_id))
+        if queue is None:
+            begin = record.queue_offset if self._first else 0
+            queue = self.queues[record.topic, record.queue_id] = Numbering(begin)
+        number = queue.next_new
+        queue.floating += span
+        queue.next_new, queue.stored = number + span, record.store_timestamp
+        return number
+
+    def _number(self, located: LocatedRecord, copy: int) -> int | None:
+        """The queue offset of a record in the new store; None for a duplicate.
+
+        Args:
+            copy: the number of the copy that it comes from.
+        """
         record, span = located.record, span_of(located.record)
         key = (record.topic, record.queue_id)
         queue = self.queues.get(key)
         if queue is None:
             # If the head of the log has expired, queues begin above 0. In a log that begins at 0 they must not: the
             # broker would take the filler entries in front of such a queue for messages at offset 0.
-            queue = self.queues[key] = Numbering(self._survey.begin(record.topic.decode("utf-8", "replace"), key[1]))
+            first = record.queue_offset if copy else self._survey.begin(record.topic.decode("utf-8", "replace"), key[1])
+            queue = self.queues[key] = Numbering(first if self._first else 0)
         number = queue.next_new
-        if located.physical_offset in self._survey.wrong:
+        if not copy and located.physical_offset in self._survey.wrong:
             self.renumbered += 1
             queue.floating += span
         elif record.queue_offset < queue.next_old:
@@ -393,8 +470,12 @@ class Salvage:
             if entry.is_file()
         }
         tables = self._tables()
-        for name in sorted(names | tables.keys()):
-            data = tables[name] if name in tables else self._readable(name)
+        for name in sorted(names | tables.keys() | (TABLES_OF_COPIES.keys() if self._others else set())):
+            data = tables[name] if name in tables else self._readable(name) if name in names else None
+            if self._others:
+                data, added = add_unknown(name, data, self._others)
+                if added:
+                    self.warnings.append(f"config/{name}: only other copies have {', '.join(sorted(added))}: added")
             if data is None:
                 continue
             if name == METADATA:  # two brokers sharing a tier would delete each other's segments

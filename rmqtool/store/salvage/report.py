@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rmqtool.store.layout.parts import PartFate
+from rmqtool.store.salvage.copies import CopyTaken
 from rmqtool.store.salvage.empty_queues import EmptyQueue
 from rmqtool.store.salvage.lost_found import LostRange
 from rmqtool.store.tier.left_behind import NotTaken
@@ -41,6 +42,9 @@ class SalvageReport:
     takenFromTier: int = 0  # how many of the messages were only in tiered storage
     notTaken: list[NotTaken] = field(default_factory=list)  # messages left out because they are only in the tier
     emptyQueues: list[EmptyQueue] = field(default_factory=list)  # queues without messages in the log
+    contradictions: int = 0  # records of several copies that contradict each other; they are in lostRanges, too
+    contradictingBytes: int = 0
+    copies: list[CopyTaken] = field(default_factory=list)  # of several copies: what was taken from each
     parts: list[PartFate] = field(default_factory=list)  # every part of the source, and what the new store has of it
 
     def to_dict(self) -> dict[str, Any]:

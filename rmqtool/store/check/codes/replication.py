@@ -34,6 +34,16 @@ ALL = (
         by_hand("stop the broker and put epochFileCheckpoint back from another replica whose log has the same end"),
     ),
     kind(
+        "epoch-inside",
+        WARNING,
+        "a master epoch that begins inside of a record",
+        "epochFileCheckpoint has an epoch whose first offset is no beginning of a record in this log.",
+        "The file or the log is another replica's: a new master begins its epoch at the end of its log.",
+        "When the broker follows a master with this epoch, its log may be cut in the middle of a message, or keep "
+        "messages that the master does not have.",
+        by_hand("stop the broker, compare it with the other replicas, and put the file back from one"),
+    ),
+    kind(
         "identity-broken",
         ERROR,
         "brokerIdentity cannot be read",

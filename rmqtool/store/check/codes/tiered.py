@@ -19,6 +19,12 @@ END_AS_THE_TIER = Step(
     costs=KEEPS,
 )
 
+METADATA_AGAIN = Step(
+    command=("rmqtool", "rebuild", "STORE", "tiered-metadata"),
+    does="writes the file from the segments of the tier, so that a broker finds them again",
+    costs=KEEPS,
+)
+
 ALL = (
     kind(
         "tiered-ignored",
@@ -28,7 +34,7 @@ ALL = (
         "Neither can be read, although the segments are there.",
         "The files were deleted or damaged, or left out of a copy.",
         "The broker serves nothing that is in the tier alone, and starts a new tier in the same folder.",
-        DO_NOT_START,
+        (METADATA_AGAIN, *DO_NOT_START),
     ),
     kind(
         "tiered-deleted",

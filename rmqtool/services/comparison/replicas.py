@@ -1,0 +1,510 @@
+"""Compare several copies of one store: the last place where all agree, what each has that others lack, what a copy
+loses when it follows another one, and which one to start.
+
+Logs are compared pair by pair, as for two stores (:mod:`rmqtool.store.log.comparison`).
+
+Source: io.openmessaging.storage.dledger (DLedgerLeaderElector, DLedgerEntryPusher), store.ha.autoswitch
+(EpochFileCache, AutoSwitchHAClient), store.ha.DefaultHAClient, controller.elect.impl.DefaultElectPolicy.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import combinations, pairwise, permutations
+
+import numpy as np
+
+from rmqtool.services.comparison.replica import Period, Replica, Warn
+from rmqtool.services.comparison.report import (
+    Acknowledged,
+    Advice,
+    Contradiction,
+    CopyFacts,
+    Following,
+    Follows,
+    MessageRun,
+    PeriodFacts,
+    ReplicasReport,
+    SettingDifference,
+)
+from rmqtool.services.comparison.stores import config_rows, offset_rows
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import Damage, LocatedRecord
+from rmqtool.store.log.comparison import LogComparison, Numbers, compare_logs, look_at
+from rmqtool.store.salvage.records import torn_properties
+from rmqtool.words import command_line, counted
+
+_EVERYWHERE = 1 << 62
+_DAMAGED = ("rotten", "torn")  # a message is there, but not as it was
+_NONE: Numbers = np.zeros(0, np.int64)
+QueueKey = tuple[bytes, int]  # topic, queue id
+
+
+def compare_replicas(layouts: Sequence[StoreLayout], warn: Warn) -> ReplicasReport:
+    """Compare copies of one store, without changing them.
+
+    Args:
+        layouts: at least two.
+        warn: called with what cannot be read, and so is not compared.
+
+    Raises:
+        UnreadableStore: a log cannot be read.
+    """
+    return _Comparison([Replica(layout, warn) for layout in layouts], warn).report()
+
+
+def rank_copies(layouts: Sequence[StoreLayout], warn: Warn) -> list[StoreLayout]:
+    """The copies of a store, the one to start first; the others in their order.
+
+    Args:
+        layouts, warn: see :func:`compare_replicas`.
+    """
+    comparison = _Comparison([Replica(layout.passing_over(), warn) for layout in layouts], warn)
+    best = comparison.find_best()
+    return [layouts[best], *(layout for number, layout in enumerate(layouts) if number != best)]
+
+
+class _Pair:
+    """The comparison of one copy (``first``) with another one."""
+
+    def __init__(self, compared: LogComparison, *, swapped: bool) -> None:
+        self.compared, self.swapped = compared, swapped
+
+    def runs(self, kind: str) -> Iterator[tuple[QueueKey, range, Numbers, Numbers]]:
+        """(queue, queue offsets, their places here, their places there) of ``onlyFirst``, ... as seen from here."""
+        names = {"onlyFirst": "onlySecond", "onlySecond": "onlyFirst"} if self.swapped else {}
+        for run in self.compared.runs:
+            if run.kind == names.get(kind, kind):
+                places = (run.second_at, run.first_at) if self.swapped else (run.first_at, run.second_at)
+                yield (run.topic, run.queue_id), range(run.start, run.stop), *places
+
+
+class _Comparison:
+    def __init__(self, replicas: list[Replica], warn: Warn) -> None:
+        self.replicas, self._warn = replicas, warn
+        self._numbers = range(len(replicas))
+        self.pairs: dict[tuple[int, int], _Pair] = {}
+        for one, other in combinations(self._numbers, 2):
+            compared = compare_logs(replicas[one].log, replicas[other].log)
+            self.pairs[one, other] = _Pair(compared, swapped=False)
+            self.pairs[other, one] = _Pair(compared, swapped=True)
+        self._contradictions = [*self._contradict()]
+        self._messages = [*self._runs()]
+
+    def report(self) -> ReplicasReport:
+        best = self.find_best()
+        agreed = self._agreed()
+        settings = [*self._settings(best)]
+        copies = [*map(self._facts, self._numbers)]
+        differ = self._messages or self._contradictions or settings or any(copy.tornBytes for copy in copies)
+        damaged = any(any(pair.compared.damaged) for pair in self.pairs.values())
+        return ReplicasReport(
+            equal=not differ and not damaged and len({(copy.beginOffset, copy.endOffset) for copy in copies}) == 1,
+            agreedFrom=agreed[0] if agreed is not None else None,
+            agreedTo=agreed[1] if agreed is not None else None,
+            copies=copies,
+            messages=self._messages,
+            contradictions=self._contradictions,
+            following=[self._follow(one, other) for one, other in permutations(self._numbers, 2)],
+            history=[*self._history()],
+            settings=settings,
+            advice=self._advise(best, settings),
+        )
+
+    # -- where they agree -----------------------------------------------------------------------------------------
+
+    def _agreed(self) -> tuple[int, int] | None:
+        """Physical offsets up to which all agree."""
+        ranges = [self.pairs[0, other].compared.agreed for other in self._numbers[1:]]
+        if not all(ranges):
+            return None
+        start, stop = max(low for low, _high in filter(None, ranges)), self._common(0, 0)
+        return start, max(start, min([stop, *(self._common(0, other) for other in self._numbers[1:])]))
+
+    def _common(self, one: int, other: int) -> int:
+        """Physical offset up to which two copies agree; -1 without a common history."""
+        end = min(self.replicas[one].end.whole, self.replicas[other].end.whole)
+        if one == other:
+            return end
+        agreed = self.pairs[one, other].compared.agreed
+        return min(agreed[1], end) if agreed is not None else -1
+
+    # -- what was acknowledged ------------------------------------------------------------------------------------
+
+    def _proved(self, one: int) -> int:
+        """Physical offset in a copy up to which everything was acknowledged: any copy may know it."""
+        return max(min(self.replicas[other].standing.confirmed, self._common(one, other)) for other in self._numbers)
+
+    def _possible(self, one: int) -> int:
+        """Physical offset in a copy from which on nothing was acknowledged, as a majority cannot have had it."""
+        if not self.replicas[one].is_dledger:
+            return _EVERYWHERE
+        members = max([self.replicas[one].peers() or 0, len(self.replicas)])
+        needed = members // 2 + 1 - (members - len(self.replicas))  # members that are not here may have had it
+        ends = sorted((self._common(one, other) for other in self._numbers), reverse=True)
+        return ends[needed - 1] if needed > 0 else _EVERYWHERE
+
+    def _split(self, one: int, places: Numbers) -> Iterator[tuple[Acknowledged, slice]]:
+        """The parts of a run of messages that were, may have been, and were not acknowledged."""
+        proved, possible = self._proved(one), self._possible(one)
+        states = np.where(places < proved, 0, np.where(places < possible, 1, 2))
+        edges = [0, *(np.flatnonzero(np.diff(states)) + 1).tolist(), len(places)]
+        names = Acknowledged.YES, Acknowledged.UNKNOWN, Acknowledged.NO
+        for start, stop in pairwise(edges):
+            if start < stop:
+                yield names[states[start]], slice(start, stop)
+
+    # -- messages -------------------------------------------------------------------------------------------------
+
+    def _runs(self) -> Iterator[MessageRun]:
+        for one in self._numbers:
+            yield from self._alone(one)
+            for what, kind in (("lacks", "onlySecond"), ("different", "different")):
+                seen: dict[QueueKey, Numbers] = defaultdict(lambda: _NONE)
+                for other in self._numbers:
+                    if other != one:
+                        yield from self._against(one, other, what, kind, seen)
+
+    def _alone(self, one: int) -> Iterator[MessageRun]:
+        """The messages that no other copy has under their queue offset."""
+        parts: dict[QueueKey, list[tuple[Numbers, Numbers]]] = defaultdict(list)
+        others = [other for other in self._numbers if other != one]
+        for other in others:
+            for kind in ("onlyFirst", "different"):
+                for key, run, here, _there in self.pairs[one, other].runs(kind):
+                    parts[key].append((np.arange(run.start, run.stop), here))
+        for key, runs in sorted(parts.items()):
+            numbers, places = (np.concatenate(columns) for columns in zip(*runs, strict=True))
+            offsets, rows, counts = np.unique(numbers, return_index=True, return_counts=True)
+            chosen = counts == len(others)
+            yield from self._rows(one, one, "alone", key, offsets[chosen], places[rows[chosen]], None)
+
+    def _against(
+        self, one: int, other: int, what: str, kind: str, seen: dict[QueueKey, Numbers]
+    ) -> Iterator[MessageRun]:
+        """Rows against another copy, without the queue offsets in ``seen``, which takes them."""
+        for key, run, here, there in self.pairs[one, other].runs(kind):
+            offsets = np.arange(run.start, run.stop)
+            fresh = ~np.isin(offsets, seen[key])
+            seen[key] = np.concatenate([seen[key], offsets[fresh]])
+            owner, places = (other, there) if what == "lacks" else (one, here)
+            yield from self._rows(one, owner, what, key, offsets[fresh], places[fresh], self.replicas[other].path)
+
+    def _rows(
+        self, one: int, owner: int, what: str, key: QueueKey, offsets: Numbers, places: Numbers, other: str | None
+    ) -> Iterator[MessageRun]:
+        """Rows of messages of one queue, ascending; ``owner`` is the copy that has them."""
+        for rows in np.split(np.arange(len(offsets)), np.flatnonzero(np.diff(offsets) != 1) + 1):
+            for acknowledged, part in self._split(owner, places[rows]):
+                chosen = rows[part]
+                yield MessageRun(
+                    store=self.replicas[one].path,
+                    what=what,
+                    topic=key[0].decode("utf-8", "replace"),
+                    queueId=key[1],
+                    fromOffset=int(offsets[chosen[0]]),
+                    toOffset=int(offsets[chosen[-1]]) + 1,
+                    messages=len(chosen),
+                    acknowledged=acknowledged.value,
+                    physicalOffset=int(places[chosen[0]]),
+                    other=other,
+                )
+
+    # -- contradictions -------------------------------------------------------------------------------------------
+
+    def _contradict(self) -> Iterator[Contradiction]:
+        """What each copy has at every place where any two differ."""
+        places = {differing.start: differing for pair in self.pairs.values() for differing in pair.compared.differing}
+        for start in sorted(places):
+            items = [look_at(replica.log, start) for replica in self.replicas]
+            states = [
+                _state(item, look_at(replica.log, start, crc=True))
+                for replica, item in zip(self.replicas, items, strict=True)
+            ]
+            intact = next((item for item, (has, _why) in zip(items, states, strict=True) if has == "intact"), None)
+            for replica, item, (has, reason) in zip(self.replicas, items, states, strict=True):
+                record = item.record if isinstance(item, LocatedRecord) else None
+                fields = None
+                if record is not None and isinstance(intact, LocatedRecord):
+                    both = zip(record._fields, record, intact.record, strict=True)
+                    fields = " ".join(name for name, here, there in both if here != there) or None
+                yield Contradiction(
+                    store=replica.path,
+                    physicalOffset=item.physical_offset,
+                    has=has,
+                    topic=record.topic.decode("utf-8", "replace") if record is not None else None,
+                    queueId=record.queue_id if record is not None else None,
+                    queueOffset=record.queue_offset if record is not None else None,
+                    fields=fields,
+                    reason=reason,
+                )
+
+    # -- what follows -----------------------------------------------------------------------------------------------
+
+    def _follow(self, one: int, master: int) -> Following:
+        replica, leader = self.replicas[one], self.replicas[master]
+        common, end = self._common(one, master), replica.end.whole
+        at: int | None = common
+        if replica.is_dledger and leader.is_dledger:
+            what, why = (Follows.CUT, "entries behind the last common one are replaced") if common < end else (
+                Follows.GOES_ON, "its entries are the leader's",
+            )  # fmt: skip
+        elif replica.is_controlled and leader.is_controlled:
+            at = self._consistent_point(replica, leader)
+            if at is None:
+                what, why = Follows.REFUSES, "no epoch begins at the same place in both"
+            elif at < end:
+                what, why = Follows.CUT, "the epochs agree up to there"
+            else:
+                what, why = Follows.GOES_ON, "the epochs agree up to its end"
+            if at is not None and common < min(at, end):
+                what, why = Follows.KEEPS_DAMAGE, f"the epochs agree up to {at}, the logs only up to {common}"
+        elif replica.is_dledger or leader.is_dledger or replica.is_controlled or leader.is_controlled:
+            what, why, at = Follows.REFUSES, "the two are no replicas of one kind", None
+        else:
+            what, why, at = self._follow_classic(one, master)
+        if what is Follows.GOES_ON and self._is_damaged(replica):
+            what, why = Follows.KEEPS_DAMAGE, "nothing compares the records that it has already, and some are damaged"
+        cut = max(end - at, 0) if what is Follows.CUT and at is not None else 0
+        return Following(
+            store=replica.path,
+            master=leader.path,
+            what=what.value,
+            at=at,
+            bytes=cut,
+            messages=self._behind(one, master, at) if cut and at is not None else 0,
+            why=why,
+        )
+
+    def _follow_classic(self, one: int, master: int) -> tuple[Follows, str, int | None]:
+        """A slave copies its master's bytes from its own end on, and looks at nothing before it."""
+        end, common = self.replicas[one].end.whole, self._common(one, master)
+        if common >= end:
+            return Follows.GOES_ON, "its log is the beginning of the master's", end
+        if common >= self.replicas[master].end.whole:
+            return (
+                Follows.BREAKS,
+                f"it is longer than the master's log: what that writes at {common} is not here",
+                common,
+            )
+        compared = self.pairs[one, master].compared
+        if compared.common is not None and compared.common[1] >= end:
+            return Follows.KEEPS_DAMAGE, "the master's log goes on at its end, but records before it differ", end
+        if common < 0:
+            return Follows.BREAKS, "its log has no common history with the master's", None
+        return Follows.BREAKS, f"its end is no place in the master's log: they are the same only up to {common}", common
+
+    @staticmethod
+    def _consistent_point(replica: Replica, leader: Replica) -> int | None:
+        """The greatest epoch that begins at the same place in both, up to the smaller of its two ends."""
+        here, there = (_ranges(copy) for copy in (replica, leader))
+        if not here:
+            return 0
+        for number in sorted(here, reverse=True):
+            if number in there and here[number][0] == there[number][0]:
+                return min(here[number][1], there[number][1])
+        return None
+
+    def _is_damaged(self, replica: Replica) -> bool:
+        return any(row.store == replica.path and row.has != "intact" for row in self._contradictions)
+
+    def _behind(self, one: int, other: int, at: int) -> int:
+        """Number of messages of a copy behind a physical offset that another one does not have."""
+        runs = [run for kind in ("onlyFirst", "different") for run in self.pairs[one, other].runs(kind)]
+        return sum(int((here >= at).sum()) for _key, _offsets, here, _there in runs)
+
+    # -- facts, settings, advice ------------------------------------------------------------------------------------
+
+    def _facts(self, number: int) -> CopyFacts:
+        replica = self.replicas[number]
+        end, standing = replica.end, replica.standing
+        own = [row for row in self._contradictions if row.store == replica.path]
+
+        def known(value: int) -> int | None:
+            return value if value >= 0 else None
+
+        return CopyFacts(
+            store=replica.path,
+            role=replica.role.role.value,
+            reason=replica.role.reason,
+            forms=", ".join(fact.role.value for fact in replica.roles[1:]) or None,
+            release=replica.release[0],
+            releaseReason=replica.release[1],
+            clean=not replica.layout.aborted,
+            beginOffset=replica.log.min_offset,
+            endOffset=end.whole,
+            tornBytes=end.torn,
+            tornReason=end.reason or None,
+            tornProperties=end.torn_properties,
+            lastStoreTimestamp=end.last_time,
+            lastPeriod=known(standing.last_period),
+            lastIndex=known(standing.last_index),
+            currentTerm=known(standing.current_term),
+            committedIndex=known(standing.committed_index),
+            confirmedOffset=known(standing.confirmed),
+            alone=self._count(number, "alone"),
+            lacks=self._count(number, "lacks"),
+            contradicts=len(own),
+            damaged=sum(row.has != "intact" for row in own),
+            tierOnly=replica.in_tier,
+        )
+
+    def _count(self, number: int, what: str, acknowledged: Acknowledged | None = None) -> int:
+        path = self.replicas[number].path
+        return sum(
+            row.messages
+            for row in self._messages
+            if row.store == path and row.what == what and acknowledged in (None, row.acknowledged)
+        )
+
+    def _history(self) -> Iterator[PeriodFacts]:
+        for replica in self.replicas:
+            for period, end in _periods(replica):
+                yield PeriodFacts(
+                    store=replica.path,
+                    kind="term" if replica.is_dledger else "epoch",
+                    number=period.number,
+                    fromIndex=period.first_index,
+                    fromOffset=period.start,
+                    toOffset=end,
+                )
+
+    def _settings(self, best: int) -> Iterator[SettingDifference]:
+        started = self.replicas[best]
+        for replica in self.replicas:
+            if replica is started:
+                continue
+            for rows in (offset_rows, config_rows):
+                for row in rows(started.layout, replica.layout, self._warn):
+                    yield SettingDifference(
+                        store=replica.path,
+                        part=row.part,
+                        what=row.what,
+                        name=row.name,
+                        topic=row.topic,
+                        queueId=row.queueId,
+                        group=row.group,
+                        started=row.first,
+                        here=row.second,
+                    )
+
+    def find_best(self) -> int:
+        """The copy that its group would make the master; of classic copies, the one that lacks the fewest messages."""
+
+        def rank(number: int) -> tuple[int, ...]:
+            replica = self.replicas[number]
+            damaged = sum(row.has in _DAMAGED for row in self._contradictions if row.store == replica.path)
+            standing = replica.standing
+            if replica.is_dledger:
+                return standing.last_period, standing.last_index, -damaged, -number
+            if replica.is_controlled:
+                reached = [period.number for period in standing.periods if period.start <= replica.end.whole]
+                return max(reached, default=-1), replica.end.whole, -damaged, -number
+            lacks = self._count(number, "lacks") + damaged
+            return -lacks, int(replica.role.role.value == "master"), replica.end.whole, -number
+
+        return max(self._numbers, key=rank)
+
+    def _advise(self, best: int, settings: list[SettingDifference]) -> Advice:
+        replica = self.replicas[best]
+        role, why = "master", "it lacks the fewest messages"
+        if replica.is_dledger:
+            role = "leader"
+            why = (
+                f"its last entry has the greatest term and index ({replica.standing.last_period}, "
+                f"{replica.standing.last_index}): its group elects it, and it has all that was acknowledged"
+            )
+        elif replica.is_controlled:
+            why = f"of the copies in the last epoch ({replica.standing.last_period}) it has the longest log"
+        others = {
+            (row.topic, row.queueId, offset): row.acknowledged
+            for row in self._messages
+            if row.store != replica.path and row.what == "different" and row.other == replica.path
+            for offset in range(row.fromOffset, row.toOffset)
+        }
+
+        def lost(*states: Acknowledged) -> int:
+            replaced = sum(state in states for state in others.values())
+            return replaced + sum(self._count(best, "lacks", state) for state in states)
+
+        intact = {row.physicalOffset for row in self._contradictions if row.has == "intact"}
+        damaged = sum(
+            row.has in _DAMAGED and row.physicalOffset in intact
+            for row in self._contradictions
+            if row.store == replica.path
+        )
+        return Advice(
+            store=replica.path,
+            role=role,
+            why=why,
+            lost=lost(*Acknowledged),
+            lostAcknowledged=lost(Acknowledged.YES),
+            lostUnknown=lost(Acknowledged.UNKNOWN),
+            damaged=damaged,
+            steps=[*self._steps(best, lost(*Acknowledged) + damaged, settings)],
+        )
+
+    def _steps(self, best: int, missing: int, settings: list[SettingDifference]) -> Iterator[str]:
+        """What to do, in this order."""
+        replica, path = self.replicas[best], self.replicas[best].path
+        if missing:
+            salvage = command_line("salvage", *(copy.path for copy in self.replicas), "NEWSTORE")
+            yield f"{salvage}: makes one store with every message of all copies, before any broker starts"
+        if replica.is_dledger:
+            members = max(replica.peers() or 0, len(self.replicas))
+            yield (
+                f"Start the brokers of its group together, at least {members // 2 + 1} of {members}: {path} becomes "
+                "the leader, and the others are filled up from it"
+            )
+        elif replica.is_controlled:
+            yield f"Start the controller, and then the broker of {path} first: it becomes the master"
+        else:
+            if replica.end.torn or replica.layout.aborted:
+                yield f"{command_line('recover', path, '--dry-run')}: shows what its broker's start cuts"
+            yield f"Start the broker of {path} as the master (brokerId=0)"
+        for other in self._numbers:
+            if other != best:
+                yield from self._step_of(self._follow(other, best))
+        names = sorted({
+            row.name.partition(".")[2]
+            for row in settings
+            if row.what == "topics.json" and row.started is None and row.name is not None
+        })  # fmt: skip
+        if names:
+            yield f"Create the topics that {path} does not know: {', '.join(names)}"
+
+    @staticmethod
+    def _step_of(follows: Following) -> Iterator[str]:
+        """What to do with a copy that is to follow the one that is started."""
+        if follows.what == Follows.CUT:
+            loss = f", and loses {counted(follows.messages, 'message')}" if follows.messages else ""
+            yield f"{follows.store} is cut at {follows.at} when it follows{loss}: {follows.why}"
+        elif follows.what != Follows.GOES_ON:
+            verb = "keeps its damage" if follows.what == Follows.KEEPS_DAMAGE else "does not become a copy of it again"
+            yield f"Empty the directory {follows.store} before it follows: otherwise it {verb}, as {follows.why}"
+
+
+def _state(item: LocatedRecord | Damage, checked: LocatedRecord | Damage) -> tuple[str, str | None]:
+    """(``has`` of :class:`Contradiction`, the reason) of what lies at an offset.
+
+    Args:
+        checked: the same, with the checksum of its body verified.
+    """
+    if isinstance(item, Damage):
+        return "nothing", item.reason
+    if isinstance(checked, Damage):
+        return "rotten", checked.reason
+    if (torn := torn_properties(item.record)) is not None:
+        return "torn", torn
+    return "intact", None
+
+
+def _periods(copy: Replica) -> Iterator[tuple[Period, int]]:
+    """(term or epoch, physical offset of its end); the last one ends with the log."""
+    periods = copy.standing.periods
+    starts = [period.start for period in periods]
+    yield from zip(periods, [*starts[1:], copy.end.whole], strict=False)
+
+
+def _ranges(copy: Replica) -> dict[int, tuple[int, int]]:
+    """Physical offsets of each epoch of a copy, by number."""
+    return {period.number: (period.start, end) for period, end in _periods(copy)}

@@ -1,0 +1,364 @@
+"""Several copies of a store compared: what real brokers served from all of them and from each alone is the judge."""
+
+import json
+import shutil
+from collections import defaultdict
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats.layouts.derived import HEAD_V4_V4
+from formats.variants import epoch
+from rmqtool.services.comparison.replicas import compare_replicas
+from rmqtool.services.comparison.report import MessageRun, ReplicasReport
+from rmqtool.store.layout.broker_conf import BrokerConf, load
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
+from tests import roles
+from tests.cli.running import rmqtool
+from tests.services.build import Builder, never
+from tests.services.test_comparison import builder_of
+
+Place = tuple[str, int, int]  # topic, queue id, queue offset
+
+
+Cases = Callable[[str], list[roles.Node]]
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Cases:
+    """Every directory of a case, to read."""
+    return cache(lambda case: roles.unpack_all(case, tmp_path_factory.mktemp("roles")))
+
+
+def layouts_of(nodes: list[roles.Node]) -> list[StoreLayout]:
+    return [StoreLayout(str(node.store), load(str(node.conf))) for node in nodes]
+
+
+def compare(*stores: Path) -> ReplicasReport:
+    return compare_replicas([StoreLayout(str(store), BrokerConf()) for store in stores], never)
+
+
+def compare_nodes(nodes: list[roles.Node]) -> ReplicasReport:
+    return compare_replicas(layouts_of(nodes), never)
+
+
+def places(rows: list[MessageRun], store: Path, what: str, **values: Any) -> set[Place]:
+    """The messages of the rows of one copy; none may be there twice."""
+    found = [
+        (row.topic, row.queueId, offset)
+        for row in rows
+        if row.store == str(store) and row.what == what
+        and all(getattr(row, name) == value for name, value in values.items())
+        for offset in range(row.fromOffset, row.toOffset)
+    ]  # fmt: skip
+    assert len(found) == len(set(found))
+    assert sum(row.messages for row in rows if row.store == str(store) and row.what == what) >= len(found)
+    return set(found)
+
+
+# -- DLedger ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", [roles.OLD_DLEDGER, roles.DLEDGER])
+def test_members_of_a_group(case: str, unpacked: Cases) -> None:
+    """Against every entry of all logs, as the DLedger library reads them."""
+    nodes = unpacked(case)
+    report = compare_nodes(nodes)
+    entries = {node.store.name: roles.entries_of(case, node.store.name) for node in nodes}
+    every: dict[str, dict[tuple[int, int], dict[str, Any]]] = {
+        name: {(entry["index"], entry["term"]): entry for entry in rows} for name, rows in entries.items()
+    }
+    common = set.intersection(*(set(table) for table in every.values()))
+    last = max(common)
+    assert (report.agreedFrom, report.agreedTo) == (0, every["n0"][last]["pos"] + every["n0"][last]["size"])
+    assert not report.equal
+    assert report.contradictions == []
+    for node, copy in zip(nodes, report.copies, strict=True):
+        own = every[node.store.name]
+        others = [table for name, table in every.items() if name != node.store.name]
+        mine = {_place(entry) for entry in own.values()}
+        alone = {_place(entry) for key, entry in own.items() if not any(key in table for table in others)}
+        theirs = {_place(entry) for table in others for key, entry in table.items() if key not in own}
+        assert places(report.messages, node.store, "alone") == alone
+        assert places(report.messages, node.store, "lacks") == theirs - mine
+        assert places(report.messages, node.store, "different") == theirs & mine
+        assert (copy.alone, copy.lacks) == (len(alone), len(theirs - mine))
+        newest = max(own)
+        assert (copy.role, copy.lastIndex, copy.lastPeriod) == ("dledger", newest[0], newest[1])
+        assert copy.endOffset == own[newest]["pos"] + own[newest]["size"]
+        terms = defaultdict(list)
+        for index, term in sorted(own):
+            terms[term].append(index)
+        history = [row for row in report.history if row.store == copy.store]
+        assert [(row.number, row.fromIndex) for row in history] == [(term, min(all_)) for term, all_ in terms.items()]
+        assert [row.fromOffset for row in history] == [own[min(terms[term]), term]["pos"] for term in terms]
+    assert Path(report.advice.store).name == "n0"
+    assert report.advice.role == "leader"
+
+
+def _place(entry: dict[str, Any]) -> Place:
+    return entry["topic"], entry["queueId"], entry["queueOffset"]
+
+
+def test_what_a_group_acknowledged_and_what_it_did_not(unpacked: Cases) -> None:
+    """n2 took nine messages in while it was alone; the others wrote different ones in their place."""
+    nodes = unpacked(roles.DLEDGER)
+    report = compare_nodes(nodes)
+    n0, n1, n2 = (node.store for node in nodes)
+    assert len(places(report.messages, n2, "alone", acknowledged="no")) == 9
+    assert len(places(report.messages, n2, "lacks", acknowledged="yes")) == 83
+    for store in (n0, n1):
+        assert len(places(report.messages, store, "different", acknowledged="yes")) == 9
+    cuts = {(Path(row.store).name, Path(row.master).name): row for row in report.following}
+    assert {key: (row.what, row.at, row.messages) for key, row in cuts.items()} == {
+        ("n0", "n1"): ("goes-on", 178896, 0), ("n1", "n0"): ("goes-on", 178896, 0),
+        ("n0", "n2"): ("cut", 126247, 92), ("n1", "n2"): ("cut", 126247, 92),
+        ("n2", "n0"): ("cut", 126247, 9), ("n2", "n1"): ("cut", 126247, 9),
+    }  # fmt: skip
+    advice = report.advice
+    assert (advice.lost, advice.lostAcknowledged, advice.lostUnknown) == (9, 0, 0)
+    assert advice.steps[0].startswith("rmqtool salvage ")
+
+
+def test_a_member_that_is_not_here_may_have_had_it(unpacked: Cases) -> None:
+    """Of two directories of a group of three, nothing that one holds can be ruled out."""
+    nodes = unpacked(roles.DLEDGER)
+    report = compare_nodes([nodes[0], nodes[2]])
+    assert len(places(report.messages, nodes[2].store, "alone", acknowledged="unknown")) == 9
+
+
+def test_terms_are_found_without_an_index(tmp_path: Path) -> None:
+    nodes = roles.unpack_all(roles.DLEDGER, tmp_path)
+    whole = compare_nodes(nodes[:2]).history
+    [index] = (nodes[0].store / "dledger-n0" / "index").iterdir()
+    with open(index, "r+b") as file:
+        file.seek(32 * 100)
+        file.write(bytes(32 * 150))
+    assert compare_nodes(nodes[:2]).history == whole
+
+
+# -- controller mode --------------------------------------------------------------------------------------------------
+
+
+def test_replicas_of_a_controller(unpacked: Cases) -> None:
+    nodes = unpacked(roles.CONTROLLER)
+    report = compare_nodes(nodes)
+    a, b = (node.store for node in nodes)
+    missing = {
+        (*queue, offset)
+        for queue, ranges in roles.missing_alone(roles.CONTROLLER, "b").items() for run in ranges for offset in run
+    }  # fmt: skip
+    assert len(missing) == 79
+    assert places(report.messages, b, "lacks") == places(report.messages, a, "alone") == missing
+    assert (report.agreedFrom, report.agreedTo) == (0, 137704)
+    assert [(row.number, row.fromOffset, row.toOffset) for row in report.history if row.store == str(a)] == [
+        (1, 0, 74726), (2, 74726, 104698), (3, 104698, 179388),
+    ]  # fmt: skip
+    assert [copy.confirmedOffset for copy in report.copies] == [137704, 137704]
+    assert [(row.what, row.at, row.messages) for row in report.following] == [
+        ("cut", 137704, 79), ("goes-on", 137704, 0),
+    ]  # fmt: skip
+    assert (report.advice.store, report.advice.lost) == (str(a), 0)
+
+
+def test_epochs_decide_what_is_cut(tmp_path: Path) -> None:
+    """An old master that wrote on in epoch 2 while another one began epoch 3."""
+    nodes = roles.unpack_all(roles.CONTROLLER, tmp_path)
+    b = nodes[1].store
+    (b / "epochFileCheckpoint").write_bytes(epoch.build([epoch.Epoch(1, 0), epoch.Epoch(2, 74726)]))
+    report = compare_nodes(nodes)
+    cut = next(row for row in report.following if row.store == str(b))
+    assert (cut.what, cut.at, cut.bytes) == ("cut", 104698, 137704 - 104698)
+    assert cut.messages == 0, "its master sends them again"
+    (b / "epochFileCheckpoint").write_bytes(epoch.build([epoch.Epoch(1, 5), epoch.Epoch(2, 74)]))
+    assert next(row.what for row in compare_nodes(nodes).following if row.store == str(b)) == "refuses"
+
+
+def test_a_stale_tail_that_a_start_would_take_for_real(tmp_path: Path) -> None:
+    """A replica was cut in memory alone, knows the new epoch already, and was killed before anything followed."""
+    stale, new = builder_of(range(10)), builder_of(range(10))
+    at = len(new.log)
+    for number in range(4):
+        stale.put("Orders", number % 2, body=b"of the old master %d" % number)
+    for number in range(6):
+        new.put("Orders", number % 2, body=b"of the new %d" % number)
+    stores = stale.write(tmp_path / "stale"), new.write(tmp_path / "new")
+    for store in stores:
+        (store / "epochFileCheckpoint").write_bytes(epoch.build([epoch.Epoch(1, 0), epoch.Epoch(2, at)]))
+    report = compare(*stores)
+    assert report.agreedTo == at
+    follows = report.following[0]
+    assert (follows.what, follows.why.startswith("the epochs agree up to ")) == ("keeps-damage", True)
+    assert f"the logs only up to {at}" in follows.why
+    assert report.advice.store == str(stores[1])
+    assert any(step.startswith(f"Empty the directory {stores[0]}") for step in report.advice.steps)
+
+
+# -- classic masters and slaves ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("case", "agreed", "torn"),
+    [(roles.SLAVE, 180398, (0, "keeps-damage")), (roles.NEW_SLAVE, 152226, (110, "goes-on"))],
+)
+def test_a_slave_killed_in_a_record(case: str, agreed: int, torn: tuple[int, str], unpacked: Cases) -> None:
+    nodes = unpacked(case)
+    report = compare_nodes(nodes)
+    master, slave = (node.store for node in nodes)
+    missing = {
+        (*queue, offset)
+        for queue, ranges in roles.missing_alone(case, "slave").items() for run in ranges for offset in run
+    }  # fmt: skip
+    assert places(report.messages, slave, "lacks") == places(report.messages, master, "alone") == missing
+    assert report.agreedTo == agreed
+    assert (report.copies[1].tornBytes, report.following[1].what) == torn
+    assert {row.acknowledged for row in report.messages} == {"unknown"}, "a classic master does not say"
+    assert [copy.role for copy in report.copies] == ["master", "slave"]
+    assert report.advice.store == str(master)
+    if case == roles.SLAVE:
+        assert [(row.has, row.physicalOffset) for row in report.contradictions] == [
+            ("intact", 180398), ("torn", 180398),
+        ]  # fmt: skip
+        assert report.contradictions[1].fields == "properties"
+    topics = {row.name for row in report.settings if row.what == "topics.json"}
+    assert "topicConfigTable.%RETRY%all-reader" in topics
+
+
+def test_equal_copies(tmp_path: Path) -> None:
+    stores = [builder_of(range(50)).write(tmp_path / name) for name in ("a", "b", "c")]
+    report = compare(*stores)
+    assert report.equal
+    assert not any((report.messages, report.contradictions, report.settings))
+    assert {row.what for row in report.following} == {"goes-on"}
+    assert rmqtool("replicas", *stores).code == 0
+
+
+def test_a_topic_that_only_another_copy_knows(tmp_path: Path) -> None:
+    stores = [builder_of(range(50)).write(tmp_path / name) for name in ("a", "b")]
+    for store, name in zip(stores, ("Known", "Other"), strict=True):
+        (store / "config").mkdir(exist_ok=True)
+        table = {"topicConfigTable": {name: {"topicName": name, "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}}}
+        (store / "config" / "topics.json").write_text(json.dumps(table))
+    report = compare(*stores)
+    assert report.advice.store == str(stores[0])
+    assert report.advice.steps[-1] == f"Create the topics that {stores[0]} does not know: Other"
+
+
+def test_histories_that_part(tmp_path: Path) -> None:
+    """Two classic masters: each has messages of its own under the same queue offsets."""
+    one, other = builder_of(range(10)), builder_of(range(10))
+    at = len(one.log)
+    for number in range(4):
+        one.put("Orders", number % 2, body=b"of the old master %d" % number)
+        other.put("Orders", number % 2, body=b"of the new %d" % number)
+    other.put("Orders", 0, body=b"and one more")
+    stores = one.write(tmp_path / "one"), other.write(tmp_path / "other")
+    report = compare(*stores)
+    assert report.agreedTo == at
+    assert places(report.messages, stores[0], "different") == {("Orders", 0, 5), ("Orders", 0, 6), ("Orders", 1, 5),
+                                                               ("Orders", 1, 6)}  # fmt: skip
+    assert [row.what for row in report.following] == ["breaks", "breaks"]
+    assert report.advice.store == str(stores[1])
+    assert report.advice.lost == 4
+
+
+# -- damage -----------------------------------------------------------------------------------------------------------
+
+
+def located(store: Path) -> list[LocatedRecord]:
+    layout = StoreLayout(str(store), BrokerConf())
+    return [item for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord)]
+
+
+def overwrite(item: LocatedRecord, at: int, data: bytes) -> None:
+    with open(item.file.path, "r+b") as file:
+        file.seek(item.at + at)
+        file.write(data)
+
+
+def test_each_place_that_is_damaged_in_one_copy(tmp_path: Path) -> None:
+    """A broken length, a rotten body and a hole over three records: the logs agree before, between and after them."""
+    first = builder_of(range(60)).write(tmp_path / "a")
+    stores = [first, *(shutil.copytree(first, tmp_path / name) for name in ("b", "c"))]
+    items = [located(store) for store in stores]
+    overwrite(items[0][10], HEAD_V4_V4.offsets["total_size"], b"\0\0\0\1")
+    body = items[1][20].record.total_size - len(items[1][20].record.topic) - len(items[1][20].record.properties) - 5
+    overwrite(items[1][20], body, b"\xff")
+    overwrite(items[2][30], 0, bytes(items[2][33].at - items[2][30].at))
+    report = compare(*stores)
+    assert (report.agreedFrom, report.agreedTo) == (0, items[0][-1].end)
+    damaged = {(row.store, row.physicalOffset): row.has for row in report.contradictions if row.has != "intact"}
+    assert damaged == {
+        (str(stores[0]), items[0][10].physical_offset): "nothing",
+        (str(stores[1]), items[1][20].physical_offset): "rotten",
+        (str(stores[2]), items[2][30].physical_offset): "nothing",
+    }
+    assert [copy.lacks for copy in report.copies] == [1, 0, 3]
+    assert [copy.alone for copy in report.copies] == [0, 0, 0]
+    assert [copy.damaged for copy in report.copies] == [1, 1, 1]
+    assert report.advice.store == str(stores[0])
+    assert (report.advice.lost, report.advice.damaged) == (1, 0)
+    assert not report.equal
+
+
+def test_a_log_that_begins_with_damage(tmp_path: Path) -> None:
+    first = builder_of(range(20)).write(tmp_path / "a")
+    other = shutil.copytree(first, tmp_path / "b")
+    items = located(other)
+    overwrite(items[0], 0, bytes(8))
+    report = compare(first, other)
+    assert (report.agreedFrom, report.agreedTo) == (0, items[-1].end)
+    assert places(report.messages, other, "lacks") == {("Orders", 0, 0)}
+
+
+def test_damage_in_a_member_of_a_group(tmp_path: Path) -> None:
+    nodes = roles.unpack_all(roles.DLEDGER, tmp_path)[:2]
+    entry = roles.entries_of(roles.DLEDGER, "n1")[40]
+    data = nodes[1].store / "dledger-n1" / "data" / f"{0:020d}"
+    with open(data, "r+b") as file:
+        file.seek(entry["physicalOffset"] + 2)
+        file.write(b"\xff\xff")
+    report = compare_nodes(nodes)
+    assert report.agreedTo == 178896
+    assert places(report.messages, nodes[1].store, "lacks") == {_place(entry)}
+    assert [(row.has, row.physicalOffset) for row in report.contradictions] == [
+        ("intact", entry["physicalOffset"]), ("nothing", entry["physicalOffset"]),
+    ]  # fmt: skip
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_the_command(unpacked: Cases) -> None:
+    nodes = unpacked(roles.DLEDGER)
+    before = [roles.prints(node.store) for node in nodes]
+    stores = [str(node.store) for node in nodes]
+    result = rmqtool("replicas", *stores, "-o", "json")
+    assert result.code == 1
+    assert "settings of" in result.err, "the files beside them"
+    report = json.loads(result.out)
+    assert (report["agreedTo"], report["advice"]["store"]) == (126247, stores[0])
+    confs = [word for node in nodes for word in ("--broker-conf", str(node.conf))]
+    assert json.loads(rmqtool("replicas", *stores, *confs, "-o", "json").out) == report
+    text = rmqtool("replicas", *stores).out
+    assert "All logs agree from 0 to 126247." in text
+    assert "Lost then: 9 messages of other copies, never acknowledged." in text
+    rows = rmqtool("replicas", *stores, "-o", "csv", "--table", "following").out.splitlines()
+    assert len(rows) == 7
+    assert [roles.prints(node.store) for node in nodes] == before
+
+
+def test_what_cannot_be_compared(tmp_path: Path) -> None:
+    store = Builder().write(tmp_path / "a")
+    assert rmqtool("replicas", store).code == 2
+    assert "the same directory" in rmqtool("replicas", store, f"{store}/").err
+    assert rmqtool("replicas", store, tmp_path / "nowhere").code == 3
+    other = builder_of(range(3)).write(tmp_path / "b")
+    conf = tmp_path / "x.conf"
+    conf.write_text("")
+    wrong = rmqtool("replicas", store, other, *("--broker-conf", conf) * 3)
+    assert (wrong.code, "one for each of the 2 directories" in wrong.err) == (2, True)
