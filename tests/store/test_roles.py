@@ -10,8 +10,7 @@ from rmqtool.errors import Refused
 from rmqtool.services.open_store.store import Store
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.roles.role import NAMES, Role, roles_of, says_role
-from rmqtool.store.roles.table import COMMANDS, TABLE, Verdict, heed, rule_of
+from rmqtool.store.roles.table import COMMANDS, NAMES, TABLE, Role, Verdict, heed, roles_of, rule_of, says_role
 from tests import roles
 from tests.amounts import by_turns
 from tests.cli.running import rmqtool

@@ -22,8 +22,8 @@ from rmqtool.store.append.flushing import FlushBeside, Unsynced
 from rmqtool.store.append.live_files import CheckpointFile
 from rmqtool.store.append.outgoing import Message, Rules
 from rmqtool.store.append.space import WritePlaces
-from rmqtool.store.changes.pending import pending_runs, refuse_pending
 from rmqtool.store.changes.places import Places
+from rmqtool.store.changes.writing import pending_runs, refuse_pending
 from rmqtool.store.disk.durable import is_lacking, remove_durably
 from rmqtool.store.disk.lock import Disturbed, StoreLock, holder
 from rmqtool.store.disk.new_files import make_file
@@ -31,7 +31,6 @@ from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.writer import LogWriter
 from rmqtool.store.queues.builder import QueueBuilder
-from rmqtool.store.recovery.beside_tier import ranges_of
 from rmqtool.store.recovery.command import Examined, examine, plan, recover
 from rmqtool.store.recovery.dispatcher import QueueKey
 from rmqtool.store.recovery.report import RecoveryReport
@@ -128,7 +127,7 @@ class LiveStore:
             raise Refused(
                 f"{self.layout.root}: not healthy ({first}): see {self.layout.command('recover', '--dry-run')}"
             )
-        refuse(self.layout, tier_dangers(self.layout, ranges_of(report.afterStart)))
+        refuse(self.layout, tier_dangers(self.layout, report.afterStart.ranges))
         warning = warn_of_unsaid_role(self.layout)
         if warning is not None and report.afterStart.maxPhyOffset > max(report.afterStart.minPhyOffset, 0):
             self.warnings.append(warning)  # an empty store is not a replica

@@ -18,10 +18,9 @@ from formats.queues.consume import is_ext_address, read, real_offset
 from rmqtool.errors import BadValue, Refused, UnreadableStore
 from rmqtool.progress import stage
 from rmqtool.store.changes import manifest as manifests
-from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.signals import Signals
-from rmqtool.store.changes.writing import changing
+from rmqtool.store.changes.writing import changing, pending_runs
 from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.files import remove
 from rmqtool.store.disk.mapping import read_at

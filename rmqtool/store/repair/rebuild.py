@@ -23,9 +23,8 @@ from rmqtool.progress import stage
 from rmqtool.store.builders.compaction import CompactionBuilder
 from rmqtool.store.builders.timer import TimerBuilder
 from rmqtool.store.changes.change import Change
-from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places
-from rmqtool.store.changes.writing import changing, planning
+from rmqtool.store.changes.writing import changing, pending_runs, planning
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch.batch import BatchBuilder, QueuePuts, RecordBatch

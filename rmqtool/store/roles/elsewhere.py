@@ -6,7 +6,6 @@ They may be only in the tier, in a log that is not there, or in a missing direct
 from collections.abc import Callable, Iterator
 
 from rmqtool.errors import CorruptFile
-from rmqtool.store.layout.log_signs import missing_log_folders
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import tier_sign
 
@@ -45,7 +44,7 @@ def log_elsewhere(layout: StoreLayout, what: str = "not shown") -> Iterator[str]
     """
     if (reason := _why_unreadable(layout)) is not None:
         yield f"{reason}: messages are {what}"
-    if (reason := missing_log_folders(layout)) is not None:
+    if (reason := layout.missing_log_folders()) is not None:
         yield f"{layout.root}: {reason}: messages in that folder are {what}"
 
 
