@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.cli.framework.opening import live_target
-from rmqtool.cli.framework.planning import Consent, carry_out
+from rmqtool.cli.framework.planning import ChangeOptions, Consent, carry_out
 from rmqtool.cli.render.output import write_object
 from rmqtool.cli.render.rows import Warnings, write_rows
 from rmqtool.cli.render.text import note
@@ -42,9 +42,7 @@ def change(
     work: "Callable[[Questions], Coroutine[Any, Any, Plan]]",
     *,
     command: str,
-    consent: Consent,
-    backup: str | None,
-    output: str,
+    options: ChangeOptions,
     write: "Callable[[Plan, str], None] | None" = None,
 ) -> int:
     """Plan, show, ask, do, and say what came of it. Returns the exit code.
@@ -55,8 +53,8 @@ def change(
     from rmqtool.admin.changes.run import make_plan
 
     return carry_out_change(
-        target, lambda warn: make_plan(target, work, warn), command=command, consent=consent, backup=backup,
-        output=output, write=write or write_changes,
+        target, lambda warn: make_plan(target, work, warn), command=command, consent=options, backup=options.backup,
+        output=options.output.value, write=write or write_changes,
     )  # fmt: skip
 
 
