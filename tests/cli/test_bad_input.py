@@ -15,6 +15,7 @@ import pytest
 
 from tests import goldens
 from tests.amounts import by_turns
+from tests.cli.odd_files import replace_by
 from tests.cli.running import Result, rmqtool
 from tests.cli.test_help import commands, live_only
 from tests.conftest import Unpacked
@@ -361,16 +362,7 @@ def test_no_permission(part: str, own_copy: Path) -> None:
 def test_no_regular_file(kind: str, relative: str, golden: Unpacked, tmp_path: Path) -> None:
     store = tmp_path / "store"
     shutil.copytree(golden("broker"), store)
-    path = store / relative
-    if path.is_dir():
-        shutil.rmtree(path)
-    path.unlink(missing_ok=True)
-    if kind == "fifo":
-        os.mkfifo(path)
-    elif kind == "directory":
-        (path / "below").mkdir(parents=True)
-    else:
-        path.symlink_to(path.name)
+    replace_by(store / relative, kind)
     for name in ONE_AFTER_ANOTHER:
         result = run(name, store)
         assert result.code in (0, 1, 3, 4, 5), name

@@ -78,7 +78,9 @@ BrokerOption = Annotated[
 ProducerGroupOption = Annotated[str, typer.Option("--group", "-g", metavar="GROUP", help="The producer group.")]
 JavaClientOption = Annotated[
     str,
-    typer.Option("--engine", metavar="RELEASE", help="Behave as the Java client of this release: 4.9, 5.3 or auto (5.3)."),
+    typer.Option(
+        "--engine", metavar="RELEASE", help="Behave as the Java client of this release: 4.9, 5.3 or auto (5.3)."
+    ),
 ]
 TlsOption = Annotated[
     str | None,

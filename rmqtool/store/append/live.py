@@ -7,8 +7,8 @@ Only a healthy store is opened. Anything that a broker would repair at its start
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Self, TypeVar
 
 from formats.message.build import BLANK_SIZE, MAX_MESSAGE_SIZE
@@ -413,7 +413,7 @@ class LiveStore:
         """
         if not self._open_for_writing:
             return
-        try:
+        with self._failures():
             self._prepare_flush()
             try:
                 self.dispatch()
@@ -422,6 +422,13 @@ class LiveStore:
             full = self._reput.sync()
             if last := self.appender.last_store_timestamp:
                 self._checkpoint.write(last, full)
+        self._flushed_at, self._flushed_to = time.monotonic(), self.end
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """An error in the ``with`` block ends all writing, unless space may be made again."""
+        try:
+            yield
         except Disturbed as err:
             raise self.stop_disturbed(err) from err
         except BaseException as err:
@@ -429,7 +436,6 @@ class LiveStore:
                 raise RanOut(_describe(err, self.layout.root)) from err
             self._fail(err)
             raise
-        self._flushed_at, self._flushed_to = time.monotonic(), self.end
 
     def sync_log(self) -> None:
         """Sync what has been written of the log; usable when further writes fail."""
@@ -453,20 +459,13 @@ class LiveStore:
         if self._broken or (new and self.sync_flush):
             self.flush()
             return
-        try:
+        with self._failures():
             self._end_flush()
             if new:
                 self._prepare_flush()
                 self._wait()
                 self._flushing.begin(self._unsynced())
                 self._flushed_at, self._flushed_to = time.monotonic(), self.end
-        except Disturbed as err:
-            raise self.stop_disturbed(err) from err
-        except BaseException as err:
-            if is_lacking(err) and not isinstance(err, NoRoom):
-                raise RanOut(_describe(err, self.layout.root)) from err
-            self._fail(err)
-            raise
 
     def _prepare_flush(self) -> None:
         """Check that no broker loads the store and no error has occurred, and wait for the flushing thread."""
