@@ -21,8 +21,7 @@ from rmqtool.store.log.commit_log import CommitLog, Damage
 from rmqtool.store.salvage.carve import Salvage
 from rmqtool.store.salvage.to_file import WriteAll, report_torn, salvage_to_file, salvaged_log
 from rmqtool.store.salvage.whole import export_store
-from rmqtool.store.tier.left_behind import NotTaken, describe_left, left_behind
-from rmqtool.store.tier.only_tiered import LogWithTier
+from rmqtool.store.tier.only_tiered import LogWithTier, NotTaken, describe_left, left_behind
 from rmqtool.words import command_line, counted
 
 _FIELDS = ("file", "at", "physicalOffset", "length", "reason", "copy")

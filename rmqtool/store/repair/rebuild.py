@@ -198,8 +198,8 @@ class Rebuild:
                 self._former[topic] += of_queue.former
             elif of_queue.former:
                 self.warnings.append(
-                    f"topic {topic} queue {queue_id} was numbered from 0 on again: its "
-                    f"{counted(of_queue.former, 'message')} from before get no entries (salvage numbers all)"
+                    f"topic {topic} queue {queue_id} was renumbered from 0: its "
+                    f"{counted(of_queue.former, 'earlier message')} get no entries (salvage renumbers everything)"
                 )
 
     def _continues(self, file: Segment, end: End, *, last: bool) -> bool:
@@ -320,8 +320,8 @@ class Rebuild:
             )
         for topic, messages in sorted(self._former.items()):
             self.warnings.append(
-                f"topic {topic} was deleted and made again (check: topic-remade): its {counted(messages, 'message')} "
-                f"from before {'gets' if messages == 1 else 'get'} no entries"
+                f"topic {topic} was deleted and created again (check: topic-remade): its "
+                f"{counted(messages, 'earlier message')} {'gets' if messages == 1 else 'get'} no entries"
             )
         if self._observed.wrong_bodies:
             self.warnings.append(

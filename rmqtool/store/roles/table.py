@@ -92,7 +92,7 @@ def _broker(layout: StoreLayout) -> RoleFact:
             return RoleFact(role=Role.MASTER, reason=f"{name}={text}")
     if conf.options or conf.values:
         return RoleFact(role=Role.MASTER, reason="its settings name no other role")
-    reason = "nothing says otherwise, but a slave's directory looks the same (its settings tell: --broker-conf)"
+    reason = "no sign of another role, but a slave's directory looks the same (its settings would tell: --broker-conf)"
     return RoleFact(role=Role.MASTER, reason=reason)
 
 
@@ -175,47 +175,47 @@ def _row(*cells: tuple[tuple[str, ...], Rule]) -> Mapping[str, Rule]:
 _FORCED = ("undo --force",)
 _CONFIG = ("rebuild config",)
 _TRUNCATE = ("truncate",)
-_OLD_BYTES = "files have changed since, and the brokers of its group go by what is there now"
+_OLD_BYTES = "files have changed since, and the other brokers of its group rely on them as they are now"
 _WITHOUT_FORCE = "undo without --force puts back what has not changed since"
-_MAY_LACK = _warn("it has what its master had sent when it stopped: the master may have more")
-_FROM_MASTER = _warn("a replica takes topics, groups and offsets from its master again as soon as it follows it")
+_MAY_LACK = _warn("it only has what its master had sent before it stopped; the master may have more")
+_FROM_MASTER = _warn("a replica copies topics, groups and offsets from its master again as soon as it follows it")
 
 _SLAVES_GO_ON = (
-    "goes on behind its own end, which is then in the middle of a record: from there on it copies bytes that are no "
-    "messages, and no broker tells"
+    "continues from its own end, which is then in the middle of a record: everything it copies from there on is "
+    "garbage, and no broker reports it"
 )
-_DLEDGER_WAY = "Start the brokers of its group: a member that is behind or damaged is filled up by the others"
+_DLEDGER_WAY = "Start the brokers of its group: the others bring a member that is behind or damaged up to date"
 _DLEDGER_LOG = "its log is a DLedger log, which rmqtool does not write"
 _TIER_BROKER = "Start its broker, which reads the tier too"
-_MOUNT = "Mount the folder; if it is new, make it"
+_MOUNT = "Mount the directory, or create it if it is new"
 
 TABLE: Mapping[Role, Mapping[str, Rule]] = {
     Role.MASTER: _row(
         (
             _TRUNCATE,
             _warn(
-                f"a slave of this master that has more than what stays {_SLAVES_GO_ON}. Cut its log at the same place, "
-                "or empty its directory, before the two start"
+                f"a slave of this master that has more than what remains {_SLAVES_GO_ON}. Truncate its log at the same "
+                "offset, or empty its directory, before either is started"
             ),
         ),
         (
             _FORCED,
             _warn(
-                f"a slave of this master that has what came since keeps it, and {_SLAVES_GO_ON}. Empty its directory "
-                "before the two start"
+                f"a slave of this master that has the later messages keeps them, and {_SLAVES_GO_ON}. Empty its "
+                "directory before either is started"
             ),
         ),
     ),
     Role.SLAVE: _row(
-        (_TRUNCATE, _warn("its master sends again what is cut here, as soon as it follows it")),
+        (_TRUNCATE, _warn("its master sends what is cut here again as soon as it follows it")),
         (_FORCED, _refuse(_OLD_BYTES, _WITHOUT_FORCE)),
         (_CONFIG, _FROM_MASTER),
         (
             STORING,
             _refuse(
                 f"a slave that has a record of its own {_SLAVES_GO_ON}",
-                "Write to its master. To make this store the master, give it a broker's settings that say so "
-                "(brokerRole, brokerId)",
+                "Write to its master. To make this store the master, change its broker's settings (brokerRole, "
+                "brokerId)",
             ),
         ),
         (OFFSETS, _FROM_MASTER),
@@ -225,15 +225,15 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
         (
             _TRUNCATE,
             _warn(
-                "what is cut here comes back when it follows its master; if it becomes the master itself, it is cut "
-                "off the other replicas too. epochFileCheckpoint stays as it is"
+                "what is cut here comes back when it follows its master; if it becomes the master itself, the other "
+                "replicas lose it too. epochFileCheckpoint is not changed"
             ),
         ),
         (
             ("clean",),
             _refuse(
-                "a replica whose log begins behind the place up to which its epochs agree with its master's throws the "
-                "log away when it follows, and puts what comes then at wrong offsets",
+                "a replica whose log begins after the point up to which its epochs agree with its master's discards "
+                "the log when it follows, and stores everything after that at wrong offsets",
                 "Start its broker, which removes expired files and their epochs itself (fileReservedTime, deleteWhen)",
             ),
         ),
@@ -242,7 +242,7 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
         (
             STORING,
             _refuse(
-                "when a replica follows its master again, it cuts off what the master does not have, and nothing tells",
+                "when a replica follows its master again, it silently truncates what the master does not have",
                 f"Start the brokers of its group, and send to their master ({command_line('send')})",
             ),
         ),
@@ -260,15 +260,16 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
         (
             OFFSETS,
             _refuse(
-                f"{_DLEDGER_LOG}: its queues may be behind the log, and a start of its broker cuts or fills them",
+                f"{_DLEDGER_LOG}: its queues may lag behind the log, and its broker truncates or completes them at "
+                f"start",
                 "Start the brokers of its group, and use mqadmin resetOffsetByTime",
             ),
         ),
         (
             TAKING_OUT,
             _warn(
-                "it has what its leader had sent when it stopped: of all members of the group, the one whose last "
-                "entry has the greatest term, then the greatest index, has all that was acknowledged"
+                "it only has what its leader had sent before it stopped. Everything that was acknowledged is on the "
+                "member whose last entry has the highest term, and among those the highest index"
             ),
         ),
     ),
@@ -277,16 +278,17 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
         (
             _FORCED,
             _refuse(
-                "its broker has gone on uploading since: queues that do not fit the tier have it deleted or not used",
+                "its broker has uploaded more since then: where queues no longer match the tier, the broker deletes "
+                "it or does not use it",
                 _WITHOUT_FORCE,
             ),
         ),
-        (("dlq requeue",), _warn("dead letters that are in the tier alone are not sent again")),
+        (("dlq requeue",), _warn("dead letters that are only in the tier are not sent again")),
         (
             ("run", "serve"),
             _refuse(
-                "rmqtool does not serve the tier: consumers, retries and POP would pass over the messages in it, as if "
-                "they had expired",
+                "rmqtool does not serve the tier: consumers, retries and POP would skip the messages in it as if they "
+                "had expired",
                 _TIER_BROKER,
             ),
         ),
@@ -295,24 +297,24 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
     Role.PART_MISSING: _row(
         (
             (*RECOVERING, *_TRUNCATE, *REBUILDING, *_CONFIG, *_FORCED, *STORING, *OFFSETS, "export"),
-            _refuse("messages in that folder would be taken for lost", _MOUNT),
+            _refuse("messages in that directory would count as lost", _MOUNT),
         ),
-        (("salvage",), _warn("messages in that folder are not taken")),
+        (("salvage",), _warn("messages in that directory are left out")),
     ),
     Role.ROCKSDB: _row(
         (
             ("recover", "dispatch", "clean", "truncate", QUEUES, "rebuild index", "rebuild checkpoint"),
             _refuse(
-                "its queues are in a RocksDB database, which is not written in place",
-                "{recover --dry-run} tells what a broker does at its next start, and {salvage NEWSTORE} makes a new "
+                "its queues are in a RocksDB database, which rmqtool does not modify",
+                "{recover --dry-run} shows what a broker does at its next start, and {salvage NEWSTORE} creates a new "
                 "store with queue files",
             ),
         ),
         (
             (*STORING, *OFFSETS),
             _refuse(
-                "its queues are in a RocksDB database, which is not written in place",
-                "{export NEWSTORE} or {salvage NEWSTORE} makes a new store with queue files",
+                "its queues are in a RocksDB database, which rmqtool does not modify",
+                "{export NEWSTORE} or {salvage NEWSTORE} creates a new store with queue files",
             ),
         ),
     ),
@@ -347,8 +349,8 @@ def warn_of_unsaid_role(layout: StoreLayout) -> str | None:
     if says_role(layout):
         return None
     return (
-        f"{layout.root}: nothing says whether this is a master's directory. A slave's looks the same, and a message "
-        "that is stored in it makes it useless as a replica: --broker-conf tells rmqtool which it is"
+        f"{layout.root}: it is unknown whether this is a master's directory. A slave's looks the same, and storing a "
+        "message in it makes it useless as a replica: give its settings with --broker-conf"
     )
 
 

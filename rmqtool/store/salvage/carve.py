@@ -56,8 +56,7 @@ from rmqtool.store.salvage.popped import keep_popped
 from rmqtool.store.salvage.records import WRONG_PORT, mend_ports, pack_moved, span_of, torn_properties
 from rmqtool.store.salvage.report import Renumbered, SalvageReport
 from rmqtool.store.salvage.survey import Survey, describe_misnamed, true_files, true_length
-from rmqtool.store.tier.left_behind import left_behind
-from rmqtool.store.tier.only_tiered import OnlyTiered
+from rmqtool.store.tier.only_tiered import OnlyTiered, left_behind
 
 _PART = ".salvaging"  # suffix of the new store's name until it is complete
 _PARTS = (
