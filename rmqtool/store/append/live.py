@@ -35,7 +35,7 @@ from rmqtool.store.recovery.command import Examined, examine, plan, recover
 from rmqtool.store.recovery.dispatcher import QueueKey
 from rmqtool.store.recovery.report import RecoveryReport
 from rmqtool.store.roles.table import heed, warn_of_unsaid_role
-from rmqtool.store.tier.guard import refuse, tier_dangers
+from rmqtool.store.tier.tier import refuse_dangers, tier_dangers
 
 T = TypeVar("T")
 _DISPATCH_BYTES = 32 << 20  # appended before a dispatch starts by itself
@@ -127,7 +127,7 @@ class LiveStore:
             raise Refused(
                 f"{self.layout.root}: not healthy ({first}): see {self.layout.command('recover', '--dry-run')}"
             )
-        refuse(self.layout, tier_dangers(self.layout, report.afterStart.ranges))
+        refuse_dangers(self.layout, tier_dangers(self.layout, report.afterStart.ranges))
         warning = warn_of_unsaid_role(self.layout)
         if warning is not None and report.afterStart.maxPhyOffset > max(report.afterStart.minPhyOffset, 0):
             self.warnings.append(warning)  # an empty store is not a replica

@@ -24,7 +24,7 @@ from rmqtool.store.recovery.report import RecoveryReport
 from rmqtool.store.recovery.truncate import run_truncate
 from rmqtool.store.recovery.whole_log import FittedFile
 from rmqtool.store.roles.table import heed
-from rmqtool.store.tier.guard import DO_NOT_START, refuse, tier_dangers
+from rmqtool.store.tier.tier import DO_NOT_START, refuse_dangers, tier_dangers
 
 Run = Callable[[StoreLayout, Stage], Recovery]  # plans a command
 Guard = Callable[[RecoveryReport], None]  # raises Refused
@@ -202,7 +202,7 @@ def truncate(
         return run_truncate(StoreInputs.of(layout), stage, physical_offset)
 
     def fits(report: RecoveryReport) -> None:
-        refuse(layout, report.tierDangers)
+        refuse_dangers(layout, report.tierDangers)
 
     if dry_run:
         return _plan(layout, run, backup, warnings)
@@ -225,7 +225,7 @@ def dispatch(layout: StoreLayout, *, dry_run: bool = False, backup: str | None =
         if report.abort or report.refusals or cut:
             why = "was not stopped cleanly" if report.abort else (*report.refusals, *cut)[0]
             raise Refused(f"{layout.root}: {why}: see {layout.command('recover', '--dry-run')}")
-        refuse(layout, report.tierDangers)
+        refuse_dangers(layout, report.tierDangers)
 
     interrupted = bool(pending_runs(Places.of(layout), backup))
     if dry_run or not interrupted:

@@ -45,8 +45,7 @@ from rmqtool.store.repair.config_outcome import ConfigOutcome
 from rmqtool.store.repair.lengths import LengthMender
 from rmqtool.store.repair.old_queues import OldQueues
 from rmqtool.store.roles.table import heed
-from rmqtool.store.tier.guard import DO_NOT_START, refuse
-from rmqtool.store.tier.tier import Tier, local_ranges
+from rmqtool.store.tier.tier import DO_NOT_START, Tier, local_ranges, refuse_dangers
 from rmqtool.words import command_line, counted
 
 CONFIG, TIMER, COMPACTION, LENGTHS = "config", "timer", "compaction", "files"
@@ -478,7 +477,7 @@ def _run(
         run.run()
         actions = run.prepare(change)
         if apply:
-            refuse(layout, run.tier_dangers)
+            refuse_dangers(layout, run.tier_dangers)
         run.warnings += [f"{DO_NOT_START}: {danger}" for danger in run.tier_dangers]
         dispatcher = run.dispatcher
         entries = sum(queue.added for queue in dispatcher.queues.values())
