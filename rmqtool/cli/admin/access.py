@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.changing import change, need_target, servers_of
+from rmqtool.cli.framework.changing import change_brokers, need_target
 from rmqtool.cli.framework.options import (
     BrokersOption,
     Output,
@@ -133,12 +133,10 @@ def _change_user(
     *,
     create: bool,
 ) -> int:
-    target = need_target(store)
     from rmqtool.admin.changes.plans import plan_user
 
-    where = servers_of(target, brokers)
-    return change(
-        target, lambda questions: plan_user(questions, where, user, settings, create=create),
+    return change_brokers(
+        store, brokers, lambda questions, where: plan_user(questions, where, user, settings, create=create),
         command=f"user {'delete' if settings is None else 'create' if create else 'update'}", options=options,
     )  # fmt: skip
 
@@ -231,11 +229,9 @@ def _change_rules(
 ) -> int:
     if ":" not in subject:
         raise BadValue(f"{subject}: give User:NAME")
-    target = need_target(store)
     from rmqtool.admin.changes.plans import plan_rules
 
-    where = servers_of(target, brokers)
-    return change(
-        target, lambda questions: plan_rules(questions, where, subject, rules, resources),
+    return change_brokers(
+        store, brokers, lambda questions, where: plan_rules(questions, where, subject, rules, resources),
         command=f"acl {'delete' if rules is None else 'set'}", options=options,
     )  # fmt: skip

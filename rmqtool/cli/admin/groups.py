@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.changing import change, need_target, servers_of
+from rmqtool.cli.framework.changing import change_brokers
 from rmqtool.cli.framework.options import (
     BrokersOption,
     TargetArgument,
@@ -104,13 +104,11 @@ def group_delete(
     Its retry topic and dead letters stay: topic delete removes them. undo restores settings and offsets. Exit codes as
     for topic create.
     """
-    target = need_target(store)
     from rmqtool.admin.changes.plans import plan_group_deletion
 
-    where = servers_of(target, broker)
-    return change(
-        target, lambda questions: plan_group_deletion(questions, where, consumer_group), command="group delete",
-        options=options,
+    return change_brokers(
+        store, broker, lambda questions, where: plan_group_deletion(questions, where, consumer_group),
+        command="group delete", options=options,
     )  # fmt: skip
 
 
@@ -123,11 +121,9 @@ def _change(
     *,
     create: bool,
 ) -> int:
-    target = need_target(store)
     from rmqtool.admin.changes.plans import plan_group
 
-    where = servers_of(target, brokers)
-    return change(
-        target, lambda questions: plan_group(questions, where, group, settings, create=create),
+    return change_brokers(
+        store, brokers, lambda questions, where: plan_group(questions, where, group, settings, create=create),
         command=f"group {'create' if create else 'update'}", options=options,
     )  # fmt: skip

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.changing import change, need_target, servers_of
+from rmqtool.cli.framework.changing import change, change_brokers, need_target
 from rmqtool.cli.framework.options import (
     BrokersOption,
     Output,
@@ -39,13 +39,11 @@ def broker_config_set(
         if not name.isalnum() or not sign:
             raise BadValue(f"{text}: give NAME=VALUE")
         values[name] = value
-    target = need_target(store)
     from rmqtool.admin.changes.plans import plan_settings
 
-    where = servers_of(target, broker)
-    return change(
-        target, lambda questions: plan_settings(questions, where, values), command="broker-config set",
-        options=options,
+    return change_brokers(
+        store, broker, lambda questions, where: plan_settings(questions, where, values),
+        command="broker-config set", options=options,
     )  # fmt: skip
 
 
@@ -78,12 +76,10 @@ def write_perm_add(
 
 
 def _write_permission(store: str, broker: str, options: ChangeOptions, *, wipe: bool) -> int:
-    target = need_target(store)
     from rmqtool.admin.changes.plans import plan_write_permission
 
-    where = servers_of(target, None)
-    return change(
-        target, lambda questions: plan_write_permission(questions, where, broker, wipe=wipe),
+    return change_brokers(
+        store, None, lambda questions, where: plan_write_permission(questions, where, broker, wipe=wipe),
         command=f"write-perm {'wipe' if wipe else 'add'}", options=options,
     )  # fmt: skip
 

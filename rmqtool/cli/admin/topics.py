@@ -7,7 +7,7 @@ import typer
 
 from formats.topics import Perm
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.changing import change, need_target, servers_of
+from rmqtool.cli.framework.changing import change_brokers
 from rmqtool.cli.framework.options import (
     BrokersOption,
     TargetArgument,
@@ -115,13 +115,11 @@ def topic_delete(
     Its messages can no longer be read. undo creates the topic again with its settings, but without messages. Exit codes
     as for topic create.
     """
-    target = need_target(store)
     from rmqtool.admin.changes.plans import plan_topic_deletion
 
-    where = servers_of(target, broker)
-    return change(
-        target, lambda questions: plan_topic_deletion(questions, where, topic), command="topic delete",
-        options=options,
+    return change_brokers(
+        store, broker, lambda questions, where: plan_topic_deletion(questions, where, topic),
+        command="topic delete", options=options,
     )  # fmt: skip
 
 
@@ -135,12 +133,11 @@ def _change(
     *,
     create: bool = False,
 ) -> int:
-    target = need_target(store)
     from rmqtool.admin.changes.plans import plan_topic
 
-    where = servers_of(target, brokers)
-    return change(
-        target, lambda questions: plan_topic(questions, where, topic, edit, create=create, command=name),
+    return change_brokers(
+        store, brokers, lambda questions, where: plan_topic(questions, where, topic, edit, create=create,
+        command=name),
         command=name, options=options,
     )  # fmt: skip
 

@@ -30,11 +30,20 @@ def need_target(store: str) -> "Target":
     return target
 
 
-def servers_of(target: "Target", brokers: list[str] | None) -> "Where":
-    """The brokers that a command is about."""
+def change_brokers(
+    store: str,
+    brokers: list[str] | None,
+    plan: "Callable[[Questions, Where], Coroutine[Any, Any, Plan]]",
+    *,
+    command: str,
+    options: ChangeOptions,
+) -> int:
+    """As :func:`change`, for brokers of a live cluster: those named, or all."""
     from rmqtool.admin.changes.plans import Where
 
-    return Where(target=target, brokers=tuple(brokers or ()))
+    target = need_target(store)
+    where = Where(target=target, brokers=tuple(brokers or ()))
+    return change(target, lambda questions: plan(questions, where), command=command, options=options)
 
 
 def change(

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -181,15 +181,21 @@ def write_ndjson(log: CommitLog, path: str, tell: Callable[[Damage], None]) -> i
     """Write every intact message as a line of ``commitlog dump``; returns their number."""
     messages = 0
     with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
-        for item in log.walk():
-            if isinstance(item, Damage):
-                tell(item)
-                continue
-            report_torn(item, tell)
-            for message in item.messages():
-                file.write(dump_json(message_row(message.record, message.physical_offset)) + "\n")
-                messages += 1
+        for row in _rows(log, tell):
+            file.write(dump_json(row) + "\n")
+            messages += 1
     return messages
+
+
+def _rows(log: CommitLog, tell: Callable[[Damage], None]) -> Iterator[dict[str, Any]]:
+    """The row of every intact message."""
+    for item in log.walk():
+        if isinstance(item, Damage):
+            tell(item)
+            continue
+        report_torn(item, tell)
+        for message in item.messages():
+            yield message_row(message.record, message.physical_offset)
 
 
 def _to_stdout(layout: StoreLayout) -> int:
@@ -203,18 +209,12 @@ def _to_stdout(layout: StoreLayout) -> int:
         say_damage(item._replace(path=disk.name(item.path)))
         lost += item.length
 
-    for item in log.walk():
-        if isinstance(item, Damage):
-            tell(item)
-            continue
-        report_torn(item, tell)
-        for message in item.messages():
-            row = message_row(message.record, message.physical_offset)
-            try:
-                to.row(row)
-            except OSError as err:
-                raise _cut_off(err) from err
-            messages += 1
+    for row in _rows(log, tell):
+        try:
+            to.row(row)
+        except OSError as err:
+            raise _cut_off(err) from err
+        messages += 1
     try:
         to.close()
     except OSError as err:
