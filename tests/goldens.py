@@ -6,7 +6,7 @@
 import gzip
 import json
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +102,17 @@ def _lines(case: str, name: str) -> Iterator[dict[str, Any]]:
     with (place / case / name).open(encoding="utf-8") as lines:
         for line in lines:
             yield json.loads(line)
+
+
+def units(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The queue units that an engine has read, as ``consumequeue dump`` names their fields, in order."""
+    named = {
+        "cqTopic": "topic", "cqQueueId": "queueId", "cqOffset": "queueOffset", "cqPhysicalOffset": "physicalOffset",
+        "cqSize": "size", "cqTagsCode": "tagsCode", "batchNum": "batchNum",
+    }  # fmt: skip
+    return sorted_units({name: message[theirs] for theirs, name in named.items()} for message in messages)
+
+
+def sorted_units(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of ``consumequeue dump`` by topic, queue and queue offset."""
+    return sorted(rows, key=lambda row: (row["topic"], row["queueId"], row["queueOffset"]))

@@ -27,7 +27,6 @@ LAST_STORED = b"lastStoreTimeStamp"  # index only
 SCANNED = b"sys_topic_scan_offset_checkpoint"  # timeline: next offset of the timer topic's queue
 DELIVERED = b"timeline_checkpoint"  # messages due before this time have been delivered
 HOUR = 3_600_000
-DAYS = 7  # range of a query: maxRocksDBIndexQueryDays
 
 _SEPARATOR = b"@"
 

@@ -35,8 +35,8 @@ from rmqtool.services.lookup.topic_names import topics_in
 from rmqtool.services.popping.in_flight import MessagesInFlight, pops_of
 from rmqtool.services.transactions.half_messages import TransactionInfo, Transactions
 from rmqtool.store.changes import manifest as manifests
+from rmqtool.store.changes.manifest import print_of, same
 from rmqtool.store.changes.places import Places
-from rmqtool.store.changes.prints import print_of, same
 from rmqtool.store.changes.runs import runs
 from rmqtool.store.disk.remote import is_dir
 from rmqtool.store.disk.segments import read_small

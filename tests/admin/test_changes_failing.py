@@ -24,8 +24,7 @@ from rmqtool.admin.target import parse_target
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.errors import Refused
 from tests.cli.running import ROOT, Result, rmqtool
-from tests.client.peers import peer, route, tells
-from tests.client.test_hostile_commands import serving
+from tests.client.peers import peer, route, serving, tells
 from tests.interop.serving import Serving
 
 READS = (C.GET_ALL_TOPIC_CONFIG, C.GET_TOPIC_STATS_INFO, C.GET_ALL_CONSUMER_OFFSET, C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)

@@ -11,7 +11,7 @@ import pytest
 from rmqtool.admin.live import questions
 from tests.admin.test_failures import namesrv_of
 from tests.cli.running import ROOT, rmqtool
-from tests.client.test_hostile_commands import serving
+from tests.client.peers import serving
 from tests.interop.serving import CLUSTER, Serving
 
 

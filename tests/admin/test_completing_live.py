@@ -12,7 +12,7 @@ from rmqtool.cli.startup.completing import candidates
 from tests.admin.test_failures import FAILURES, namesrv_of
 from tests.cli.running import ROOT
 from tests.cli.test_completing import ask
-from tests.client.test_hostile_commands import serving
+from tests.client.peers import serving
 from tests.interop.serving import Serving
 
 

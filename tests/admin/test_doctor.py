@@ -19,8 +19,7 @@ from rmqtool.admin.doctor import run
 from rmqtool.admin.doctor.codes import CODES
 from rmqtool.admin.live import questions
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
-from tests.client.peers import peer
-from tests.client.test_hostile_commands import serving
+from tests.client.peers import peer, serving
 from tests.interop.serving import Serving
 
 GROUP = "lab-consumer"

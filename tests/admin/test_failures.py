@@ -20,8 +20,8 @@ from rmqtool.cli.commands import COMMANDS
 from rmqtool.remoting.connection import Connection
 from tests.amounts import by_turns
 from tests.cli.running import ROOT, rmqtool
-from tests.client.peers import peer, raw_peer, route, tells
-from tests.client.test_hostile_commands import BYTES, serving
+from tests.client.peers import peer, raw_peer, route, serving, tells
+from tests.client.test_hostile_commands import BYTES
 from tests.interop.serving import Serving
 
 TIMEOUT = 2.0

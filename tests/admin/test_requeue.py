@@ -15,7 +15,7 @@ from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.remoting.errors import NoAnswer
 from tests.admin.test_failures import namesrv_of
 from tests.cli.running import ROOT, Result, rmqtool
-from tests.client.test_hostile_commands import serving
+from tests.client.peers import serving
 from tests.interop.serving import CLUSTER, Serving
 
 GROUP, RETRY = "lab-consumer", "%RETRY%lab-consumer"

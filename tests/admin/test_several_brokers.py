@@ -13,8 +13,7 @@ from formats.remoting.bodies import ClusterInfo
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.shapes import BrokerData
 from tests.cli.running import ROOT, rmqtool
-from tests.client.peers import peer, route, tells
-from tests.client.test_hostile_commands import serving
+from tests.client.peers import peer, route, serving, tells
 from tests.interop.serving import Serving
 
 

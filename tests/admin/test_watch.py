@@ -15,7 +15,7 @@ from rmqtool.admin.live import questions
 from tests.admin.test_failures import namesrv_of
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
 from tests.cli.terminal import at_terminal
-from tests.client.test_hostile_commands import serving
+from tests.client.peers import serving
 from tests.interop.serving import CLUSTER, Serving
 
 GROUP = "lab-consumer"

@@ -6,6 +6,8 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +85,22 @@ class Killed(BaseException):
     """Raised to simulate a kill."""
 
 
+@contextmanager
+def killed_in_the_third_file(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The run in the ``with`` block is killed when it comes to the third file of the log."""
+    real = tasks.run_split
+
+    def run_split(job: Any, split: Any) -> Any:
+        if split.base == 2 * SIZE:
+            raise Killed
+        return real(job, split)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tasks, "run_split", run_split)
+        with pytest.raises(Killed):
+            yield
+
+
 @pytest.mark.parametrize("partition_by", [(), ("topic",)])
 def test_a_killed_run_is_gone_on_with(
     partition_by: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -112,18 +130,9 @@ def test_a_killed_run_is_gone_on_with(
 
 def test_what_is_left_of_another_run_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layout = a_store(tmp_path)
-    real = tasks.run_split
-
-    def run(job: Any, split: Any) -> Any:
-        if split.base == 2 * SIZE:
-            raise Killed
-        return real(job, split)
-
-    monkeypatch.setattr(tasks, "run_split", run)
     for name in ("other", "damaged"):
-        with pytest.raises(Killed):
+        with killed_in_the_third_file(monkeypatch):
             dump(layout, tmp_path / name)
-    monkeypatch.setattr(tasks, "run_split", real)
     assert dump(layout, tmp_path / "other", topics=("A",)).resumed == 0
     assert len(rows_of(tmp_path / "other")) == 20
     staging = tmp_path / ".damaged.rmqtool-new"
@@ -361,17 +370,8 @@ def test_an_output_elsewhere_grows_and_is_gone_on_with(
 
     for _message in range(30):
         broker.put()
-    real = tasks.run_split
-
-    def killed(job: Any, split: Any) -> Any:
-        if split.base == 2 * SIZE:
-            raise Killed
-        return real(job, split)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(tasks, "run_split", killed)
-        with pytest.raises(Killed):
-            run()
+    with killed_in_the_third_file(monkeypatch):
+        run()
     assert run().resumed == 2
     assert offsets_in(out) == broker.offsets
     broker.put()

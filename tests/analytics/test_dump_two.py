@@ -21,7 +21,14 @@ from rmqtool.errors import Refused
 from rmqtool.store.layout.paths import StoreLayout
 from tests.amounts import by_turns
 from tests.analytics.helpers import log_of, rows_of, store_of
-from tests.analytics.test_dump_again import SIZE, Broker, Killed, a_store, offsets_in, offsets_of
+from tests.analytics.test_dump_again import (
+    SIZE,
+    Broker,
+    a_store,
+    killed_in_the_third_file,
+    offsets_in,
+    offsets_of,
+)
 
 ROOT = Path(__file__).parents[2]
 # a file system that is not this machine's, as far as one can tell, in a process of its own
@@ -157,17 +164,8 @@ def test_claims_of_other_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_killed_run_does_not_go_on_with_what_the_store_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layout, out = a_store(tmp_path), tmp_path / "out"
-    real = tasks.run_split
-
-    def killed(job: Any, split: Any) -> Any:
-        if split.base == 2 * SIZE:
-            raise Killed
-        return real(job, split)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(tasks, "run_split", killed)
-        with pytest.raises(Killed):
-            dump(layout, out)
+    with killed_in_the_third_file(monkeypatch):
+        dump(layout, out)
     for number in range(2):  # the last of each file is another
         path = Path(layout.commit_log_paths[0]) / f"{SIZE * number:020d}"
         data = log_of(["A", "B"] * 5, base=SIZE * number, born_timestamp=5)

@@ -100,15 +100,6 @@ def topic_of(queue: int, per_topic: int = _PER_TOPIC) -> str:
     return f"wide-{queue // per_topic:06d}"
 
 
-def write_offsets(store: Path, queues: int, per_topic: int = _PER_TOPIC) -> None:
-    """Write offsets of a group at 1 in every queue."""
-    table: dict[str, dict[str, int]] = {}
-    for queue in range(queues):
-        table.setdefault(f"{topic_of(queue, per_topic)}@group", {})[str(queue % per_topic)] = 1
-    (store / "config").mkdir()
-    (store / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
-
-
 def _write(path: Path, content: bytes, size: int) -> None:
     with path.open("wb", buffering=0) as file:
         file.write(content)

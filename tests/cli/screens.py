@@ -27,6 +27,7 @@ from formats.queues.rocks import UNITS, unit_key
 from rmqtool.store.layout.paths import BATCH_QUEUES
 from tests import goldens, rocks
 from tests.cli.running import ROOT
+from tests.cli.terminal import read_to_end
 
 SCREENS = ROOT / "tests" / "golden" / "screens"
 SIZES = ((80, 24), (120, 40), (200, 50))
@@ -199,13 +200,7 @@ def _run(names: list[str], sizes: Sequence[tuple[int, int]]) -> dict[tuple[str, 
             cwd=room, env=about, start_new_session=True,
         )  # fmt: skip
         os.close(theirs)
-        came = b""
-        try:
-            while data := os.read(ours, 1 << 16):
-                came += data
-        except OSError:  # Linux says so when nobody holds the other end
-            pass
-        os.close(ours)
+        came = read_to_end(ours)
         assert process.wait(60) == 0, came.decode()
         came = re.sub(rb"(create index/)\d{17}", rb"\g<1>20261121081230123", came)
         *screens, _rest = came.replace(room.encode(), b"/tmp/sROOMROOM").split(_END)

@@ -7,6 +7,7 @@ import re
 import struct
 import subprocess
 import termios
+from contextlib import suppress
 from pathlib import Path
 
 from tests.cli.running import RMQTOOL, ROOT
@@ -41,14 +42,18 @@ def at_terminal(
     )  # fmt: skip
     os.close(theirs)
     os.write(ours, typed.encode())
-    came = b""
-    try:
-        while data := os.read(ours, 1 << 16):
-            came += data
-    except OSError:  # Linux says so when nobody holds the other end
-        pass
-    os.close(ours)
+    came = read_to_end(ours)
     return process.wait(60), came.decode().replace("\r\n", "\n")
+
+
+def read_to_end(terminal: int) -> bytes:
+    """All output of a terminal, until nobody holds its other end; closes it."""
+    came = b""
+    with suppress(OSError):  # Linux says so when nobody holds the other end
+        while data := os.read(terminal, 1 << 16):
+            came += data
+    os.close(terminal)
+    return came
 
 
 def plain(text: str) -> str:

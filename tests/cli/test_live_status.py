@@ -37,18 +37,24 @@ def read_until(terminal: int, wanted: str, text: str) -> str:
     return text
 
 
+def serve_at_terminal(store: Path) -> tuple["subprocess.Popen[str]", int]:
+    """A broker whose stderr is a terminal, and our end of the terminal."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*RMQTOOL, "serve", store, *_WORDS], cwd=ROOT, stdout=subprocess.PIPE, stderr=theirs, text=True,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "150", "LINES": "30"},
+    )  # fmt: skip
+    os.close(theirs)
+    return process, ours
+
+
 def commit(group: str, queue_id: int, offset: int) -> Command:
     header = h.Commit(consumer_group=group, topic="Orders", queue_id=queue_id, commit_offset=offset)
     return Command(RequestCode.UPDATE_CONSUMER_OFFSET, fields=to_fields(header))
 
 
 def test_connections_rates_and_lag_are_shown_on_a_terminal(tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [*RMQTOOL, "serve", tmp_path / "store", *_WORDS], cwd=ROOT, stdout=subprocess.PIPE, stderr=theirs, text=True,
-        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "150", "LINES": "30"},
-    )  # fmt: skip
-    os.close(theirs)
+    process, ours = serve_at_terminal(tmp_path / "store")
     try:
         assert process.stdout is not None
         ready = dict(word.split("=") for word in process.stdout.readline().split()[1:])
@@ -75,12 +81,7 @@ def test_connections_rates_and_lag_are_shown_on_a_terminal(tmp_path: Path) -> No
 
 
 def test_a_terminal_that_goes_away_ends_it_as_a_signal_does(tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [*RMQTOOL, "serve", tmp_path / "store", *_WORDS], cwd=ROOT, stdout=subprocess.PIPE, stderr=theirs, text=True,
-        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "150", "LINES": "30"},
-    )  # fmt: skip
-    os.close(theirs)
+    process, ours = serve_at_terminal(tmp_path / "store")
     try:
         read_until(ours, "no group is behind", "")
         os.close(ours)

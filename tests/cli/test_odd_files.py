@@ -1,7 +1,6 @@
 """A non-file or unreadable file beside an intact log: commands that do not need it continue, with a warning."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -11,23 +10,9 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests.amounts import by_turns
 from tests.bad_disk import bad_disk
+from tests.cli.odd_files import replace_by
 from tests.cli.running import process, rmqtool
 from tests.conftest import Unpacked
-
-
-def put(path: Path, kind: str) -> None:
-    """Replace a file or a directory by something else."""
-    if path.is_dir():
-        shutil.rmtree(path)
-    path.unlink(missing_ok=True)
-    if kind == "fifo":
-        os.mkfifo(path)
-    elif kind == "directory":
-        (path / "below").mkdir(parents=True)
-    elif kind == "loop":
-        path.symlink_to(path.name)
-    else:
-        path.symlink_to("/dev/full")
 
 
 def messages(store: Path) -> int:
@@ -43,7 +28,7 @@ def messages(store: Path) -> int:
 def test_salvage_and_check_go_on(relative: str, kind: str, golden: Unpacked, tmp_path: Path) -> None:
     store = tmp_path / "store"
     shutil.copytree(golden("broker"), store)
-    put(store / relative, kind)
+    replace_by(store / relative, kind)
     salvaged = rmqtool("salvage", store, tmp_path / "new", "-o", "json")
     assert salvaged.code == 0, salvaged.err
     assert messages(tmp_path / "new") == messages(store)
@@ -68,7 +53,7 @@ def test_who_needs_no_marks_goes_on(relative: str, kind: str, golden: Unpacked, 
     store = tmp_path / "store"
     shutil.copytree(golden("broker"), store)
     before = {words: rmqtool(*words[0].split(), store, *words[1:]) for words in LOOKS}
-    put(store / relative, kind)
+    replace_by(store / relative, kind)
     for words in LOOKS:
         result = rmqtool(*words[0].split(), store, *words[1:])
         # a warning makes 1 of 0
@@ -94,7 +79,7 @@ LOOKS = [
 def test_topics_that_cannot_be_read(kind: str, golden: Unpacked, tmp_path: Path) -> None:
     store = tmp_path / "store"
     shutil.copytree(golden("broker-5.3.3"), store)
-    put(store / "config" / "topics.json", kind)
+    replace_by(store / "config" / "topics.json", kind)
     salvaged = rmqtool("salvage", store, tmp_path / "new", "-o", "json")
     assert salvaged.code == 0, salvaged.err
     # as a broker does it, which takes the .bak where the file does not read

@@ -18,7 +18,6 @@ from tests.cli.test_bad_input import COMMANDS
 from tests.cli.test_help import commands, live_only
 from tests.conftest import Unpacked
 
-MESSAGE_ID = "FD0000000000000000000000000000020FB630946E09664343CD0000"
 NO_OUTPUT = {
     "commitlog hexdump": "text for people",
     "config": "a file is JSON, whatever is asked for",

@@ -1,9 +1,10 @@
 """Scripted name servers and brokers, on free ports."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import Any, TypeVar
 
 from formats.fastjson.declare import body_of
 from formats.remoting.bodies import TopicRouteData
@@ -14,6 +15,7 @@ from rmqtool.remoting.connection import Answer, Connection
 from rmqtool.remoting.listener import Listener
 
 Reply = Callable[[Command], Answer]
+T = TypeVar("T")
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -121,3 +123,26 @@ async def unreadable(topic: str) -> AsyncIterator[str]:
     async with peer() as namesrv:
         namesrv.replies[RequestCode.GET_ROUTEINFO_BY_TOPIC] = tells({topic: data})
         yield namesrv.address
+
+
+@contextmanager
+def serving(peers: AbstractAsyncContextManager[T]) -> Iterator[T]:
+    """Serve in a thread; yields what the peers yield."""
+    ready, loop, end = threading.Event(), asyncio.new_event_loop(), asyncio.Event()
+    opened: list[T] = []
+
+    async def serve() -> None:
+        async with peers as peer_or_address:
+            opened.append(peer_or_address)
+            ready.set()
+            await end.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=[serve()])
+    thread.start()
+    try:
+        assert ready.wait(30)
+        yield opened[0]
+    finally:
+        loop.call_soon_threadsafe(end.set)
+        thread.join()
+        loop.close()

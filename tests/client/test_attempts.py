@@ -179,7 +179,7 @@ def test_brokers_that_failed_are_left_out_as_long_as_the_table_says(
         assert choice.left_out(name) == max(until[name] - now, 0)
         now += passed
     route = routed("abc")
-    chosen = {choice.queue(route, last).broker_name for _ in range(12)}
+    chosen = {choice.select(route, last).broker_name for _ in range(12)}
     available = {name for name in "abc" if now >= until[name]}
     if engine == "4.9":
         if available:

@@ -1,10 +1,8 @@
 """Commands with peers that send nonsense: one clear error, no traceback, no hang."""
 
-import asyncio
 import faulthandler
-import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.frame import Command
 from rmqtool.client.cluster import attempts
 from tests.cli.running import rmqtool
-from tests.client.peers import peer, raw_peer, route, tells
+from tests.client.peers import peer, raw_peer, route, serving, tells
 from tests.client.test_replay import made
 
 BYTES = {
@@ -27,29 +25,6 @@ BYTES = {
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempts, "PAUSES", (0.01, 0.01))
-
-
-@contextmanager
-def serving(peers: AbstractAsyncContextManager[str]) -> Iterator[str]:
-    """Serve in a thread; yields the address."""
-    ready, loop, end = threading.Event(), asyncio.new_event_loop(), asyncio.Event()
-    made_: list[str] = []
-
-    async def serve() -> None:
-        async with peers as address:
-            made_.append(address)
-            ready.set()
-            await end.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=[serve()])
-    thread.start()
-    try:
-        assert ready.wait(30)
-        yield made_[0]
-    finally:
-        loop.call_soon_threadsafe(end.set)
-        thread.join()
-        loop.close()
 
 
 @asynccontextmanager

@@ -25,9 +25,8 @@ from rmqtool.testing import TestBroker, broker
 from tests.amounts import by_turns, some
 from tests.cli.running import Result, rmqtool
 from tests.client.lying import ANY, LIES, SENDS, Liar, Opaques, lied_about
-from tests.client.peers import peer, run
+from tests.client.peers import peer, run, serving
 from tests.client.test_consuming import fill
-from tests.client.test_hostile_commands import serving
 from tests.client.test_replay import bodies, made, messages
 
 COUNT = 400

@@ -19,8 +19,7 @@ from rmqtool.services.open_store.store import Store
 from rmqtool.testing import TestBroker, broker
 from tests.amounts import by_turns
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
-from tests.client.peers import unreadable
-from tests.client.test_hostile_commands import serving
+from tests.client.peers import serving, unreadable
 from tests.client.test_replay import CONF, bodies, made, messages
 from tests.client.test_replay_away import KnownRoutes, name_server
 from tests.model.neighbours import free_port

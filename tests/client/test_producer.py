@@ -369,7 +369,7 @@ def test_keys_choose_their_queue_as_in_java() -> None:
 
 
 def chosen(choice: QueueChoice, found: Route, times: int = 12, last: str | None = None) -> set[str]:
-    return {choice.queue(found, last).broker_name for _ in range(times)}
+    return {choice.select(found, last).broker_name for _ in range(times)}
 
 
 @pytest.mark.parametrize(("engine", "out"), [("4.9", 600_000), ("5.3", 10_000)])

@@ -24,8 +24,7 @@ from rmqtool.contract import MESSAGE_FIELDS
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.testing import TestBroker, broker
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
-from tests.client.peers import Peer, peer, raw_peer, route, run, tells, unreadable
-from tests.client.test_hostile_commands import serving
+from tests.client.peers import Peer, peer, raw_peer, route, run, serving, tells, unreadable
 
 TOPIC, COUNT = "Numbers", 100
 

@@ -25,9 +25,8 @@ from rmqtool.testing import TestBroker, broker
 from tests.amounts import by_turns
 from tests.cli.running import RMQTOOL, ROOT, Result, process, rmqtool
 from tests.client.lying import lied_about
-from tests.client.peers import Peer, peer, route, run, tells
+from tests.client.peers import Peer, peer, route, run, serving, tells
 from tests.client.test_consuming import fill
-from tests.client.test_hostile_commands import serving
 from tests.client.test_replay import made
 
 WORDS = "NO_PERMISSION (16): not on a Sunday"

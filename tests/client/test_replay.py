@@ -27,6 +27,7 @@ from rmqtool.rules.resending import why_not
 from rmqtool.testing import TestBroker, broker
 from tests.amounts import by_turns
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
+from tests.client.peers import serving
 from tests.client.test_send import cluster
 from tests.conftest import Unpacked
 
@@ -284,7 +285,7 @@ def test_what_a_broker_does_not_take_is_named(tmp_path: Path) -> None:
         ids = ",".join("0" * 32 for _ in range(5)) if request.code == C.SEND_BATCH_MESSAGE else "0" * 32
         return request.response(fields={"msgId": ids, "queueId": fields["e"], "queueOffset": "0"})
 
-    with cluster() as (one, namesrv):
+    with serving(cluster()) as (one, namesrv):
         one.replies[C.SEND_MESSAGE_V2] = one.replies[C.SEND_BATCH_MESSAGE] = reply
         one.replies[C.GET_MAX_OFFSET] = one.replies[C.GET_MIN_OFFSET] = lambda r: r.response(fields={"offset": "0"})
         result = rmqtool("replay", source, "--namesrv", namesrv, "-o", "ndjson")

@@ -18,8 +18,7 @@ from rmqtool.remoting.connection import Answer
 from rmqtool.testing import TestBroker, broker
 from tests.amounts import by_turns
 from tests.cli.running import RMQTOOL, ROOT, Result, rmqtool
-from tests.client.peers import Reply, peer, route, tells
-from tests.client.test_hostile_commands import serving
+from tests.client.peers import Reply, peer, route, serving, tells
 from tests.client.test_replay import bodies, made, messages
 
 TOPIC = "Away"

@@ -4,9 +4,8 @@ import asyncio
 import json
 import signal
 import subprocess
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -25,7 +24,7 @@ from rmqtool.testing import TestBroker, broker
 from rmqtool.words import counted
 from tests.amounts import by_turns
 from tests.cli.running import RMQTOOL, ROOT, Result, rmqtool
-from tests.client.peers import Peer, ok, peer, route, tells
+from tests.client.peers import Peer, ok, peer, route, serving, tells
 from tests.client.test_producer import lose, stored
 
 
@@ -153,28 +152,12 @@ def test_a_queue_that_is_not_there(served: TestBroker) -> None:
     assert "no such queue" in done.err
 
 
-@contextmanager
-def cluster() -> Iterator[tuple[Peer, str]]:
-    """A scripted broker in a thread, and the address of its name server."""
-    ready, loop, end = threading.Event(), asyncio.new_event_loop(), asyncio.Event()
-    made: list[tuple[Peer, str]] = []
-
-    async def serve() -> None:
-        async with peer() as namesrv, peer() as one:
-            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", one.address))})
-            made.append((one, namesrv.address))
-            ready.set()
-            await end.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=[serve()])
-    thread.start()
-    try:
-        assert ready.wait(30)
-        yield made[0]
-    finally:
-        loop.call_soon_threadsafe(end.set)
-        thread.join()
-        loop.close()
+@asynccontextmanager
+async def cluster() -> AsyncIterator[tuple[Peer, str]]:
+    """A scripted broker, and the address of its name server."""
+    async with peer() as namesrv, peer() as one:
+        namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", one.address))})
+        yield one, namesrv.address
 
 
 @pytest.mark.parametrize(
@@ -186,7 +169,7 @@ def cluster() -> Iterator[tuple[Peer, str]]:
     ],
 )
 def test_a_broker_that_fails_midway(answer: str, code: int, statuses: list[str]) -> None:
-    with cluster() as (one, namesrv):
+    with serving(cluster()) as (one, namesrv):
 
         def reply(request: Command) -> Command | None:
             if b"2" not in request.body:
@@ -211,7 +194,7 @@ def test_a_broker_that_fails_midway(answer: str, code: int, statuses: list[str])
 @pytest.mark.parametrize("words", [[], ["--batch", "2"]])
 def test_a_message_that_may_be_stored_twice_says_so(words: list[str]) -> None:
     code = C.SEND_BATCH_MESSAGE if words else C.SEND_MESSAGE_V2
-    with cluster() as (one, namesrv):
+    with serving(cluster()) as (one, namesrv):
         lost = lose([one], code)
         done = send(namesrv, "T", "--lines", *words, "-o", "ndjson", given="1\n2\n3\n4\n")
     assert done.code == 0, done.err
@@ -223,7 +206,7 @@ def test_a_message_that_may_be_stored_twice_says_so(words: list[str]) -> None:
 
 
 def test_a_message_without_any_answer_names_the_queues_that_may_have_it() -> None:
-    with cluster() as (one, namesrv):
+    with serving(cluster()) as (one, namesrv):
         lost = lose([one], C.SEND_MESSAGE_V2, times=3)
         done = send(namesrv, "T", "--lines", "-o", "ndjson", given="1\n")
     assert done.code == 3, done.err
@@ -232,7 +215,7 @@ def test_a_message_without_any_answer_names_the_queues_that_may_have_it() -> Non
 
 
 def test_a_half_that_may_be_stored_twice_says_so() -> None:
-    with cluster() as (one, namesrv):
+    with serving(cluster()) as (one, namesrv):
         lost = lose([one], C.SEND_MESSAGE_V2)
         answer = one.replies[C.SEND_MESSAGE_V2]
 
@@ -292,7 +275,7 @@ def test_halves_of_transactions_are_ended(served: TestBroker) -> None:
 
 def test_a_broker_that_has_not_heard_the_end_asks_and_is_told() -> None:
     told: list[dict[str, str]] = []
-    with cluster() as (one, namesrv):
+    with serving(cluster()) as (one, namesrv):
         place = "7F0000010000CF13" + f"{0:016X}"
         one.replies[C.SEND_MESSAGE_V2] = lambda request: request.response(
             fields={"msgId": place, "queueId": (request.fields or {})["e"], "queueOffset": "5"}
@@ -334,7 +317,7 @@ def test_a_broker_that_has_not_heard_the_end_asks_and_is_told() -> None:
     ],
 )
 def test_a_half_whose_place_is_nonsense_is_not_ended(fields: dict[str, str]) -> None:
-    with cluster() as (one, namesrv):
+    with serving(cluster()) as (one, namesrv):
         one.replies[C.SEND_MESSAGE_V2] = lambda request: request.response(fields=fields)
         done = send(namesrv, "T", "--lines", "--transaction", "commit", "-o", "ndjson", given="1\n2\n")
         assert C.END_TRANSACTION not in one.codes()

@@ -240,10 +240,10 @@ def test_choice_of_queues_of_5_3(broker_5: Broker, tolerant: bool, monkeypatch: 
             "choose", tolerant=tolerant, queues=[(queue.broker_name, queue.queue_id) for queue in queues],
             events=events, index=start, last=last, count=9,
         )  # fmt: skip
-        choice.queue(route)  # makes the selector; its number is that of Java's from here on
+        choice.select(route)  # makes the selector; its number is that of Java's from here on
         choice._selectors["T"][1].index = index = QueueIndex(start)
         monkeypatch.setattr(choosing, "_index", lambda index=index: index)  # no new start where an attempt has failed
-        ours = [choice.queue(route, last) for _ in range(9)]
+        ours = [choice.select(route, last) for _ in range(9)]
         assert [[queue.broker_name, queue.queue_id] for queue in ours] == said["chosen"]
         for name, left in said["leftOut"].items():
             assert 0 <= choice.left_out(name) - left < 1900, name  # time passes there

@@ -11,7 +11,6 @@ TRANSACTIONS = {
     )
     for i in range(18)
 }
-CHECK_MAX = 3
 
 FAILED_THRICE = [i for i in range(400) if i % 40 == 0]
 DEAD_AT_ONCE = [10, 60, 110, 210, 260, 310]

@@ -73,20 +73,14 @@ def test_nothing_vanishes(ending: str, tmp_path: Path, monkeypatch: pytest.Monke
         stop += 4 if ending == "killed" else 11
         path = tmp_path / f"s{stop}"
         seam.begin()
-        seam.durable.clear()
         prepare(path)
-        for file in path.rglob("*"):
-            if file.is_file():
-                seam.durable[str(file)] = file.read_bytes()
-        seam.begin(stop)
+        seam.begin_with(path, stop)
         try:
             serve(path)
             steps = stop
         except Killed:
             pass
-        seam.begin()
-        if ending != "killed":
-            seam.cut_power(path, Random(stop) if "here" in ending else None)
+        seam.end(ending, path, stop)
         serve(path)
         delivered = Counter(bodies(path))
         wanted = {f"delay{n}" for n in range(6)} | {f"half{n}" for n in range(6) if n % 2 == 0}

@@ -286,20 +286,14 @@ def test_nothing_vanishes(ending: str, tmp_path: Path, monkeypatch: pytest.Monke
         stop += 11 if ending == "killed" else 23
         path = tmp_path / f"s{stop}"
         seam.begin()
-        seam.durable.clear()
         prepare(path, conf)
-        for file in path.rglob("*"):
-            if file.is_file():
-                seam.durable[str(file)] = file.read_bytes()
-        seam.begin(stop)
+        seam.begin_with(path, stop)
         try:
             serve(path, conf, TIME)
             steps = stop
         except Killed:
             pass
-        seam.begin()
-        if ending != "killed":
-            seam.cut_power(path, Random(stop) if "here" in ending else None)
+        seam.end(ending, path, stop)
         serve(path, conf, TIME + 4_000)
         serve(path, conf, TIME + 30_000)
         with Store(path, broker_conf=conf) as store:

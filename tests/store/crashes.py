@@ -63,6 +63,17 @@ class Seam:
         """Restart, counting from the first step."""
         self.count, self.stop_at, self.dead = 0, stop_at, False
 
+    def begin_with(self, folder: Path, stop_at: int) -> None:
+        """Restart; the files of a folder are durable."""
+        self.durable = {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        self.begin(stop_at)
+
+    def end(self, ending: str, folder: Path, seed: int) -> None:
+        """End the process as named: ``killed``, ``power cut``, or ``power cut here and there``, of random files."""
+        self.begin()
+        if ending != "killed":
+            self.cut_power(folder, Random(seed) if "here" in ending else None)
+
     def cut_power(self, folder: Path, rng: Random | None) -> None:
         """Remove what was not durable from the files: all of it, or that of random files."""
         for path in sorted(folder.rglob("*")):

@@ -368,7 +368,7 @@ def test_what_recovery_did_not_look_at_is_said(golden_copy: Unpacked) -> None:
         path.unlink()
     result = rmqtool("recover", store, "--yes", "-o", "table")
     assert result.code == 0
-    on = "the log was looked at from commitlog/00000000000000049152 on, 1 file before it was not checked for damage"
+    on = "the log was checked from commitlog/00000000000000049152 on; 1 file before it was not checked for damage"
     assert on in result.out
     assert "mended: 1 index file that did not fit the log, or had not all keys" in result.out
     assert "in order" not in result.out

@@ -110,9 +110,7 @@ def test_at_every_step(
             steps = stop
         except Killed:
             pass
-        seam.begin()
-        if ending != "killed":
-            seam.cut_power(path, Random(stop) if "here" in ending else None)
+        seam.end(ending, path, stop)
         seam.durable.clear()
         (path / "commitlog").mkdir(exist_ok=True)
         with open_again(path) as store:

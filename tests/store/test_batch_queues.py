@@ -49,13 +49,7 @@ def test_there_are_batches_and_single_messages() -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_unit_of_every_queue(case: str, golden: Unpacked) -> None:
-    named = {
-        "cqTopic": "topic", "cqQueueId": "queueId", "cqOffset": "queueOffset", "cqPhysicalOffset": "physicalOffset",
-        "cqSize": "size", "cqTagsCode": "tagsCode", "batchNum": "batchNum",
-    }  # fmt: skip
-    key = lambda row: (row["topic"], row["queueId"], row["queueOffset"])  # noqa: E731
-    expected = sorted(({name: row[theirs] for theirs, name in named.items()} for row in SAID), key=key)
-    assert sorted(rows("consumequeue", "dump", golden(case)), key=key) == expected
+    assert goldens.sorted_units(rows("consumequeue", "dump", golden(case))) == goldens.units(SAID)
 
 
 @pytest.mark.parametrize("case", CASES)

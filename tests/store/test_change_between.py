@@ -9,9 +9,9 @@ import pytest
 from rmqtool import Message, Store
 from rmqtool.errors import Refused
 from rmqtool.store.append.live import LiveStore
-from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.undo import undo
+from rmqtool.store.changes.writing import pending_runs
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from rmqtool.errors import CorruptFile, Refused, RmqError
-from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.undo import plan_undo, undo
+from rmqtool.store.changes.writing import pending_runs
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.repair.rebuild import rebuild

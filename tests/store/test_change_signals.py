@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rmqtool import Message, Store
-from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.signals import Signals, Stop
+from rmqtool.store.changes.writing import pending_runs
 from tests.amounts import by_turns, some
 from tests.cli.running import rmqtool
 from tests.store.dying import ended

@@ -97,7 +97,7 @@ def test_a_folder_that_the_settings_name_and_that_is_not_there_is_named(tmp_path
     node = roles.unpack(MULTI_PATH, "a", tmp_path)
     shutil.rmtree(tmp_path / "disk2" / "log")
     result = rmqtool("commitlog", "dump", node.store, *node.options())
-    assert f"{tmp_path / 'disk2' / 'log'} is not there: messages in that folder are not shown" in result.err
+    assert f"{tmp_path / 'disk2' / 'log'} is not there: messages in that directory are not shown" in result.err
 
 
 def test_an_old_log_beside_a_dledger_log_is_not_all(member: Node, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_check_names_what_is_from_before(remade: Path) -> None:
 def test_recover_leaves_it_alone(remade: Path, engine: str) -> None:
     before = contents(remade)
     report = json.loads(rmqtool("recover", remade, "--engine", engine, "--yes", "-o", "json").out)
-    note = f"topic 'Gone' was deleted and made again: its {BEFORE} messages from before are in no queue"
+    note = f"topic 'Gone' was deleted and created again: its {BEFORE} earlier messages are in no queue"
     assert note in report["notes"]
     assert contents(remade) == before
 
@@ -86,7 +86,7 @@ def test_a_crash_brings_nothing_back(remade: Path) -> None:
     (remade / "checkpoint").unlink()
     before = contents(remade / "consumequeue")
     (told,) = [row for row in rmqtool("check", remade, "-o", "ndjson").out.splitlines() if "topic-remade" in row]
-    assert "puts 10 messages from before into queues again" in json.loads(told)["consequence"]
+    assert "puts 10 earlier messages into queues again" in json.loads(told)["consequence"]
     assert rmqtool("recover", remade, "--yes", "--accept-loss").code == 0
     assert contents(remade / "consumequeue") == before
 
@@ -97,7 +97,7 @@ def test_rebuild_builds_what_came_since(remade: Path) -> None:
     assert "cq-missing" in {code for code, *_about in findings(remade)}
     result = rmqtool("rebuild", remade, "consumequeue", "--yes")
     assert result.code == 0, result.err
-    assert f"its {BEFORE} messages from before get no entries" in result.err
+    assert f"its {BEFORE} earlier messages get no entries" in result.err
     assert contents(remade / "consumequeue") == before
     assert findings(remade) == AS_REMADE
 
@@ -116,7 +116,7 @@ def test_a_single_queue_that_was_numbered_again_is_damage(tmp_path: Path) -> Non
     assert rmqtool("salvage", store, new).code == 0
     assert findings(new) == []
     report = json.loads(rmqtool("recover", store, "--dry-run", "-o", "json").out)
-    assert [note for note in report["notes"] if "queue 0 was numbered from 0 on again: its 10 messages" in note]
+    assert [note for note in report["notes"] if "queue 0 was renumbered from 0: its 10 earlier messages" in note]
 
 
 def remake_in_database(store: Path, topic: str, since: int, queues: Container[int] = range(99)) -> int:

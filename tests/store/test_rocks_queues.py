@@ -59,13 +59,7 @@ def test_the_engine_read_something() -> None:
 
 
 def test_every_unit_of_every_queue(golden: Unpacked) -> None:
-    named = {
-        "cqTopic": "topic", "cqQueueId": "queueId", "cqOffset": "queueOffset", "cqPhysicalOffset": "physicalOffset",
-        "cqSize": "size", "cqTagsCode": "tagsCode", "batchNum": "batchNum",
-    }  # fmt: skip
-    key = lambda row: (row["topic"], row["queueId"], row["queueOffset"])  # noqa: E731
-    expected = sorted(({name: row[theirs] for theirs, name in named.items()} for row in SAID), key=key)
-    assert sorted(rows("consumequeue", "dump", golden(CASE)), key=key) == expected
+    assert goldens.sorted_units(rows("consumequeue", "dump", golden(CASE))) == goldens.units(SAID)
 
 
 def test_times_of_units_are_those_of_messages(golden: Unpacked) -> None:

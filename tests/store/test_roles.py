@@ -10,8 +10,7 @@ from rmqtool.errors import Refused
 from rmqtool.services.open_store.store import Store
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.roles.role import NAMES, Role, roles_of, says_role
-from rmqtool.store.roles.table import COMMANDS, TABLE, Verdict, heed, rule_of
+from rmqtool.store.roles.table import COMMANDS, NAMES, TABLE, Role, Verdict, heed, roles_of, rule_of, says_role
 from tests import roles
 from tests.amounts import by_turns
 from tests.cli.running import rmqtool
@@ -136,7 +135,7 @@ def test_a_folder_that_is_not_mounted_is_missing(fresh: Get, tmp_path: Path) -> 
     result = rmqtool("recover", node.store, "--yes", "--accept-loss", *node.options())
     assert (result.code, result.err.count("\n")) == (4, 1)
     assert str(tmp_path / "disk2" / "log") in result.err
-    assert "Mount the folder" in result.err
+    assert "Mount the directory" in result.err
     assert prints(tmp_path) == before
 
 
@@ -246,4 +245,4 @@ def test_who_stores_without_settings_is_told_that_nothing_says_the_role(mended: 
     (tmp_path / "lines").write_text('{"topic": "Events", "body": "one"}\n')
     result = rmqtool("append", node.store, tmp_path / "lines")
     assert result.code == 0
-    assert "nothing says whether this is a master's directory" in result.err
+    assert "it is unknown whether this is a master's directory" in result.err

@@ -6,15 +6,14 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.changing import change, need_target, servers_of
+from rmqtool.cli.framework.changing import change_brokers, need_target
 from rmqtool.cli.framework.options import (
-    BackupOption,
     BrokersOption,
     Output,
     OutputOption,
     TargetArgument,
 )
-from rmqtool.cli.framework.planning import ASK, Consent
+from rmqtool.cli.framework.planning import CHANGE, ChangeOptions
 from rmqtool.errors import BadValue
 
 UserName = Annotated[str, typer.Argument(metavar="USER", help="Name of the user.")]
@@ -59,9 +58,7 @@ def user_create(
     password_file: PasswordOption = None,
     super_user: SuperOption = None,
     broker: BrokersOption = None,
-    consent: Consent = ASK,
-    backup: BackupOption = None,
-    output: OutputOption = Output.text,
+    options: ChangeOptions = CHANGE,
 ) -> int:
     """Create a user on every broker of a cluster, after showing the plan.
 
@@ -71,7 +68,7 @@ def user_create(
     if password_file is None:
         raise BadValue("give --password-file")
     settings = _settings(password_file, super_user, None)
-    return _change_user(store, user, settings, broker, consent, backup, output, create=True)
+    return _change_user(store, user, settings, broker, options, create=True)
 
 
 @command("user update", "rmqtool user update @prod billing --disable --dry-run")
@@ -82,9 +79,7 @@ def user_update(
     super_user: SuperOption = None,
     enable: Annotated[bool | None, typer.Option("--enable/--disable", help="Whether the user may log in.")] = None,
     broker: BrokersOption = None,
-    consent: Consent = ASK,
-    backup: BackupOption = None,
-    output: OutputOption = Output.text,
+    options: ChangeOptions = CHANGE,
 ) -> int:
     """Change a user on every broker that has it, after showing the plan.
 
@@ -93,7 +88,7 @@ def user_update(
     settings = _settings(password_file, super_user, enable)
     if not settings:
         raise BadValue("give what is to change: --password-file, --super, --enable or --disable")
-    return _change_user(store, user, settings, broker, consent, backup, output, create=False)
+    return _change_user(store, user, settings, broker, options, create=False)
 
 
 @command("user delete", "rmqtool user delete @prod billing --dry-run")
@@ -101,15 +96,13 @@ def user_delete(
     store: TargetArgument,
     user: UserName,
     broker: BrokersOption = None,
-    consent: Consent = ASK,
-    backup: BackupOption = None,
-    output: OutputOption = Output.text,
+    options: ChangeOptions = CHANGE,
 ) -> int:
     """Delete a user on every broker that has it, after showing the plan.
 
     Its access rules stay: acl delete removes them. Exit codes as for topic create.
     """
-    return _change_user(store, user, None, broker, consent, backup, output, create=False)
+    return _change_user(store, user, None, broker, options, create=False)
 
 
 def _settings(password_file: str | None, super_user: bool | None, enable: bool | None) -> dict[str, str]:
@@ -136,20 +129,15 @@ def _change_user(
     user: str,
     settings: dict[str, str] | None,
     brokers: list[str] | None,
-    consent: Consent,
-    backup: str | None,
-    output: Output,
+    options: ChangeOptions,
     *,
     create: bool,
 ) -> int:
-    target = need_target(store)
     from rmqtool.admin.changes.plans import plan_user
 
-    where = servers_of(target, brokers)
-    return change(
-        target, lambda questions: plan_user(questions, where, user, settings, create=create),
-        command=f"user {'delete' if settings is None else 'create' if create else 'update'}", consent=consent,
-        backup=backup, output=output.value,
+    return change_brokers(
+        store, brokers, lambda questions, where: plan_user(questions, where, user, settings, create=create),
+        command=f"user {'delete' if settings is None else 'create' if create else 'update'}", options=options,
     )  # fmt: skip
 
 
@@ -197,9 +185,7 @@ def acl_set(
         bool, typer.Option("--default", help="As the default, where no other rule of the subject applies.")
     ] = False,
     broker: BrokersOption = None,
-    consent: Consent = ASK,
-    backup: BackupOption = None,
-    output: OutputOption = Output.text,
+    options: ChangeOptions = CHANGE,
 ) -> int:
     """Allow or deny a subject the use of resources on every broker, after showing the plan.
 
@@ -215,7 +201,7 @@ def acl_set(
         "decision": "Deny" if deny else "Allow",
     }
     rules = {f"{'Default' if default else 'Custom'} {name}": rule for name in resource}
-    return _change_rules(store, subject, rules, (), broker, consent, backup, output)
+    return _change_rules(store, subject, rules, (), broker, options)
 
 
 @command("acl delete", "rmqtool acl delete @prod User:billing --resource Topic:Orders --dry-run")
@@ -224,15 +210,13 @@ def acl_delete(
     subject: Subject,
     resource: ResourceOption = None,
     broker: BrokersOption = None,
-    consent: Consent = ASK,
-    backup: BackupOption = None,
-    output: OutputOption = Output.text,
+    options: ChangeOptions = CHANGE,
 ) -> int:
     """Delete the rules of a subject, all of them or those for some resources, on every broker, after showing the plan.
 
     Exit codes as for topic create.
     """
-    return _change_rules(store, subject, None, tuple(resource or ()), broker, consent, backup, output)
+    return _change_rules(store, subject, None, tuple(resource or ()), broker, options)
 
 
 def _change_rules(
@@ -241,17 +225,13 @@ def _change_rules(
     rules: Mapping[str, object] | None,
     resources: tuple[str, ...],
     brokers: list[str] | None,
-    consent: Consent,
-    backup: str | None,
-    output: Output,
+    options: ChangeOptions,
 ) -> int:
     if ":" not in subject:
         raise BadValue(f"{subject}: give User:NAME")
-    target = need_target(store)
     from rmqtool.admin.changes.plans import plan_rules
 
-    where = servers_of(target, brokers)
-    return change(
-        target, lambda questions: plan_rules(questions, where, subject, rules, resources),
-        command=f"acl {'delete' if rules is None else 'set'}", consent=consent, backup=backup, output=output.value,
+    return change_brokers(
+        store, brokers, lambda questions, where: plan_rules(questions, where, subject, rules, resources),
+        command=f"acl {'delete' if rules is None else 'set'}", options=options,
     )  # fmt: skip

@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.changing import change, need_target, servers_of
-from rmqtool.cli.framework.options import BackupOption, BrokersOption, Output, OutputOption, TargetArgument
-from rmqtool.cli.framework.planning import ASK, Consent
+from rmqtool.cli.framework.changing import change_brokers
+from rmqtool.cli.framework.options import BrokersOption, TargetArgument
+from rmqtool.cli.framework.planning import CHANGE, ChangeOptions
 
 
 @command("apply", "rmqtool apply @lab cluster.yaml --dry-run")
@@ -15,24 +15,20 @@ def apply(
     store: TargetArgument,
     file: Annotated[str, typer.Argument(metavar="FILE", help="YAML file with topics and groups.")],
     prune: Annotated[
-        bool, typer.Option("--prune", help="Also delete what the file owns (its part owns) and does not name.")
+        bool, typer.Option("--prune", help="Also delete what the file owns (its section owns) but does not name.")
     ] = False,
     broker: BrokersOption = None,
-    consent: Consent = ASK,
-    backup: BackupOption = None,
-    output: OutputOption = Output.text,
+    options: ChangeOptions = CHANGE,
 ) -> int:
-    """Create and change topics and groups so that they are as a file declares them; the plan is shown first.
+    """Create and change topics and groups as declared in a file, after showing the plan.
 
-    config TARGET --yaml writes such a file, also from a store. What the file does not name stays as it is, and so does
-    each setting of a topic or group. --dry-run shows what differs. undo puts back what was before. Exit codes as for
-    topic create.
+    config TARGET --yaml writes such a file, also from a store. Topics, groups and settings that the file does not name
+    stay as they are. --dry-run shows the differences, and undo reverts the changes. Exit codes as for topic create.
     """
-    target = need_target(store)
     from rmqtool.admin.changes.declared import plan_declared, read_declared
 
-    declared, where = read_declared(file), servers_of(target, broker)
-    return change(
-        target, lambda questions: plan_declared(questions, where, declared, prune=prune), command="apply",
-        consent=consent, backup=backup, output=output.value,
+    declared = read_declared(file)
+    return change_brokers(
+        store, broker, lambda questions, where: plan_declared(questions, where, declared, prune=prune), command="apply",
+        options=options,
     )  # fmt: skip

@@ -5,15 +5,14 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.changing import change, need_target, servers_of
+from rmqtool.cli.framework.changing import change, change_brokers, need_target
 from rmqtool.cli.framework.options import (
-    BackupOption,
     BrokersOption,
     Output,
     OutputOption,
     TargetArgument,
 )
-from rmqtool.cli.framework.planning import ASK, Consent
+from rmqtool.cli.framework.planning import CHANGE, ChangeOptions
 from rmqtool.errors import BadValue
 
 Namespace = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Namespace of the entry.")]
@@ -27,9 +26,7 @@ def broker_config_set(
     store: TargetArgument,
     settings: Annotated[list[str], typer.Argument(metavar="SETTING...", help="Settings, each as NAME=VALUE.")],
     broker: BrokersOption = None,
-    consent: Consent = ASK,
-    backup: BackupOption = None,
-    output: OutputOption = Output.text,
+    options: ChangeOptions = CHANGE,
 ) -> int:
     """Change settings of every broker of a cluster, after showing the plan.
 
@@ -42,13 +39,11 @@ def broker_config_set(
         if not name.isalnum() or not sign:
             raise BadValue(f"{text}: give NAME=VALUE")
         values[name] = value
-    target = need_target(store)
     from rmqtool.admin.changes.plans import plan_settings
 
-    where = servers_of(target, broker)
-    return change(
-        target, lambda questions: plan_settings(questions, where, values), command="broker-config set",
-        consent=consent, backup=backup, output=output.value,
+    return change_brokers(
+        store, broker, lambda questions, where: plan_settings(questions, where, values),
+        command="broker-config set", options=options,
     )  # fmt: skip
 
 
@@ -56,44 +51,36 @@ def broker_config_set(
 def write_perm_wipe(
     store: TargetArgument,
     broker: BrokerName,
-    consent: Consent = ASK,
-    backup: BackupOption = None,
-    output: OutputOption = Output.text,
+    options: ChangeOptions = CHANGE,
 ) -> int:
     """Stop clients from sending to a broker, before it is shut down for example; the plan is shown first.
 
     The permission is removed on every name server. A name server forgets this when it restarts, or when the broker
     registers a changed topic. Exit codes as for topic create.
     """
-    return _write_permission(store, broker, consent, backup, output, wipe=True)
+    return _write_permission(store, broker, options, wipe=True)
 
 
 @command("write-perm add", "rmqtool write-perm add @lab lab-a --dry-run")
 def write_perm_add(
     store: TargetArgument,
     broker: BrokerName,
-    consent: Consent = ASK,
-    backup: BackupOption = None,
-    output: OutputOption = Output.text,
+    options: ChangeOptions = CHANGE,
 ) -> int:
     """Let clients send to a broker again, after showing the plan.
 
     Every name server then gives read and write permission to all topics of the broker, whatever they had before. Exit
     codes as for topic create.
     """
-    return _write_permission(store, broker, consent, backup, output, wipe=False)
+    return _write_permission(store, broker, options, wipe=False)
 
 
-def _write_permission(
-    store: str, broker: str, consent: Consent, backup: str | None, output: Output, *, wipe: bool
-) -> int:
-    target = need_target(store)
+def _write_permission(store: str, broker: str, options: ChangeOptions, *, wipe: bool) -> int:
     from rmqtool.admin.changes.plans import plan_write_permission
 
-    where = servers_of(target, None)
-    return change(
-        target, lambda questions: plan_write_permission(questions, where, broker, wipe=wipe),
-        command=f"write-perm {'wipe' if wipe else 'add'}", consent=consent, backup=backup, output=output.value,
+    return change_brokers(
+        store, None, lambda questions, where: plan_write_permission(questions, where, broker, wipe=wipe),
+        command=f"write-perm {'wipe' if wipe else 'add'}", options=options,
     )  # fmt: skip
 
 
@@ -120,15 +107,13 @@ def kv_set(
     namespace: Namespace,
     key: Key,
     value: Annotated[str, typer.Argument(metavar="VALUE", help="Value of the entry.")],
-    consent: Consent = ASK,
-    backup: BackupOption = None,
-    output: OutputOption = Output.text,
+    options: ChangeOptions = CHANGE,
 ) -> int:
     """Set an entry of the KV configuration on every name server, after showing the plan.
 
     Exit codes as for topic create.
     """
-    return _set_entry(store, namespace, key, value, consent, backup, output)
+    return _set_entry(store, namespace, key, value, options)
 
 
 @command("kv delete", "rmqtool kv delete @lab NAMES key --dry-run")
@@ -136,26 +121,22 @@ def kv_delete(
     store: TargetArgument,
     namespace: Namespace,
     key: Key,
-    consent: Consent = ASK,
-    backup: BackupOption = None,
-    output: OutputOption = Output.text,
+    options: ChangeOptions = CHANGE,
 ) -> int:
     """Delete an entry of the KV configuration on every name server, after showing the plan.
 
     Exit codes as for topic create.
     """
-    return _set_entry(store, namespace, key, None, consent, backup, output)
+    return _set_entry(store, namespace, key, None, options)
 
 
-def _set_entry(
-    store: str, namespace: str, key: str, value: str | None, consent: Consent, backup: str | None, output: Output
-) -> int:
+def _set_entry(store: str, namespace: str, key: str, value: str | None, options: ChangeOptions) -> int:
     target, name = need_target(store), f"kv {'delete' if value is None else 'set'}"
     from rmqtool.admin.changes.plans import plan_key_value
 
     return change(
         target, lambda questions: plan_key_value(questions, target, namespace, key, value, command=name), command=name,
-        consent=consent, backup=backup, output=output.value,
+        options=options,
     )  # fmt: skip
 
 
@@ -181,39 +162,34 @@ def order_conf_set(
     queues: Annotated[
         str, typer.Argument(metavar="QUEUES", help="BROKER:N, the number of queues on a broker; separate several by ;.")
     ],
-    consent: Consent = ASK,
-    backup: BackupOption = None,
-    output: OutputOption = Output.text,
+    options: ChangeOptions = CHANGE,
 ) -> int:
     """Make a topic ordered on every name server, with a number of queues per broker, after showing the plan.
 
     Exit codes as for topic create.
     """
-    return _order(store, topic, queues, consent, backup, output)
+    return _order(store, topic, queues, options)
 
 
 @command("order-conf delete", "rmqtool order-conf delete @lab Sequenced --dry-run")
 def order_conf_delete(
     store: TargetArgument,
     topic: TopicName,
-    consent: Consent = ASK,
-    backup: BackupOption = None,
-    output: OutputOption = Output.text,
+    options: ChangeOptions = CHANGE,
 ) -> int:
     """Make a topic unordered on every name server, after showing the plan.
 
     Exit codes as for topic create.
     """
-    return _order(store, topic, None, consent, backup, output)
+    return _order(store, topic, None, options)
 
 
-def _order(store: str, topic: str, queues: str | None, consent: Consent, backup: str | None, output: Output) -> int:
+def _order(store: str, topic: str, queues: str | None, options: ChangeOptions) -> int:
     target, name = need_target(store), f"order-conf {'delete' if queues is None else 'set'}"
     from rmqtool.admin.changes.plans import plan_order
 
     return change(
-        target, lambda questions: plan_order(questions, target, topic, queues), command=name, consent=consent,
-        backup=backup, output=output.value,
+        target, lambda questions: plan_order(questions, target, topic, queues), command=name, options=options,
     )  # fmt: skip
 
 

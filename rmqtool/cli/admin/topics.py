@@ -1,20 +1,18 @@
 """The commands that change topics of a live cluster."""
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from formats.topics import Perm
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.changing import change, need_target, servers_of
+from rmqtool.cli.framework.changing import change_brokers
 from rmqtool.cli.framework.options import (
-    BackupOption,
     BrokersOption,
-    Output,
-    OutputOption,
     TargetArgument,
 )
-from rmqtool.cli.framework.planning import ASK, Consent
+from rmqtool.cli.framework.planning import CHANGE, ChangeOptions
 from rmqtool.errors import BadValue
 
 if TYPE_CHECKING:
@@ -41,52 +39,53 @@ AttributeOption = Annotated[
 _PERMS = {"RW": Perm.READ | Perm.WRITE, "R": Perm.READ, "W": Perm.WRITE, "-": Perm(0)}
 
 
+@dataclass(frozen=True)
+class TopicSettings:
+    """The options for settings of a topic."""
+
+    queues: QueuesOption = None
+    read_queues: ReadOption = None
+    write_queues: WriteOption = None
+    perm: PermOption = None
+    attribute: AttributeOption = None
+
+
+NOTHING_SET = TopicSettings()
+
+
 @command("topic create", "rmqtool topic create @lab NewOrders --queues 4 --dry-run")
 def topic_create(
     store: TargetArgument,
     topic: TopicName,
-    queues: QueuesOption = None,
-    read_queues: ReadOption = None,
-    write_queues: WriteOption = None,
-    perm: PermOption = None,
-    attribute: AttributeOption = None,
+    settings: TopicSettings = NOTHING_SET,
     broker: BrokersOption = None,
-    consent: Consent = ASK,
-    backup: BackupOption = None,
-    output: OutputOption = Output.text,
+    options: ChangeOptions = CHANGE,
 ) -> int:
     """Create a topic on every broker of a cluster, after showing the plan.
 
     By default it has 8 queues on each broker, readable and writable. undo deletes the topic. Exit code 0: nothing to
     change, or done; 1: a dry run found something to change, or reading back showed that not everything was applied.
     """
-    edit = _edit(queues, read_queues, write_queues, perm, attribute)
-    return _change(store, topic, edit, "topic create", broker, consent, backup, output, create=True)
+    return _change(store, topic, _edit(settings), "topic create", broker, options, create=True)
 
 
 @command("topic update", "rmqtool topic update @lab Orders --queues 8 --dry-run")
 def topic_update(
     store: TargetArgument,
     topic: TopicName,
-    queues: QueuesOption = None,
-    read_queues: ReadOption = None,
-    write_queues: WriteOption = None,
-    perm: PermOption = None,
-    attribute: AttributeOption = None,
+    settings: TopicSettings = NOTHING_SET,
     broker: BrokersOption = None,
-    consent: Consent = ASK,
-    backup: BackupOption = None,
-    output: OutputOption = Output.text,
+    options: ChangeOptions = CHANGE,
 ) -> int:
     """Change a topic on every broker that has it, after showing the plan.
 
     Settings that are not given stay as they are. The plan counts the messages in queues that would no longer be read.
     Exit codes as for topic create.
     """
-    edit = _edit(queues, read_queues, write_queues, perm, attribute)
-    if (queues, read_queues, write_queues, perm) == (None,) * 4 and not attribute:
+    edit = _edit(settings)
+    if replace(settings, attribute=settings.attribute or None) == NOTHING_SET:
         raise BadValue("give what is to change: --queues, --read-queues, --write-queues, --perm or --attribute")
-    return _change(store, topic, edit, "topic update", broker, consent, backup, output)
+    return _change(store, topic, edit, "topic update", broker, options)
 
 
 @command("topic perm", "rmqtool topic perm @lab Orders R --dry-run")
@@ -95,15 +94,13 @@ def topic_perm(
     topic: TopicName,
     perm: Annotated[str, typer.Argument(metavar="PERM", help="R, W, RW, or - for none.")],
     broker: BrokersOption = None,
-    consent: Consent = ASK,
-    backup: BackupOption = None,
-    output: OutputOption = Output.text,
+    options: ChangeOptions = CHANGE,
 ) -> int:
     """Change the permission of a topic on every broker that has it, after showing the plan.
 
     Exit codes as for topic create.
     """
-    return _change(store, topic, _edit(None, None, None, perm, None), "topic perm", broker, consent, backup, output)
+    return _change(store, topic, _edit(TopicSettings(perm=perm)), "topic perm", broker, options)
 
 
 @command("topic delete", "rmqtool topic delete @lab Orders --dry-run")
@@ -111,22 +108,18 @@ def topic_delete(
     store: TargetArgument,
     topic: TopicName,
     broker: BrokersOption = None,
-    consent: Consent = ASK,
-    backup: BackupOption = None,
-    output: OutputOption = Output.text,
+    options: ChangeOptions = CHANGE,
 ) -> int:
     """Delete a topic on brokers, and on name servers if no other broker has it, after showing the plan.
 
     Its messages can no longer be read. undo creates the topic again with its settings, but without messages. Exit codes
     as for topic create.
     """
-    target = need_target(store)
     from rmqtool.admin.changes.plans import plan_topic_deletion
 
-    where = servers_of(target, broker)
-    return change(
-        target, lambda questions: plan_topic_deletion(questions, where, topic), command="topic delete",
-        consent=consent, backup=backup, output=output.value,
+    return change_brokers(
+        store, broker, lambda questions, where: plan_topic_deletion(questions, where, topic),
+        command="topic delete", options=options,
     )  # fmt: skip
 
 
@@ -136,33 +129,29 @@ def _change(
     edit: "Edit",
     name: str,
     brokers: list[str] | None,
-    consent: Consent,
-    backup: str | None,
-    output: Output,
+    options: ChangeOptions,
     *,
     create: bool = False,
 ) -> int:
-    target = need_target(store)
     from rmqtool.admin.changes.plans import plan_topic
 
-    where = servers_of(target, brokers)
-    return change(
-        target, lambda questions: plan_topic(questions, where, topic, edit, create=create, command=name),
-        command=name, consent=consent, backup=backup, output=output.value,
+    return change_brokers(
+        store, brokers, lambda questions, where: plan_topic(questions, where, topic, edit, create=create,
+        command=name),
+        command=name, options=options,
     )  # fmt: skip
 
 
-def _edit(
-    queues: int | None, read: int | None, write: int | None, perm: str | None, attributes: list[str] | None
-) -> "Edit":
+def _edit(settings: TopicSettings) -> "Edit":
     from rmqtool.admin.changes.plans import topic_edit
 
+    queues, read, write, perm = settings.queues, settings.read_queues, settings.write_queues, settings.perm
     if queues is not None and (read is not None or write is not None):
         raise BadValue("--queues cannot be given with --read-queues or --write-queues")
     if perm is not None and perm.upper() not in _PERMS:
         raise BadValue(f"{perm}: give R, W, RW, or - for nothing")
     changes: dict[str, str | None] = {}
-    for text in attributes or ():
+    for text in settings.attribute or ():
         name, sign, value = text.partition("=")
         if not name or not sign or any(part in text for part in ",+"):
             raise BadValue(f"--attribute {text}: give NAME=VALUE, or NAME= to take it away")

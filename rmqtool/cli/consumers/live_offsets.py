@@ -10,7 +10,7 @@ from rmqtool.admin.changes.run import PENDING, SAME, Plan
 from rmqtool.admin.live.questions import Questions
 from rmqtool.admin.target import Target
 from rmqtool.cli.framework.changing import change
-from rmqtool.cli.framework.planning import Consent
+from rmqtool.cli.framework.planning import ChangeOptions
 from rmqtool.cli.render.output import write_object
 from rmqtool.cli.render.rows import write_rows
 from rmqtool.cli.render.text import note
@@ -30,9 +30,7 @@ def reset(
     from_csv: str | None,
     *,
     clamp: bool,
-    consent: Consent,
-    backup: str | None,
-    output: str,
+    options: ChangeOptions,
 ) -> int:
     """Set the offsets of a group. Returns the exit code.
 
@@ -42,14 +40,14 @@ def reset(
     if to is not None:
         return _set(
             target, group, lambda resets: resets.reset(topics or (), queues or (), to), command="group reset",
-            clamp=clamp, consent=consent, backup=backup, output=output, nothing=group,
+            clamp=clamp, options=options, nothing=group,
         )  # fmt: skip
     if topics or queues:
         raise BadValue("--from-csv names the topics and queues itself: leave out --topic and --queue")
     rows = read_rows(from_csv or "", brokers=True)
     return _set(
-        target, group, lambda resets: resets.from_rows(rows), command="group reset", clamp=clamp, consent=consent,
-        backup=backup, output=output, nothing=group,
+        target, group, lambda resets: resets.from_rows(rows), command="group reset", clamp=clamp,
+        options=options, nothing=group,
     )  # fmt: skip
 
 
@@ -60,9 +58,7 @@ def clone(
     topics: list[str] | None,
     *,
     clamp: bool,
-    consent: Consent,
-    backup: str | None,
-    output: str,
+    options: ChangeOptions,
 ) -> int:
     """Give a group the offsets of another. Returns the exit code."""
     if source == group:
@@ -70,7 +66,7 @@ def clone(
     check_name(group)
     return _set(
         target, group, lambda resets: resets.clone(source, topics or ()), command="group clone", clamp=clamp,
-        consent=consent, backup=backup, output=output, nothing=source,
+        options=options, nothing=source,
     )  # fmt: skip
 
 
@@ -81,9 +77,7 @@ def _set(
     *,
     command: str,
     clamp: bool,
-    consent: Consent,
-    backup: str | None,
-    output: str,
+    options: ChangeOptions,
     nothing: str,
 ) -> int:
     moves: list[LiveOffsetMove] = []
@@ -104,7 +98,7 @@ def _set(
         else:
             write_rows(form, LiveOffsetMove, rows, spare=("minOffset",))
 
-    code = change(target, work, command=command, consent=consent, backup=backup, output=output, write=write)
+    code = change(target, work, command=command, options=options, write=write)
     if not moves:
         note(f"{target.text}: nothing of group {nothing} to set")
         return 1

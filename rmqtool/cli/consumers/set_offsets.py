@@ -9,17 +9,14 @@ import typer
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import live_target, need_log
 from rmqtool.cli.framework.options import (
-    BackupOption,
     BroadcastOption,
     BrokerConfOption,
     BrokerOption,
-    Output,
-    OutputOption,
     QueueOption,
     StoreOrTarget,
     TopicOption,
 )
-from rmqtool.cli.framework.planning import ASK, Consent, carry_out, refuse_if_held
+from rmqtool.cli.framework.planning import CHANGE, ChangeOptions, carry_out, refuse_if_held
 from rmqtool.cli.render.output import write_object
 from rmqtool.cli.render.rows import write_rows
 from rmqtool.cli.render.text import note
@@ -69,9 +66,7 @@ def group_reset(
     clamp: ClampOption = False,
     broadcast: BroadcastOption = None,
     broker: BrokerOption = None,
-    consent: Consent = ASK,
-    backup: BackupOption = None,
-    output: OutputOption = Output.text,
+    options: ChangeOptions = CHANGE,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Set the offsets of a group, in the store of a stopped broker or in a live cluster; the plan is shown first.
@@ -89,8 +84,7 @@ def group_reset(
             earliest=to_earliest, latest=to_latest, time=to_time, offset=to_offset, shift=shift, csv=from_csv
         )
         return live_offsets.reset(
-            target, consumer_group, topic, queue, to, from_csv, clamp=clamp, consent=consent, backup=backup,
-            output=output.value,
+            target, consumer_group, topic, queue, to, from_csv, clamp=clamp, options=options,
         )  # fmt: skip
     planner = _reset_planner(
         consumer_group, topic, queue, earliest=to_earliest, latest=to_latest, time=to_time, offset=to_offset,
@@ -98,7 +92,7 @@ def group_reset(
     )  # fmt: skip
     return _run_offsets(
         need_log(store, broker_conf, say=False).layout, _opener_of(broadcast, broker), planner, command="group-reset",
-        clamp=clamp, consent=consent, backup=backup, output=output.value, nothing=consumer_group,
+        clamp=clamp, options=options, nothing=consumer_group,
     )  # fmt: skip
 
 
@@ -115,9 +109,7 @@ def group_clone(
         typer.Option("--to-broadcast", metavar="FILE", help="Write the offsets.json of a broadcasting client."),
     ] = None,
     broker: BrokerOption = None,
-    consent: Consent = ASK,
-    backup: BackupOption = None,
-    output: OutputOption = Output.text,
+    options: ChangeOptions = CHANGE,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Copy the offsets of a group to another, except those of its retry topic; the plan is shown first.
@@ -129,16 +121,14 @@ def group_clone(
     if (live := live_target(store)) is not None:
         from rmqtool.cli.consumers import live_offsets
 
-        return live_offsets.clone(
-            live, source, target, topic, clamp=clamp, consent=consent, backup=backup, output=output.value
-        )
+        return live_offsets.clone(live, source, target, topic, clamp=clamp, options=options)
     layout = need_log(store, broker_conf, say=False).layout
     planner = _clone_planner(
         layout, source, target, topic, broadcast=broadcast, to_broadcast=to_broadcast, broker=broker
     )
     return _run_offsets(
         layout, _opener_of(to_broadcast, broker, may_be_new=True), planner, command="group-clone", clamp=clamp,
-        consent=consent, backup=backup, output=output.value, nothing=source,
+        options=options, nothing=source,
     )  # fmt: skip
 
 
@@ -233,32 +223,30 @@ def _run_offsets(
     *,
     command: str,
     clamp: bool,
-    consent: Consent,
-    backup: str | None,
-    output: str,
+    options: ChangeOptions,
     nothing: str,
 ) -> int:
     """Show the plan, ask, and carry it out."""
     name = command.replace("-", " ")
-    consent.need(name)
+    options.need(name)
     refuse_if_held(
         layout.root,
         holder(layout.root),
-        dry_run=consent.dry_run,
+        dry_run=options.dry_run,
         otherwise="a running broker writes its own offsets over these, so this plan may be wrong",
     )
     warnings = heed(layout, name)
     plan, _done = carry_out(
-        consent,
+        options,
         plan=lambda: offset_plan.make(layout, opener, planner, clamp=clamp),
         show=_note_moves,
         question=_question,
         do=lambda shown: offset_plan.apply(
-            layout, opener, planner, command=command, clamp=clamp, backup=backup, shown=shown
+            layout, opener, planner, command=command, clamp=clamp, backup=options.backup, shown=shown
         ),
     )
     plan = replace(plan, warnings=[*warnings, *plan.warnings])
-    _write(plan, output)
+    _write(plan, options.output.value)
     for text in plan.warnings:
         note(f"warning: {text}")
     if plan.applied:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.cli.framework.opening import live_target
-from rmqtool.cli.framework.planning import Consent, carry_out
+from rmqtool.cli.framework.planning import ChangeOptions, Consent, carry_out
 from rmqtool.cli.render.output import write_object
 from rmqtool.cli.render.rows import Warnings, write_rows
 from rmqtool.cli.render.text import note
@@ -30,11 +30,20 @@ def need_target(store: str) -> "Target":
     return target
 
 
-def servers_of(target: "Target", brokers: list[str] | None) -> "Where":
-    """The brokers that a command is about."""
+def change_brokers(
+    store: str,
+    brokers: list[str] | None,
+    plan: "Callable[[Questions, Where], Coroutine[Any, Any, Plan]]",
+    *,
+    command: str,
+    options: ChangeOptions,
+) -> int:
+    """As :func:`change`, for brokers of a live cluster: those named, or all."""
     from rmqtool.admin.changes.plans import Where
 
-    return Where(target=target, brokers=tuple(brokers or ()))
+    target = need_target(store)
+    where = Where(target=target, brokers=tuple(brokers or ()))
+    return change(target, lambda questions: plan(questions, where), command=command, options=options)
 
 
 def change(
@@ -42,9 +51,7 @@ def change(
     work: "Callable[[Questions], Coroutine[Any, Any, Plan]]",
     *,
     command: str,
-    consent: Consent,
-    backup: str | None,
-    output: str,
+    options: ChangeOptions,
     write: "Callable[[Plan, str], None] | None" = None,
 ) -> int:
     """Plan, show, ask, do, and say what came of it. Returns the exit code.
@@ -55,8 +62,8 @@ def change(
     from rmqtool.admin.changes.run import make_plan
 
     return carry_out_change(
-        target, lambda warn: make_plan(target, work, warn), command=command, consent=consent, backup=backup,
-        output=output, write=write or write_changes,
+        target, lambda warn: make_plan(target, work, warn), command=command, consent=options, backup=options.backup,
+        output=options.output.value, write=write or write_changes,
     )  # fmt: skip
 
 

@@ -75,6 +75,13 @@ BroadcastOption = Annotated[
 BrokerOption = Annotated[
     str | None, typer.Option("--broker", metavar="NAME", help="The broker in that file that this store belongs to.")
 ]
+ProducerGroupOption = Annotated[str, typer.Option("--group", "-g", metavar="GROUP", help="The producer group.")]
+JavaClientOption = Annotated[
+    str,
+    typer.Option(
+        "--engine", metavar="RELEASE", help="Behave as the Java client of this release: 4.9, 5.3 or auto (5.3)."
+    ),
+]
 TlsOption = Annotated[
     str | None,
     typer.Option(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from rmqtool.cli.framework.options import DryRunOption, YesOption
+from rmqtool.cli.framework.options import BackupOption, DryRunOption, Output, OutputOption, YesOption
 from rmqtool.cli.render.output import confirm
 from rmqtool.cli.render.text import note
 from rmqtool.errors import Refused
@@ -31,6 +31,17 @@ class Consent:
 
 
 ASK = Consent()
+
+
+@dataclass(frozen=True)
+class ChangeOptions(Consent):
+    """The options of a command that shows its plan and can be undone: --dry-run, --yes, --backup and --output."""
+
+    backup: BackupOption = None
+    output: OutputOption = Output.text
+
+
+CHANGE = ChangeOptions()
 
 
 def carry_out(

@@ -15,7 +15,16 @@ from formats.remoting.shapes import MessageQueue
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.ending import StopSignal
 from rmqtool.cli.framework.lines import Lines
-from rmqtool.cli.framework.options import NAMESRV, AclOption, NamesrvOption, Output, OutputOption, TlsOption
+from rmqtool.cli.framework.options import (
+    NAMESRV,
+    AclOption,
+    JavaClientOption,
+    NamesrvOption,
+    Output,
+    OutputOption,
+    ProducerGroupOption,
+    TlsOption,
+)
 from rmqtool.cli.live.common import client_options
 from rmqtool.cli.live.undecided import Undecided
 from rmqtool.cli.render.output import Column, writer
@@ -93,13 +102,8 @@ def send(
         TransactionOutcome | None,
         typer.Option("--transaction", metavar="END", help="Send transactions, and commit or roll back each."),
     ] = None,
-    group: Annotated[str, typer.Option("--group", "-g", metavar="GROUP", help="The producer group.")] = "rmqtool-send",
-    engine: Annotated[
-        str,
-        typer.Option(
-            "--engine", metavar="RELEASE", help="Behave as the Java client of this release: 4.9, 5.3 or auto (5.3)."
-        ),
-    ] = "auto",
+    group: ProducerGroupOption = "rmqtool-send",
+    engine: JavaClientOption = "auto",
     tls_config: TlsOption = None,
     acl: AclOption = None,
     output: OutputOption = Output.text,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from rmqtool.cli.read.show_info import console, facts_table, table, text
 from rmqtool.cli.render.times import time_text
 from rmqtool.services.comparison.report import CopyFacts, ReplicasReport
-from rmqtool.store.roles.role import NAMES, Role
+from rmqtool.store.roles.table import NAMES, Role
 from rmqtool.words import counted
 
 _ROWS = 12  # rows of each table; machine output has all

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,8 +19,7 @@ from rmqtool.errors import BadValue, OutputLost
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage
 from rmqtool.store.salvage.carve import Salvage
-from rmqtool.store.tier.left_behind import NotTaken, describe_left, left_behind
-from rmqtool.store.tier.only_tiered import LogWithTier
+from rmqtool.store.tier.only_tiered import LogWithTier, NotTaken, describe_left, left_behind
 from rmqtool.words import command_line, counted
 
 if TYPE_CHECKING:
@@ -212,23 +211,30 @@ def _writer_of(form: str) -> "WriteAll":
 
 def write_ndjson(log: CommitLog, path: str, tell: Callable[[Damage], None]) -> int:
     """Write every intact message as a line of ``commitlog dump``; returns their number."""
-    from rmqtool.store.salvage.to_file import report_torn
 
     messages = 0
     with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
-        for item in log.walk():
-            if isinstance(item, Damage):
-                tell(item)
-                continue
-            report_torn(item, tell)
-            for message in item.messages():
-                file.write(dump_json(message_row(message.record, message.physical_offset)) + "\n")
-                messages += 1
+        for row in _rows(log, tell):
+            file.write(dump_json(row) + "\n")
+            messages += 1
     return messages
 
 
+def _rows(log: CommitLog, tell: Callable[[Damage], None]) -> Iterator[dict[str, Any]]:
+    """The row of every intact message."""
+    from rmqtool.store.salvage.to_file import report_torn
+
+    for item in log.walk():
+        if isinstance(item, Damage):
+            tell(item)
+            continue
+        report_torn(item, tell)
+        for message in item.messages():
+            yield message_row(message.record, message.physical_offset)
+
+
 def _to_stdout(layout: StoreLayout) -> int:
-    from rmqtool.store.salvage.to_file import report_torn, salvaged_log
+    from rmqtool.store.salvage.to_file import salvaged_log
 
     log, warnings, disk = salvaged_log(layout)
     for warning in warnings:
@@ -240,18 +246,12 @@ def _to_stdout(layout: StoreLayout) -> int:
         say_damage(item._replace(path=disk.name(item.path)))
         lost += item.length
 
-    for item in log.walk():
-        if isinstance(item, Damage):
-            tell(item)
-            continue
-        report_torn(item, tell)
-        for message in item.messages():
-            row = message_row(message.record, message.physical_offset)
-            try:
-                to.row(row)
-            except OSError as err:
-                raise _cut_off(err) from err
-            messages += 1
+    for row in _rows(log, tell):
+        try:
+            to.row(row)
+        except OSError as err:
+            raise _cut_off(err) from err
+        messages += 1
     try:
         to.close()
     except OSError as err:

@@ -119,8 +119,8 @@ def _undo_live(target: "Target", consent: Consent, backup: str | None, output: O
 def _forget(root: "Places", backup: str | None, consent: Consent) -> int:
     from rmqtool.cli.framework.planning import ask
     from rmqtool.cli.render.text import note
-    from rmqtool.store.changes.pending import pending_runs
     from rmqtool.store.changes.undo import give_up
+    from rmqtool.store.changes.writing import pending_runs
 
     for run in pending_runs(root, backup):
         note(f"interrupted: {run.folder or root.root}")

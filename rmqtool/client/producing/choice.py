@@ -44,8 +44,8 @@ class QueueChoice:
         self._unreachable: set[str] = set()
         self._selectors: dict[str, tuple[Route, Selector]] = {}
 
-    def queue(self, route: Route, last_broker: str | None = None) -> MessageQueue:
-        """The queue for the next attempt; the route must have queues.
+    def select(self, route: Route, last_broker: str | None = None) -> MessageQueue:
+        """Select the queue for the next attempt; the route must have queues.
 
         Args:
             last_broker: broker of the previous failed attempt for this message.

@@ -10,8 +10,7 @@ from typing import Any
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.hooks import tell_hooks
-from rmqtool.client.producing.message import SendResult
-from rmqtool.client.producing.requests import Outgoing
+from rmqtool.client.producing.message import Outgoing, SendResult
 
 
 @dataclass(kw_only=True)
@@ -61,7 +60,7 @@ class SendHooks:
         self._group = group
         self._hooks = [hook for hook in hooks if isinstance(hook, SendHook)]
 
-    def before(self, outgoing: Outgoing, queue: MessageQueue, address: str) -> Sending | None:
+    def call_before(self, outgoing: Outgoing, queue: MessageQueue, address: str) -> Sending | None:
         """Call the hooks before an attempt; None if there are none."""
         if not self._hooks:
             return None
@@ -77,7 +76,7 @@ class SendHooks:
         tell_hooks([hook.before for hook in self._hooks], sending)
         return sending
 
-    def after(
+    def call_after(
         self, sending: Sending | None, results: Sequence[SendResult] = (), error: Exception | None = None
     ) -> None:
         """Call the hooks after the attempt."""

@@ -19,9 +19,18 @@ from rmqtool.client.cluster.routes import Route
 from rmqtool.client.producing.batching import batches
 from rmqtool.client.producing.choice import QueueChoice, watch
 from rmqtool.client.producing.hooks import EndHook, SendHook, SendHooks
-from rmqtool.client.producing.message import Message, NotSent, SendResult
+from rmqtool.client.producing.message import (
+    MESSAGE_TYPE,
+    REPLY,
+    Message,
+    NotSent,
+    Outgoing,
+    Packer,
+    Packing,
+    SendResult,
+    results_of,
+)
 from rmqtool.client.producing.replying import NoReply, Replied, Replies
-from rmqtool.client.producing.requests import MESSAGE_TYPE, REPLY, Outgoing, Packer, Packing, results_of
 from rmqtool.remoting.errors import NotReached, RemotingError
 from rmqtool.rules.sending import batch_properties, check_message
 
@@ -247,9 +256,9 @@ class Producer(Member):
             route = await self._route(outgoing.topic)
             chosen = queue or self._choose(route, select, None)
             address = self.cluster.address(chosen.broker_name)
-            sending = self._hooks.before(outgoing, chosen, address)
+            sending = self._hooks.call_before(outgoing, chosen, address)
             await self.cluster.oneway(address, self._packer.request(outgoing, chosen))
-            self._hooks.after(sending)
+            self._hooks.call_after(sending)
         except (ClientError, RemotingError) as err:
             raise NotSent(f"{outgoing.topic}: not sent: {err}") from err
         return outgoing.properties[UNIQ_KEY]
@@ -295,7 +304,7 @@ class Producer(Member):
     def _choose(self, route: Route, select: Select | None, last_broker: str | None) -> MessageQueue:
         if select is not None:
             return select(self._known_as(route.writable))
-        return self._known_as([self._choice.queue(route, last_broker)])[0]
+        return self._known_as([self._choice.select(route, last_broker)])[0]
 
     def _outgoing(self, message: Message) -> Outgoing:
         """Prepare a message: add an id, and use the names with namespace."""
@@ -360,15 +369,15 @@ class Producer(Member):
         address = self.cluster.address(queue.broker_name)
         if self.options.attempt_timeout is not None:
             left = min(left, self.options.attempt_timeout)
-        sending = self._hooks.before(outgoing, queue, address)
+        sending = self._hooks.call_before(outgoing, queue, address)
         try:
             response = await self.cluster.call(address, self._packer.request(outgoing, queue), left)
             with self.cluster.answers_of(address):
                 results = results_of(outgoing, queue, response, address)
         except (ClientError, RemotingError) as err:
-            self._hooks.after(sending, error=err)
+            self._hooks.call_after(sending, error=err)
             raise
-        self._hooks.after(sending, results)
+        self._hooks.call_after(sending, results)
         return results
 
 

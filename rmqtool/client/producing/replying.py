@@ -20,8 +20,7 @@ from formats.remoting.replies import Reply
 from formats.topics import REPLY_SUFFIX
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import ClientError
-from rmqtool.client.producing.message import Message, SendResult
-from rmqtool.client.producing.requests import MESSAGE_TYPE, REPLY
+from rmqtool.client.producing.message import MESSAGE_TYPE, REPLY, Message, SendResult
 from rmqtool.remoting.connection import Connection
 
 log = logging.getLogger(__name__)

@@ -23,9 +23,9 @@ from rmqtool.store.layout.version import first_version, version_of
 from rmqtool.store.log.commit_log import CommitLog, Damage
 from rmqtool.store.log.dledger import DLedgerLog
 from rmqtool.store.log.scan import scan_file
-from rmqtool.store.roles.role import EPOCHS, Role, RoleFact, roles_of
+from rmqtool.store.roles.table import EPOCHS, Role, RoleFact, roles_of
 from rmqtool.store.salvage.records import torn_properties
-from rmqtool.store.tier.left_behind import left_behind
+from rmqtool.store.tier.only_tiered import left_behind
 
 Warn = Callable[[str], None]
 

@@ -33,7 +33,7 @@ from rmqtool.store.queues.compaction import compaction_queues_of
 from rmqtool.store.queues.reader import queues_of
 from rmqtool.store.queues.rocks import RocksQueue
 from rmqtool.store.queues.rocks_open import built_only_to
-from rmqtool.store.roles.role import RoleFact, roles_of
+from rmqtool.store.roles.table import RoleFact, roles_of
 from rmqtool.store.tier.tier import Tier, local_ranges
 from rmqtool.words import counted
 

@@ -7,8 +7,8 @@ Only a healthy store is opened. Anything that a broker would repair at its start
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Self, TypeVar
 
 from formats.message.build import BLANK_SIZE, MAX_MESSAGE_SIZE
@@ -22,8 +22,8 @@ from rmqtool.store.append.flushing import FlushBeside, Unsynced
 from rmqtool.store.append.live_files import CheckpointFile
 from rmqtool.store.append.outgoing import Message, Rules
 from rmqtool.store.append.space import WritePlaces
-from rmqtool.store.changes.pending import pending_runs, refuse_pending
 from rmqtool.store.changes.places import Places
+from rmqtool.store.changes.writing import pending_runs, refuse_pending
 from rmqtool.store.disk.durable import is_lacking, remove_durably
 from rmqtool.store.disk.lock import Disturbed, StoreLock, holder
 from rmqtool.store.disk.new_files import make_file
@@ -31,12 +31,11 @@ from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.writer import LogWriter
 from rmqtool.store.queues.builder import QueueBuilder
-from rmqtool.store.recovery.beside_tier import ranges_of
 from rmqtool.store.recovery.command import Examined, examine, plan, recover
 from rmqtool.store.recovery.dispatcher import QueueKey
 from rmqtool.store.recovery.report import RecoveryReport
 from rmqtool.store.roles.table import heed, warn_of_unsaid_role
-from rmqtool.store.tier.guard import refuse, tier_dangers
+from rmqtool.store.tier.tier import refuse_dangers, tier_dangers
 
 T = TypeVar("T")
 _DISPATCH_BYTES = 32 << 20  # appended before a dispatch starts by itself
@@ -128,7 +127,7 @@ class LiveStore:
             raise Refused(
                 f"{self.layout.root}: not healthy ({first}): see {self.layout.command('recover', '--dry-run')}"
             )
-        refuse(self.layout, tier_dangers(self.layout, ranges_of(report.afterStart)))
+        refuse_dangers(self.layout, tier_dangers(self.layout, report.afterStart.ranges))
         warning = warn_of_unsaid_role(self.layout)
         if warning is not None and report.afterStart.maxPhyOffset > max(report.afterStart.minPhyOffset, 0):
             self.warnings.append(warning)  # an empty store is not a replica
@@ -414,7 +413,7 @@ class LiveStore:
         """
         if not self._open_for_writing:
             return
-        try:
+        with self._failures():
             self._prepare_flush()
             try:
                 self.dispatch()
@@ -423,6 +422,13 @@ class LiveStore:
             full = self._reput.sync()
             if last := self.appender.last_store_timestamp:
                 self._checkpoint.write(last, full)
+        self._flushed_at, self._flushed_to = time.monotonic(), self.end
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """An error in the ``with`` block ends all writing, unless space may be made again."""
+        try:
+            yield
         except Disturbed as err:
             raise self.stop_disturbed(err) from err
         except BaseException as err:
@@ -430,7 +436,6 @@ class LiveStore:
                 raise RanOut(_describe(err, self.layout.root)) from err
             self._fail(err)
             raise
-        self._flushed_at, self._flushed_to = time.monotonic(), self.end
 
     def sync_log(self) -> None:
         """Sync what has been written of the log; usable when further writes fail."""
@@ -454,20 +459,13 @@ class LiveStore:
         if self._broken or (new and self.sync_flush):
             self.flush()
             return
-        try:
+        with self._failures():
             self._end_flush()
             if new:
                 self._prepare_flush()
                 self._wait()
                 self._flushing.begin(self._unsynced())
                 self._flushed_at, self._flushed_to = time.monotonic(), self.end
-        except Disturbed as err:
-            raise self.stop_disturbed(err) from err
-        except BaseException as err:
-            if is_lacking(err) and not isinstance(err, NoRoom):
-                raise RanOut(_describe(err, self.layout.root)) from err
-            self._fail(err)
-            raise
 
     def _prepare_flush(self) -> None:
         """Check that no broker loads the store and no error has occurred, and wait for the flushing thread."""

@@ -3,9 +3,8 @@
 import os
 from collections.abc import Callable
 
-from rmqtool.store.changes.manifest import Action
+from rmqtool.store.changes.manifest import Action, digest_of, print_of
 from rmqtool.store.changes.places import Places
-from rmqtool.store.changes.prints import digest_of, print_of
 from rmqtool.store.changes.survey import Differs, own_path
 from rmqtool.store.disk.durable import link_aside, move
 from rmqtool.store.disk.files import make_file, open_file, open_to_change, set_times

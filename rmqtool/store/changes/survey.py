@@ -10,9 +10,18 @@ from itertools import pairwise
 
 import numpy as np
 
-from rmqtool.store.changes.manifest import Action, LogEnd, Manifest
+from rmqtool.store.changes.manifest import (
+    Action,
+    LogEnd,
+    Manifest,
+    Print,
+    digest_before,
+    digest_of,
+    is_still,
+    print_of,
+    same,
+)
 from rmqtool.store.changes.places import Places
-from rmqtool.store.changes.prints import Print, digest_before, digest_of, is_still, print_of, same
 from rmqtool.store.disk.files import File, open_file
 from rmqtool.store.disk.segments import list_dir, offset_name
 from rmqtool.words import counted

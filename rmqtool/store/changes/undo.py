@@ -13,12 +13,11 @@ from rmqtool.errors import Refused
 from rmqtool.progress import stage
 from rmqtool.store.changes.change import Change
 from rmqtool.store.changes.manifest import Action
-from rmqtool.store.changes.pending import find, forget, open_run, remedy_for, shorten
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.runs import mark, runs, unmark
 from rmqtool.store.changes.signals import Signals, Stop
 from rmqtool.store.changes.survey import Survey, own_path
-from rmqtool.store.changes.writing import hold_to_plan
+from rmqtool.store.changes.writing import find, forget, hold_to_plan, open_run, remedy_for, shorten
 from rmqtool.store.disk.durable import link_aside, move, sync, sync_all
 from rmqtool.store.disk.files import make_file, open_file, open_to_change, remove_folder, set_times
 from rmqtool.store.disk.lock import StoreLock, check_alone

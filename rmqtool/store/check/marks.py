@@ -7,15 +7,15 @@ from formats.config.rocksdb import ACCOUNTS, SINGLE, TABLES, V2
 from formats.variants.message_store import PLACE as MESSAGE_STORE
 from formats.variants.rocksdb import describe
 from rmqtool.errors import Refused, RmqError, UnreadableStore
-from rmqtool.store.changes.pending import PendingRun, pending_runs
 from rmqtool.store.changes.places import MARKER, Places
+from rmqtool.store.changes.writing import PendingRun, pending_runs
 from rmqtool.store.check.codes.all import INFO
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.layout.parts import part_of
 from rmqtool.store.layout.tier_signs import tiered_folder
 from rmqtool.store.layout.version import queue_database_place, rocksdb_forms
-from rmqtool.store.roles.role import Role, roles_of
+from rmqtool.store.roles.table import Role, roles_of
 from rmqtool.words import counted
 
 _CHECKED_ELSEWHERE = {

@@ -6,6 +6,7 @@ Sizes come from the broker's properties file if given, else from the files, else
 import os
 from collections.abc import Callable, Iterator
 from copy import copy
+from itertools import pairwise
 
 from formats.layouts.derived import BATCH_CQ_ENTRY
 from rmqtool.errors import BadValue, UnreadableStore
@@ -153,6 +154,26 @@ class StoreLayout:
     def path(self, *parts: str) -> str:
         """A path below the root."""
         return os.path.join(self.root, *parts)
+
+    def missing_log_folders(self) -> str | None:
+        """The sign that a directory of the commit log is missing; None if all are there.
+
+        Source: store.MultiPathMappedFileQueue.
+
+        Raises:
+            UnreadableStore: a directory of the store cannot be listed.
+        """
+        folders = self.commit_log_paths
+        if len(folders) > 1:
+            missing = [folder for folder in folders if not is_dir(folder)]
+            return f"{', '.join(missing)} is not there" if missing else None
+        bases = [(file.base, file.end) for file in self.commit_log()]
+        gaps = [(end, base) for (_, end), (base, _) in pairwise(bases) if base != end]
+        # files alternate between folders, so a single folder has several gaps of one file each
+        sizes = {end - base for base, end in bases}
+        if len(gaps) > 1 and len(sizes) == 1 and all(base - end == next(iter(sizes)) for end, base in gaps):
+            return f"{folders[0]} has every second file only (storePathCommitLog names the other folder)"
+        return None
 
     def part_with(self, path: str) -> str | None:
         """The part of the store that contains a path: a directory in which a broker treats every file as its own."""

@@ -129,9 +129,9 @@ def why_unsupported(layout: StoreLayout) -> str | None:
         )
     if has_rocksdb_queues(layout):
         return (
-            "its queues are in a RocksDB database (storeType=defaultRocksDB), which is not written in place: "
-            f"{layout.command('recover', '--dry-run')} tells what a broker does at its next start, and "
-            f"{layout.command('salvage', 'NEWSTORE')} makes a new store with queue files"
+            "its queues are in a RocksDB database (storeType=defaultRocksDB), which rmqtool does not modify: "
+            f"{layout.command('recover', '--dry-run')} shows what a broker does at its next start, and "
+            f"{layout.command('salvage', 'NEWSTORE')} creates a new store with queue files"
         )
     return dledger_reason(layout)
 

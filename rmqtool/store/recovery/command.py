@@ -10,14 +10,12 @@ from formats.message.build import BLANK_SIZE
 from rmqtool.errors import Refused
 from rmqtool.rules.releases import Release
 from rmqtool.store.changes.change import Change
-from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places
-from rmqtool.store.changes.writing import changing, hold_to_plan, planning
+from rmqtool.store.changes.writing import changing, hold_to_plan, pending_runs, planning
 from rmqtool.store.config.fit import misfit_warnings
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.actions import prepare
 from rmqtool.store.recovery.actions import report as report_of
-from rmqtool.store.recovery.beside_tier import beside_tier
 from rmqtool.store.recovery.dispatcher import QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Stage
@@ -26,7 +24,7 @@ from rmqtool.store.recovery.report import RecoveryReport
 from rmqtool.store.recovery.truncate import run_truncate
 from rmqtool.store.recovery.whole_log import FittedFile
 from rmqtool.store.roles.table import heed
-from rmqtool.store.tier.guard import refuse
+from rmqtool.store.tier.tier import DO_NOT_START, refuse_dangers, tier_dangers
 
 Run = Callable[[StoreLayout, Stage], Recovery]  # plans a command
 Guard = Callable[[RecoveryReport], None]  # raises Refused
@@ -88,8 +86,15 @@ def _plan(layout: StoreLayout, run: Run, backup: str | None, role_warnings: list
 
 
 def _beside(layout: StoreLayout, report: RecoveryReport, role_warnings: list[str]) -> RecoveryReport:
-    """Add to a report what concerns tier and configuration."""
-    return replace(beside_tier(layout, report, role_warnings), unfit=misfit_warnings(layout))
+    """Add the dangers for a tier and the warnings of the table of roles, before all others, and misfit settings."""
+    dangers = tier_dangers(layout, (report.afterStart or report.afterLoad).ranges) if report.loadOk else []
+    return replace(
+        report,
+        warnings=[*(f"{DO_NOT_START}: {danger}" for danger in dangers), *role_warnings, *report.warnings],
+        destroys=[*report.destroys, *dangers] if report.actions else report.destroys,
+        tierDangers=dangers,
+        unfit=misfit_warnings(layout),
+    )
 
 
 def _plan_in(layout: StoreLayout, run: Run, backup: str | None) -> tuple[RecoveryReport, Recovery]:
@@ -204,7 +209,7 @@ def truncate(
 
     def guard(report: RecoveryReport) -> None:
         hold_to_plan(layout.root, shown and (shown.lost, shown.bytesCut), (report.lost, report.bytesCut))
-        refuse(layout, report.tierDangers)
+        refuse_dangers(layout, report.tierDangers)
 
     if dry_run:
         return _plan(layout, run, backup, warnings)
@@ -227,7 +232,7 @@ def dispatch(layout: StoreLayout, *, dry_run: bool = False, backup: str | None =
         if report.abort or report.refusals or cut:
             why = "was not stopped cleanly" if report.abort else (*report.refusals, *cut)[0]
             raise Refused(f"{layout.root}: {why}: see {layout.command('recover', '--dry-run')}")
-        refuse(layout, report.tierDangers)
+        refuse_dangers(layout, report.tierDangers)
 
     interrupted = bool(pending_runs(Places.of(layout), backup))
     if dry_run or not interrupted:

@@ -57,7 +57,7 @@ def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
         paths = ((path, os.path.relpath(path, inputs.layout.root)) for path in inputs.layout.commit_log_paths)
         folders = ", ".join(path if name.startswith("..") else name for path, name in paths)
         texts.append(
-            f"there are no messages in {folders}, though "
+            f"there are no messages in {folders}, although "
             + (
                 f"{counted(queues, 'queue knows', 'queues know')} of {entries}"
                 if entries
@@ -82,9 +82,11 @@ def not_looked_at(recovery: Recovery) -> list[str]:
         name = os.path.relpath(verdict.first_file.path, inputs.layout.root)
         before = "1 file before it was" if files == 1 else f"{files} files before it were"
         read = "not read" if recovery.mended is None or not recovery.mended.compared else "not checked for damage"
-        texts.append(f"the log was looked at from {name} on, {before} {read}")
+        texts.append(f"the log was checked from {name} on; {before} {read}")
     if not inputs.mends_compaction and inputs.rules.compacted_topics and exists(inputs.layout.path("compaction")):
-        texts.append("compaction logs are left to the broker's start, which cuts each after the last unit of its queue")
+        texts.append(
+            "compaction logs are left to the broker, which at its start truncates each after the last unit of its queue"
+        )
     if inputs.whole and not inputs.quick:
         return texts + of_made_whole(recovery)
     lacks = _lacks_index(recovery)
@@ -94,7 +96,7 @@ def not_looked_at(recovery: Recovery) -> list[str]:
         )
     if not lacks or texts[1:]:
         texts.append("queues and index were not compared with the log")
-    return [*texts[:-1], f"{texts[-1]} ({command_line('check', 'STORE')} looks at everything)"]
+    return [*texts[:-1], f"{texts[-1]} ({command_line('check', 'STORE')} checks everything)"]
 
 
 def of_made_whole(recovery: Recovery) -> list[str]:
@@ -103,42 +105,42 @@ def of_made_whole(recovery: Recovery) -> list[str]:
     if mended is None:
         return []
     texts = [
-        f"topic {topic!r} has neither settings nor queues, and so was deleted: its {messages} messages are in no queue"
+        f"topic {topic!r} has neither settings nor queues, so it was deleted: its {messages} messages are in no queue"
         for topic, messages in sorted(mended.deleted.items())
     ]
     texts += [
-        f"topic {topic!r} was deleted and made again: its {counted(messages, 'message')} from before "
+        f"topic {topic!r} was deleted and created again: its {counted(messages, 'earlier message')} "
         f"{'is' if messages == 1 else 'are'} in no queue"
         for topic, messages in sorted(mended.remade.items())
     ]
     texts += [
-        f"{queue} was numbered from 0 on again: its {counted(messages, 'message')} from before "
-        f"{'is' if messages == 1 else 'are'} not in it ({command_line('salvage', 'STORE', 'NEWSTORE')} numbers all)"
+        f"{queue} was renumbered from 0: its {counted(messages, 'earlier message')} "
+        f"{'is' if messages == 1 else 'are'} not in it ({command_line('salvage', 'STORE', 'NEWSTORE')} renumbers "
+        f"everything)"
         for queue, messages in sorted(mended.again.items())
     ]
     if mended.irregular:
         more = f" and {len(mended.irregular) - _NAMED} more" if mended.irregular[_NAMED:] else ""
         texts.append(
             f"{', '.join(mended.irregular[:_NAMED])}{more}: the log has several messages for one queue offset, so "
-            f"these queues stay as a broker makes them ({command_line('check', 'STORE')} tells which)"
+            f"these queues stay as a broker would build them ({command_line('check', 'STORE')} lists the messages)"
         )
     if mended.gaps:
         texts.append(
-            f"{counted(mended.gaps, 'message is', 'messages are')} missing in the log between others, and nothing can "
-            f"be put in for {'it' if mended.gaps == 1 else 'them'} "
-            f"({command_line('check', 'STORE')} tells where)"
+            f"{counted(mended.gaps, 'message is', 'messages are')} missing in the middle of the log, and cannot be "
+            f"replaced ({command_line('check', 'STORE')} shows where)"
         )
     if mended.fillers:
         texts.append(
-            f"{counted(mended.fillers, 'filler')} had to be put in for such messages in front of others of the log's "
-            "first file: a broker that reads on from there passes over the rest of that file. "
-            f"{command_line('salvage', 'STORE', 'NEWSTORE')} makes a store without such gaps"
+            f"{counted(mended.fillers, 'filler')} had to take the place of such messages before others in the log's "
+            "first file: a broker that reads on from there skips the rest of that file. "
+            f"{command_line('salvage', 'STORE', 'NEWSTORE')} creates a store without such gaps"
         )
     checked = verdict.end - (verdict.first_file.base if verdict.first_file is not None else 0)
     if mended.compared > max(2 * checked, _MUCH):
         texts.append(
             f"to compare queues and index, {mended.compared >> 20} MiB of the log were read, where a broker's start "
-            f"reads {checked >> 20} MiB: --quick leaves that out, and mends only what a broker would not load"
+            f"reads {checked >> 20} MiB: --quick skips that, and repairs only what a broker would not load"
         )
     return texts
 

@@ -22,6 +22,11 @@ class StoreState:
     maxPhyOffset: int
     queues: list[QueueRange]
 
+    @property
+    def ranges(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """(lowest, next) queue offset of every queue, by topic and queue id."""
+        return {(queue.topic, queue.queueId): (queue.minOffset, queue.maxOffset) for queue in self.queues}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStop:

@@ -414,7 +414,7 @@ class ReleaseRulesV5_5(StartsInsideFiles):
     def check_forms(self) -> list[str]:
         for name in ("indexRocksDBEnable", "transRocksDBEnable"):
             if self.conf.flag(name, False):
-                raise Refused(f"{self.layout.root}: {name} is on: that database is not written in place")
+                raise Refused(f"{self.layout.root}: {name} is on: rmqtool does not modify that database")
         return super().check_forms()
 
     def first_checked(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> tuple[int, str]:

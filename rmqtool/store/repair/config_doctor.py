@@ -21,7 +21,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import METADATA
 from rmqtool.store.repair.config_evidence import DELAY_TOPIC, SURE_QUEUES, Evidence, find_delivered, gather
 from rmqtool.store.repair.config_outcome import BUILT, ConfigChange, ConfigOutcome
-from rmqtool.store.tier.guard import DO_NOT_START
+from rmqtool.store.tier.tier import DO_NOT_START
 
 _SYSTEM_TOPIC = SYSTEM_PREFIX  # case-insensitive; a broker creates the configuration of these topics itself
 _PERM = Perm.READ | Perm.WRITE  # as for automatically created topics

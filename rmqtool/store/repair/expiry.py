@@ -18,10 +18,9 @@ from formats.queues.consume import is_ext_address, read, real_offset
 from rmqtool.errors import BadValue, Refused, UnreadableStore
 from rmqtool.progress import stage
 from rmqtool.store.changes import manifest as manifests
-from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.signals import Signals
-from rmqtool.store.changes.writing import changing
+from rmqtool.store.changes.writing import changing, pending_runs
 from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.files import remove
 from rmqtool.store.disk.mapping import read_at
@@ -33,8 +32,7 @@ from rmqtool.store.queues.reader import runs_of
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.releases.rules import rules_for
 from rmqtool.store.roles.table import heed
-from rmqtool.store.tier.guard import DO_NOT_START, refuse
-from rmqtool.store.tier.tier import Tier, local_ranges
+from rmqtool.store.tier.tier import DO_NOT_START, Tier, local_ranges, refuse_dangers
 from rmqtool.words import command_line, counted
 
 HOUR = 3_600_000
@@ -224,7 +222,7 @@ def clean(
         paths, before, low, warnings = _plan(layout, reserved_ms, most_files)
         report = _report(layout, reserved_hours, paths, before, low, role_warnings + warnings)
         if paths:
-            refuse(layout, _dangers(layout, paths, low))
+            refuse_dangers(layout, _dangers(layout, paths, low))
         if shown is not None and shown.files != report.files:
             raise Refused(
                 f"{layout.root}: other files have expired since the plan was shown: nothing was changed; run it again"

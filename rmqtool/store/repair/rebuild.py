@@ -23,9 +23,8 @@ from rmqtool.progress import stage
 from rmqtool.store.builders.compaction import CompactionBuilder
 from rmqtool.store.builders.timer import TimerBuilder
 from rmqtool.store.changes.change import Change
-from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places
-from rmqtool.store.changes.writing import changing, planning
+from rmqtool.store.changes.writing import changing, pending_runs, planning
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch.batch import BatchBuilder, QueuePuts, RecordBatch
@@ -46,8 +45,7 @@ from rmqtool.store.repair.config_outcome import ConfigOutcome
 from rmqtool.store.repair.lengths import LengthMender
 from rmqtool.store.repair.old_queues import OldQueues
 from rmqtool.store.roles.table import heed
-from rmqtool.store.tier.guard import DO_NOT_START, refuse
-from rmqtool.store.tier.tier import Tier, local_ranges
+from rmqtool.store.tier.tier import DO_NOT_START, Tier, local_ranges, refuse_dangers
 from rmqtool.words import command_line, counted
 
 CONFIG, TIMER, COMPACTION, LENGTHS = "config", "timer", "compaction", "files"
@@ -201,8 +199,8 @@ class Rebuild:
                 self._former[topic] += of_queue.former
             elif of_queue.former:
                 self.warnings.append(
-                    f"topic {topic} queue {queue_id} was numbered from 0 on again: its "
-                    f"{counted(of_queue.former, 'message')} from before get no entries (salvage numbers all)"
+                    f"topic {topic} queue {queue_id} was renumbered from 0: its "
+                    f"{counted(of_queue.former, 'earlier message')} get no entries (salvage renumbers everything)"
                 )
 
     def _continues(self, file: Segment, end: End, *, last: bool) -> bool:
@@ -323,8 +321,8 @@ class Rebuild:
             )
         for topic, messages in sorted(self._former.items()):
             self.warnings.append(
-                f"topic {topic} was deleted and made again (check: topic-remade): its {counted(messages, 'message')} "
-                f"from before {'gets' if messages == 1 else 'get'} no entries"
+                f"topic {topic} was deleted and created again (check: topic-remade): its "
+                f"{counted(messages, 'earlier message')} {'gets' if messages == 1 else 'get'} no entries"
             )
         if self._observed.wrong_bodies:
             self.warnings.append(
@@ -488,7 +486,7 @@ def _run(
         run.run()
         actions = run.prepare(change)
         if apply:
-            refuse(layout, run.tier_dangers)
+            refuse_dangers(layout, run.tier_dangers)
         run.warnings += [f"{DO_NOT_START}: {danger}" for danger in run.tier_dangers]
         dispatcher = run.dispatcher
         entries = sum(queue.added for queue in dispatcher.queues.values())

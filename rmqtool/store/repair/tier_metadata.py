@@ -34,8 +34,7 @@ from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import METADATA
 from rmqtool.store.layout.tiered import Key, tiered_files
-from rmqtool.store.tier.guard import DO_NOT_START
-from rmqtool.store.tier.tier import Tier, local_ranges, metadata_of
+from rmqtool.store.tier.tier import DO_NOT_START, Tier, local_ranges, metadata_of
 from rmqtool.words import counted
 
 _MAGIC = 0xBCC50285 - (1 << 32)

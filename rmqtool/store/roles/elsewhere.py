@@ -6,7 +6,6 @@ They may be only in the tier, in a log that is not there, or in a missing direct
 from collections.abc import Callable, Iterator
 
 from rmqtool.errors import CorruptFile
-from rmqtool.store.layout.log_signs import missing_log_folders
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import tier_sign
 
@@ -45,8 +44,8 @@ def log_elsewhere(layout: StoreLayout, what: str = "not shown") -> Iterator[str]
     """
     if (reason := _why_unreadable(layout)) is not None:
         yield f"{reason}: messages are {what}"
-    if (reason := missing_log_folders(layout)) is not None:
-        yield f"{layout.root}: {reason}: messages in that folder are {what}"
+    if (reason := layout.missing_log_folders()) is not None:
+        yield f"{layout.root}: {reason}: messages in that directory are {what}"
 
 
 def tier_elsewhere(
@@ -65,7 +64,7 @@ def tier_elsewhere(
     if tier_sign(layout) is None:
         return
     from rmqtool.store.layout.tier_signs import tiered_folder
-    from rmqtool.store.tier.left_behind import describe_left, describe_read, left_behind
+    from rmqtool.store.tier.only_tiered import describe_left, describe_read, left_behind
 
     left = [queue for queue in left_behind(layout) if asked is None or asked(queue.topic, queue.queueId)]
     if left and reads and tiered_folder(layout) is not None:

@@ -3,16 +3,117 @@
 If a directory has several roles, the strictest rule counts, and all warnings are given.
 """
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from rmqtool.errors import Refused
 from rmqtool.store.config.fit import misfit_warnings, refuse_misfits
+from rmqtool.store.disk.remote import exists
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.roles.role import NAMES, Role, RoleFact, roles_of, says_role
+from rmqtool.store.layout.tier_signs import tier_sign
+from rmqtool.store.layout.version import has_rocksdb_queues, queue_database_place
 from rmqtool.words import command_line
+
+EPOCHS, IDENTITY = "epochFileCheckpoint", "brokerIdentity"
+
+
+class Role(StrEnum):
+    """A role or form; a directory has exactly one of the first four, and any of the others in addition."""
+
+    MASTER = "master"
+    SLAVE = "slave"
+    DLEDGER = "dledger"
+    CONTROLLER = "controller"
+    TIERED = "tiered"
+    MULTI_PATH = "multi-path"
+    PART_MISSING = "part-missing"
+    ROCKSDB = "rocksdb"
+
+
+NAMES = {
+    Role.MASTER: "a master's directory",
+    Role.SLAVE: "a slave's directory",
+    Role.DLEDGER: "a member of a DLedger group",
+    Role.CONTROLLER: "a replica in controller mode",
+    Role.TIERED: "the local part of a tiered store",
+    Role.MULTI_PATH: "a store whose commit log lies in several folders",
+    Role.PART_MISSING: "a store without one of its commit-log folders",
+    Role.ROCKSDB: "a store with its queues in RocksDB",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleFact:
+    """A role and the reason for it."""
+
+    role: Role
+    reason: str
+
+    @property
+    def words(self) -> str:
+        """Role and reason as a sentence."""
+        return f"{NAMES[self.role]}: {self.reason}"
+
+
+def roles_of(layout: StoreLayout) -> list[RoleFact]:
+    """All roles of a directory, the broker's own first.
+
+    Raises:
+        UnreadableStore: a directory of the store cannot be listed.
+    """
+    return [_broker(layout), *_forms(layout)]
+
+
+def says_role(layout: StoreLayout) -> bool:
+    """Whether anything distinguishes the directory from a slave's, which looks like a master's."""
+    return bool(layout.conf.options or layout.conf.values) or _broker(layout).role is not Role.MASTER
+
+
+def _broker(layout: StoreLayout) -> RoleFact:
+    conf = layout.conf
+    if (directories := layout.dledger_dirs()) or conf.flag("enableDLegerCommitLog", default=False):
+        reason = os.path.basename(directories[0]) + " is there" if directories else "enableDLegerCommitLog=true"
+        return RoleFact(role=Role.DLEDGER, reason=reason)
+    for name in (EPOCHS, EPOCHS + ".bak", IDENTITY):
+        if exists(layout.path(name)):
+            return RoleFact(role=Role.CONTROLLER, reason=f"{name} is there")
+    if conf.flag("enableControllerMode", default=False):
+        return RoleFact(role=Role.CONTROLLER, reason="enableControllerMode=true")
+    broker_role, broker_id = conf.text("brokerRole"), conf.text("brokerId")
+    if (broker_role or "").upper() == "SLAVE":
+        return RoleFact(role=Role.SLAVE, reason=f"brokerRole={broker_role}")
+    if broker_id is not None and broker_id.isdecimal() and int(broker_id) > 0:
+        return RoleFact(role=Role.SLAVE, reason=f"brokerId={broker_id}")
+    for name, text in (("brokerRole", broker_role), ("brokerId", broker_id)):
+        if text is not None:
+            return RoleFact(role=Role.MASTER, reason=f"{name}={text}")
+    if conf.options or conf.values:
+        return RoleFact(role=Role.MASTER, reason="its settings name no other role")
+    reason = "no sign of another role, but a slave's directory looks the same (its settings would tell: --broker-conf)"
+    return RoleFact(role=Role.MASTER, reason=reason)
+
+
+def _forms(layout: StoreLayout) -> Iterator[RoleFact]:
+    if (reason := tier_sign(layout)) is not None:
+        yield RoleFact(role=Role.TIERED, reason=reason)
+    yield from _folders(layout)
+    if has_rocksdb_queues(layout):
+        place = queue_database_place(layout)
+        by_settings = (layout.conf.text("storeType") or "").lower() == "defaultrocksdb"
+        reason = "storeType=defaultRocksDB" if by_settings or place is None else f"{place} is a RocksDB database"
+        yield RoleFact(role=Role.ROCKSDB, reason=reason)
+
+
+def _folders(layout: StoreLayout) -> Iterator[RoleFact]:
+    """The forms of a commit log in several directories."""
+    folders = layout.commit_log_paths
+    if len(folders) > 1:
+        yield RoleFact(role=Role.MULTI_PATH, reason=f"storePathCommitLog={','.join(folders)}")
+    if (reason := layout.missing_log_folders()) is not None:
+        yield RoleFact(role=Role.PART_MISSING, reason=reason)
 
 
 class Verdict(StrEnum):
@@ -76,20 +177,20 @@ def _row(*cells: tuple[tuple[str, ...], Rule]) -> Mapping[str, Rule]:
 _FORCED = ("undo --force",)
 _CONFIG = ("rebuild config",)
 _TRUNCATE = ("truncate",)
-_OTHER_REPLICAS = _warn("the other replicas keep their copies: redact those stores too")
-_OLD_BYTES = "files have changed since, and the brokers of its group go by what is there now"
+_OTHER_REPLICAS = _warn("the other replicas keep their copies: redact those stores, too")
+_OLD_BYTES = "files have changed since, and the other brokers of its group rely on them as they are now"
 _WITHOUT_FORCE = "undo without --force puts back what has not changed since"
-_MAY_LACK = _warn("it has what its master had sent when it stopped: the master may have more")
-_FROM_MASTER = _warn("a replica takes topics, groups and offsets from its master again as soon as it follows it")
+_MAY_LACK = _warn("it only has what its master had sent before it stopped; the master may have more")
+_FROM_MASTER = _warn("a replica copies topics, groups and offsets from its master again as soon as it follows it")
 
 _SLAVES_GO_ON = (
-    "goes on behind its own end, which is then in the middle of a record: from there on it copies bytes that are no "
-    "messages, and no broker tells"
+    "continues from its own end, which is then in the middle of a record: everything it copies from there on is "
+    "garbage, and no broker reports it"
 )
-_DLEDGER_WAY = "Start the brokers of its group: a member that is behind or damaged is filled up by the others"
+_DLEDGER_WAY = "Start the brokers of its group: the others bring a member that is behind or damaged up to date"
 _DLEDGER_LOG = "its log is a DLedger log, which rmqtool does not write"
 _TIER_BROKER = "Start its broker, which reads the tier too"
-_MOUNT = "Mount the folder; if it is new, make it"
+_MOUNT = "Mount the directory, or create it if it is new"
 
 TABLE: Mapping[Role, Mapping[str, Rule]] = {
     Role.MASTER: _row(
@@ -97,29 +198,29 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
         (
             _TRUNCATE,
             _warn(
-                f"a slave of this master that has more than what stays {_SLAVES_GO_ON}. Cut its log at the same place, "
-                "or empty its directory, before the two start"
+                f"a slave of this master that has more than what remains {_SLAVES_GO_ON}. Truncate its log at the same "
+                "offset, or empty its directory, before either is started"
             ),
         ),
         (
             _FORCED,
             _warn(
-                f"a slave of this master that has what came since keeps it, and {_SLAVES_GO_ON}. Empty its directory "
-                "before the two start"
+                f"a slave of this master that has the later messages keeps them, and {_SLAVES_GO_ON}. Empty its "
+                "directory before either is started"
             ),
         ),
     ),
     Role.SLAVE: _row(
         (REDACT, _OTHER_REPLICAS),
-        (_TRUNCATE, _warn("its master sends again what is cut here, as soon as it follows it")),
+        (_TRUNCATE, _warn("its master sends what is cut here again as soon as it follows it")),
         (_FORCED, _refuse(_OLD_BYTES, _WITHOUT_FORCE)),
         (_CONFIG, _FROM_MASTER),
         (
             STORING,
             _refuse(
                 f"a slave that has a record of its own {_SLAVES_GO_ON}",
-                "Write to its master. To make this store the master, give it a broker's settings that say so "
-                "(brokerRole, brokerId)",
+                "Write to its master. To make this store the master, change its broker's settings (brokerRole, "
+                "brokerId)",
             ),
         ),
         (OFFSETS, _FROM_MASTER),
@@ -130,15 +231,15 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
         (
             _TRUNCATE,
             _warn(
-                "what is cut here comes back when it follows its master; if it becomes the master itself, it is cut "
-                "off the other replicas too. epochFileCheckpoint stays as it is"
+                "what is cut here comes back when it follows its master; if it becomes the master itself, the other "
+                "replicas lose it too. epochFileCheckpoint is not changed"
             ),
         ),
         (
             ("clean",),
             _refuse(
-                "a replica whose log begins behind the place up to which its epochs agree with its master's throws the "
-                "log away when it follows, and puts what comes then at wrong offsets",
+                "a replica whose log begins after the point up to which its epochs agree with its master's discards "
+                "the log when it follows, and stores everything after that at wrong offsets",
                 "Start its broker, which removes expired files and their epochs itself (fileReservedTime, deleteWhen)",
             ),
         ),
@@ -147,7 +248,7 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
         (
             STORING,
             _refuse(
-                "when a replica follows its master again, it cuts off what the master does not have, and nothing tells",
+                "when a replica follows its master again, it silently truncates what the master does not have",
                 f"Start the brokers of its group, and send to their master ({command_line('send')})",
             ),
         ),
@@ -166,15 +267,16 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
         (
             OFFSETS,
             _refuse(
-                f"{_DLEDGER_LOG}: its queues may be behind the log, and a start of its broker cuts or fills them",
+                f"{_DLEDGER_LOG}: its queues may lag behind the log, and its broker truncates or completes them at "
+                f"start",
                 "Start the brokers of its group, and use mqadmin resetOffsetByTime",
             ),
         ),
         (
             TAKING_OUT,
             _warn(
-                "it has what its leader had sent when it stopped: of all members of the group, the one whose last "
-                "entry has the greatest term, then the greatest index, has all that was acknowledged"
+                "it only has what its leader had sent before it stopped. Everything that was acknowledged is on the "
+                "member whose last entry has the highest term, and among those the highest index"
             ),
         ),
     ),
@@ -190,16 +292,17 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
         (
             _FORCED,
             _refuse(
-                "its broker has gone on uploading since: queues that do not fit the tier have it deleted or not used",
+                "its broker has uploaded more since then: where queues no longer match the tier, the broker deletes "
+                "it or does not use it",
                 _WITHOUT_FORCE,
             ),
         ),
-        (("dlq requeue",), _warn("dead letters that are in the tier alone are not sent again")),
+        (("dlq requeue",), _warn("dead letters that are only in the tier are not sent again")),
         (
             ("run", "serve"),
             _refuse(
-                "rmqtool does not serve the tier: consumers, retries and POP would pass over the messages in it, as if "
-                "they had expired",
+                "rmqtool does not serve the tier: consumers, retries and POP would skip the messages in it as if they "
+                "had expired",
                 _TIER_BROKER,
             ),
         ),
@@ -208,24 +311,24 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
     Role.PART_MISSING: _row(
         (
             (*RECOVERING, *_TRUNCATE, *REBUILDING, *_CONFIG, *_FORCED, *STORING, *OFFSETS, *REDACT, "export"),
-            _refuse("messages in that folder would be taken for lost", _MOUNT),
+            _refuse("messages in that directory would count as lost", _MOUNT),
         ),
-        (("salvage",), _warn("messages in that folder are not taken")),
+        (("salvage",), _warn("messages in that directory are left out")),
     ),
     Role.ROCKSDB: _row(
         (
             ("recover", "dispatch", "clean", "truncate", QUEUES, "rebuild index", "rebuild checkpoint"),
             _refuse(
-                "its queues are in a RocksDB database, which is not written in place",
-                "{recover --dry-run} tells what a broker does at its next start, and {salvage NEWSTORE} makes a new "
+                "its queues are in a RocksDB database, which rmqtool does not modify",
+                "{recover --dry-run} shows what a broker does at its next start, and {salvage NEWSTORE} creates a new "
                 "store with queue files",
             ),
         ),
         (
             (*STORING, *OFFSETS),
             _refuse(
-                "its queues are in a RocksDB database, which is not written in place",
-                "{export NEWSTORE} or {salvage NEWSTORE} makes a new store with queue files",
+                "its queues are in a RocksDB database, which rmqtool does not modify",
+                "{export NEWSTORE} or {salvage NEWSTORE} creates a new store with queue files",
             ),
         ),
     ),
@@ -260,8 +363,8 @@ def warn_of_unsaid_role(layout: StoreLayout) -> str | None:
     if says_role(layout):
         return None
     return (
-        f"{layout.root}: nothing says whether this is a master's directory. A slave's looks the same, and a message "
-        "that is stored in it makes it useless as a replica: --broker-conf tells rmqtool which it is"
+        f"{layout.root}: it is unknown whether this is a master's directory. A slave's looks the same, and storing a "
+        "message in it makes it useless as a replica: give its settings with --broker-conf"
     )
 
 

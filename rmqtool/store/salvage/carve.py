@@ -44,8 +44,7 @@ from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.recovery.command import recover
 from rmqtool.store.releases.first_file import has_bad_batch_numbers
 from rmqtool.store.releases.rules import ReleaseRulesV5, rules_for
-from rmqtool.store.roles.role import NAMES, Role
-from rmqtool.store.roles.table import heed
+from rmqtool.store.roles.table import NAMES, Role, heed
 from rmqtool.store.salvage.accounts import copy_accounts
 from rmqtool.store.salvage.compacted import carry_over
 from rmqtool.store.salvage.copies import MergedLog, Taken
@@ -61,8 +60,7 @@ from rmqtool.store.salvage.report import Renumbered, SalvageReport
 from rmqtool.store.salvage.survey import Survey, describe_misnamed, true_files, true_length
 from rmqtool.store.salvage.tables_of_copies import TABLES as TABLES_OF_COPIES
 from rmqtool.store.salvage.tables_of_copies import add_unknown
-from rmqtool.store.tier.left_behind import left_behind
-from rmqtool.store.tier.only_tiered import OnlyTiered
+from rmqtool.store.tier.only_tiered import OnlyTiered, left_behind
 
 _PART = ".salvaging"  # suffix of the new store's name until it is complete
 _PARTS = (

@@ -7,7 +7,7 @@ from rmqtool.store.layout.parts import PartFate
 from rmqtool.store.salvage.copies import CopyTaken
 from rmqtool.store.salvage.empty_queues import EmptyQueue
 from rmqtool.store.salvage.lost_found import LostRange
-from rmqtool.store.tier.left_behind import NotTaken
+from rmqtool.store.tier.only_tiered import NotTaken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,8 +22,7 @@ from rmqtool.store.roles.table import heed
 from rmqtool.store.salvage.lost_found import NAME, LostFound, LostRange
 from rmqtool.store.salvage.records import torn_properties
 from rmqtool.store.salvage.survey import Survey, describe_misnamed, true_files
-from rmqtool.store.tier.left_behind import NotTaken, left_behind
-from rmqtool.store.tier.only_tiered import LogWithTier
+from rmqtool.store.tier.only_tiered import LogWithTier, NotTaken, left_behind
 
 ReportDamage = Callable[[Damage], None]
 WriteAll = Callable[[CommitLog, str, ReportDamage], int]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from formats.config.tiered import COMMIT_LOG, DELETED, INDEX, TieredMetadata
 from formats.layouts.derived import CQ_ENTRY
 from formats.message.read import Record, read
-from rmqtool.errors import RmqError
+from rmqtool.errors import Refused, RmqError
 from rmqtool.store.config.files import read_config
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import UNIT, StoreLayout
@@ -46,6 +46,10 @@ class Stretch(NamedTuple):
     file: Segment
     start: int
     stop: int
+
+
+DO_NOT_START = "do not start a broker"
+_NAMED = 3  # dangers that a refusal names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,3 +305,24 @@ def _at(segments: list[Segment], offset: int, size: int) -> bytes | None:
         return None
     data = segments[number].read(offset - segments[number].base, size)
     return data if len(data) == size else None
+
+
+def tier_dangers(layout: StoreLayout, ranges: Ranges) -> list[str]:
+    """Return what a broker's next start would do to the tier, given queues with these ranges; one sentence each.
+
+    Raises:
+        UnreadableStore: the tier cannot be read.
+    """
+    tier = Tier.of(layout)
+    return [danger.words for danger in tier.dangers(ranges)] if tier is not None else []
+
+
+def refuse_dangers(layout: StoreLayout, dangers: Iterable[str]) -> None:
+    """Refuse to write if there are any such dangers.
+
+    Raises:
+        Refused: there are; names the first ones.
+    """
+    if reasons := list(dangers):
+        more = f"; and {len(reasons) - _NAMED} more queues" if len(reasons) > _NAMED else ""
+        raise Refused(f"{layout.root}: {'; '.join(reasons[:_NAMED])}{more}. Nothing was changed; {DO_NOT_START}")

@@ -24,11 +24,13 @@ from rmqtool.cli.framework.options import (
     AclOption,
     BrokerConfOption,
     DryRunOption,
+    JavaClientOption,
     LimitOption,
     MessageChoice,
     NamesrvOption,
     Output,
     OutputOption,
+    ProducerGroupOption,
     TlsOption,
 )
 from rmqtool.cli.live.common import client_options
@@ -84,15 +86,8 @@ def replay(
             help="Record of what was sent, by default STORE.replay; a later run continues it.",
         ),
     ] = None,
-    group: Annotated[
-        str, typer.Option("--group", "-g", metavar="GROUP", help="The producer group.")
-    ] = "rmqtool-replay",
-    engine: Annotated[
-        str,
-        typer.Option(
-            "--engine", metavar="RELEASE", help="Behave as the Java client of this release: 4.9, 5.3 or auto (5.3)."
-        ),
-    ] = "auto",
+    group: ProducerGroupOption = "rmqtool-replay",
+    engine: JavaClientOption = "auto",
     tls_config: TlsOption = None,
     acl: AclOption = None,
     dry_run: DryRunOption = False,

@@ -46,8 +46,8 @@ BROKER_MENDS = by_hand(
     "this kind of store; its recover --dry-run shows beforehand what that start does"
 )
 GROUP_MENDS = by_hand(
-    "copy the directory, then start the brokers of its group: the member repairs what it can, and is filled up by the "
-    "others. rmqtool does not change a DLedger log"
+    "copy the directory, then start the brokers of its group: the member repairs what it can, and gets the rest from "
+    "the others. rmqtool does not change a DLedger log"
 )
 
 

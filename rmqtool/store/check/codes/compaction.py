@@ -15,7 +15,7 @@ ALL = (
         "compaction-foreign",
         ERROR,
         "a file that does not belong in a folder of a compacted topic",
-        "Every file there has a number of 20 digits for a name. A name that ends in .delete is that of a file that a "
+        "Every file there is named with a number of 20 digits. A name that ends in .delete belongs to a file that a "
         "compaction has replaced.",
         "The broker was killed at the end of a compaction, before it removed the files that it had replaced.",
         "The broker does not start.",
@@ -37,8 +37,7 @@ ALL = (
         "compactionLog and compactionCq have a folder for each queue of a compacted topic. Here one of the two is "
         "missing.",
         "The folder was lost in a copy, or deleted.",
-        "The broker starts, but consumers get none of the messages of this queue, also none of those that are sent "
-        "from now on.",
+        "The broker starts, but consumers get none of the messages of this queue, not even those sent from now on.",
         REBUILD_COMPACTION,
     ),
     kind(
@@ -48,8 +47,7 @@ ALL = (
         "All files of a compaction log have one length, and so have all files of its queue (compactionMappedFileSize, "
         "compactionCqMappedFileSize).",
         "A copy that was cut short, a full disk, or the setting was changed (give --broker-conf).",
-        "The broker starts, but consumers get none of the messages of this queue, also none of those that are sent "
-        "from now on.",
+        "The broker starts, but consumers get none of the messages of this queue, not even those sent from now on.",
         REBUILD_COMPACTION,
     ),
     kind(
@@ -121,7 +119,8 @@ ALL = (
         "compaction-queue-missing",
         ERROR,
         "a compacted topic has messages in the commit log, and no compaction log",
-        "topics.json says cleanup.policy=COMPACTION, the queue has messages with keys, and there is no folder for it.",
+        "topics.json has cleanup.policy=COMPACTION, and the queue has messages with keys, but there is no directory "
+        "for it.",
         "The folder was lost in a copy or deleted; or the policy was set when the topic had messages already.",
         "Consumers get none of these messages: they read compacted topics from the compaction log alone, and after a "
         "clean stop a start puts only new messages there.",
@@ -143,7 +142,7 @@ ALL = (
         "messages that are not in the compaction log yet",
         "After an unclean stop a compaction log may lag behind. The next start takes these from the commit log.",
         "The broker was killed before it flushed the files.",
-        "The broker's next start makes up for it.",
+        "The broker's next start completes it.",
         by_hand("nothing needs to be done: the next start of a 5.x broker repairs it"),
     ),
     kind(
@@ -153,7 +152,7 @@ ALL = (
         "Its last queue offset is at or after the end of the topic's queue.",
         "The commit log was cut, or lost its end, and the compaction log did not.",
         "Messages that are sent next get queue offsets that the compaction log has already. The broker takes them for "
-        "repeats, and consumers never get them.",
+        "duplicates, and consumers never get them.",
         REBUILD_COMPACTION,
     ),
     kind(
@@ -162,8 +161,9 @@ ALL = (
         "compaction/position-checkpoint cannot be read",
         "The file says up to which queue offset each queue has been compacted.",
         "The broker was killed while it wrote the file.",
-        "The broker takes position-checkpoint.bak, or begins from nothing. The next compaction looks at all messages "
-        "again: nothing is lost.",
+        "The broker reads position-checkpoint.bak, or starts without one. The next compaction reads all messages "
+        "again; "
+        "nothing is lost.",
         NOTHING,
     ),
     kind(
@@ -188,8 +188,8 @@ ALL = (
         "compaction-unused",
         INFO,
         "a compaction log of a topic that is not compacted",
-        "topics.json does not say cleanup.policy=COMPACTION of this topic, or does not have the topic.",
-        "The policy was changed, or the topic was deleted and made again.",
+        "In topics.json this topic does not have cleanup.policy=COMPACTION, or is missing.",
+        "The policy was changed, or the topic was deleted and created again.",
         "Consumers read the topic from the commit log. They do not get messages that only the compaction log has.",
         NOTHING,
     ),

@@ -76,10 +76,11 @@ ALL = (
     kind(
         "topic-remade",
         INFO,
-        "messages from before their topic was deleted and made again",
+        "messages from before their topic was deleted and created again",
         "The log has messages of this topic that were stored before its queues were numbered from 0 on again. No queue "
         "has them.",
-        "The topic was deleted and made again (mqadmin deleteTopic, updateTopic). Its earlier messages stay in the log "
+        "The topic was deleted and created again (mqadmin deleteTopic, updateTopic). Its earlier messages stay in the "
+        "log "
         "until its files expire.",
         "Consumers cannot get them. They go with the log files that they are in.",
         NOTHING,
@@ -91,7 +92,7 @@ ALL = (
         "The queue has messages, but its id is not below the number of read queues in topics.json.",
         "The number of the topic's queues was reduced.",
         "Consumers do not read this queue.",
-        "raise readQueueNums (mqadmin updateTopic) if these messages are wanted",
+        "increase readQueueNums (mqadmin updateTopic) if these messages are needed",
     ),
     kind(
         "group-unknown",
@@ -99,7 +100,7 @@ ALL = (
         "a group with offsets that is not in subscriptionGroup.json",
         "consumerOffset.json names a group that subscriptionGroup.json does not.",
         "The group was deleted, or the two files are from different times.",
-        "The broker makes the group again when a consumer connects (autoCreateSubscriptionGroup).",
+        "The broker creates the group again when a consumer connects (autoCreateSubscriptionGroup).",
         NOTHING,
     ),
     kind(

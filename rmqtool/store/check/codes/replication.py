@@ -8,10 +8,10 @@ ALL = (
         "epoch-broken",
         WARNING,
         "the file of master epochs cannot be read",
-        "epochFileCheckpoint is no list of epochs, or its checksum is wrong.",
+        "epochFileCheckpoint is not a list of epochs, or its checksum is wrong.",
         "A full disk, or a crash while the file was written.",
-        "The broker takes epochFileCheckpoint.bak. Without a good one it begins without epochs: as a replica it copies "
-        "the log from the beginning.",
+        "The broker reads epochFileCheckpoint.bak. If that is bad too, it starts without epochs: as a replica it "
+        "copies the log from the beginning.",
         by_hand("put epochFileCheckpoint back from its .bak or from another replica"),
     ),
     kind(
@@ -19,8 +19,8 @@ ALL = (
         ERROR,
         "master epochs that do not increase",
         "Each line of epochFileCheckpoint has a higher epoch and a higher offset than the one before it.",
-        "Somebody edited the file, or put lines of two brokers together.",
-        "The broker finds a wrong place where its log and that of the master part, and cuts its log there.",
+        "The file was edited by hand, or mixes lines of two brokers.",
+        "The broker finds the wrong point at which its log diverges from the master's, and truncates its log there.",
         by_hand("stop the broker and put epochFileCheckpoint back from another replica"),
     ),
     kind(
@@ -29,8 +29,8 @@ ALL = (
         "a master epoch that begins after the end of the log",
         "epochFileCheckpoint has an epoch whose first offset the log does not reach.",
         "The end of the log was lost or cut, and the file was not.",
-        "If the broker becomes master it cannot write down its own epoch, and replicas that compare epochs with it may "
-        "copy a wrong part of the log.",
+        "If the broker becomes the master, it cannot record its own epoch, and replicas that compare epochs with it "
+        "may copy a wrong part of the log.",
         by_hand("stop the broker and put epochFileCheckpoint back from another replica whose log has the same end"),
     ),
     kind(
@@ -47,12 +47,12 @@ ALL = (
         "identity-broken",
         ERROR,
         "brokerIdentity cannot be read",
-        "The file has one line, CLUSTER#BROKER#ID. Here it has another form, or the ID is no number.",
+        "The file should be one line, CLUSTER#BROKER#ID. It has another form, or the ID is not a number.",
         "A crash while the file was written, or it was edited by hand.",
         "In controller mode the broker does not come online.",
         by_hand(
-            "stop the broker and write the line as it was: the controller knows the ID (mqadmin getSyncStateSet); or "
-            "move the file away, then the broker asks the controller for a new ID"
+            "stop the broker and restore the line: the controller knows the ID (mqadmin getSyncStateSet); or move the "
+            "file away, and the broker asks the controller for a new ID"
         ),
     ),
 )

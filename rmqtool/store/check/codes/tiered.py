@@ -4,7 +4,8 @@ from rmqtool.store.check.advice.steps import KEEPS, NOTHING, RECOVER, Step, by_h
 from rmqtool.store.check.codes.code import ERROR, INFO, kind
 
 BACK = by_hand(
-    "put the segment back from a copy. Messages that the commit log still has are not lost: consumers read them there",
+    "restore the segment from a copy. Messages that are still in the commit log are not lost: consumers read them "
+    "there",
     "without a copy, messages that only the segment had are lost",
 )
 
@@ -15,7 +16,7 @@ DO_NOT_START = by_hand(
 
 END_AS_THE_TIER = Step(
     command=RECOVER.command,
-    does="ends a queue where its tier does, if the log has no message of it; else it refuses",
+    does="ends a queue where its tier does if the log has no messages of it; otherwise it refuses",
     costs=KEEPS,
 )
 
@@ -30,10 +31,10 @@ ALL = (
         "tiered-ignored",
         ERROR,
         "do not start a broker: it would not find the tier",
-        "A broker finds the segments of tiered storage through config/tieredStoreMetadata.json or its .bak alone. "
+        "A broker finds the segments of tiered storage only through config/tieredStoreMetadata.json or its .bak. "
         "Neither can be read, although the segments are there.",
         "The files were deleted or damaged, or left out of a copy.",
-        "The broker serves nothing that is in the tier alone, and starts a new tier in the same folder.",
+        "The broker serves no message that is only in the tier, and starts a new tier in the same directory.",
         (METADATA_AGAIN, *DO_NOT_START),
     ),
     kind(
@@ -49,19 +50,19 @@ ALL = (
         "tiered-stopped",
         ERROR,
         "do not start a broker: a queue ends before its tier does",
-        "The tier of a queue has queue offsets behind the end of the local queue.",
+        "The tier of a queue has queue offsets after the end of the local queue.",
         "Queue files were removed or cut, or are from an older copy than the tier.",
-        "The broker gives new messages queue offsets under which the tier has others, and uploads nothing more of this "
-        "queue.",
+        "The broker gives new messages queue offsets that others already have in the tier, and uploads nothing more of "
+        "this queue.",
         (END_AS_THE_TIER, *DO_NOT_START),
     ),
     kind(
         "tiered-missing",
         ERROR,
         "a segment of tiered storage is missing",
-        "tieredStoreMetadata.json names a segment, and there is no such file.",
-        "Deleted by hand, lost in a copy, or the directory (tieredStoreFilePath) is another one.",
-        "The broker makes an empty file in its place. Consumers that need messages of it get none.",
+        "tieredStoreMetadata.json names a segment whose file does not exist.",
+        "It was deleted by hand or lost in a copy, or tieredStoreFilePath is another directory.",
+        "The broker creates an empty file in its place. Consumers get none of its messages.",
         BACK,
     ),
     kind(
@@ -70,8 +71,8 @@ ALL = (
         "a segment of tiered storage is shorter than its metadata says",
         "tieredStoreMetadata.json has the length up to which a segment was written. The file is shorter.",
         "A copy that was cut short, or a full disk.",
-        "If it is the last one, the broker takes the length of the file, and copies the messages after it again if the "
-        "commit log still has them. In any other one, consumers get nothing from where it ends.",
+        "If it is the last segment, the broker goes by the length of the file, and uploads the messages after it again "
+        "if they are still in the commit log. In any other segment, consumers get nothing past its end.",
         BACK,
     ),
     kind(
@@ -86,8 +87,8 @@ ALL = (
     kind(
         "tiered-unknown",
         INFO,
-        "a segment of tiered storage that the metadata do not name",
-        "The file has the name of a segment, and tieredStoreMetadata.json does not know it.",
+        "a segment of tiered storage that is not in the metadata",
+        "The file has the name of a segment that is not in tieredStoreMetadata.json.",
         "The broker removed the segment from its metadata and was stopped before it removed the file; or the metadata "
         "are from another time.",
         "The broker does not read it.",
@@ -97,7 +98,8 @@ ALL = (
         "tiered-message",
         ERROR,
         "an entry of a queue in tiered storage that does not lead to its message",
-        "Every entry has the position of a message in the tiered log of its queue. There is damage or another message.",
+        "Every entry has the position of a message in the tiered log of its queue. This one leads to damage or "
+        "another message.",
         "Damage, or segments of different times.",
         "Consumers that read this offset from tiered storage get nothing, or another message.",
         BACK,

@@ -79,7 +79,7 @@ def settle(ctx: Context, queues: Mapping[QueueKey, Numbered], deleted: Collectio
         consequence = CODES["topic-remade"].broker
         if again[topic]:
             consequence = (
-                f"The next start of a broker puts {counted(again[topic], 'message')} from before into queues again; "
+                f"The next start of a broker puts {counted(again[topic], 'earlier message')} into queues again; "
                 f"{command_line('recover')} leaves them out"
             )
         ctx.found.add("topic-remade", "commitlog", topic=topic, count=messages[topic], consequence=consequence)
