@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.admin.changes.declared import read_declared
 from rmqtool.admin.keys import credentials
 from rmqtool.cli.man.manual import Topic
 from rmqtool.remoting.signing import Credentials
@@ -122,15 +123,20 @@ def test_every_kind_of_block_is_known() -> None:
 
 
 def test_files_that_pages_show_are_understood(tmp_path: Path) -> None:
-    """So far only files of keys."""
-    seen = 0
+    """Files of keys, and of topics and groups."""
+    keys = declared = 0
     for name, path in readme.PAGES.items():
         for block in re.findall(r"^```yaml\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
-            keys = tmp_path / "tools.yml"
-            keys.write_text(block)
-            assert credentials(str(keys)) == Credentials("someone", "a secret"), name
-            seen += 1
-    assert seen
+            file = tmp_path / "shown.yaml"
+            file.write_text(block)
+            if "topics:" in block:
+                assert list(read_declared(str(file)).topics) == ["Orders"], name
+                declared += 1
+            else:
+                assert credentials(str(file)) == Credentials("someone", "a secret"), name
+                keys += 1
+    assert keys
+    assert declared
 
 
 @pytest.mark.parametrize("width", [0, 1, 117, 118, 119, 400])

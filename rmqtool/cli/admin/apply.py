@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.changing import change_brokers
+from rmqtool.cli.framework.changing import change_brokers, need_target
 from rmqtool.cli.framework.options import BrokersOption, TargetArgument
 from rmqtool.cli.framework.planning import CHANGE, ChangeOptions
 
@@ -27,6 +27,7 @@ def apply(
     """
     from rmqtool.admin.changes.declared import plan_declared, read_declared
 
+    need_target(store)
     declared = read_declared(file)
     return change_brokers(
         store, broker, lambda questions, where: plan_declared(questions, where, declared, prune=prune), command="apply",

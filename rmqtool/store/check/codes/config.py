@@ -60,7 +60,7 @@ ALL = (
         "consumerOffset.json, too, no broker has run on the store yet, and this is only an info.",
         "The file was lost; or append, import or salvage made the store, and none was there to take over.",
         "Clients find no route to these topics until they are created again, and producers that may create topics get "
-        "queues by the broker's defaults. rmqtool serve serves the topics as their queues show.",
+        "queues by the broker's defaults. A served store has the topics that its queues show.",
         replace(MEND, does=f"{MEND.does}; while the broker runs, mqadmin updateTopic does it"),
     ),
     kind(
