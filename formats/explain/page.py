@@ -14,7 +14,7 @@ from construct import Bytes, Computed, Container, FormatField, Struct
 from formats.config.files import NAMES, model_of
 from formats.explain.page_text import BIG_ENDIAN, CONFIG, FILES, PLAIN_FILES
 from formats.fastjson.declare import Declared, Flag, Items, Kind, Nested, Table, Whole, members_of
-from formats.layouts import dledger, index, marks, message, queues, remoting, rocksdb, timer
+from formats.layouts import dledger, index, marks, message, queues, remoting, rocksdb, tiered, timer
 from formats.layouts.codes import BORN_V6, MAGIC_V1, MAGIC_V2, STORE_V6
 from formats.layouts.docs import Doc, leaf_of
 from formats.primitives import flag_names
@@ -60,6 +60,8 @@ _UNITS: dict[str, Struct] = {
     "dledger entry": dledger.ENTRY_HEAD,
     "dledger blank": dledger.BLANK,
     "dledger index": dledger.INDEX_UNIT,
+    "tiered index head": tiered.INDEX_HEAD,
+    "tiered index item": tiered.INDEX_ITEM,
     "frame head": remoting.FRAME_HEAD,
     "remoting header": remoting.BINARY_HEAD,
 }

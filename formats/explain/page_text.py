@@ -288,7 +288,7 @@ file over a multiple, else to the next one, also where it is a multiple; at leas
         "4.5",
         """
 In place of the commit log with `enableDLegerCommitLog`: each entry wraps one record, whose `physical_offset` is
-`position + 48`. Such logs are recognised and named, not read.
+`position + 48`.
 """,
         (UnitText("Entry header", "dledger entry"), UnitText("End-of-file blank", "dledger blank")),
     ),
@@ -303,6 +303,18 @@ The unit of entry `n` lies at byte `32 * n`. Beside it lie `checkpoint` (lines `
 `currterm` (`currTerm=`, `voteLeader=`), both text.
 """,
         (UnitText("Unit", "dledger index"),),
+    ),
+    File(
+        "Index segment of tiered storage",
+        "`<broker>/rmq_sys_INDEX/0/INDEX/...` below the tier's directory",
+        "28 + 8 for each hash slot + 28 for each item",
+        "`tieredstore.index.IndexStoreFile`, `tieredstore.index.IndexItem`",
+        "5.2",
+        """
+A segment is the header, the hash slots and the items. A slot has the position of the first of its items in the segment
+and their length, 4 bytes each. Keys are the unique id and each word of `KEYS`.
+""",
+        (UnitText("Header", "tiered index head"), UnitText("Item", "tiered index item")),
     ),
     File(
         "Remoting frame",

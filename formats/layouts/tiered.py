@@ -12,7 +12,7 @@ INDEX_HEAD = Struct(
 INDEX_ITEM = Struct(
     "hash_code" / Int32sb * "of topic#key",
     "topic_id" / Int32sb * "of the topic in tieredStoreMetadata.json",
-    "queue_id" / Int32sb,
+    "queue_id" / Int32sb * "of the message",
     "position" / Int64sb * "of the message in its queue's own log",
     "size" / Int32sb * "of the message",
     "time_difference" / Int32sb * "store time - begin_timestamp, ms; often negative",

@@ -145,6 +145,7 @@ def test_stable_ids_are_unique() -> None:
     assert all(len(each) == 32 for each in ids)
 
 
+@pytest.mark.filterwarnings("ignore:1 damaged range")  # a record that is being written while the store is read
 def test_a_broker_that_is_restarted_gets_every_message(tmp_path: Path) -> None:
     """Sent by another process, because a broker is started here by a fork."""
     with Neighbour(tmp_path / "store") as one:

@@ -22,6 +22,7 @@ from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.contract import QUEUE_ENTRY_FIELDS
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
 from rmqtool.services.lookup.offsets import consumer_offsets
+from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from tests import goldens
@@ -30,7 +31,6 @@ from tests.analytics.helpers import engine_messages, log_of, plain, record, same
 from tests.analytics.reading import read
 from tests.analytics.test_splits import body_with_a_record, holes, moved, old_records_behind_a_blank
 from tests.conftest import Unpacked
-from tests.store.findings import check_store
 from tests.store.helpers import conf_of
 
 # -- every golden store -----------------------------------------------------------------------------------------------

@@ -43,7 +43,11 @@ def remade(tmp_path: Path) -> Path:
 
 def findings(store: Path) -> list[tuple[str, str, object, object]]:
     rows = map(json.loads, rmqtool("check", store, "-o", "ndjson").out.splitlines())
-    return [(row["code"], row["severity"], row.get("topic"), row.get("count")) for row in rows]
+    return [
+        (row["code"], row["severity"], row.get("topic"), row.get("count"))
+        for row in rows
+        if (row["code"], row["severity"]) != ("topics-missing", "info")
+    ]
 
 
 AS_REMADE = [("topic-remade", "info", "Gone", BEFORE)]
@@ -53,7 +57,7 @@ def test_check_names_what_is_from_before(remade: Path) -> None:
     assert findings(remade) == AS_REMADE
     report = rmqtool("check", remade)
     assert report.code == 0
-    assert "rmqtool rebuild" not in report.out
+    assert "rebuild consumequeue" not in report.out
     assert "rmqtool recover" not in report.out
 
 

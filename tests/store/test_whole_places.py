@@ -13,13 +13,13 @@ import pytest
 from rmqtool.errors import Refused
 from rmqtool.rules.releases import RELEASES
 from rmqtool.store.changes.undo import undo
-from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan, recover
 from tests import damage
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
+from tests.store.findings import check_store
 from tests.store.helpers import conf_of, tree
 from tests.store.walked import Walk
 from tests.whole import ENGINES, faults_of
