@@ -6,6 +6,8 @@ OPTIONS are those of the data source, as JSON.
 import json
 import sys
 
+from pyspark.errors import StreamingQueryException
+
 from rmqtool.analytics.spark.session import session_of, spark_context
 
 
@@ -21,7 +23,10 @@ def main(options: str, checkpoint: str, out: str) -> None:
             .start(out)
         )
         print("running", flush=True)
-        query.awaitTermination()
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as err:
+            sys.exit(str(err))  # here, because its text is in Java
 
 
 if __name__ == "__main__":

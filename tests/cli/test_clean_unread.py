@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool import Message, Store
+from rmqtool.cli.framework import planning
 from tests.cli.running import rmqtool
 
 CONF = {"mappedFileSizeCommitLog": "8192", "mappedFileSizeConsumeQueue": "2000"}
@@ -66,3 +67,19 @@ def test_what_all_have_consumed_goes_without_a_word(store: Path) -> None:
     result = rmqtool("clean", store, "--yes", "-o", "json")
     assert result.code == 0, result.err
     assert json.loads(result.out)["unread"] == []
+
+
+def test_no_more_is_lost_than_the_plan_showed(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group is set back before the answer."""
+
+    def answer(_question: str) -> bool:
+        consumed(store, behind=2)
+        return True
+
+    consumed(store, behind=30)
+    monkeypatch.setattr(planning, "confirm", answer)
+    monkeypatch.setattr(planning.Consent, "need", lambda _consent, _command: None)
+    result = rmqtool("clean", store)
+    assert result.code == 4
+    assert "has changed since the plan was shown: nothing of it was done" in result.err
+    assert len(list((store / "commitlog").iterdir())) > 3

@@ -59,6 +59,7 @@ def clean(
     from rmqtool.cli.render.text import note
     from rmqtool.errors import Refused
     from rmqtool.services.consumers.unread import Unread, unread_below
+    from rmqtool.store.changes.writing import hold_to_plan
     from rmqtool.store.repair.expiry import CleanReport
     from rmqtool.store.repair.expiry import clean as run
 
@@ -95,6 +96,10 @@ def clean(
         back = "for good; undo cannot bring them back" if delete else "undo brings them back"
         return f"{how} {len(report.files)} commit-log files and the messages in them ({back})?"
 
+    def guard(report: CleanReport) -> None:
+        now = unread_below(layout, report.newMinPhyOffset, lambda _text: None)
+        hold_to_plan(layout.root, [topic.words for topic in unread], [topic.words for topic in now])
+
     def do(shown: CleanReport | None) -> CleanReport:
         if shown is None:
             shown = plan()
@@ -103,7 +108,9 @@ def clean(
                     f"{layout.root}: {'; '.join(topic.words for topic in unread)}: they would go. Nothing was changed; "
                     "--accept-loss does it all the same"
                 )
-        return run(layout, reserved_hours=hours, most_files=files, delete=delete, backup=backup, shown=shown)
+        return run(
+            layout, reserved_hours=hours, most_files=files, delete=delete, backup=backup, shown=shown, guard=guard
+        )
 
     consent.need("clean")
     report, done = carry_out(

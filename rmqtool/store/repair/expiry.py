@@ -7,7 +7,7 @@ last file of the log, of each queue, of the index and of the timer log is never 
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -182,6 +182,7 @@ def clean(
     delete: bool = False,
     backup: str | None = None,
     shown: CleanReport | None = None,
+    guard: Callable[[CleanReport], None] | None = None,
 ) -> CleanReport:
     """Remove expired files of the log, then files of queues and index that point before its new beginning.
 
@@ -192,6 +193,7 @@ def clean(
         delete: delete permanently, which frees space at once, even on a full disk; otherwise files go to the backup. If
             such a run is killed, run it again.
         shown: a plan that was confirmed; anything that differs from it is refused.
+        guard: called with the plan under the lock, before anything is removed; may refuse it.
 
     Raises:
         Refused: the store is in use, a role forbids it, its queues would no longer fit the tier, or the plan has
@@ -229,6 +231,8 @@ def clean(
             )
         if not paths:
             return report
+        if guard is not None:
+            guard(report)
         kept = None
         if delete:
             _delete(layout, paths, report.files, change.signals, limited=most_files is not None)
