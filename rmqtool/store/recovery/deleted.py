@@ -8,7 +8,7 @@ from formats.message.read import SCHEDULE_TOPIC
 from formats.topics import LMQ_PREFIX, SYSTEM_PREFIX
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.store.config.files import config_place, read_config
-from rmqtool.store.config.sources import FILE, choose
+from rmqtool.store.config.sources import BAK, FILE, TMP, choose
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 
@@ -18,9 +18,10 @@ _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
 class DeletedTopics:
     """Determines which topics were deleted.
 
-    A topic was deleted if ``topics.json`` is intact and does not contain it, it has no queues, and all its messages are
-    older than ``topics.json``; with a newer message, it had just been created by a process that was killed. Light
-    queues and the broker's own topics need not be in that file.
+    A topic was deleted if ``topics.json`` does not contain it, it has no queues, and all its messages are older than
+    ``topics.json``; with a newer message, it had just been created by a process that was killed. If ``topics.json`` is
+    broken, the intact older one that a broker reads instead is decisive. Light queues and the broker's own topics need
+    not be in that file.
     """
 
     def __init__(self, layout: StoreLayout) -> None:
@@ -55,7 +56,8 @@ class DeletedTopics:
         if config_place(self._layout, "topics.json") is not None:
             return self._table_of_database()
         source = choose(self._layout, "topics.json")
-        value = source.value if source.kind == FILE and isinstance(source.value, dict) else {}
+        usable = source.kind in (FILE, BAK, TMP) and isinstance(source.value, dict)
+        value = source.value if usable else {}
         version = value.get("dataVersion")
         changed = version.get("timestamp") if isinstance(version, dict) else None
         return set(value.get("topicConfigTable") or ()), changed if isinstance(changed, int) else 0

@@ -3,29 +3,22 @@
 An intact file is not written at all. A changed file keeps unknown members, and the form of its numbers.
 """
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 from formats.config.files import NAMES, model_of, split_key
-from formats.fastjson.declare import members_of
 from formats.fastjson.read import loads
 from formats.fastjson.write import dumps
-from formats.model.topics import DataVersion, TopicConfig
-from formats.topics import LMQ_PREFIX, SYSTEM_PREFIX, Perm
-from formats.versions import V4_9, V5_3
 from rmqtool.store.changes.change import Change
 from rmqtool.store.config.files import config_place
 from rmqtool.store.config.sources import ABSENT, EMPTY, FILE, ConfigSource, choose
+from rmqtool.store.config.topic_entries import DELAY_TOPIC, add_topics, now_ms, raise_version, unshare
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import METADATA
-from rmqtool.store.repair.config_evidence import DELAY_TOPIC, SURE_QUEUES, Evidence, find_delivered, gather
+from rmqtool.store.repair.config_evidence import Evidence, find_delivered, gather
 from rmqtool.store.repair.config_outcome import BUILT, ConfigChange, ConfigOutcome
 from rmqtool.store.tier.tier import DO_NOT_START
-
-_SYSTEM_TOPIC = SYSTEM_PREFIX  # case-insensitive; a broker creates the configuration of these topics itself
-_PERM = Perm.READ | Perm.WRITE  # as for automatically created topics
-_MOST = 2**63 - 1
+from rmqtool.words import counted
 
 
 class ConfigDoctor:
@@ -35,12 +28,12 @@ class ConfigDoctor:
         now: returns the time in ms, for the version of a changed table.
     """
 
-    def __init__(self, layout: StoreLayout, now: Callable[[], int] = lambda: int(time.time() * 1000)) -> None:
+    def __init__(self, layout: StoreLayout, now: Callable[[], int] = now_ms) -> None:
         self.layout, self._now = layout, now
         self.outcomes: list[ConfigOutcome] = []
         self.warnings: list[str] = []
         self._new: dict[str, bytes] = {}
-        self._claimed: dict[str, int] = {}
+        self._offsets: dict[Any, Any] = {}  # consumerOffset.json
         self._topics: set[str] = set()  # topics in the new topics.json
 
     def run(self) -> None:
@@ -58,14 +51,14 @@ class ConfigDoctor:
         if places:
             where = ", ".join(sorted(set(places.values())))
             self.warnings.append(f"what is in RocksDB ({where}) is neither compared nor written: see check")
-        self._claimed = _queues_in_use(choose(self.layout, "consumerOffset.json").value or {})
+        self._offsets = choose(self.layout, "consumerOffset.json").value or {}
         for name in NAMES:  # topics.json comes before the files that refer to topics
             if name not in places:
                 self._mend(name, evidence)
 
     def _mend(self, name: str, evidence: Evidence | None) -> None:
         source = choose(self.layout, name)
-        value = _unshare(source.value) if source.value is not None else {}
+        value = unshare(source.value) if source.value is not None else {}
         changes: list[ConfigChange] = []
         built = source.kind in (ABSENT, EMPTY)
         if name == METADATA and source.kind == EMPTY:
@@ -96,48 +89,21 @@ class ConfigDoctor:
         if source.data is not None and not changes:
             return source.data
         model = model_of(name)
-        self._next_version(name, value)
+        raise_version(name, value, self._now())
         return dumps(value, model.DIALECT)
-
-    def _next_version(self, name: str, value: dict[Any, Any]) -> None:
-        """Increase the version of a changed table, since name servers and slaves only take over a new version."""
-        old = value.get("dataVersion")
-        if not isinstance(old, dict):
-            member = members_of(model_of(name)).get("dataVersion")
-            if member is None or member.since != V4_9:
-                return
-            old = {}
-        version = DataVersion.read(old)
-        value["dataVersion"] = {
-            **old,
-            "counter": min(version.counter + 1, _MOST),
-            "timestamp": max(self._now(), version.timestamp),
-        }
-        ordered = dict(sorted(value.items(), key=lambda entry: str(entry[0])))
-        value.clear()
-        value.update(ordered)
 
     # -- topics -------------------------------------------------------------------------------------------------------
 
     def _add_topics(self, value: dict[Any, Any], evidence: Evidence | None) -> list[ConfigChange]:
         """Add entries for topics that have queues, as automatic creation would."""
-        table = value.get("topicConfigTable") or {}
         changes = []
-        used = {topic for (topic, _queue_id), (_low, end) in evidence.ranges.items() if end} if evidence else set()
-        for topic, queues in evidence.topics.items() if evidence else ():
-            needless = topic.startswith(LMQ_PREFIX) or topic.lower().startswith(_SYSTEM_TOPIC)
-            if topic in table or needless or topic not in used:
-                continue
-            queues = max(queues, self._claimed.get(topic, 0))
-            if topic == DELAY_TOPIC:
-                queues = max(queues, len(self.layout.conf.delay_levels))
-            config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=_PERM)
-            table[topic] = config.write(V5_3 if _is_5(value) else V4_9)
-            new, reason = f"{queues} queue{'s' * (queues > 1)}", "it has messages and no entry"
-            changes.append(ConfigChange(key=f"topic {topic}", old=None, new=new, reason=reason))
-        if changes:
-            value["topicConfigTable"] = table
-        self._topics = set(table)
+        if evidence is not None:
+            used = {topic for (topic, _queue_id), (_low, end) in evidence.ranges.items() if end}
+            levels = len(self.layout.conf.delay_levels)
+            for topic, queues in add_topics(value, evidence.topics, used, self._offsets, levels):
+                new, reason = counted(queues, "queue"), "it has messages and no entry"
+                changes.append(ConfigChange(key=f"topic {topic}", old=None, new=new, reason=reason))
+        self._topics = set(value.get("topicConfigTable") or ())
         return changes
 
     # -- offsets ------------------------------------------------------------------------------------------------------
@@ -192,21 +158,6 @@ class ConfigDoctor:
         return [line for outcome in self.outcomes for line in outcome.describe()]
 
 
-def _queues_in_use(offsets: dict[Any, Any]) -> dict[str, int]:
-    """Number of queues by topic for which groups have offsets; a queue without messages has no directory."""
-    claimed: dict[str, int] = {}
-    for key, queues in (offsets.get("offsetTable") or {}).items():
-        topic, _group = split_key(key)
-        ids = [int(queue_id) for queue_id in queues or ()]
-        claimed[topic] = max([claimed.get(topic, 0), *(i + 1 for i in ids if i < SURE_QUEUES)])
-    return claimed
-
-
-def _is_5(value: dict[Any, Any]) -> bool:
-    version = value.get("dataVersion")
-    return isinstance(version, dict) and "stateVersion" in version
-
-
 def _clamp(table: dict[Any, Any], key: Any, limits: tuple[int, int], name: str) -> list[ConfigChange]:
     """Move an offset into a queue's range. One before the expired messages is kept: consumers advance by themselves."""
     low, high = limits
@@ -218,12 +169,3 @@ def _clamp(table: dict[Any, Any], key: Any, limits: tuple[int, int], name: str) 
     change = ConfigChange(key=name, old=offset, new=new, reason=reason)
     table[key] = new
     return [change]
-
-
-def _unshare(value: Any) -> Any:
-    """A deep copy without shared objects, for which brokers would write references that they cannot read back."""
-    if isinstance(value, dict):
-        return {key: _unshare(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return type(value)(map(_unshare, value))
-    return value

@@ -11,13 +11,9 @@ from rmqtool.store.check.log.log import LogCheck
 from rmqtool.store.check.marks import queues_are_files
 from rmqtool.store.check.queues.queues import QueueCheck
 from rmqtool.store.check.queues.rocks import RocksQueueCheck, open_database
+from rmqtool.store.config.topic_entries import DELAY_TOPIC, ProvedQueues
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
-
-DELAY_TOPIC = SCHEDULE_TOPIC.decode()
-SURE_QUEUES = (
-    1024  # the most queues that a broker creates by itself (BenchmarkTest); more need as many directories as proof
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +69,9 @@ def gather(layout: StoreLayout) -> Evidence | None:
         other={topic for topic, _queue_id, _path in ctx.layout.queue_dirs("batchconsumequeue")},
         overdue={level for level, due in ctx.queues_seen.first_due.items() if is_overdue(ctx, due, 0)},
     )
-    ids: dict[str, list[int]] = {}
-    for topic, queue_id in sorted(evidence.ranges):
-        if queue_id >= 0:
-            ids.setdefault(topic, []).append(queue_id)
-    for topic, numbers in ids.items():
-        plausible = [number for number in numbers if number < max(SURE_QUEUES, 2 * len(numbers))]
-        evidence.stray.extend((topic, number) for number in numbers if number not in plausible)
-        if plausible:
-            evidence.topics[topic] = plausible[-1] + 1
+    counts, stray = ProvedQueues.of(evidence.ranges)
+    evidence.topics.update(counts)
+    evidence.stray.extend(stray)
     return evidence
 
 
