@@ -3,6 +3,7 @@
 What can be mended is, and is restored by ``undo``; everything else is refused before anything is changed.
 """
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.store.findings import check_store
 from tests.store.helpers import conf_of, tree
-from tests.store.walked import Walk
+from tests.store.walked import Walk, walk_from
 from tests.whole import ENGINES, faults_of
 
 CONF = conf_of("crash")
@@ -207,3 +208,61 @@ def test_an_index_with_tags_stays_one(golden_copy: Unpacked) -> None:
     shown = rmqtool("rebuild", store, "index", "--yes")
     assert shown.code == 0, shown.err
     assert [index.read_bytes() for index in sorted((store / "index").iterdir())] == entries
+
+
+def put_a_file_at(place: Path) -> None:
+    shutil.rmtree(place)
+    place.write_bytes(b"?")
+
+
+def put_a_directory_at(place: Path) -> None:
+    place.unlink(missing_ok=True)
+    place.mkdir()
+
+
+def put_a_pipe_at(place: Path) -> None:
+    place.unlink(missing_ok=True)
+    os.mkfifo(place)
+
+
+@pytest.mark.parametrize(
+    ("name", "put"),
+    [
+        ("config", put_a_file_at), ("consumequeue", put_a_file_at), ("index", put_a_file_at),
+        ("checkpoint", put_a_directory_at), ("checkpoint", put_a_pipe_at), ("abort", put_a_directory_at),
+        ("config/topics.json", put_a_directory_at), ("config/topics.json", put_a_pipe_at),
+    ],
+)  # fmt: skip
+def test_a_file_for_a_directory_and_a_directory_for_a_file(
+    name: str, put: Callable[[Path], None], golden_copy: Unpacked
+) -> None:
+    """Everything says what to move away, and afterwards the advice leads to a clean store."""
+    store = golden_copy("broker")
+    place = store / name
+    put(place)
+    wanted = f"move {place} out of the store: a {'directory' if put is put_a_file_at else 'file'} belongs there"
+    found = [finding for finding in check_store(StoreLayout(str(store))) if finding.code == "file-foreign"]
+    assert [(finding.file, [step.does for step in finding.steps]) for finding in found] == [(name, [wanted])]
+    shown = rmqtool("recover", store, "--dry-run", "-o", "json")
+    warned = [json.loads(shown.out)["warnings"]] if shown.code < 3 else [[shown.err]]
+    assert [wanted in warning for warning in warned[0]].count(True) == 1
+    before = tree(store)
+    refused = rmqtool("recover", store, "--yes", "--accept-loss")
+    assert refused.code > 2
+    assert str(place) in refused.err
+    assert "move" in refused.err
+    assert tree(store) == before
+    shutil.rmtree(place) if place.is_dir() else place.unlink()
+    assert walk_from(["recover", "STORE"], store, store.parent, None) == []
+    assert not [finding for finding in check_store(StoreLayout(str(store))) if finding.code == "file-foreign"]
+
+
+def test_a_directory_among_queue_files_is_moved_by_hand(golden_copy: Unpacked) -> None:
+    store = golden_copy("broker")
+    file = sorted(queue_of(store).iterdir())[0]
+    put_a_directory_at(file)
+    wanted = f"move the directory {file} out of the store"
+    for words in (["--dry-run"], ["--yes", "--accept-loss"]):
+        report = json.loads(rmqtool("recover", store, *words, "-o", "json").out)
+        assert not report["loadOk"]
+        assert [step.startswith(wanted) for step in report["nextSteps"]] == [True, False]

@@ -1,5 +1,6 @@
 """The complete check: runs every part and yields findings as they come."""
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -7,6 +8,7 @@ from rmqtool.errors import UnreadableStore
 from rmqtool.progress import stage
 from rmqtool.rules.releases import Release
 from rmqtool.store.check.advice.advice import Situation
+from rmqtool.store.check.advice.steps import by_hand
 from rmqtool.store.check.codes.all import ERROR, WARNING
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_alone
@@ -27,6 +29,7 @@ from rmqtool.store.check.replication import check_replication
 from rmqtool.store.check.tiered import check_tier_continues, check_tiered
 from rmqtool.store.check.timer.timer import check_timer
 from rmqtool.store.config.fit import misfits
+from rmqtool.store.layout.mending import find_in_the_way
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.true_names import misnamed
 
@@ -94,6 +97,7 @@ def check_store(
     if with_queues:
         findings.situation.queues_damaged = queues.damaged
     check_tier_continues(ctx)
+    _report_in_the_way(ctx)
     reported = _report_skipped(ctx, set())
     yield from findings.drain()
     if with_queues:
@@ -118,11 +122,24 @@ def check_store(
     yield from findings.rest()
 
 
+def _report_in_the_way(ctx: Context) -> None:
+    """Report files where directories belong, and the other way round."""
+    for path, advice in find_in_the_way(ctx.layout).items():
+        name = ctx.name(path)
+        ctx.found.situation.stuck = True
+        consequence = "The broker can neither read nor write what belongs there."
+        if name != "abort" and not name.startswith(f"config{os.sep}"):
+            ctx.found.situation.refused = True
+            consequence = "The broker does not start."
+        ctx.found.add("file-foreign", name, consequence=consequence, steps=by_hand(advice))
+
+
 def _report_skipped(ctx: Context, reported: set[str]) -> set[str]:
     """Report each part of the store that could not be read and was skipped; returns all reported so far."""
-    ignored = ctx.layout.passed or {}
+    ignored, moved = ctx.layout.passed or {}, find_in_the_way(ctx.layout)
     for path in sorted(ignored.keys() - reported):
-        ctx.found.add("file-unreadable", ctx.name(path), actual=ignored[path])
+        if not any(path == place or path.startswith(f"{place}{os.sep}") for place in moved):
+            ctx.found.add("file-unreadable", ctx.name(path), actual=ignored[path])
     return set(ignored)
 
 

@@ -4,15 +4,18 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from formats.config.files import NAMES
 from formats.message.read import Record, read
 from formats.queues.consume import FILLER_SIZE
 from rmqtool.store.disk.remote import place_of
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.broker_conf import BrokerConf
-from rmqtool.store.layout.paths import DEFAULT_COMMIT_LOG, StoreLayout
+from rmqtool.store.layout.paths import BATCH_QUEUES, DEFAULT_COMMIT_LOG, StoreLayout
 from rmqtool.words import command_line
 
 FILES = ("rmqtool", "rebuild", "STORE", "files")
+
+_FOLDERS = ("config", "consumequeue", BATCH_QUEUES, "consumequeue_ext", "index", "timerlog", "compaction")
 
 
 class Remedy(NamedTuple):
@@ -72,6 +75,20 @@ def remedy_for(path: str, size: int | None, wanted: int, *, last: bool, spare: b
 def is_in_the_way(path: str) -> bool:
     """Whether something else is where a directory of the store belongs, such as a link that leads nowhere."""
     return place_of(path) is None and os.path.lexists(path) and not os.path.isdir(path)
+
+
+def find_in_the_way(layout: StoreLayout) -> dict[str, str]:
+    """Path of everything in a store that is a file where a directory belongs, or the other way round → what to do."""
+    if place_of(layout.root) is not None:
+        return {}
+    folders = [layout.path(name) for name in _FOLDERS]
+    files = [layout.path(name) for name in ("checkpoint", "abort")]
+    files += [layout.path("config", name + suffix) for name in NAMES for suffix in ("", ".tmp", ".bak")]
+    advice = {
+        path: f"move {path} out of the store: a directory belongs there" for path in folders if is_in_the_way(path)
+    }
+    strange = (path for path in files if os.path.lexists(path) and not can_go(path))
+    return advice | {path: f"move {path} out of the store: a file belongs there" for path in strange}
 
 
 def can_go(path: str) -> bool:

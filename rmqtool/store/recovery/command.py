@@ -1,18 +1,20 @@
 """The commands recover, truncate and dispatch: plan them, or carry them out under the broker's lock."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple, TypedDict, Unpack
 
 from formats.endings import Ending
 from formats.message.build import BLANK_SIZE
-from rmqtool.errors import Refused
+from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.rules.releases import Release
 from rmqtool.store.changes.change import Change
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.writing import changing, hold_to_plan, pending_runs, planning
 from rmqtool.store.config.fit import misfit_warnings
+from rmqtool.store.layout.mending import find_in_the_way
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.actions import prepare
 from rmqtool.store.recovery.actions import report as report_of
@@ -149,9 +151,16 @@ def plan(layout: StoreLayout, *, backup: str | None = None, **options: Unpack[Op
     """
     warnings = heed(layout, "recover")
     layout = layout.passing_over()
-    report = _plan(layout, _recovering(whole=True, **options), backup, warnings)
+    with _advising(layout):
+        report = _plan(layout, _recovering(whole=True, **options), backup, warnings)
     consequence = "no broker starts over it, and recover stops at it: this plan is for when it is out of the way"
-    ignored = [f"{reason}: {consequence}" for reason in (layout.passed or {}).values()]
+    moved, passed = find_in_the_way(layout), layout.passed or {}
+    ignored = [
+        f"{advice}: recover stops at it; this plan is for when it is out of the way" for advice in moved.values()
+    ]
+    for path, reason in passed.items():
+        if not any(path == place or path.startswith(f"{place}{os.sep}") for place in moved):
+            ignored.append(f"{reason}: {consequence}")
     return replace(report, warnings=[*report.warnings, *ignored])
 
 
@@ -179,7 +188,24 @@ def recover(
     """
     warnings = heed(layout, "recover")
     run = _recovering(whole=True, **options)
-    return _carry_out(layout, "recover", run, backup, warnings, guard)
+    with _advising(layout):
+        return _carry_out(layout, "recover", run, backup, warnings, guard)
+
+
+@contextmanager
+def _advising(layout: StoreLayout) -> Iterator[None]:
+    """Name what is in the way, if something could not be read for that reason.
+
+    Raises:
+        UnreadableStore: as it was raised, with advice.
+    """
+    try:
+        yield
+    except UnreadableStore as err:
+        advice = find_in_the_way(layout).values()
+        if not advice:
+            raise
+        raise UnreadableStore(f"{err}: {'; '.join(advice)}") from err
 
 
 def truncate(

@@ -35,7 +35,7 @@ def ways_on(recovery: Recovery) -> list[str]:
         remedy_for(path, None, log.file_size, last=False).does
         for path in (*queues, *recovery.inputs.rules.index_directories())
         if os.path.lexists(path) and not can_go(path)
-        if not (os.path.isdir(path) and path in queues and os.path.basename(path).isdecimal())
+        if not (path in queues and os.path.relpath(path, layout.root).count(os.sep) == 2)  # the queue's own directory
     ]
     if any("topics.json" in why for why in recovery.refusals):
         ways.append(

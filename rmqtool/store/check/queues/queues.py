@@ -125,7 +125,7 @@ class QueueCheck:
     def _check_place(self, path: str) -> None:
         """Report what is in the way of a queue without a directory."""
         topic = os.path.dirname(path)
-        for place in (os.path.dirname(topic), topic, path):
+        for place in (topic, path):
             if place not in self._in_the_way and is_in_the_way(place):
                 self._in_the_way.add(place)
                 self.ctx.found.situation.stuck = True
