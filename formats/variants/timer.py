@@ -163,6 +163,14 @@ def valid_prefix(array: "Array", precision: int = 1000) -> int:
     return len(array)
 
 
+def misplaced_slots(times: "Array") -> "Array":
+    """Return the numbers of the slots that have the time of another slot, from the times of all: int64 array (n,)."""
+    import numpy as np
+
+    numbers: Array = np.flatnonzero((times != 0) & (times != -1) & (times % SLOTS != np.arange(len(times))))
+    return numbers
+
+
 def is_magic(magic: int) -> bool:
     """Return whether the broker accepts a unit's magic: only the low four bits may be set."""
     return magic | 0xF == 0xF

@@ -261,3 +261,57 @@ def test_what_a_lost_checkpoint_leaves_is_delivered_by_run_as_a_broker_does_it(t
 
         assert RunLoop(opened, never).run(wait, until_delivered=True).delivered == len(offsets)
     assert problems(store) == []
+
+
+def copy_slot(store: Path, source: int, target: int) -> None:
+    wheel = bytearray((store / "timerwheel").read_bytes())
+    size = timer.SLOT_SIZE
+    wheel[target * size : (target + 1) * size] = wheel[source * size : (source + 1) * size]
+    (store / "timerwheel").write_bytes(wheel)
+
+
+def used_slots(store: Path) -> list[int]:
+    return [number for number, slot in timer.slots((store / "timerwheel").read_bytes()) if slot.time > 0]
+
+
+@pytest.mark.parametrize("over_another", [False, True])
+def test_a_slot_with_the_time_of_another_is_put_right(tmp_path: Path, *, over_another: bool) -> None:
+    """The units in the other slots prove how times and slots belong together."""
+    lab = Lab(file_size=5 * 52 + 20)
+    offsets = [lab.put(100)]  # its unit is in a file that a start does not read
+    offsets += [lab.put(10 + n % 7) for n in range(40)]
+    store = lab.write(tmp_path, file_size=1 << 20)
+    recover(layout_of(store))
+    slots = used_slots(store)
+    copy_slot(store, slots[0], slots[-1] if over_another else slots[-1] + 100)
+    assert "timer-slot-misplaced" in problems(store)
+    before = tree(store)
+    assert recover(layout_of(store)).applied
+    assert problems(store) == []
+    assert waiting(store) == offsets
+    assert plan(layout_of(store)).clean
+    undo(str(store))
+    assert tree(store) == before
+
+
+@pytest.mark.parametrize(("precision", "proved"), [(None, False), ("1000", True)])
+def test_a_misplaced_slot_alone_proves_nothing(precision: str | None, proved: bool, tmp_path: Path) -> None:
+    store, _offsets = laid(tmp_path)
+    first, second, *_ = used_slots(store)
+    copy_slot(store, first, second + 100)
+    path = store / "config" / "timercheck"
+    point = timer.parse_checkpoint(path.read_bytes())  # all have fired, so no unit shows its slot
+    path.write_bytes(timer.build_checkpoint(point._replace(last_read_time=point.last_read_time + 3_600_000)))
+    conf = CONF | ({} if precision is None else {"timerPrecisionMs": precision})
+    layout = StoreLayout(str(store), BrokerConf(conf))
+    report = recover(layout)
+    assert any("put timerPrecisionMs into the file of --broker-conf" in text for text in report.warnings) != proved
+    assert ("timer-slot-misplaced" in problems(store)) != proved
+    assert report.applied == proved
+
+
+def test_exactly_leaves_a_misplaced_slot(tmp_path: Path) -> None:
+    store, _offsets = laid(tmp_path)
+    first, second, *_ = used_slots(store)
+    copy_slot(store, first, second + 100)
+    assert plan(layout_of(store), exactly=True).clean

@@ -27,9 +27,10 @@ from rmqtool.store.disk.sparse import is_zero
 from rmqtool.store.layout.mending import can_go
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.queues.timer.start import Started, leading_behind, message_of_last_unit, read_timer
+from rmqtool.store.queues.timer.waiting import waiting
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.whole_timer import lacks_checkpoint, make_timer
-from rmqtool.words import command_line
+from rmqtool.words import command_line, counted
 
 _LOOKED_BACK = 20_000  # number of queue entries that a broker searches for that of the last message
 Say = Callable[[str, str], None]
@@ -60,7 +61,8 @@ def prepare_timer(recovery: Recovery, change: Change, say: Say) -> None:
             ]
             return
     start = TimerAtStart(recovery, files, change, say)
-    if whole and start.end > 0 and (files.wheel is None or lacks_checkpoint(files)):
+    lacks = start.end > 0 and (files.wheel is None or lacks_checkpoint(files))
+    if whole and (lacks or start.has_misplaced_slots()):
         make_timer(recovery, files, change, say, [])
     else:
         start.run()
@@ -121,6 +123,29 @@ class TimerAtStart:
             self.change.put_content(self.files.checkpoint_path, timer.build_checkpoint(new))
             self.say("replace", self.files.checkpoint_path)
         self._warn(read_back, point)
+
+    def has_misplaced_slots(self) -> bool:
+        """Whether slots have times of other slots, and it is certain how times and slots belong together.
+
+        ``timerPrecisionMs`` must be in the settings, or all units in other slots must fit it; otherwise, a warning.
+        """
+        wheel, queue = self.files.wheel, self.recovery.queues.get((timer.TOPIC, timer.QUEUE_ID))
+        if wheel is None or not len(timer.misplaced_slots(wheel["time"])) or queue is None:
+            return False
+        found = waiting(self.files)
+        if not len(found.misplaced):
+            return False  # units at the end of the log put them right
+        precision = self.files.precision
+        fit = timer.slot_times(found.units, precision) == found.slot_time // precision
+        if fit.all() and (len(fit) or "timerPrecisionMs" in self.recovery.inputs.layout.conf.sizes):
+            return True
+        root = self.recovery.inputs.layout.root
+        self.recovery.warnings.append(
+            f"timerwheel: {counted(len(found.misplaced), 'slot has', 'slots have')} the time of another slot. They are "
+            "left as they are, since nothing proves how many milliseconds a slot has: put timerPrecisionMs into the "
+            f"file of --broker-conf, or run {command_line('rebuild', root, 'timer')}, which takes {precision}"
+        )
+        return False
 
     def _cut(self, stale: list[tuple[Segment, int]]) -> None:
         for file, start in stale:

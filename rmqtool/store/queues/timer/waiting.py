@@ -76,9 +76,8 @@ def waiting(files: TimerFiles) -> Waiting:
         UnreadableStore: a file cannot be read.
     """
     time, last = heads(files)
-    numbers = np.arange(timer.SLOTS)
     used = (time > 0) & (last >= 0)
-    misplaced = np.flatnonzero((time != 0) & (time != -1) & (time % timer.SLOTS != numbers))
+    misplaced = timer.misplaced_slots(time)
     used[misplaced] = False
     point = files.checkpoint
     if point is not None and point.last_read_time > 0:
