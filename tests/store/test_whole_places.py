@@ -266,3 +266,27 @@ def test_a_directory_among_queue_files_is_moved_by_hand(golden_copy: Unpacked) -
         report = json.loads(rmqtool("recover", store, *words, "-o", "json").out)
         assert not report["loadOk"]
         assert [step.startswith(wanted) for step in report["nextSteps"]] == [True, False]
+
+
+@pytest.mark.parametrize(("link", "target"), [("Orders/1", "0"), ("Orders/0", "1"), ("Payments", "Orders")])
+def test_two_queues_with_one_directory_are_refused(link: str, target: str, golden_copy: Unpacked) -> None:
+    """Each was written over the other, by turns."""
+    store = golden_copy("broker")
+    place = store / "consumequeue" / link
+    shutil.rmtree(place)
+    place.symlink_to(target)
+    before = tree(store)
+    found = [finding for finding in check_store(StoreLayout(str(store))) if finding.code == "file-foreign"]
+    ((step,),) = (finding.steps for finding in found)
+    assert step.does.startswith(f"move the link {place} out of the store")
+    for words in (
+        ["recover", store, "--dry-run"],
+        ["recover", store, "--yes"],
+        ["rebuild", store, "consumequeue", "--yes"],
+    ):
+        result = rmqtool(*words)
+        assert result.code == 4
+        assert f"{step.does}" in result.err
+    assert tree(store) == before
+    place.unlink()
+    assert walk_from(["recover", "STORE"], store, store.parent, None) == []

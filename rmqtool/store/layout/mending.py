@@ -1,12 +1,15 @@
 """Advice on a file that a broker refuses to load."""
 
+import itertools
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from formats.config.files import NAMES
 from formats.message.read import Record, read
 from formats.queues.consume import FILLER_SIZE
+from rmqtool.errors import Refused
 from rmqtool.store.disk.remote import place_of
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -89,6 +92,44 @@ def find_in_the_way(layout: StoreLayout) -> dict[str, str]:
     }
     strange = (path for path in files if os.path.lexists(path) and not can_go(path))
     return advice | {path: f"move {path} out of the store: a file belongs there" for path in strange}
+
+
+def find_shared_queues(layout: StoreLayout) -> dict[str, str]:
+    """Links by which two queues have one directory, path of a queue or topic → path of a queue that has its files."""
+    shared: dict[str, str] = {}
+    if place_of(layout.root) is not None:
+        return shared
+    known: dict[tuple[int, int], str] = {}
+    for kind in ("consumequeue", BATCH_QUEUES):
+        for _topic, _queue_id, path in layout.queue_dirs(kind):
+            with suppress(OSError):  # another process has just removed it
+                about = os.stat(path)
+                other = known.setdefault((about.st_dev, about.st_ino), path)
+                for queue, kept in ((path, other), (other, path)) if other != path else ():
+                    if (link := _link_to(queue)) is not None:
+                        shared.setdefault(link, kept)
+                        break
+    return shared
+
+
+def _link_to(queue: str) -> str | None:
+    """The link that leads to a queue's directory, its own or that of its topic; None if there is none."""
+    return next((path for path in (os.path.dirname(queue), queue) if os.path.islink(path)), None)
+
+
+def describe_shared_queue(link: str, other: str) -> str:
+    """Return what to do about one of :func:`find_shared_queues`."""
+    return f"move the link {link} out of the store: by it two queues have the files of {other}"
+
+
+def refuse_shared_queues(layout: StoreLayout) -> None:
+    """Refuse a store in which two queues have one directory, since each would be written over the other.
+
+    Raises:
+        Refused: there are some.
+    """
+    if shared := find_shared_queues(layout):
+        raise Refused("; ".join(itertools.starmap(describe_shared_queue, shared.items())))
 
 
 def can_go(path: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.layout.mending import can_go
+from rmqtool.store.layout.mending import can_go, refuse_shared_queues
 from rmqtool.store.layout.paths import BATCH_QUEUES, is_path_name
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder
@@ -142,11 +142,13 @@ def load(inputs: StoreInputs, staged: StagedQueues) -> Loaded:
     """Load the files of log and queues.
 
     Raises:
-        Refused: these rules would damage this form of store.
+        Refused: these rules would damage this form of store, or two queues have the same files.
     """
     loaded, rules = load_log(inputs, staged.stage if inputs.whole else None), inputs.rules
     if loaded.log_refused:
         return loaded
+    if inputs.whole:
+        refuse_shared_queues(inputs.layout)
     for queue in staged.all():
         refused, queue.removed = rules.admit(queue.sources, queue.foreign, queue.file_size, "queue")
         queue.files = [file for file in queue.files if file.source not in queue.removed]

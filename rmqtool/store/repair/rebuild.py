@@ -31,6 +31,7 @@ from rmqtool.store.dispatch.batch import BatchBuilder, QueuePuts, RecordBatch
 from rmqtool.store.dispatch.generations import Generations, find_remade
 from rmqtool.store.dispatch.reading import recovery_batches
 from rmqtool.store.index.builder import IndexBuilder
+from rmqtool.store.layout.mending import refuse_shared_queues
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
 from rmqtool.store.log.commit_log import next_in_file
 from rmqtool.store.queues.builder import QueueBuilder
@@ -143,10 +144,12 @@ class Rebuild:
 
         Raises:
             CorruptFile: the log is not intact, or lacks messages of a queue.
-            Refused: there are no messages, although queues have entries; or topics.json and queues disagree on which
-                topics have batch queues.
+            Refused: there are no messages, although queues have entries; two queues have the same files; or topics.json
+                and queues disagree on which topics have batch queues.
         """
         log = self.inputs.log
+        if "consumequeue" in self.parts:
+            refuse_shared_queues(self.inputs.layout)
         if "consumequeue" in self.parts and (
             forms := [*self.inputs.rules.check_forms(), *self.inputs.rules.strange_compaction()]
         ):

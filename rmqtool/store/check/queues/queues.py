@@ -38,7 +38,7 @@ from rmqtool.store.check.queues.state import (
 )
 from rmqtool.store.check.queues.tags import TagCheck
 from rmqtool.store.dispatch.light import light_queue_id
-from rmqtool.store.layout.mending import is_in_the_way
+from rmqtool.store.layout.mending import describe_shared_queue, find_shared_queues, is_in_the_way
 from rmqtool.store.layout.paths import UNIT, is_path_name
 from rmqtool.store.queues.reader import SCANNED_FILES
 from rmqtool.store.recovery.deleted import DeletedTopics
@@ -64,6 +64,14 @@ class QueueCheck:
     def load(self) -> Iterator[None]:
         """Summarize every file of every queue."""
         ctx = self.ctx
+        for link, other in find_shared_queues(ctx.layout).items():
+            ctx.found.situation.stuck = True
+            ctx.found.add(
+                "file-foreign",
+                ctx.name(link),
+                consequence="The broker writes two queues into the same files: each destroys entries of the other.",
+                steps=by_hand(describe_shared_queue(link, other)),
+            )
         for topic, queue_id, path in ctx.layout.queue_dirs():
             queue = self.queues[topic, queue_id] = QueueState(topic, queue_id, path, self._file_size)
             try:
