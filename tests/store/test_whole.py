@@ -163,6 +163,27 @@ def test_where_the_check_meets_no_message_the_checkpoint_has_the_time_of_the_one
     assert faults_of(store, base.conf, "5.3") == []
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("messages", [1, 3])
+def test_a_last_message_without_store_time_needs_one_recovery(
+    messages: int, engine: str, bases: list[Base], tmp_path: Path
+) -> None:
+    """The checkpoint has the time of the last message that has one, wherever the check begins."""
+    base, store = bases[0], tmp_path / "store"
+    shutil.copytree(base.path, store)
+    places = [place for path in log_files(store) for place in records_of(path)]
+    for place in places[-messages:]:
+        with place.path.open("r+b") as file:
+            file.seek(place.at + 56)
+            file.write(bytes(8))
+    (store / "abort").write_bytes(b"")
+    recover(StoreLayout(str(store), base.conf), release=RELEASES[engine])
+    point = checkpoint.parse((store / "checkpoint").read_bytes())
+    assert point.physic_msg_timestamp == places[-messages - 1].record.store_timestamp
+    assert plan(StoreLayout(str(store), base.conf), release=RELEASES[engine]).clean
+    assert faults_of(store, base.conf, engine) == []
+
+
 def make_half_of_the_last_message(base: Base, store: Path) -> Path:
     """By a damaged flag, of a compacted topic, whose own log has the message still; returns its queue's file."""
     shutil.copytree(base.path, store)

@@ -34,8 +34,8 @@ class LogVerdict:
         first_file: the first file that was checked; ``start_reason`` says why.
         lost_from: physical offset from which on intact messages are removed because the user asked for it; None if the
             log ends at damage or at its own end.
-        last_store_timestamp: store timestamp of the last message checked, ms, or if there is none, of the last one
-            before the check; 0 without one.
+        last_store_timestamp: store timestamp of the last message checked, ms, or if it has none, of the last one
+            before that has one; 0 if none has.
         last_record: physical offset of that message, if the rules need it.
         dispatched_from: all records from there on were dispatched to queues that lacked them; None if none were.
         known: physical offset after the last message in any queue before; -1 without one.
@@ -146,7 +146,7 @@ class _LogCheck:
         if number + 1 < len(files):
             files[number + 1].release()  # may have been opened for read-ahead
         if not self._last_store_timestamp and not rules.exactly:
-            self._last_store_timestamp = self._last_before(first_file)
+            self._last_store_timestamp = self._find_last_time(number, end.at)
         stay, removed = split_at(self._loaded, file.base + end.at)
         return LogVerdict(
             files=stay,
@@ -163,12 +163,23 @@ class _LogCheck:
             passed_over=self._passed_over,
         )
 
-    def _last_before(self, first_file: Segment) -> int:
-        """Store timestamp, ms, of the last message before a file; 0 without one."""
-        for file in reversed(self._files[: self._files.index(first_file)]):
-            _end, last = check_records(file.view(), 0, file.size, crc=False)
+    def _find_last_time(self, number: int, end: int) -> int:
+        """Store timestamp, ms, of the last message that has one; 0 without one.
+
+        Args:
+            number: of the file in which the log ends.
+            end: position in it.
+        """
+        builder = self._inputs.batch_builder(delays=False, light_queues=False)
+        for file in reversed(self._files[: number + 1]):
+            last = 0
+            limit = end if file is self._files[number] else file.size
+            for batch in recovery_batches(file.view(), 0, limit, builder, crc=False):
+                times = batch.store_timestamp[batch.store_timestamp > 0]
+                last = int(times[-1]) if len(times) else last
+                batch.release()
             file.release()
-            if last is not None:
+            if last:
                 return last
         return 0
 
