@@ -123,4 +123,4 @@ def test_what_does_not_tell_the_release_is_no_obstacle(golden_copy: Unpacked) ->
     store = golden_copy(CASE)
     (store / "config").mkdir(exist_ok=True)
     (store / "config" / "topics.json").mkdir()
-    assert {finding.code for finding in check_store(layout_of(store))} == {"config-broken"}
+    assert {finding.code for finding in check_store(layout_of(store))} == {"config-broken", "file-foreign"}
