@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 from rmqtool.errors import UnreadableStore
 from rmqtool.progress import stage
@@ -138,8 +139,11 @@ def _report_skipped(ctx: Context, reported: set[str]) -> set[str]:
     """Report each part of the store that could not be read and was skipped; returns all reported so far."""
     ignored, moved = ctx.layout.passed or {}, find_in_the_way(ctx.layout)
     for path in sorted(ignored.keys() - reported):
-        if not any(path == place or path.startswith(f"{place}{os.sep}") for place in moved):
-            ctx.found.add("file-unreadable", ctx.name(path), actual=ignored[path])
+        about: dict[str, Any] = {"actual": ignored[path]}
+        for place, advice in moved.items():
+            if path == place or path.startswith(f"{place}{os.sep}"):
+                about["steps"] = by_hand(advice)
+        ctx.found.add("file-unreadable", ctx.name(path), **about)
     return set(ignored)
 
 

@@ -156,11 +156,13 @@ def plan(layout: StoreLayout, *, backup: str | None = None, **options: Unpack[Op
     consequence = "no broker starts over it, and recover stops at it: this plan is for when it is out of the way"
     moved, passed = find_in_the_way(layout), layout.passed or {}
     ignored = [
-        f"{advice}: recover stops at it; this plan is for when it is out of the way" for advice in moved.values()
+        f"{advice}: recover stops at it; this plan is for when it is out of the way"
+        for path, advice in moved.items()
+        if path not in passed
     ]
     for path, reason in passed.items():
-        if not any(path == place or path.startswith(f"{place}{os.sep}") for place in moved):
-            ignored.append(f"{reason}: {consequence}")
+        if not any(path.startswith(f"{place}{os.sep}") for place in moved):
+            ignored.append(f"{reason}: {consequence}" + (f": {moved[path]}" if path in moved else ""))
     return replace(report, warnings=[*report.warnings, *ignored])
 
 
