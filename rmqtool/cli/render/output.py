@@ -226,10 +226,15 @@ class TableWriter:
         self._waiting_text = 0
         self._widths: list[int] | None = None
         self._shown = list(range(len(self._columns)))
+        self._in_line: list[Column] = []  # the columns of a line, once widths are known
+        self._layout: list[tuple[bool, bool, int]] = []  # of each of them: right, wide, width
         self._stacked = False
         self._blocks = 0  # rows written
 
     def row(self, row: Row) -> None:
+        if self._widths is not None and not self._stacked:
+            self._line([cell_text(column.cell(row)) for column in self._in_line])
+            return
         cells = [cell_text(column.cell(row)) for column in self._columns]
         if self._widths is None:
             self._waiting.append(cells)
@@ -237,7 +242,7 @@ class TableWriter:
             if len(self._waiting) >= _SAMPLE or self._waiting_text >= _SAMPLE_TEXT:
                 self._begin()
         else:
-            self._line(cells)
+            self._block(cells)
 
     def begin(self) -> None:
         """Write the rows that are held back, because no more may come for a while."""
@@ -249,11 +254,17 @@ class TableWriter:
         self._widths = [max(map(width_of, column)) for column in zip(titles, *self._waiting, strict=True)]
         if self._room is not None and self._waiting and not TABLES.wide:
             self._lay_out(self._widths, self._room)
-        if not self._stacked:
-            self._line(titles, title=True)
-        for cells in self._waiting:
-            self._line(cells)
-        self._waiting = []
+        waiting, self._waiting = self._waiting, []
+        if self._stacked:
+            for cells in waiting:
+                self._block(cells)
+            return
+        self._in_line = [self._columns[number] for number in self._shown]
+        self._layout = [(column.right, column.wide, self._widths[number])
+                        for column, number in zip(self._in_line, self._shown, strict=True)]  # fmt: skip
+        self._line([titles[number] for number in self._shown], title=True)
+        for cells in waiting:
+            self._line([cells[number] for number in self._shown])
 
     def _lay_out(self, widths: list[int], room: int) -> None:
         """Find the fitting layout that keeps the most."""
@@ -280,17 +291,15 @@ class TableWriter:
         return fitting if excess <= 0 else None
 
     def _line(self, cells: list[str], *, title: bool = False) -> None:
-        assert self._widths is not None
-        if self._stacked:
-            self._block(cells)
-            return
+        cuts = self._room is not None and not TABLES.wide
         parts = []
-        for number in self._shown:
-            column, cell, width = self._columns[number], cells[number], self._widths[number]
-            if self._room is not None and column.wide and not TABLES.wide and width_of(cell) > width:
+        for cell, (right, wide, width) in zip(cells, self._layout, strict=True):
+            length = len(cell) if cell.isascii() else width_of(cell)
+            if length > width and wide and cuts:
                 cell = cut_to(cell, width)
-            pad = " " * max(width - width_of(cell), 0)
-            parts.append(pad + cell if column.right else cell + pad)
+                length = width_of(cell)
+            pad = " " * (width - length)
+            parts.append(pad + cell if right else cell + pad)
         line = "  ".join(parts).rstrip()
         self._out.write((bold(line) if title and self._terminal else line) + "\n")
 

@@ -143,6 +143,8 @@ def plain(text: str) -> str:
 
 def cell_text(value: Any) -> str:
     """A value in one line."""
+    if type(value) is int:  # most cells
+        return str(value)
     if value is None:
         return ""
     if isinstance(value, list):

@@ -6,6 +6,8 @@ Source: broker.processor.AdminBrokerProcessor (getConsumeStats), admin.ConsumeSt
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats.config.files import OffsetTable, QueueOffset
@@ -162,12 +164,12 @@ class ConsumerGroups:
             on_disk = {queue.queue_id: queue for queue in self.queues.every(topic)}
             # of a thousand read queues, leave out those with neither messages nor an offset
             reads = range(config.read_queue_nums) if config is not None else range(0)
+            outside = topic_state(topic, -1, config) if self.topics is not None else None
             for queue_id in sorted({*offsets, *(n for n in on_disk if n in reads)}):
                 queue, offset = on_disk.get(queue_id), offsets.get(queue_id)
                 low = self._begin(queue) if queue is not None else 0
                 high = queue.max_offset if queue is not None else 0
-                wrong = topic_state(topic, queue_id, config) if self.topics is not None else None
-                state = offset_state(offset, low, high, wrong)
+                state = offset_state(offset, low, high, None if queue_id in reads else outside)
                 yield _Place(topic, queue_id, queue, offset, low, high, state)
 
     def _pairs(self) -> set[tuple[str, str]]:
@@ -213,15 +215,21 @@ class ConsumerGroups:
         for group in sorted({*configured, *self._offsets}):
             topics: set[str] = set()
             queues = diff = retry_diff = problems = in_flight = 0
-            for place in self._places(group):
-                topic, behind = place.topic, max(place.high - (place.offset or 0), 0)
-                problems += place.state in PROBLEMS
-                in_flight += self._in_flight[topic, group, place.queue_id] if self._in_flight else 0
+            for topic, places in groupby(self._places(group), key=itemgetter(0)):
+                count = behind = 0
+                for _, queue_id, _, offset, _, high, state in places:  # there may be millions
+                    count += 1
+                    if high > (offset or 0):
+                        behind += high - (offset or 0)
+                    if state in PROBLEMS:
+                        problems += 1
+                    if self._in_flight:
+                        in_flight += self._in_flight[topic, group, queue_id]
                 if topic.startswith(RETRY_PREFIX) and names.of(topic).group == group:
                     retry_diff += behind
                 else:
                     topics.add(topic)
-                    queues += 1
+                    queues += count
                     diff += behind
             config = configured.get(group)
             dead = self.queues.of(DLQ_PREFIX + group)

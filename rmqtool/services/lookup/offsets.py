@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from formats.config.files import ConsumerOffsets
 from rmqtool.contract import PlainRow
@@ -12,6 +13,8 @@ from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.tier.tier import Tier
+
+_RANGES = 1 << 16  # ranges of queues that are remembered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +55,16 @@ def consumer_offsets(layout: StoreLayout, *, bak: bool = False) -> Iterator[Offs
         suffix = ".bak" if bak else ""
         raise UnreadableStore(f"{layout.path('config', FILES[0] + suffix)}: no such file")
     log_begin, tier, queues = CommitLog(layout).min_offset, Tier.of(layout), TopicQueues(layout)
+
+    @lru_cache(_RANGES)  # many groups have offsets of the same queue
+    def range_of(topic: str, queue_id: int) -> tuple[int | None, int | None]:
+        if (queue := queues.either(topic, queue_id)) is None:
+            return None, None
+        low = queue.min_offset(log_begin)
+        return low if tier is None else tier.begin(topic, queue_id, low), queue.max_offset
+
     for entry in sort_offsets(table for file in tables if isinstance(file, ConsumerOffsets) for table in file.tables()):
-        queue = queues.either(entry.topic, entry.queue_id)
-        high = queue.max_offset if queue else None
-        low = queue.min_offset(log_begin) if queue else None
-        if tier is not None and low is not None:
-            low = tier.begin(entry.topic, entry.queue_id, low)
+        low, high = range_of(entry.topic, entry.queue_id)
         yield OffsetRow(
             topic=entry.topic,
             group=entry.group,

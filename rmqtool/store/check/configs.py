@@ -52,11 +52,12 @@ def check_configs(ctx: Context, *, queues: bool) -> None:
         _check_without_topics(ctx)
     for name, table in tables.items():
         if isinstance(table, ConsumerOffsets):
+            path = _path(name)
             for topic, group, entries in table.tables():
                 if topic in ctx.queues_seen.deleted:
                     continue  # 4.9 keeps the offsets of deleted topics
                 for queue_id, offset in entries.items():
-                    _check_offset(ctx, _path(name), topic, group, queue_id, offset)
+                    _check_offset(ctx, path, topic, group, queue_id, offset)
     delays = tables.get("delayOffset.json")
     if isinstance(delays, DelayOffsets):
         _check_delays(ctx, delays)
