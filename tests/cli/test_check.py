@@ -78,3 +78,10 @@ def test_infos_are_clean(golden_copy: Unpacked) -> None:
     result = rmqtool("check", store, "-o", "table")
     assert result.code == 0
     assert result.err.endswith("1 info\n")
+
+
+def test_advice_names_our_own_commands() -> None:
+    ours = ("updateTopic", "updateTopicPerm", "updateSubGroup", "resetOffsetByTime")
+    for code in CODES.values():
+        for step in code.steps:
+            assert not [name for name in ours if f"mqadmin {name}" in step.does], code.code

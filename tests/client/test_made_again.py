@@ -108,7 +108,7 @@ def test_a_group_that_is_behind_the_end(broker: Neighbour) -> None:
     result = rmqtool("consume", "--namesrv", broker.namesrv, TOPIC, "--group", GROUP, "--ack", "-o", "ndjson")
     assert result.code == 3
     assert "queue 2 of a: was read up to offset 50, and ends at 10" in result.err
-    assert "mqadmin resetOffsetByTime" in result.err
+    assert "rmqtool group reset" in result.err
     assert asyncio.run(committed(broker.namesrv))[2] == 50
 
 

@@ -301,6 +301,7 @@ def test_a_topic_that_may_not_be_read_is_not_an_empty_one(words: tuple[str, ...]
         result = rmqtool("consume", "--namesrv", address, "T", *words)
     assert (result.code, result.out) == (3, "")
     assert "T: cannot be read: its permission on a forbids it" in result.err
+    assert "(rmqtool topic perm changes it)" in result.err
 
 
 def test_idle_is_an_end(served: TestBroker) -> None:

@@ -199,3 +199,18 @@ def test_the_new_store_is_recovered_once(golden: Unpacked, tmp_path: Path, monke
     monkeypatch.setattr("rmqtool.store.recovery.command.run_recovery", counting)
     Salvage(StoreLayout(str(golden("clean"))), str(tmp_path / "new")).run()
     assert len(runs) == 1
+
+
+def test_the_way_on_without_topics_is_to_make_them_first(golden_copy: Unpacked, tmp_path: Path) -> None:
+    source, new = golden_copy("clean"), tmp_path / "new"
+    for name in ("topics.json", "topics.json.bak"):
+        (source / "config" / name).unlink(missing_ok=True)
+    done = rmqtool("salvage", source, new)
+    assert done.code == 0
+    rebuild = f"rmqtool rebuild {new} config"
+    assert f"then {rebuild}, as it has no topics.json; then start the broker on it" in done.err
+    assert rmqtool(*rebuild.split()[1:], "--yes").code == 0
+    assert (new / "config/topics.json").exists()
+    again = rmqtool("salvage", new, tmp_path / "newer")
+    assert again.code == 0
+    assert "no topics.json" not in again.err

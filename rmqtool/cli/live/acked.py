@@ -25,6 +25,7 @@ from rmqtool.client.consumer.received import Received
 from rmqtool.contract import message_row
 from rmqtool.errors import BadValue
 from rmqtool.remoting.errors import RemotingError
+from rmqtool.words import command_line
 
 _BATCH = 32
 _ERROR_PAUSE = 1.0  # s before a failed pull is tried again
@@ -120,7 +121,7 @@ class _Rows:
         if self.error is None:
             self.error = MadeAgain(
                 f"{error}. Nothing of it was committed since then. The same command begins where the group is now; "
-                "mqadmin resetOffsetByTime sets it back, so that nothing is passed over"
+                f"{command_line('group', 'reset')} sets it back, so that nothing is passed over"
             )
         self.done.set()
 

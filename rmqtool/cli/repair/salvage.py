@@ -11,7 +11,6 @@ import typer
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import open_copies, open_store
 from rmqtool.cli.framework.options import BrokerConfOption, ConfsOption, Output, OutputOption, StoreDir
-from rmqtool.cli.read.run_files import say_damage
 from rmqtool.cli.render.output import PEOPLE, Column, NdjsonWriter, write_all, write_object, writer
 from rmqtool.cli.render.text import dump_json, note
 from rmqtool.contract import message_row
@@ -139,10 +138,10 @@ def _salvage_to_store(layout: StoreLayout, new_store: str, output: str, others: 
         note(f"the bytes that hold no message are kept in {folder}")
     left = _say_left(report.notTaken)
     sources = report.source if not others else "all copies"
-    note(
-        f"next: {command_line('check', report.store)}; then start the broker on it, and keep {sources} until "
-        "nothing is missed"
-    )
+    start = "start the broker on it"
+    if not any(os.path.exists(os.path.join(report.store, "config", f"topics.json{end}")) for end in ("", ".bak")):
+        start = f"{command_line('rebuild', report.store, 'config')}, as it has no topics.json; then {start}"
+    note(f"next: {command_line('check', report.store)}; then {start}, and keep {sources} until nothing is missed")
     return 1 if left or report.lostRangeCount or not all(empty.kept for empty in report.emptyQueues) else 0
 
 
@@ -234,6 +233,7 @@ def _rows(log: CommitLog, tell: Callable[[Damage], None]) -> Iterator[dict[str, 
 
 
 def _to_stdout(layout: StoreLayout) -> int:
+    from rmqtool.cli.read.run_files import say_damage
     from rmqtool.store.salvage.to_file import salvaged_log
 
     log, warnings, disk = salvaged_log(layout)

@@ -5,6 +5,7 @@ from formats.remoting.shapes import MessageQueue
 from formats.topics import LMQ_PREFIX
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import ClientError
+from rmqtool.words import command_line
 
 
 async def ordinary_topics(cluster: Cluster) -> list[str]:
@@ -30,6 +31,6 @@ async def readable_queues(cluster: Cluster, topic: str) -> tuple[MessageQueue, .
     if not route.readable:
         raise ClientError(
             f"{topic}: cannot be read: its permission on {', '.join(sorted(route.brokers))} forbids it, and what is "
-            "stored there is not shown (mqadmin updateTopicPerm changes it)"
+            f"stored there is not shown ({command_line('topic', 'perm')} changes it)"
         )
     return route.readable

@@ -320,7 +320,7 @@ class Rebuild:
         for topic in sorted(self._left_out) if "consumequeue" in self.parts else ():
             self.warnings.append(
                 f"topic {topic} was deleted (check: topic-deleted) and gets no queues; to have it again, make the "
-                "topic (mqadmin updateTopic), stop the broker and rebuild"
+                f"topic ({command_line('topic', 'create')}), stop the broker and rebuild"
             )
         for topic, messages in sorted(self._former.items()):
             self.warnings.append(

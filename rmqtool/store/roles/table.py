@@ -269,7 +269,7 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
             _refuse(
                 f"{_DLEDGER_LOG}: its queues may lag behind the log, and its broker truncates or completes them at "
                 f"start",
-                "Start the brokers of its group, and use mqadmin resetOffsetByTime",
+                f"Start the brokers of its group, and use {command_line('group', 'reset')} on the cluster",
             ),
         ),
         (

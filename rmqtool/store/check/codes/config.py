@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from rmqtool.store.check.advice.steps import MEND, NOTHING
 from rmqtool.store.check.codes.code import ERROR, INFO, WARNING, kind
+from rmqtool.words import command_line
 
 ALL = (
     kind(
@@ -50,7 +51,7 @@ ALL = (
         "There are queues with messages of this topic, but topics.json does not name it.",
         "topics.json was lost or is older than the messages, or the topic was deleted.",
         "Clients find no route to the topic. A 5.x broker deletes its queues after some time.",
-        replace(MEND, does=f"{MEND.does}; while the broker runs, mqadmin updateTopic does it"),
+        replace(MEND, does=f"{MEND.does}; while the broker runs, {command_line('topic', 'create')} does it"),
     ),
     kind(
         "topics-missing",
@@ -61,7 +62,7 @@ ALL = (
         "The file was lost; or append, import or salvage made the store, and none was there to take over.",
         "Clients find no route to these topics until they are created again, and producers that may create topics get "
         "queues by the broker's defaults. A served store has the topics that its queues show.",
-        replace(MEND, does=f"{MEND.does}; while the broker runs, mqadmin updateTopic does it"),
+        replace(MEND, does=f"{MEND.does}; while the broker runs, {command_line('topic', 'create')} does it"),
     ),
     kind(
         "topic-deleted",
@@ -92,7 +93,7 @@ ALL = (
         "The queue has messages, but its id is not below the number of read queues in topics.json.",
         "The number of the topic's queues was reduced.",
         "Consumers do not read this queue.",
-        "increase readQueueNums (mqadmin updateTopic) if these messages are needed",
+        f"increase readQueueNums ({command_line('topic', 'update')}) if these messages are needed",
     ),
     kind(
         "group-unknown",
@@ -111,7 +112,7 @@ ALL = (
         "The log or the queue lost its end, or consumerOffset.json is from another copy of the store.",
         "The group gets nothing until the queue has grown up to the offset, or the broker sets the group back to the "
         "end or the beginning of the queue.",
-        replace(MEND, does=f"{MEND.does}; while the broker runs, mqadmin resetOffsetByTime does it"),
+        replace(MEND, does=f"{MEND.does}; while the broker runs, {command_line('group', 'reset')} does it"),
     ),
     kind(
         "offset-expired",
