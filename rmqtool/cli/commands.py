@@ -159,6 +159,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             Command("verify", "repair.backup", "Compare backups with their checksums.", "out"),
             _writes("restore", "repair.backup", "Make a store from a backup.", "out new", discards=True),
         ),
+        Command("evidence", "repair.evidence", "Pack facts about a store for a support case.", "store out"),
         _writes("clean", "repair.clean", "Remove expired commit-log files, and what points there.", "store"),
     ),
     "Write": (

@@ -45,6 +45,7 @@ du: --broker-conf= --by= --columns= --help --limit= --output= --progress= --sinc
 dump-to-parquet: --broker-conf= --codec= --columns= --engine= --file-size= --help --master= --offset= --output=
   --overwrite --partition-by= --progress= --row-group-size= --runner= --since-last --since= --split-size= --topic=
   --tz= --until= --where= --wide -h -o= -t=
+evidence: --broker-conf= --columns= --help --hide-names --most= --output= --progress= --tz= --wide -h -o=
 explain: --columns= --help --output= --wide -h -o=
 export: --broker-conf= --columns= --help --output= --progress= --tz= --wide -h -o=
 grep: --body= --broker-conf= --columns= --count --fixed --help --ignore-case --in= --invert --key= --limit=

@@ -48,6 +48,7 @@ COMMANDS: dict[str, list[str]] = {
     "salvage --to": ["salvage", "STORE", "NEW", "--to", "ndjson"],
     "redact": ["redact", "STORE", "--key", "order-40", "--dry-run"],
     "backup create": ["backup", "create", "STORE", "NEW"],
+    "evidence": ["evidence", "STORE", "NEW"],
     "check": ["check", "STORE"],
     "trace": ["trace", "STORE", "FD0000000000000000000000000000020FB630946E09664343CD0000"],
     "why": ["why", "STORE", "Orders", "order-65"],

@@ -136,7 +136,9 @@ def test_what_is_asked_for_everywhere() -> None:
     assert {parameter.metavar for parameter in OPTIONS["--group"].values()} == {"GROUP"}
     assert {parameter.metavar for parameter in OPTIONS["--offset"].values()} == {"A:B"}
     sizes = [parameter for named in OPTIONS.values() for parameter in named.values() if parameter.metavar == "BYTES"]
-    assert {spelling(parameter) for parameter in sizes} == {"--row-group-size", "--file-size", "--split-size", "--rate"}
+    assert {spelling(parameter) for parameter in sizes} == {
+        "--row-group-size", "--file-size", "--split-size", "--rate", "--most",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SELECTING)

@@ -23,8 +23,8 @@ from tests.store.helpers import tree
 FIELDS = ["progress", "done", "total", "unit", "seconds", "rate", "secondsLeft"]
 LONG = {
     "append", "backup create", "backup restore", "backup verify", "check", "clean", "diff", "dispatch", "du",
-    "dump-to-parquet", "export", "grep", "import", "mirror", "rebuild", "recover", "redact", "replay", "replicas",
-    "run", "salvage", "sql", "truncate", "undo", "why",
+    "dump-to-parquet", "evidence", "export", "grep", "import", "mirror", "rebuild", "recover", "redact", "replay",
+    "replicas", "run", "salvage", "sql", "truncate", "undo", "why",
 }  # fmt: skip
 
 

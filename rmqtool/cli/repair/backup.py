@@ -1,6 +1,5 @@
 """The commands ``backup create``, ``verify``, ``list`` and ``restore``."""
 
-import re
 from typing import Annotated
 
 import typer
@@ -8,11 +7,10 @@ import typer
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import need_log
 from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption, StoreDir
-from rmqtool.errors import BadValue
+from rmqtool.cli.framework.sizes import parse_size
 
 Home = Annotated[str, typer.Argument(metavar="DIR", help="Directory of backups.")]
 Names = Annotated[list[str] | None, typer.Option("--name", metavar="NAME", help="Only this backup; may be repeated.")]
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 @command("backup create", "rmqtool backup create store /backup/store --incremental --rate 100M", progress=True)
@@ -40,8 +38,9 @@ def create(
     from rmqtool.store.backup.use import BackupRow, row_of
 
     warn = Warnings()
+    speed = parse_size(rate, "--rate", "bytes per second: 500K, 100M, 1G") if rate is not None else None
     layout = need_log(store, broker_conf).layout
-    backup = create_backup(layout, home, warn, incremental=incremental, rate=_rate(rate))
+    backup = create_backup(layout, home, warn, incremental=incremental, rate=speed)
     write_rows(output.value, BackupRow, [row_of(backup)], spare=("store",))
     return warn.tell()
 
@@ -106,12 +105,3 @@ def restore(
     write_rows(output.value, BackupRow, [row_of(backup)], spare=("store",))
     note(f"restored; {command_line('check', new)} checks it")
     return 0
-
-
-def _rate(text: str | None) -> int | None:
-    if text is None:
-        return None
-    match = re.fullmatch(r"([1-9]\d{0,14})([KMG]?)", text)
-    if match is None:
-        raise BadValue(f"--rate {text}: give bytes per second: 500K, 100M, 1G")
-    return int(match[1]) * _UNITS[match[2]]

@@ -1,0 +1,1 @@
+"""What may leave the house when something is wrong with a store."""
