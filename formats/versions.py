@@ -15,5 +15,6 @@ class Version(NamedTuple):
 
 V4_9 = Version(4, 9)
 V5_3 = Version(5, 3)
+V5_4 = Version(5, 4)
 V5_5 = Version(5, 5)
-VERSIONS = (V4_9, V5_3, V5_5)
+VERSIONS = (V4_9, V5_3, V5_4, V5_5)

@@ -18,6 +18,10 @@ asks it of another release.
 
 A default that depends on the machine is `-`. Where releases differ, each change is named.
 
+With `rocksdbCQDoubleWriteEnable=true` a 5.5.0 broker writes its queues to files and to RocksDB. It starts only if
+`combineCQUseRocksdbForLmq=true` is set, too: with the default it writes "rocksdbCQ is not ready for LMQ" to its log
+`lite.log`, stops again, and ends with exit code 253, whatever `useSeparateStorePathForRocksdbCQ` is.
+
 `python -m tests.interop.broker_settings` reads the data out of the classes; `python -m tests.settings_page` writes
 this page.
 """

@@ -12,6 +12,7 @@ VERSION_4_9_4 = 401  # name servers send routes as standard JSON from this versi
 VERSION_4_9_8 = 409
 VERSION_5_0_0 = 413  # compressed registrations contain static topic mappings from this version on
 VERSION_5_3_3 = 479
+VERSION_5_4_0 = 493
 VERSION_5_5_0 = 513
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from formats.versions import V5_3, V5_5
+from formats.versions import V5_3, V5_4, V5_5
 
 _FILES = re.compile(r"CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|MANIFEST-\d+|OPTIONS-\d+(\.dbtmp)?|\d+\.(sst|log|blob)")
 _TABLES = re.compile(r"MANIFEST-\d+|\d+\.sst")
@@ -31,12 +31,14 @@ PLACES = {
     "consumequeue_rocksdb": Form(
         "consume queues", str(V5_5), "all queues of the store (useSeparateStorePathForRocksdbCQ)"
     ),
-    "config/metadata": Form("config", "5.4", "topics, groups and consumer progress (useSingleRocksDBForAllConfigs)"),
+    "config/metadata": Form(
+        "config", str(V5_4), "topics, groups and consumer progress (useSingleRocksDBForAllConfigs)"
+    ),
     "config/rdb": Form("config v2", "5.x", "topics, groups and consumer progress (config manager v2)"),
     "config/users": Form("users", str(V5_3), "accounts of the auth module"),
     "config/acls": Form("access lists", str(V5_3), "permissions of the auth module"),
     "kvStore": Form("pop records", "5.x", "messages that pop consumers hold"),
-    "rocksdbstore": Form("index, timers, transactions", "5.4", "index, timers and half messages"),
+    "rocksdbstore": Form("index, timers, transactions", str(V5_4), "index, timers and half messages"),
     "RocksDBMessageStore": Form("index, timers, transactions", "after 5.3", "indexes of newer development versions"),
 }
 _UNKNOWN = Form("unknown", "", "a RocksDB directory in no known place")

@@ -160,9 +160,9 @@ write-perm wipe: --backup= --columns= --dry-run --help --output= --tz= --wide --
 """
 
 VALUES = """
-append --engine: auto 4.9 5.3 5.5
+append --engine: auto 4.9 5.3 5.4 5.5
 check --severity: error warning info
-check --engine: auto 4.9 5.3 5.5
+check --engine: auto 4.9 5.3 5.4 5.5
 doctor --severity: error warning info
 du --by: topic queue tag group host day hour size part
 du --sort: bytes messages name
@@ -171,18 +171,18 @@ dump-to-parquet --runner: spark local
 dump-to-parquet --engine: spark local
 grep --in: body key property host
 group lag --by: queue topic group
-import --engine: auto 4.9 5.3 5.5
-init --engine: auto 4.9 5.3 5.5
+import --engine: auto 4.9 5.3 5.4 5.5
+init --engine: auto 4.9 5.3 5.4 5.5
 manual page: emergencies commands installing machine-output recipes writing services serving administration library
   client consuming api sql spark remote mqadmin promises formats settings developing glossary
-mirror --engine: auto 4.9 5.3 5.5
-query-offset --engine: auto 4.9 5.3 5.5
-query-time --engine: auto 4.9 5.3 5.5
+mirror --engine: auto 4.9 5.3 5.4 5.5
+query-offset --engine: auto 4.9 5.3 5.4 5.5
+query-time --engine: auto 4.9 5.3 5.4 5.5
 rebalance plan --strategy: AVG AVG_BY_CIRCLE CONSISTENT_HASH MACHINE_ROOM MACHINE_ROOM_NEARBY
 rebalance plan --inner: AVG AVG_BY_CIRCLE CONSISTENT_HASH MACHINE_ROOM MACHINE_ROOM_NEARBY
 rebuild part...: consumequeue index checkpoint config timer compaction files tiered-metadata
-recover --engine: auto 4.9 5.3 5.5
-replay --engine: auto 4.9 5.3 5.5
+recover --engine: auto 4.9 5.3 5.4 5.5
+replay --engine: auto 4.9 5.3 5.4 5.5
 report duplicates --by: id key
 report duplicates --runner: auto spark local
 report lag --runner: auto spark local
@@ -195,8 +195,8 @@ report unconsumed --runner: auto spark local
 retry list --state: scheduled waiting in-flight retried dead done
 salvage --to: ndjson parquet
 send --transaction: commit rollback
-send --engine: auto 4.9 5.3 5.5
-serve --engine: auto 4.9 5.3 5.5
+send --engine: auto 4.9 5.3 5.4 5.5
+serve --engine: auto 4.9 5.3 5.4 5.5
 transaction list --state: pending committed rolled-back given-up passed
 """
 

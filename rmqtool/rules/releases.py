@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from formats import versions
-from formats.remoting.codes import VERSION_4_9_8, VERSION_5_3_3, VERSION_5_5_0, ResponseCode
+from formats.remoting.codes import VERSION_4_9_8, VERSION_5_3_3, VERSION_5_4_0, VERSION_5_5_0, ResponseCode
 from formats.versions import Version
 
 
@@ -26,6 +26,8 @@ class Release(NamedTuple):
         has_timer: messages can be delivered at an arbitrary time (``TimerMessageStore``).
         recalls_by_topic: the key that recalls a timer message is the topic followed by the unique key; if False, only
             with ``appendTopicForTimerDeleteKey`` (``TimerMessageStore.buildDeleteKey``).
+        marks_flushed_queues: the checkpoint says up to which physical offset queues were flushed
+            (``StoreCheckpoint.logicsPhysicalOffset``), and recovery goes by it.
         knows_wide_filters: SQL92 filters support CONTAINS, STARTSWITH and ENDSWITH.
         searches_lowest_offset: the first entry of a queue with an existing message is found by binary search in the
             first file; if False, by reading that file from its beginning (``ConsumeQueue.correctMinOffset``).
@@ -51,6 +53,7 @@ class Release(NamedTuple):
     indexes_tags: bool
     has_timer: bool
     recalls_by_topic: bool
+    marks_flushed_queues: bool
     knows_wide_filters: bool
     searches_lowest_offset: bool
     finds_time_bounds: bool
@@ -100,6 +103,7 @@ V4_9 = Release(
     indexes_tags=False,
     has_timer=False,
     recalls_by_topic=False,
+    marks_flushed_queues=False,
     knows_wide_filters=False,
     searches_lowest_offset=False,
     finds_time_bounds=False,
@@ -127,6 +131,7 @@ V5_3 = Release(
     indexes_tags=False,
     has_timer=True,
     recalls_by_topic=True,
+    marks_flushed_queues=False,
     knows_wide_filters=True,
     searches_lowest_offset=True,
     finds_time_bounds=True,
@@ -142,21 +147,23 @@ V5_3 = Release(
     keeps_isolation=True,
 )
 
-V5_5 = V5_3._replace(
-    version=versions.V5_5, full_name="V5_5_0", mq_version=VERSION_5_5_0, indexes_tags=True, recalls_by_topic=False
+V5_4 = V5_3._replace(
+    version=versions.V5_4, full_name="V5_4_0", mq_version=VERSION_5_4_0, indexes_tags=True, recalls_by_topic=False
 )
 
-RELEASES: Mapping[str, Release] = {release.name: release for release in (V4_9, V5_3, V5_5)}
-"""Releases by name, oldest first. 5.4 follows the rules of 5.5."""
+V5_5 = V5_4._replace(version=versions.V5_5, full_name="V5_5_0", mq_version=VERSION_5_5_0, marks_flushed_queues=True)
+
+RELEASES: Mapping[str, Release] = {release.name: release for release in (V4_9, V5_3, V5_4, V5_5)}
+"""Releases by name, oldest first."""
 
 NEWEST = V5_3
-"""Default release for new stores, the broker and clients. For 5.5 only the store rules are implemented."""
+"""Default release for new stores, the broker and clients. For later ones only the store rules are implemented."""
 
 
 def release_named(text: str) -> Release:
     """Return the release for a line (``5.3``), a major version (``5``) or a full version (``5.3.3``).
 
-    ``5`` means 5.3, as it did before later releases had rules of their own; 5.4 follows the rules of 5.5.
+    ``5`` means 5.3, as it did before later releases had rules of their own.
 
     Raises:
         ValueError: no release has that name.
@@ -164,7 +171,5 @@ def release_named(text: str) -> Release:
     for release in (NEWEST, *RELEASES.values()):
         if text in (release.name, str(release.version.major), release.full_name.removeprefix("V").replace("_", ".")):
             return release
-    if text in ("5.4", "5.4.0"):
-        return V5_5
     *others, last = RELEASES
     raise ValueError(f"{text}: give {', '.join(others)} or {last}")

@@ -132,7 +132,7 @@ def test_oneway_has_ids_and_no_places(served: TestBroker) -> None:
         (["--namesrv", "127.0.0.1:1", "T", "no/such/file"], 3, "No such file"),
         (["--namesrv", "127.0.0.1:1", "T", "/dev/null", "--property", "x"], 2, "NAME=VALUE"),
         (["--namesrv", "127.0.0.1:1", "T", "/dev/null", "--delay", "soon"], 2, "not a time"),
-        (["--namesrv", "127.0.0.1:1", "T", "/dev/null", "--engine", "6"], 2, "give auto, 4.9, 5.3 or 5.5"),
+        (["--namesrv", "127.0.0.1:1", "T", "/dev/null", "--engine", "6"], 2, "give auto, 4.9, 5.3, 5.4 or 5.5"),
         (["--namesrv", "127.0.0.1:1", "T", "/dev/null", "--batch", "2", "--oneway"], 2, "go alone"),
         (["--namesrv", "127.0.0.1:1", "T", "/dev/null", "--group", " "], 2, "blank"),
     ],

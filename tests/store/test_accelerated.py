@@ -1,4 +1,4 @@
-"""What 5.4 and 5.5 do after an unclean stop where enableAcceleratedRecovery or checkCommitLogOffsetOnRecover is on.
+"""What 5.5 does after an unclean stop where enableAcceleratedRecovery or checkCommitLogOffsetOnRecover is on.
 
 The real engines are asked the same by :mod:`tests.interop.differential`.
 """
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from formats import checkpoint
+from rmqtool.rules.releases import V5_4, V5_5
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
@@ -80,10 +81,28 @@ def test_the_log_ends_where_no_message_begins_there(store: Path) -> None:
 
 def test_without_that_place_a_broker_does_not_load(store: Path) -> None:
     flushed_to(store, 0)
-    report = planned(store, ACCELERATED)
+    report = planned(store, ACCELERATED, release=V5_5)
     assert not report.loadOk
     assert "says no logicsPhysicalOffset" in report.refusals[0]
-    assert planned(store).loadOk
+    assert planned(store, release=V5_5).loadOk
+
+
+def test_5_4_knows_no_such_place_for_queues_in_files(store: Path) -> None:
+    """It compares store times with the checkpoint, less 3 seconds, and so begins at the first file here."""
+    flushed_to(store, 0)
+    report = planned(store, ACCELERATED, release=V5_4)
+    assert report.loadOk
+    names = [Path(item.file.path).name for item in records(store)]
+    assert (report.startFile, planned(store, release=V5_5).startFile) == (
+        f"commitlog/{names[0]}",
+        f"commitlog/{names[-1]}",
+    )
+
+
+def test_a_checkpoint_without_that_place_shows_5_4(store: Path) -> None:
+    assert planned(store).engine == V5_5.name
+    flushed_to(store, 0)
+    assert planned(store).engine == V5_4.name
 
 
 def test_nor_where_that_place_lies_behind_the_log(store: Path) -> None:

@@ -201,7 +201,7 @@ EngineOption = Annotated[
     typer.Option(
         "--engine",
         metavar="RELEASE",
-        help="Apply the rules of this release: 4.9, 5.3, 5.5, or auto for that of the store.",
+        help="Apply the rules of this release: 4.9, 5.3, 5.4, 5.5, or auto for that of the store.",
     ),
 ]
 

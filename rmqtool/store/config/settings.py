@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from rmqtool.rules.releases import RELEASES, Release
 
-FIRST_OF = tuple(sorted({*RELEASES, "5.4"}))
-"""The releases whose settings are known, the oldest first. 5.4 goes by the rules of 5.5, but has fewer settings."""
+FIRST_OF = tuple(RELEASES)
+"""The releases whose settings are known, the oldest first."""
 
 _BITS = {"int": 32, "long": 64}
 _NUMBER = re.compile(r"[+-]?[0-9]+")

@@ -9,14 +9,14 @@ from formats.layouts.codes import MAGIC_V2
 from formats.layouts.derived import DLEDGER_ENTRY_HEAD
 from formats.variants.rocksdb import PLACES, Form, describe
 from rmqtool.errors import RmqError, UnreadableStore
-from rmqtool.rules.releases import V4_9, V5_3, V5_5, Release
+from rmqtool.rules.releases import V4_9, V5_3, V5_4, V5_5, Release
 from rmqtool.store.disk.remote import exists, is_dir
 from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout.paths import StoreLayout
 
 _PARTS_OF_5 = ("timerwheel", "timerlog", "compaction", "epochFileCheckpoint", "batchconsumequeue", "kvStore")
 QUEUES, SEPARATE_QUEUES = "consumequeue", "consumequeue_rocksdb"
-_DATABASES_OF_5_4 = ("rocksdbstore", SEPARATE_QUEUES, "config/metadata")
+_DATABASES_OF_5_4 = ("rocksdbstore", "config/metadata")
 _MAGIC_V2 = MAGIC_V2.to_bytes(4, "big", signed=True)
 _RELEASES: "WeakKeyDictionary[StoreLayout, Release]" = WeakKeyDictionary()
 
@@ -69,12 +69,16 @@ def version_of(layout: StoreLayout, record_version: int = 1) -> tuple[str, str]:
 def _detect_release(layout: StoreLayout, record_version: int) -> tuple[Release, str]:
     """(the release whose rules apply, the sign of it)."""
     forms = rocksdb_forms(layout)
-    for place in _DATABASES_OF_5_4:
-        if place in forms:
-            return V5_5, f"{place} is a RocksDB database of 5.4 or later"
     point = checkpoint.parse(_read_if_readable(layout.path("checkpoint")))
     if point.logics_physical_offset:
-        return V5_5, "the checkpoint has a field of 5.4 or later"
+        return V5_5, "the checkpoint has a field of 5.5"
+    if SEPARATE_QUEUES in forms:
+        return V5_5, f"{SEPARATE_QUEUES} is a RocksDB database of 5.5"
+    for place in _DATABASES_OF_5_4:
+        if place in forms:
+            if point.logics_msg_timestamp and not has_rocksdb_queues(layout):
+                return V5_4, f"{place} is a RocksDB database of 5.4 or later, and the checkpoint lacks the field of 5.5"
+            return V5_5, f"{place} is a RocksDB database of 5.4 or later"
     if _read_if_readable(layout.path("abort"), 1 << 16):
         return V5_3, "the abort file holds a process id"
     for place in forms:

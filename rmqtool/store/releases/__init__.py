@@ -1,1 +1,1 @@
-"""Differences between the recoveries of 4.9, 5.3 and 5.5 brokers."""
+"""Differences between the recoveries of 4.9, 5.3, 5.4 and 5.5 brokers."""

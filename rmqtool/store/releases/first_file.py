@@ -61,19 +61,23 @@ def _after_crash(files: list[Segment], conf: BrokerConf, point: Checkpoint, *mag
     return 0, f"unclean stop: no file begins with a message that is not later than {limit}, so all are checked"
 
 
-def first_checked_v5_5(
-    files: list[Segment], conf: BrokerConf, point: Checkpoint, known: int, *, aborted: bool
+def first_checked_v5_4(
+    files: list[Segment], conf: BrokerConf, point: Checkpoint, known: int, *, aborted: bool, marked: bool
 ) -> tuple[int, str]:
-    """(number of the file, reason), by the rules of 5.5, for queues in files.
+    """(number of the file, reason), by the rules of 5.4 and 5.5, for queues in files.
 
     This is the newest file whose first record is intact and is in the queues; the search ends after
-    ``commitLogRecoverMaxNum`` files (CommitLog.isMappedFileMatchedRecover, ConsumeQueueStore of 5.5.0).
+    ``commitLogRecoverMaxNum`` files (CommitLog.isMappedFileMatchedRecover, ConsumeQueueStore of 5.4.0 and 5.5.0).
 
     Args:
         known: end of the last message in any queue.
+        marked: whether the release keeps in the checkpoint up to where queues were flushed (5.5); if False, store times
+            decide after an unclean stop, as in older releases.
     """
 
     def has(record: Record) -> bool:
+        if aborted and not marked:
+            return record.store_timestamp <= point.min_timestamp
         if aborted and point.logics_physical_offset <= 0:
             return record.store_timestamp <= point.logics_msg_timestamp
         return record.physical_offset <= (point.logics_physical_offset if aborted else known)

@@ -20,7 +20,7 @@ from formats.message.properties import INNER_BASE, INNER_NUM
 from formats.message.read import End, Record, read
 from formats.model.topics import TopicConfig
 from rmqtool.errors import Refused, UnreadableStore
-from rmqtool.rules.releases import V4_9, V5_3, V5_5, Release
+from rmqtool.rules.releases import V4_9, V5_3, V5_4, V5_5, Release
 from rmqtool.store.disk.remote import blank_room, is_partial, record_start
 from rmqtool.store.disk.segments import Segment, offset_name, read_small
 from rmqtool.store.disk.sparse import extents_of
@@ -34,7 +34,7 @@ from rmqtool.store.releases.first_file import (
     SCANNED_FILES,
     first_checked,
     first_checked_v5,
-    first_checked_v5_5,
+    first_checked_v5_4,
     has_bad_batch_numbers,
     known_number,
 )
@@ -365,7 +365,7 @@ class ReleaseRulesV5(ReleaseRules):
 
 
 class StartsInsideFiles(ReleaseRulesV5):
-    """What 5.4 and 5.5 do after an unclean stop where the settings ask for it, whatever queues are kept in."""
+    """What 5.5 does after an unclean stop where the settings ask for it, whatever queues are kept in."""
 
     def dispatch_from(self, point: Checkpoint, known: int) -> int:
         """Physical offset up to which all that is dispatched has the log, as a start after an unclean stop takes it."""
@@ -406,10 +406,10 @@ class StartsInsideFiles(ReleaseRulesV5):
         return super()._why_stopped(file, at)
 
 
-class ReleaseRulesV5_5(StartsInsideFiles):
-    """The rules of 5.5.0, which are also those of 5.4.0."""
+class ReleaseRulesV5_4(ReleaseRulesV5):
+    """The rules of 5.4.0."""
 
-    release: ClassVar[Release] = V5_5
+    release: ClassVar[Release] = V5_4
 
     def check_forms(self) -> list[str]:
         for name in ("indexRocksDBEnable", "transRocksDBEnable"):
@@ -418,7 +418,22 @@ class ReleaseRulesV5_5(StartsInsideFiles):
         return super().check_forms()
 
     def first_checked(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> tuple[int, str]:
-        return first_checked_v5_5(files, self.conf, point, known, aborted=aborted)
+        marked = self.release.marks_flushed_queues
+        return first_checked_v5_4(files, self.conf, point, known, aborted=aborted, marked=marked)
+
+    @property
+    def counts_dispatched(self) -> bool:
+        """As in the broker (ConsumeQueueStore.truncateDirty); this only affects queues without entries."""
+        return self.exactly
+
+    def next_start(self, files: list[Segment], known: int) -> int:
+        return self.first_checked(files, Checkpoint(), known, aborted=False)[0]
+
+
+class ReleaseRulesV5_5(StartsInsideFiles, ReleaseRulesV5_4):
+    """The rules of 5.5.0."""
+
+    release: ClassVar[Release] = V5_5
 
     def refuse_start(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> list[str]:
         """Also ConsumeQueueStore.getDispatchFromPhyOffset: it does not know where to begin, and gives up."""
@@ -428,17 +443,9 @@ class ReleaseRulesV5_5(StartsInsideFiles):
             return [f"{path}: enableAcceleratedRecovery is on, and the checkpoint says no logicsPhysicalOffset"]
         return super().refuse_start(files, point, known, aborted=aborted)
 
-    @property
-    def counts_dispatched(self) -> bool:
-        """As in the broker (ConsumeQueueStore.truncateDirty); this only affects queues without entries."""
-        return self.exactly
-
     def is_blocked(self, queue: QueueBuilder) -> bool:
         """Never: a last file without entries is handled."""
         return False
-
-    def next_start(self, files: list[Segment], known: int) -> int:
-        return self.first_checked(files, Checkpoint(), known, aborted=False)[0]
 
     def confirm(self, point: Checkpoint, *, low: int, end: int, last: int) -> Checkpoint:
         """Limits the queues' offset to the log's end; with a later one a broker would find no file to begin at."""
@@ -446,7 +453,11 @@ class ReleaseRulesV5_5(StartsInsideFiles):
         return point._replace(logics_physical_offset=min(point.logics_physical_offset, end))
 
 
-_RULES: Mapping[Release, type[ReleaseRulesV5]] = {V5_3: ReleaseRulesV5, V5_5: ReleaseRulesV5_5}
+_RULES: Mapping[Release, type[ReleaseRulesV5]] = {
+    V5_3: ReleaseRulesV5,
+    V5_4: ReleaseRulesV5_4,
+    V5_5: ReleaseRulesV5_5,
+}
 """By release, oldest first. A release without an entry has the rules of the one before it."""
 
 
@@ -488,8 +499,10 @@ def rules_for(layout: StoreLayout, release: Release | None = None, *, exactly: b
     seen = release_of(layout)
     reason, warning = ("asked for", None) if release else (shown, None)
     release = release or seen
-    line = "5.4 or later" if V5_5 in (release, seen) and release.is_5 else "5.x"
-    if release.version < seen.version:
+    line = "5.4 or later" if max(release.version, seen.version) >= V5_4.version and release.is_5 else "5.x"
+    if min(release.version, seen.version) >= V5_4.version:
+        warning = None  # after the first start a store need not show which of them wrote it
+    elif release.version < seen.version:
         warning = f"a {line} broker seems to have written this store ({shown}), but the rules of {release} are used"
     elif release != seen:
         warning = f"nothing shows that a {line} broker has written this store, but the rules of {release} are used"

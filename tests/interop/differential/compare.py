@@ -79,7 +79,7 @@ def compare(case: Case, report: RecoveryReport, seen: dict[str, Any], judged: Pa
     compare_state(case, "afterStart", report.afterStart, seen["afterStart"])
     layout = StoreLayout(str(mine), case.base.conf)
     case.same("entries", entries(case, layout, report.afterStart), engine_entries(seen))
-    compare_queries(case, layout, seen)
+    compare_queries(case, layout, seen, unchanged=not report.actions)
     if case.engine != "4.9" and any(action.endswith(" checkpoint") for action in report.actions):
         fields = [checkpoint.parse((store / "checkpoint").read_bytes())[3:5] for store in (mine, judged)]
         case.same("offsets in the checkpoint", *fields)
@@ -166,10 +166,18 @@ def engine_entries(seen: dict[str, Any]) -> list[Row]:
     return sorted(tuple(row[name] for name in names) for row in seen["messages"])
 
 
-def compare_queries(case: Case, layout: StoreLayout, seen: dict[str, Any]) -> None:
-    """Compare key queries. The engine returns records unchecked, with the positions that they state."""
+def compare_queries(case: Case, layout: StoreLayout, seen: dict[str, Any], *, unchanged: bool) -> None:
+    """Compare key queries. The engine returns records unchecked, with the positions that they state.
+
+    If a message without a queue entry ends the log, such as a half message, each start of 5.x adds its keys to the
+    index again. That alone is no reason for rmqtool to change a store.
+
+    Args:
+        unchanged: whether rmqtool had nothing to do.
+    """
     found = list(open_index(layout))
     views = [view for view in found if not isinstance(view, BadIndex)]
+    last = max((view.header.end_physical_offset for view in views), default=-1)
     log = CommitLog(layout)
     for row in seen["queries"]:
         if row["physicalOffsets"] is None:
@@ -178,6 +186,10 @@ def compare_queries(case: Case, layout: StoreLayout, seen: dict[str, Any]) -> No
         hits = [log.read(o, crc=False) for o in physical_offsets(views, row["topic"], row["key"], limit=64)]
         mine = Counter(hit.record.physical_offset for hit in hits if hit and decodable(hit.record))
         theirs = Counter(row["physicalOffsets"])
+        again = theirs[last] - mine[last]
+        if unchanged and again > 0 and mine[last]:
+            theirs[last] -= again
+            case.excepted.add("keys of the last message, which each start adds to the index again")
         # what we cannot read it may still give out, so damaged as it is
         if mine - theirs or (theirs - mine).total() > sum(not hit or not decodable(hit.record) for hit in hits):
             case.same(f"query {row['topic']}#{row['key']}", sorted(mine.elements()), sorted(theirs.elements()))

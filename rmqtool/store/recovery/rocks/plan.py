@@ -10,7 +10,7 @@ from dataclasses import replace
 from formats.variants.message_store import END, HALVES, INDEX
 from formats.variants.rocksdb import starts_database
 from rmqtool.errors import CorruptFile
-from rmqtool.rules.releases import V5_5
+from rmqtool.rules.releases import V5_4
 from rmqtool.store.disk.segments import list_dir
 from rmqtool.store.dispatch.light import is_light
 from rmqtool.store.index.builder import IndexBuilder
@@ -59,10 +59,10 @@ def _rules(inputs: StoreInputs) -> RocksRules:
     """The rules of the release by which the store is read.
 
     Raises:
-        CorruptFile: a database of 5.5 cannot be read.
+        CorruptFile: a database of 5.4 or later cannot be read.
     """
     layout = inputs.layout
-    if inputs.rules.release.version < V5_5.version:
+    if inputs.rules.release.version < V5_4.version:
         return RocksRules(layout, exactly=True)
     used = ((family, family_in_use(layout, family)) for family in (INDEX, HALVES))
     ends = [position(database, family, END) or 0 for family, database in used if database is not None]
