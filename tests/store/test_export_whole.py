@@ -14,7 +14,7 @@ from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.reader import ConsumeQueue
 from rmqtool.store.salvage import compacted
-from tests import goldens, rocks
+from tests import goldens, rocks, roles
 from tests.amounts import by_turns
 from tests.cli.running import Result, rmqtool
 from tests.conftest import Unpacked
@@ -223,3 +223,19 @@ def test_deliver_times_stay_without_the_settings_of_the_broker(golden_copy: Unpa
         if (row["topic"], row["queueId"]) == ("SCHEDULE_TOPIC_XXXX", 1)
     }
     assert waits == {5000}
+
+
+def test_a_log_in_several_directories_becomes_one(tmp_path: Path) -> None:
+    node, new = roles.unpack(roles.MULTI_PATH, "a", tmp_path), tmp_path / "new"
+    sizes = [f"{name}={value}" for name, value in node.settings.items() if name != "storePathCommitLog"]
+    conf = tmp_path / "one.conf"
+    conf.write_text("\n".join(sizes) + "\n")
+    before = [path.name for folder in ("disk1", "disk2") for path in (tmp_path / folder / "log").iterdir()]
+    assert rmqtool("export", node.store, new, *node.options()).code == 0
+    for words in (("commitlog", "dump"), ("group", "offsets"), ("consumequeue", "dump")):
+        had = rmqtool(*words, node.store, *node.options(), "-o", "ndjson").out
+        has = rmqtool(*words, new, "--broker-conf", conf, "-o", "ndjson").out
+        assert sorted(had.splitlines()) == sorted(has.splitlines()) != []
+    files = sorted(path.name for path in (new / "commitlog").iterdir())
+    assert files == sorted(before)[: len(files)]  # the last one was created in advance
+    assert len(files) == 5
