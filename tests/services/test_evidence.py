@@ -12,10 +12,12 @@ from formats.message.bodies import decompress
 from formats.message.properties import parse
 from formats.primitives import COMPRESSED, address_text
 from rmqtool.errors import BadValue, Refused
-from rmqtool.services.evidence.bundle import LEAST, collect_evidence
+from rmqtool.services.evidence.bundle import LEAST, QUOTING, collect_evidence, finding_row
 from rmqtool.services.evidence.masking import Mask
 from rmqtool.services.evidence.places import Places
 from rmqtool.services.lookup.info import store_info
+from rmqtool.store.check.codes.all import CODES
+from rmqtool.store.check.common.findings import Finding
 from rmqtool.store.check.run import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout
@@ -236,3 +238,12 @@ def test_a_bundle_is_written_over_nothing(golden_copy: Unpacked, tmp_path: Path)
     assert out.read_bytes() == b"mine"
     assert not (tmp_path / "nowhere").exists()
     assert tree(store) == before
+
+
+@pytest.mark.parametrize("code", QUOTING)
+def test_findings_that_quote_keys_are_masked(code: str) -> None:
+    assert code in CODES
+    finding = Finding(
+        code=code, severity="error", file="timerwheel", actual="message no-id-at-all at physical offset 7"
+    )
+    assert "no-id-at-all" not in json.dumps(finding_row(finding, Mask("/store", ())))

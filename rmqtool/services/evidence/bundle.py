@@ -39,7 +39,7 @@ LEAST, MOST = 64 << 10, 16 << 20  # bytes of a bundle: the least limit, and the 
 _HEAD = 2 * tarfile.BLOCKSIZE  # of each file in the archive, with what fills its last block
 _RESERVE = 32 << 10  # for the manifest and the end of the archive
 _PER_CODE = 10  # findings of a code whose bytes are shown
-_QUOTING = ("timeline-no-message", "half-no-message", "pop-record", "pop-record-key", "timer-not-in-log")
+QUOTING = ("timeline-no-message", "half-no-message", "pop-record", "pop-record-key", "timer-lost")
 _OF_SETTINGS = ("conf-unknown", "conf-release", "conf-value")  # codes
 _SECRET = ("secret", "password", "passwd", "key", "token", "credential", "user", "auth", "acl", "sasl", "tls")
 _PLAIN_VALUES = {  # of settings that are texts
@@ -163,7 +163,7 @@ def collect_evidence(layout: StoreLayout, out: str, *, most: int = MOST, hide_na
             failed(f"config/{config.name}", err)
         else:
             archive.add(f"config/{config.name}", _lines(value), 0.3)
-    archive.add("check.ndjson", (json.dumps(_finding(each, mask)) for each in findings), 0.5)
+    archive.add("check.ndjson", (json.dumps(finding_row(each, mask)) for each in findings), 0.5)
     archive.add("files.ndjson", (json.dumps(row) for row in _files(layout, mask)), 0.6)
     shown: list[str] = []
     places = 0
@@ -173,7 +173,7 @@ def collect_evidence(layout: StoreLayout, out: str, *, most: int = MOST, hide_na
     archive.add("places.txt", shown)
     data = archive.finish(
         {
-            "about": "evidence about a RocketMQ store, made by rmqtool evidence; it has no message in it",
+            "about": "evidence about a RocketMQ store; it has no message in it",
             "rmqtool": __version__,
             "madeTimestamp": int(time.time() * 1000),
             "contents": archive.contents,
@@ -222,7 +222,7 @@ def _info(info: StoreInfo, mask: Mask) -> Any:
     return mask.plain(facts)
 
 
-def _finding(finding: Finding, mask: Mask) -> dict[str, Any]:
+def finding_row(finding: Finding, mask: Mask) -> dict[str, Any]:
     """The fields of a finding, without the advice, which ``explain`` has."""
     row = finding.to_dict()
     del row["fix"], row["consequence"]
@@ -230,7 +230,7 @@ def _finding(finding: Finding, mask: Mask) -> dict[str, Any]:
         text = row[name]
         if text is None:
             continue
-        if finding.code in _QUOTING:
+        if finding.code in QUOTING:
             row[name] = mask.value(text, "ids")
         elif finding.code in _OF_SETTINGS and name == "actual":
             row[name] = _named_setting(text, mask)
