@@ -17,7 +17,7 @@ from tests.cli.test_help import ALL, check_example
 from tests.interop.mqadmin import COMMANDS as MQADMIN
 
 WITH_SPARK = {"sql", "spark", "remote"}
-WITHOUT_EXAMPLES = {"api", "formats", "developing", "glossary"}
+WITHOUT_EXAMPLES = {"api", "formats", "settings", "developing", "glossary"}
 MARKDOWN = sorted(
     [
         *readme.ROOT.glob("*.md"),

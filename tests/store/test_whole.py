@@ -114,7 +114,7 @@ def test_fillers_that_are_in_the_way_are_named(bases: list[Base], tmp_path: Path
         file.seek(UNIT)
         file.write(bytes(UNIT))
     report = recover(StoreLayout(str(store), base.conf), release=RELEASES["5.3"])
-    assert [note for note in report.notes if note.startswith("1 filler had to be put in")]
+    assert [note for note in report.notes if note.startswith("1 filler had to take the place")]
     assert plan(StoreLayout(str(store), base.conf), release=RELEASES["5.3"]).clean
 
 
