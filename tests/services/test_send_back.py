@@ -319,7 +319,8 @@ def test_killed_at_every_step_none_is_given_back_twice(tmp_path: Path, monkeypat
         assert {row.state for row in rows} <= {"before", "done"}, stop
         assert [found.record.body for found in given] == [b"0", b"1", b"2", b"3", b"4"], stop
         topics = Topics.parse((lab.path / "config" / "topics.json").read_bytes())
-        assert list(topics.topics) == [RETRY], stop
+        # a table that was half written is restored, with the topic of the dead letters, which has messages
+        assert {*topics.topics} - {DEAD} == {RETRY}, stop
     assert stop > 10
 
 
