@@ -522,6 +522,18 @@ def test_a_tier_of_several_brokers_needs_a_name(node: Node) -> None:
     assert {s.path.partition("/")[0] for s in metadata(node).segments()} == {"store-1"}
 
 
+def test_a_segment_in_a_place_that_no_broker_makes_is_left_out(node: Node) -> None:
+    lose_metadata(node)
+    [cluster] = (node.store / "tiered").iterdir()
+    for place in ("store-1/Orders", "store-1/Orders/x", "store-1/a/b/c"):
+        (cluster / place / "COMMIT_LOG").mkdir(parents=True)
+        [segment, *_more] = sorted((cluster / "store-1" / "History" / "0" / "COMMIT_LOG").iterdir())
+        shutil.copy(segment, cluster / place / "COMMIT_LOG")
+    result = rmqtool("rebuild", node.store, "tiered-metadata", "--yes", *node.options())
+    assert (result.code, result.err.count("not below BROKER/TOPIC/QUEUE: left out")) == (0, 3)
+    assert all(s.path.count("/") == 2 and s.path.split("/")[2].isdecimal() for s in metadata(node).segments())
+
+
 def test_metadata_of_a_tier_that_a_broker_would_delete(node: Node) -> None:
     """The file is written, and says what the next start does all the same."""
     lose_metadata(node)

@@ -8,7 +8,7 @@ Source: tieredstore.metadata.DefaultMetadataStore, file.FlatAppendFile, index.In
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 
@@ -69,11 +69,18 @@ class TierMetadataBuilder:
         self._old = metadata_of(layout) or TieredMetadata()
         broker = self._broker({path.partition("/")[0] for path, _kind, _base in files.segments})
         self._gone = {(old.path, old.type, old.base_offset) for old in self._old.segments() if old.status == DELETED}
-        self._segments: dict[Key, Segment] = {
-            key: segment
-            for key, segment in sorted(files.segments.items())
-            if key[0].partition("/")[0] == broker and key not in self._gone
-        }
+        own = [(key, segment) for key, segment in sorted(files.segments.items()) if key[0].partition("/")[0] == broker]
+        self._segments: dict[Key, Segment] = {}
+        self._logs: dict[str, list[Segment]] = {}  # path of a queue → segments of its log
+        for key, segment in own:
+            path, kind, _base = key
+            if not _is_queue(path):
+                self.warnings.append(f"{segment.path}: not below BROKER/TOPIC/QUEUE: left out")
+            elif key not in self._gone:
+                self._segments[key] = segment
+                if kind == COMMIT_LOG:
+                    self._logs.setdefault(path, []).append(segment)
+        self._made = max((segment.mtime_ns // 1_000_000 for segment in self._segments.values()), default=0)
         self.messages = sum(
             segment.size // CQ_ENTRY.size for key, segment in self._segments.items() if key[1] == CONSUME_QUEUE
         )
@@ -106,8 +113,7 @@ class TierMetadataBuilder:
         queues = self._queue_tables()
         ids = self._topic_ids({*queues})
         topics = {
-            topic: self._old.topics.get(topic)
-            or TieredTopic(topic_id=number, topic=topic, update_timestamp=_made(self._segments.values()))
+            topic: self._old.topics.get(topic) or TieredTopic(topic_id=number, topic=topic, update_timestamp=self._made)
             for topic, number in ids.items()
         }
         return TieredMetadata(
@@ -173,10 +179,8 @@ class TierMetadataBuilder:
 
     def _log(self, path: str, position: int) -> Segment | None:
         """The segment of a queue's log that contains a position."""
-        for (there, kind, base), segment in self._segments.items():
-            if there == path and kind == COMMIT_LOG and base <= position < base + segment.size:
-                return segment
-        return None
+        segments = self._logs.get(path, ())
+        return next((one for one in segments if one.base <= position < one.base + one.size), None)
 
     def _record(self, path: str, position: int) -> Record | None:
         segment = self._log(path, position)
@@ -196,8 +200,7 @@ class TierMetadataBuilder:
                 continue
             old = self._old.queues.get(topic, {}).get(int(queue_id))
             name = TieredQueueName(topic=topic, broker_name=broker, queue_id=int(queue_id))
-            times = _made(self._segments.values())
-            new = TieredQueue(queue=name, min_offset=-1, max_offset=-1, update_timestamp=times)
+            new = TieredQueue(queue=name, min_offset=-1, max_offset=-1, update_timestamp=self._made)
             queues.setdefault(topic, {})[int(queue_id)] = old or new
         return queues
 
@@ -205,7 +208,7 @@ class TierMetadataBuilder:
         """The id of each topic: the known one, the one that index items use for its messages, or a new one."""
         ids = {topic: self._old.topics[topic].topic_id for topic in topics if topic in self._old.topics}
         votes = self._votes(topics - ids.keys()) if topics - ids.keys() else Counter()
-        for (topic, number), _times in votes.most_common():
+        for (topic, number), _votes in votes.most_common():
             if topic not in ids and number not in ids.values():
                 ids[topic] = number
         used = {*ids.values(), *(number for _topic, number in votes)}
@@ -213,18 +216,21 @@ class TierMetadataBuilder:
         return ids | {topic: next(free) for topic in sorted(topics - ids.keys())}
 
     def _votes(self, topics: set[str]) -> Counter[tuple[str, int]]:
-        """How many index items of an id lead to a message of a topic."""
-        votes: Counter[tuple[str, int]] = Counter()
-        brokers = {path.partition("/")[0] for path, _kind, _base in self._segments}
-        logs = {
-            (path.split("/")[1], int(path.split("/")[2])) for path, kind, _base in self._segments if kind == COMMIT_LOG
-        }
+        """How many index items of an id have the place of a message of a topic, by its queue entries."""
+        wanted: dict[int, dict[tuple[int, int], list[int]]] = {}  # queue id → place → topic ids
         for topic_id, queue_id, position, size in self._items():
-            for topic in topics:
-                if (topic, queue_id) in logs:
-                    record = self._record(f"{min(brokers)}/{topic}/{queue_id}", position)
-                    votes[topic, topic_id] += record is not None and record.total_size == size
-        return +votes
+            wanted.setdefault(queue_id, {}).setdefault((position, size), []).append(topic_id)
+        votes: Counter[tuple[str, int]] = Counter()
+        for (path, kind, _base), segment in self._segments.items():
+            _broker, topic, number = path.split("/")
+            if kind != CONSUME_QUEUE or topic not in topics or not (places := wanted.get(int(number))):
+                continue
+            data = segment.read(0, segment.size - segment.size % CQ_ENTRY.size)
+            units = np.frombuffer(data, CQ_ENTRY.dtype)
+            units = units[np.isin(units["physical_offset"], [position for position, _size in places])]
+            for place in zip(units["physical_offset"].tolist(), units["size"].tolist(), strict=True):
+                votes.update((topic, topic_id) for topic_id in places.get(place, ()))
+        return votes
 
     def _items(self) -> Iterator[tuple[int, int, int, int]]:
         """(topic id, queue id, position, size) of the items of uploaded index segments."""
@@ -240,8 +246,10 @@ class TierMetadataBuilder:
             )
 
 
-def _made(segments: Iterable[Segment]) -> int:
-    return max((segment.mtime_ns // 1_000_000 for segment in segments), default=0)
+def _is_queue(path: str) -> bool:
+    """Whether a path in the tier has the form ``broker/topic/queue``."""
+    parts = path.split("/")
+    return len(parts) == 3 and parts[2].isascii() and parts[2].isdecimal()
 
 
 def _index_head(segment: Segment) -> tuple[int, ...] | None:
