@@ -24,7 +24,7 @@ from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID
 from rmqtool.services.lookup.selection import Selection
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.runs import runs
-from rmqtool.store.changes.writing import changing
+from rmqtool.store.changes.writing import changing, hold_to_plan
 from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.files import make_file, remove_folder, remove_tree
 from rmqtool.store.disk.segments import Segment
@@ -144,8 +144,7 @@ def redact(
     command = KEPT if keep_backup else GONE
     with changing(layout, command, backup) as change:
         report, patches = _plan(layout, selection, ids, properties, warnings)
-        if shown is not None and shown.messages != report.messages:
-            raise Refused(f"{layout.root}: has other messages than the plan: nothing was changed; run it again")
+        hold_to_plan(layout.root, shown and shown.messages, report.messages)
         for file, changes in patches:
             change.put(file.path, _stage(file, changes, change.staging()), file.mtime_ns)
         if patches:

@@ -61,21 +61,26 @@ def test_a_topic_that_a_broker_has_deleted(each_broker: Broker, tmp_path: Path) 
             each_broker.boot(store, CONFIG)
 
 
+def make_topic_again(broker: Broker) -> None:
+    """Send 24 messages to each of two topics, delete one, make it again with 3 messages, and stop the broker."""
+    for topic in ("Kept", "Gone"):
+        broker.ask("topic", topic=topic)
+        for n in range(24):
+            broker.ask("send", topic=topic, keys=f"k{n}", queueId=n % 4)
+    broker.ask("admin", arguments=["deleteTopic", "-c", CLUSTER, "-t", "Gone"], seconds=60)
+    broker.ask("topic", topic="Gone")
+    for n in range(3):
+        broker.ask("send", topic="Gone", keys=f"new{n}", queueId=n % 2)
+    time.sleep(2)  # as above
+    broker.stop()
+
+
 @by_turns(7)
 def test_a_topic_that_a_broker_has_deleted_and_made_again(each_broker: Broker, tmp_path: Path) -> None:
     """Its messages from before are nowhere; after a crash that loses its queues a broker serves what came since."""
     store = tmp_path / "store"
     each_broker.boot(store, CONFIG)
-    for topic in ("Kept", "Gone"):
-        each_broker.ask("topic", topic=topic)
-        for n in range(24):
-            each_broker.ask("send", topic=topic, keys=f"k{n}", queueId=n % 4)
-    each_broker.ask("admin", arguments=["deleteTopic", "-c", CLUSTER, "-t", "Gone"], seconds=60)
-    each_broker.ask("topic", topic="Gone")
-    for n in range(3):
-        each_broker.ask("send", topic="Gone", keys=f"new{n}", queueId=n % 2)
-    time.sleep(2)  # as above
-    each_broker.stop()
+    make_topic_again(each_broker)
     result = rmqtool("check", store, "-o", "ndjson")
     told = {row["code"]: row for row in map(json.loads, result.out.splitlines())}
     assert result.code == 0, result.out
@@ -99,16 +104,7 @@ def test_a_topic_made_again_with_queues_in_rocksdb(broker_5: Broker, tmp_path: P
     # the checkpoint gets its times at such a flush only
     config = {**CONFIG, "storeType": "defaultRocksDB", "flushPhysicQueueThoroughInterval": "500"}
     broker_5.boot(store, config)
-    for topic in ("Kept", "Gone"):
-        broker_5.ask("topic", topic=topic)
-        for n in range(24):
-            broker_5.ask("send", topic=topic, keys=f"k{n}", queueId=n % 4)
-    broker_5.ask("admin", arguments=["deleteTopic", "-c", CLUSTER, "-t", "Gone"], seconds=60)
-    broker_5.ask("topic", topic="Gone")
-    for n in range(3):
-        broker_5.ask("send", topic="Gone", keys=f"new{n}", queueId=n % 2)
-    time.sleep(2)  # as above
-    broker_5.stop()
+    make_topic_again(broker_5)
     for again in (True, False):
         result = rmqtool("check", store, "-o", "ndjson")
         told = {row["code"]: row for row in map(json.loads, result.out.splitlines())}

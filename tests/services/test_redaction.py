@@ -211,7 +211,7 @@ def test_what_is_refused(golden: Unpacked, golden_copy: Unpacked, tmp_path: Path
     plan = redact(layout_of(store), Selection(keys=("order-40",)), (), dry_run=True)
     assert tree(store) == before
     other = RedactionReport(store=plan.store, messages=plan.messages[1:])
-    with pytest.raises(Refused, match="other messages"):
+    with pytest.raises(Refused, match="has changed since the plan was shown"):
         redact(layout_of(store), Selection(keys=("order-40",)), (), shown=other)
     with StoreLock(str(store)), pytest.raises(Refused):
         redact(layout_of(store), Selection(keys=("order-40",)), ())
