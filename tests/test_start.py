@@ -121,7 +121,7 @@ def test_repairs_load_only_what_they_do(golden: Unpacked, tmp_path: Path) -> Non
     store = str(golden("clean"))
     for words, others in (
         (["recover", store, "--dry-run"], {"rmqtool.services.lookup.info", "rmqtool.store.check", "secrets"}),
-        (["rebuild", store, "index", "-n"], {"rmqtool.store.repair.config_doctor", "rmqtool.store.check"}),
+        (["rebuild", store, "index", "-n"], {"rmqtool.store.builders.config_doctor", "rmqtool.store.check"}),
         (["salvage", store, str(tmp_path / "new")], {"rmqtool.store.repair.rebuild"}),
         (["report", "traffic", store], {"rmqtool.services.lookup.info", "rmqtool.store.check", "pyspark"}),
     ):

@@ -12,12 +12,13 @@ from formats.config.files import NAMES, ConsumerOffsets, DelayOffsets, Subscript
 from formats.fastjson.read import loads
 from formats.fastjson.write import dumps
 from rmqtool.errors import BadValue, Refused
+from rmqtool.store.builders.config_doctor import ConfigDoctor
+from rmqtool.store.builders.config_outcome import ConfigOutcome
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.check import is_problem
 from rmqtool.store.disk.lock import StoreLock
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.repair.config_doctor import ConfigDoctor
-from rmqtool.store.repair.config_outcome import ConfigOutcome
+from rmqtool.store.repair.config_evidence import gather
 from rmqtool.store.repair.rebuild import RebuildReport, rebuild
 from tests import goldens
 from tests.amounts import by_turns
@@ -93,7 +94,7 @@ def test_what_was_mended_is_in_order(case: str, golden_copy: Unpacked) -> None:
 def test_files_of_5_3_in_order_are_not_written(tmp_path: Path) -> None:
     folder = goldens.STORES.parent / "config" / "5.3-managers"
     shutil.copytree(folder, tmp_path / "config")
-    doctor = ConfigDoctor(StoreLayout(str(tmp_path)))
+    doctor = ConfigDoctor(StoreLayout(str(tmp_path)), None)
     doctor.run()
     assert len(doctor.outcomes) == len(list(folder.iterdir()))
     assert not any(one.written for one in doctor.outcomes)
@@ -263,7 +264,8 @@ def test_offsets_of_strangers_and_of_expired_messages_are_left(store: Path) -> N
 def test_offsets_of_batch_queues_are_left(store: Path) -> None:
     """They count messages, and their queues are in another directory."""
     (store / "batchconsumequeue" / "Bulk" / "0").mkdir(parents=True)
-    edit(store, "topics.json", lambda value: value["topicConfigTable"].update(Bulk={"topicName": "Bulk"}))
+    bulk = {"topicName": "Bulk", "attributes": {"queue.type": "BatchCQ"}}
+    edit(store, "topics.json", lambda value: value["topicConfigTable"].update(Bulk=bulk))
     edit(store, "consumerOffset.json", lambda value: value["offsetTable"].update({"Bulk@group": {0: 5000}}))
     assert not mend(store).actions
 
@@ -280,7 +282,8 @@ def test_versions_of_5_3_tables_go_up_with_a_change(store: Path) -> None:
     version = {"counter": 7, "stateVersion": 3, "timestamp": 99}
     path = store / "config" / "consumerOffset.json"
     path.write_bytes(dumps({"dataVersion": version, "offsetTable": {"Orders@g": {0: 10**6}}, "groupTopicMap": {}}))
-    doctor = ConfigDoctor(StoreLayout(str(store), conf_of("broker")), now=lambda: 1234)
+    layout = StoreLayout(str(store), conf_of("broker"))
+    doctor = ConfigDoctor(layout, gather(layout), now=lambda: 1234)
     doctor.run()
     assert doctor._new.keys() == {"consumerOffset.json"}
     new = loads(doctor._new["consumerOffset.json"])
@@ -289,7 +292,7 @@ def test_versions_of_5_3_tables_go_up_with_a_change(store: Path) -> None:
     assert new["groupTopicMap"] == {}
     # 4.9 has no version there, and gets none
     path.write_bytes(dumps({"offsetTable": {"Orders@g": {0: 10**6}}}))
-    doctor = ConfigDoctor(StoreLayout(str(store), conf_of("broker")))
+    doctor = ConfigDoctor(layout, gather(layout))
     doctor.run()
     assert loads(doctor._new["consumerOffset.json"]) == {"offsetTable": {"Orders@g": {0: 105}}}
 

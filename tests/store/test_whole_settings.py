@@ -1,18 +1,26 @@
-"""Recovery of a store whose topics.json is broken, with an older .bak that does not have all topics."""
+"""Recovery of a store with broken config files, with an older .bak or none."""
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from formats.fastjson.read import loads
+from formats.fastjson.write import dumps
+from rmqtool.store.builders.config_evidence import find_delivered
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.check import is_problem
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan, recover
+from rmqtool.store.repair.config_evidence import gather
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.store.findings import check_store
 from tests.store.helpers import tree
+from tests.store.walked import walk_from
 
 CASES = ["broker", "broker-5.3.3", "broker-5.5.0"]
 TOPIC = "Orders"
@@ -52,7 +60,7 @@ def test_a_topic_created_since_the_bak_gets_its_entry(case: str, golden_copy: Un
     shown = plan(layout_of(store))
     assert [action for action in shown.actions if "topics.json" in action] == [
         "restore from its .bak config/topics.json",
-        f"add topic {TOPIC} with 4 queues, since it has messages, to config/topics.json",
+        f"add topic {TOPIC}: 4 queues, since it has messages and no entry, to config/topics.json",
     ]
     assert recover(layout_of(store)).actions == shown.actions
     restored = json.loads(path.read_text())
@@ -94,3 +102,92 @@ def test_exactly_takes_the_bak_as_a_broker_does(case: str, golden_copy: Unpacked
     path = broken_since(store)
     recover(layout_of(store), exactly=True)
     assert path.read_text() == "{"  # a broker reads the .bak, and writes the file when it is next changed
+
+
+TORN = [("broker", name) for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json")]
+TORN += [(case, "delayOffset.json") for case in CASES]  # topics.json of 5.x also says which queues are batch queues
+
+
+def levels_of(data: bytes) -> dict[Any, Any]:
+    """Delay offsets, without those of levels that nothing was delivered from."""
+    value = loads(data)
+    assert isinstance(value, dict)
+    return {level: offset for level, offset in value["offsetTable"].items() if offset}
+
+
+@by_turns(4)
+@pytest.mark.parametrize("bak", [None, b"{"], ids=["no bak", "broken bak"])
+@pytest.mark.parametrize("left", [0, 3], ids=["empty", "torn"])
+@pytest.mark.parametrize(("case", "name"), TORN)
+def test_what_is_left_of_a_file_without_whole_bak_is_restored(
+    case: str, name: str, left: int, bak: bytes | None, golden_copy: Unpacked
+) -> None:
+    """With a broken .bak a broker does not start; without one it starts with an empty table."""
+    store = golden_copy(case)
+    at_first = problems(store)
+    path = store / "config" / name
+    backup = path.with_name(f"{name}.bak")
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) * left // 4])
+    backup.unlink(missing_ok=True)
+    if bak is not None:
+        backup.write_bytes(bak)
+    before = tree(store)
+    assert "config-broken" in problems(store)
+    shown = plan(layout_of(store))
+    assert recover(layout_of(store)).actions == shown.actions
+    assert [warning for warning in shown.warnings if name in warning] or name == "delayOffset.json"
+    assert problems(store) == at_first
+    assert plan(layout_of(store)).clean
+    if name == "topics.json":
+        assert set(json.loads(path.read_text())["topicConfigTable"]) > {TOPIC, "Payments"}
+    elif name == "delayOffset.json":  # nothing is delivered twice
+        assert levels_of(path.read_bytes()) == levels_of(data)
+    undo(str(store))
+    assert tree(store) == before
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_levels_delivered_since_the_bak_are_not_delivered_again(case: str, golden_copy: Unpacked) -> None:
+    store = golden_copy(case)
+    path = store / "config" / "delayOffset.json"
+    data = path.read_bytes()
+    levels = levels_of(data)
+    level, offset = next(iter(levels.items()))
+    path.with_name("delayOffset.json.bak").write_bytes(dumps({"offsetTable": dict(levels.items() - {(level, offset)})}))
+    path.write_text("{")
+    shown = plan(layout_of(store))
+    assert f"add level {level}: offset {offset}, since its copy is in the log, to config/delayOffset.json" in (
+        shown.actions
+    )
+    recover(layout_of(store))
+    assert levels_of(path.read_bytes()) == levels
+
+
+def test_copies_that_are_cut_off_prove_no_delivery(golden: Unpacked) -> None:
+    layout = layout_of(golden("broker"))
+    evidence = gather(layout)
+    assert evidence is not None
+    assert set(find_delivered(layout, evidence)) == {1, 2, 3, 4}
+    assert find_delivered(layout, replace(evidence, log_end=0)) == {}
+
+
+@pytest.mark.parametrize("content", ["", None], ids=["empty", "without the attribute"])
+def test_rebuild_config_names_batch_queues(content: str | None, golden_copy: Unpacked, tmp_path: Path) -> None:
+    """Without the attribute a broker does not start, and recover refuses."""
+    store = golden_copy("broker-5.3.3")
+    at_first = problems(store)
+    path = store / "config" / "topics.json"
+    if content is None:
+        table = json.loads(path.read_text())
+        table["topicConfigTable"]["BatchQueue"]["attributes"] = {}
+        content = json.dumps(table)
+    path.write_text(content)
+    path.with_name("topics.json.bak").unlink()
+    assert "bcq-form" in problems(store)
+    assert not walk_from(["recover", "STORE"], store, tmp_path, None)
+    assert problems(store) == at_first
+    table = json.loads(path.read_text())["topicConfigTable"]
+    assert table["BatchQueue"]["attributes"] == {"queue.type": "BatchCQ"}
+    assert table["BatchQueue"]["readQueueNums"] == 2
+    assert table["Profiles"]["attributes"] == {"cleanup.policy": "COMPACTION"}

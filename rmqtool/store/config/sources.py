@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from formats.config.files import kind_of
+from formats.config.files import NAMES, kind_of
 from formats.config.salvage import merge, salvage, tables_of
 from formats.errors import FormatError
 from formats.fastjson.read import loads, loads_prefix, loads_torn
@@ -73,10 +73,15 @@ def choose(layout: StoreLayout, name: str) -> ConfigSource:
     return ConfigSource(SAVED, f"{why}; {entries} whole entries in them", value)
 
 
-def is_in_order(layout: StoreLayout, name: str) -> bool:
-    """Whether a config file exists and is intact."""
-    data = _content(layout.path("config", name))
-    return data is not None and _find_fault(name, data) is None
+def find_broken(layout: StoreLayout) -> list[str]:
+    """Names of config files that are broken, or missing beside a ``.bak`` or ``.tmp``."""
+    return [name for name in NAMES if _is_broken(layout.path("config", name), name)]
+
+
+def _is_broken(path: str, name: str) -> bool:
+    if (data := _content(path)) is not None:
+        return _find_fault(name, data) is not None
+    return any(_content(path + suffix) is not None for suffix in (".bak", ".tmp"))
 
 
 def _mtime(path: str) -> int:

@@ -48,7 +48,12 @@ class ProvedQueues(NamedTuple):
 
 
 def add_topics(
-    value: dict[Any, Any], counts: Mapping[str, int], used: Collection[str], offsets: Mapping[Any, Any], levels: int
+    value: dict[Any, Any],
+    counts: Mapping[str, int],
+    used: Collection[str],
+    offsets: Mapping[Any, Any],
+    levels: int,
+    attributes: Mapping[str, Mapping[str, str]],
 ) -> Iterator[tuple[str, int]]:
     """Add the entries that are missing; yields (topic, number of queues) of each.
 
@@ -60,6 +65,7 @@ def add_topics(
         used: topics that have messages in queues.
         offsets: ``consumerOffset.json`` as plain values.
         levels: number of delay levels.
+        attributes: of topics that have any.
     """
     table = value.get("topicConfigTable") or {}
     claimed = _queues_in_use(offsets)
@@ -68,8 +74,11 @@ def add_topics(
         if topic in table or needless or topic not in used:
             continue
         queues = max(count, claimed.get(topic, 0), levels if topic == DELAY_TOPIC else 0)
-        config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=_PERM)
-        table[topic] = config.write(V5_3 if _is_5(value) else V4_9)
+        own = attributes.get(topic, {})
+        config = TopicConfig(
+            topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=_PERM, attributes=own
+        )
+        table[topic] = config.write(V5_3 if own or _is_5(value) else V4_9)
         value["topicConfigTable"] = table
         yield topic, queues
 

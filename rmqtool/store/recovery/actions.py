@@ -5,14 +5,13 @@ from collections import Counter
 from collections.abc import Callable
 
 from formats import checkpoint
-from formats.config.files import NAMES, model_of
 from formats.endings import Ending
-from formats.fastjson.write import dumps
 from formats.message.build import BLANK_SIZE
 from formats.message.read import End
+from rmqtool.store.builders.config_evidence import Evidence
 from rmqtool.store.changes.change import Change
-from rmqtool.store.config.sources import BAK, TMP, ConfigSource, choose, is_in_order
-from rmqtool.store.config.topic_entries import ProvedQueues, add_topics, now_ms, raise_version, unshare
+from rmqtool.store.config.sources import find_broken
+from rmqtool.store.config.topic_entries import DELAY_TOPIC, ProvedQueues
 from rmqtool.store.disk.files import open_to_change
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.index.builder import IndexBuilder
@@ -27,7 +26,6 @@ from rmqtool.store.recovery.ways_on import ways_on
 from rmqtool.store.recovery.whole_compaction import prepare_compaction
 from rmqtool.store.recovery.whole_extension import prepare_extensions
 from rmqtool.store.recovery.whole_log import FittedFile
-from rmqtool.words import counted
 
 Say = Callable[[str, str], None]
 
@@ -128,40 +126,29 @@ def _prepare_log_files(recovery: Recovery, change: Change, say: Say) -> None:
 
 
 def restore_settings(recovery: Recovery, change: Change, say: Say) -> None:
-    """Replace broken config files by an intact generation, the one that a broker's start reads.
+    """Replace broken config files by an intact generation, the one that a broker's start reads, else by what is left.
 
-    An older ``topics.json`` gets entries for topics that have been created since, if queues have their messages.
+    An older ``topics.json`` gets entries for topics that have been created since, if queues have their messages, an
+    older ``delayOffset.json`` the levels that have been delivered since, as far as their messages are not cut off.
     """
-    layout = recovery.inputs.layout
-    for name in NAMES:
-        if is_in_order(layout, name):
-            continue
-        source = choose(layout, name)
-        if source.kind in (BAK, TMP) and source.data is not None:
-            path = layout.path("config", name)
-            say(f"restore from its .{source.kind}", path)
-            data = source.data if name != "topics.json" else _with_all_topics(recovery, source, say)
-            change.put_content(path, data)
+    if not (broken := find_broken(recovery.inputs.layout)):
+        return
+    from rmqtool.store.builders.config_doctor import ConfigDoctor
 
-
-def _with_all_topics(recovery: Recovery, source: ConfigSource, say: Say) -> bytes:
-    """The bytes of a ``topics.json`` with an entry for each topic that has messages in its queues."""
-    layout, name = recovery.inputs.layout, "topics.json"
-    assert source.data is not None
-    value = unshare(source.value)
     ranges = (recovery.after_start or recovery.after_load).ranges
     counts, _stray = ProvedQueues.of(ranges)
-    used = {topic for (topic, _queue_id), (_low, end) in ranges.items() if end > 0}
-    offsets = choose(layout, "consumerOffset.json").value or {}
-    added = list(add_topics(value, counts, used, offsets, len(layout.conf.delay_levels)))
-    if not added:
-        return source.data
-    for topic, queues in added:
-        say(
-            f"add topic {topic} with {counted(queues, 'queue')}, since it has messages, to", layout.path("config", name)
-        )
-    raise_version(name, value, now_ms())
-    return dumps(value, model_of(name).DIALECT)
+    levels = {queue_id + 1 for (topic, queue_id), (_low, end) in ranges.items() if topic == DELAY_TOPIC and end > 0}
+    evidence = Evidence(ranges, counts, overdue=levels, log_end=recovery.verdict.end)
+    doctor = ConfigDoctor(recovery.inputs.layout, evidence)
+    doctor.run_on_broken(broken)
+    doctor.put(change)
+    for outcome in doctor.outcomes:
+        path = recovery.inputs.layout.path("config", outcome.file)
+        for text in outcome.actions():
+            say(text, path)
+        if (lost := outcome.losses()) is not None:
+            recovery.warnings.append(lost)
+    recovery.warnings += doctor.warnings
 
 
 def _is_consistent(recovery: Recovery) -> bool:

@@ -37,13 +37,23 @@ def ways_on(recovery: Recovery) -> list[str]:
         if os.path.lexists(path) and not can_go(path)
         if not (path in queues and os.path.relpath(path, layout.root).count(os.sep) == 2)  # the queue's own directory
     ]
-    if any("topics.json" in why for why in recovery.refusals):
+    kinds = [why for why in recovery.refusals if "topics.json" in why]
+    if kinds and _can_name_kinds(kinds, layout):
+        ways.append(f"{layout.command('rebuild', 'config')}: sets what kind of queues a topic has in topics.json")
+    elif kinds:
         ways.append(
             f"put config/topics.json right, which says what kind of queues a topic has (see {command_line('check')})"
         )
     elif queues and not recovery.inputs.whole:
         ways.append(f"{layout.command('recover')}: without --exactly it puts queue files right")
     return [*ways, f"{layout.command('recover', '--dry-run')}: shows the plan again"]
+
+
+def _can_name_kinds(kinds: list[str], layout: StoreLayout) -> bool:
+    """Whether all refused queues are batch queues of topics that have no other queues."""
+    others = {topic for topic, _queue_id, _path in layout.queue_dirs()}
+    refused = [topic for topic, _queue_id, path in layout.queue_dirs(BATCH_QUEUES) if f"{path}: " in "\n".join(kinds)]
+    return len(refused) == len(kinds) and others.isdisjoint(refused)
 
 
 def _remedy_for(path: str, file: Segment | None, wanted: int, *, last: bool) -> Remedy:

@@ -21,6 +21,7 @@ from formats.message.read import End, Record, read
 from rmqtool.errors import BadValue, CorruptFile, Refused
 from rmqtool.progress import stage
 from rmqtool.store.builders.compaction import CompactionBuilder
+from rmqtool.store.builders.config_outcome import ConfigOutcome
 from rmqtool.store.builders.timer import TimerBuilder
 from rmqtool.store.changes.change import Change
 from rmqtool.store.changes.places import Places
@@ -42,7 +43,6 @@ from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Stage, StagedQueues
 from rmqtool.store.recovery.verdict import LogVerdict
 from rmqtool.store.recovery.warnings import of_unnamed_topics
-from rmqtool.store.repair.config_outcome import ConfigOutcome
 from rmqtool.store.repair.lengths import LengthMender
 from rmqtool.store.repair.old_queues import OldQueues
 from rmqtool.store.roles.table import heed
@@ -454,9 +454,10 @@ def _run(
 ) -> RebuildReport:
     left: list[str] = []
     if CONFIG in parts:
-        from rmqtool.store.repair.config_doctor import ConfigDoctor
+        from rmqtool.store.builders.config_doctor import ConfigDoctor
+        from rmqtool.store.repair.config_evidence import gather
 
-        doctor = ConfigDoctor(layout)
+        doctor = ConfigDoctor(layout, gather(layout))
         doctor.run()
         actions = doctor.prepare(change)
         counts = {"messages": 0, "queues": 0, "queueEntries": 0, "indexEntries": 0}

@@ -1,10 +1,13 @@
 """Codes of batch consume queues."""
 
-from rmqtool.store.check.advice.steps import NOTHING, REBUILD_QUEUES, by_hand
+from rmqtool.store.check.advice.steps import MEND, NOTHING, REBUILD_QUEUES, by_hand
 from rmqtool.store.check.codes.code import ERROR, INFO, WARNING, kind
 
 REBUILD = (REBUILD_QUEUES,)
-NAMED = by_hand("put queue.type=BatchCQ of the topic back into config/topics.json, from its .bak or another broker's")
+TWO_KINDS = by_hand(
+    "compare the attribute queue.type of the topic in config/topics.json with that of another broker, and move the "
+    "queues of the other kind out of the store"
+)
 AT_START = by_hand("nothing needs to be done: the next start of a 5.x broker repairs it")
 
 ALL = (
@@ -138,7 +141,7 @@ ALL = (
         "consumequeue.",
         "config/topics.json was lost, made again or edited.",
         "The broker does not start.",
-        NAMED,
+        MEND,
     ),
     kind(
         "cq-batch",

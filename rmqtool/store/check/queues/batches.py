@@ -11,6 +11,7 @@ import numpy as np
 
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.codes.all import INFO
+from rmqtool.store.check.codes.batches import TWO_KINDS
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_files
 from rmqtool.store.check.log.log import Stretch
@@ -67,12 +68,15 @@ class BatchQueueCheck:
                 ctx.found.add("file-unreadable", ctx.name(path), actual=str(err), **queue.about)
             yield
         for topic in sorted({topic for topic, _queue_id in self.queues}):
-            if topic in plain or topic not in ctx.rules.batch_topics:
-                also = "consumequeue has queues of it, too" if topic in plain else "topics.json does not name BatchCQ"
-                ctx.found.add("bcq-form", f"{BATCH_QUEUES}/{topic}", topic=topic, actual=also)
+            place = f"{BATCH_QUEUES}/{topic}"
+            if topic in plain:
+                actual = "consumequeue has queues of it, too"
+                ctx.found.add("bcq-form", place, topic=topic, actual=actual, steps=TWO_KINDS)
+            elif topic not in ctx.rules.batch_topics:
+                ctx.found.add("bcq-form", place, topic=topic, actual="topics.json does not name BatchCQ")
         for topic in sorted(plain & ctx.rules.batch_topics - {topic for topic, _queue_id in self.queues}):
             actual = "topics.json says BatchCQ"
-            ctx.found.add("bcq-form", f"consumequeue/{topic}", topic=topic, actual=actual)
+            ctx.found.add("bcq-form", f"consumequeue/{topic}", topic=topic, actual=actual, steps=TWO_KINDS)
 
     @property
     def entries(self) -> int:

@@ -1,35 +1,38 @@
-"""Mend the JSON files below ``config/``: use the best generation of each, and make it agree with queues and log.
+"""Repair the JSON files below ``config/``: use the best generation of each, and make it agree with queues and log.
 
 An intact file is not written at all. A changed file keeps unknown members, and the form of its numbers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from formats.config.files import NAMES, model_of, split_key
 from formats.fastjson.read import loads
 from formats.fastjson.write import dumps
+from rmqtool.store.builders.config_evidence import Evidence, find_delivered
+from rmqtool.store.builders.config_outcome import BUILT, ConfigChange, ConfigOutcome
 from rmqtool.store.changes.change import Change
 from rmqtool.store.config.files import config_place
 from rmqtool.store.config.sources import ABSENT, EMPTY, FILE, ConfigSource, choose
-from rmqtool.store.config.topic_entries import DELAY_TOPIC, add_topics, now_ms, raise_version, unshare
-from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.config.topic_entries import DELAY_TOPIC, ProvedQueues, add_topics, now_ms, raise_version, unshare
+from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
 from rmqtool.store.layout.tier_signs import METADATA
-from rmqtool.store.repair.config_evidence import Evidence, find_delivered, gather
-from rmqtool.store.repair.config_outcome import BUILT, ConfigChange, ConfigOutcome
+from rmqtool.store.queues.compaction import FOLDER, LOGS
+from rmqtool.store.releases.rules import BATCH_QUEUE, COMPACTED
 from rmqtool.store.tier.tier import DO_NOT_START
 from rmqtool.words import counted
 
 
 class ConfigDoctor:
-    """Mends all config files of a store.
+    """Repairs config files of a store. What a store keeps in RocksDB instead is left alone.
 
     Args:
+        evidence: None if neither queues nor log can be read; files are then not compared with them.
         now: returns the time in ms, for the version of a changed table.
     """
 
-    def __init__(self, layout: StoreLayout, now: Callable[[], int] = now_ms) -> None:
-        self.layout, self._now = layout, now
+    def __init__(self, layout: StoreLayout, evidence: Evidence | None, now: Callable[[], int] = now_ms) -> None:
+        self.layout, self._evidence, self._now = layout, evidence, now
         self.outcomes: list[ConfigOutcome] = []
         self.warnings: list[str] = []
         self._new: dict[str, bytes] = {}
@@ -37,12 +40,12 @@ class ConfigDoctor:
         self._topics: set[str] = set()  # topics in the new topics.json
 
     def run(self) -> None:
-        """Determine all changes; writes nothing.
+        """Determine the changes to all files; writes nothing.
 
         Raises:
             UnreadableStore: a file cannot be read.
         """
-        evidence = gather(self.layout)
+        evidence = self._evidence
         if evidence is None:
             self.warnings.append("the config files are not compared with queues and log: there are none that are read")
         for topic, queue_id in evidence.stray if evidence else ():
@@ -51,13 +54,31 @@ class ConfigDoctor:
         if places:
             where = ", ".join(sorted(set(places.values())))
             self.warnings.append(f"what is in RocksDB ({where}) is neither compared nor written: see check")
-        self._offsets = choose(self.layout, "consumerOffset.json").value or {}
-        for name in NAMES:  # topics.json comes before the files that refer to topics
-            if name not in places:
-                self._mend(name, evidence)
+        self._repair([name for name in NAMES if name not in places], clamped=True)
 
-    def _mend(self, name: str, evidence: Evidence | None) -> None:
-        source = choose(self.layout, name)
+    def run_on_broken(self, names: Iterable[str]) -> None:
+        """Determine the changes to broken files; writes nothing.
+
+        A whole older generation is used as a broker would use it, with its offsets, but for what it lacks: topics that
+        have been created since, and delay levels that have been delivered since.
+
+        Args:
+            names: see :func:`rmqtool.store.config.sources.find_broken`.
+
+        Raises:
+            UnreadableStore: a file cannot be read.
+        """
+        self._repair([name for name in names if config_place(self.layout, name) is None], clamped=False)
+
+    def _repair(self, names: list[str], *, clamped: bool) -> None:
+        self._offsets = choose(self.layout, "consumerOffset.json").value or {} if names else {}
+        for name in names:  # topics.json comes before the files that refer to topics
+            source = choose(self.layout, name)
+            if source.kind != ABSENT or clamped:
+                self._repair_file(name, source, clamped=clamped)
+
+    def _repair_file(self, name: str, source: ConfigSource, *, clamped: bool) -> None:
+        evidence = self._evidence
         value = unshare(source.value) if source.value is not None else {}
         changes: list[ConfigChange] = []
         built = source.kind in (ABSENT, EMPTY)
@@ -71,10 +92,11 @@ class ConfigDoctor:
         if built:
             value = loads(model_of(name)().build()) | value  # type: ignore[operator]  # a file's top is an object
         if name == "topics.json":
-            changes = self._add_topics(value, evidence)
+            changes = self._check_topics(value)
         elif name == "delayOffset.json" and evidence is not None:
-            changes = self._check_delays(value, evidence, lost=built)
-        elif name in ("consumerOffset.json", "lmqConsumerOffset.json") and evidence is not None:
+            changes = self._clamp_delays(value, evidence) if clamped else []
+            changes += self._add_delays(value, evidence, lost=built)
+        elif name in ("consumerOffset.json", "lmqConsumerOffset.json") and evidence is not None and clamped:
             changes = self._check_offsets(name, value, evidence)
         if source.kind == ABSENT and not changes:
             return
@@ -94,17 +116,40 @@ class ConfigDoctor:
 
     # -- topics -------------------------------------------------------------------------------------------------------
 
-    def _add_topics(self, value: dict[Any, Any], evidence: Evidence | None) -> list[ConfigChange]:
-        """Add entries for topics that have queues, as automatic creation would."""
+    def _check_topics(self, value: dict[Any, Any]) -> list[ConfigChange]:
+        """Add entries for topics that have queues, as automatic creation would, and the kind of their queues."""
         changes = []
-        if evidence is not None:
-            used = {topic for (topic, _queue_id), (_low, end) in evidence.ranges.items() if end}
+        if (evidence := self._evidence) is not None:
+            batch_queues = self._queues_in(BATCH_QUEUES)
+            batch = ProvedQueues.of(batch_queues).counts  # without an entry, check does not read them
+            used = {topic for (topic, _queue_id), (_low, end) in evidence.ranges.items() if end} | batch.keys()
             levels = len(self.layout.conf.delay_levels)
-            for topic, queues in add_topics(value, evidence.topics, used, self._offsets, levels):
+            only_batch = batch.keys() - {topic for topic, _queue_id in self._queues_in("consumequeue")}
+            attributes = {topic: dict([BATCH_QUEUE]) for topic in only_batch}
+            attributes |= {topic: dict([COMPACTED]) for topic, _queue_id in self._queues_in(f"{FOLDER}/{LOGS}")}
+            for topic, queues in add_topics(value, batch | evidence.topics, used, self._offsets, levels, attributes):
                 new, reason = counted(queues, "queue"), "it has messages and no entry"
                 changes.append(ConfigChange(key=f"topic {topic}", old=None, new=new, reason=reason))
+            changes += self._name_batch_queues(value, only_batch)
         self._topics = set(value.get("topicConfigTable") or ())
         return changes
+
+    def _queues_in(self, folder: str) -> list[tuple[str, int]]:
+        return [(topic, queue_id) for topic, queue_id, _path in self.layout.queue_dirs(folder)]
+
+    def _name_batch_queues(self, value: dict[Any, Any], topics: Iterable[str]) -> Iterator[ConfigChange]:
+        """Set ``queue.type`` of topics that have only batch queues: a broker does not start without it."""
+        table = value.get("topicConfigTable") or {}
+        attribute, kind = BATCH_QUEUE
+        for topic in sorted(topics):
+            entry = table.get(topic)
+            if not isinstance(entry, dict):
+                continue
+            attributes = entry.get("attributes") or {}
+            if (old := attributes.get(attribute)) != kind:
+                entry["attributes"] = attributes | {attribute: kind}
+                reason = f"its queues are in {BATCH_QUEUES}"
+                yield ConfigChange(key=f"topic {topic}, {attribute}", old=old, new=kind, reason=reason)
 
     # -- offsets ------------------------------------------------------------------------------------------------------
 
@@ -131,12 +176,18 @@ class ConfigDoctor:
             self.warnings.append(f"config/{name}: offsets of topic {topic}, which does not exist: left as they are")
         return changes
 
-    def _check_delays(self, value: dict[Any, Any], evidence: Evidence, *, lost: bool) -> list[ConfigChange]:
-        """Move offsets of delay levels into their queues; a lost one is set after the last delivered message."""
+    def _clamp_delays(self, value: dict[Any, Any], evidence: Evidence) -> list[ConfigChange]:
+        """Move offsets of delay levels into their queues."""
         table = value.get("offsetTable") or {}
         changes: list[ConfigChange] = []
         for level in table:
             changes += _clamp(table, level, evidence.range_of(DELAY_TOPIC, int(level) - 1), f"level {level}")
+        return changes
+
+    def _add_delays(self, value: dict[Any, Any], evidence: Evidence, *, lost: bool) -> list[ConfigChange]:
+        """Set lost offsets of delay levels after the last delivered message."""
+        table = value.get("offsetTable") or {}
+        changes: list[ConfigChange] = []
         known = set(map(int, table))
         # a level has no entry before its first delivery; after one, a copy of the message is in the log
         missing = evidence.overdue - known or (lost and any(topic == DELAY_TOPIC for topic, _i in evidence.ranges))
@@ -153,9 +204,13 @@ class ConfigDoctor:
 
     def prepare(self, change: Change) -> list[str]:
         """Add the new files to a change; returns the plan as text."""
+        self.put(change)
+        return [line for outcome in self.outcomes for line in outcome.describe()]
+
+    def put(self, change: Change) -> None:
+        """Add the new files to a change."""
         for name, data in self._new.items():
             change.put_content(self.layout.path("config", name), data)
-        return [line for outcome in self.outcomes for line in outcome.describe()]
 
 
 def _clamp(table: dict[Any, Any], key: Any, limits: tuple[int, int], name: str) -> list[ConfigChange]:
