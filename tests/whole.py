@@ -86,15 +86,32 @@ def empty_last_queue_file(rng: Random, store: Path) -> str | None:
     return f"{last.parent.parent.name}/{last.parent.name}/{last.name} emptied"
 
 
-def broken_settings(rng: Random, store: Path) -> str | None:
-    """Tear or delete a config file that has an intact .bak."""
+def _intact_settings(rng: Random, store: Path) -> tuple[Path, bytes] | None:
+    """A config file that is not torn yet."""
     names = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayOffset.json")
     files = [path for name in names if (path := store / "config" / name).is_file()]
-    files = [path for path in files if path.read_bytes().strip().endswith(b"}")]  # skip files already torn
-    if not files:
+    files = [path for path in files if path.read_bytes().strip().endswith(b"}")]
+    return (path := rng.choice(files), path.read_bytes()) if files else None
+
+
+def lost_settings(rng: Random, store: Path) -> str | None:
+    """Tear a config file without a .bak, or with a broken one."""
+    if (chosen := _intact_settings(rng, store)) is None:
         return None
-    path = rng.choice(files)
-    data = path.read_bytes()
+    path, data = chosen
+    path.with_name(path.name + ".bak").unlink(missing_ok=True)
+    if broken := rng.random() < 0.5:
+        path.with_name(path.name + ".bak").write_bytes(data[: rng.randrange(len(data) - 2)])
+    torn = data[: rng.randrange(len(data) - 2)]
+    path.write_bytes(torn)
+    return f"{path.name}: {len(torn)} of {len(data)} bytes, {'a broken' if broken else 'no'} .bak"
+
+
+def broken_settings(rng: Random, store: Path) -> str | None:
+    """Tear a config file that has an intact .bak."""
+    if (chosen := _intact_settings(rng, store)) is None:
+        return None
+    path, data = chosen
     path.with_name(path.name + ".bak").write_bytes(data)
     torn = rng.choice((b"", data[: len(data) // 2], bytes(len(data))))
     path.write_bytes(torn)
@@ -128,7 +145,7 @@ VERBS: dict[str, damage.Verb] = {
     )
 } | {
     "empty-last-queue-file": empty_last_queue_file, "broken-settings": broken_settings,
-    "log-file-length": log_file_length,
+    "lost-settings": lost_settings, "log-file-length": log_file_length,
 }  # fmt: skip
 
 

@@ -105,7 +105,7 @@ def test_exactly_takes_the_bak_as_a_broker_does(case: str, golden_copy: Unpacked
 
 
 TORN = [("broker", name) for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json")]
-TORN += [(case, "delayOffset.json") for case in CASES]  # topics.json of 5.x also says which queues are batch queues
+TORN += [(case, name) for case in CASES[1:] for name in ("topics.json", "delayOffset.json")]
 
 
 def levels_of(data: bytes) -> dict[Any, Any]:
@@ -140,7 +140,11 @@ def test_what_is_left_of_a_file_without_whole_bak_is_restored(
     assert problems(store) == at_first
     assert plan(layout_of(store)).clean
     if name == "topics.json":
-        assert set(json.loads(path.read_text())["topicConfigTable"]) > {TOPIC, "Payments"}
+        table = json.loads(path.read_text())["topicConfigTable"]
+        assert set(table) > {TOPIC, "Payments"}
+        if case != "broker":
+            assert table["BatchQueue"]["attributes"] == {"queue.type": "BatchCQ"}
+            assert table["Profiles"]["attributes"] == {"cleanup.policy": "COMPACTION"}
     elif name == "delayOffset.json":  # nothing is delivered twice
         assert levels_of(path.read_bytes()) == levels_of(data)
     undo(str(store))
@@ -172,22 +176,28 @@ def test_copies_that_are_cut_off_prove_no_delivery(golden: Unpacked) -> None:
     assert find_delivered(layout, replace(evidence, log_end=0)) == {}
 
 
-@pytest.mark.parametrize("content", ["", None], ids=["empty", "without the attribute"])
-def test_rebuild_config_names_batch_queues(content: str | None, golden_copy: Unpacked, tmp_path: Path) -> None:
+def test_rebuild_config_names_batch_queues(golden_copy: Unpacked, tmp_path: Path) -> None:
     """Without the attribute a broker does not start, and recover refuses."""
     store = golden_copy("broker-5.3.3")
     at_first = problems(store)
     path = store / "config" / "topics.json"
-    if content is None:
-        table = json.loads(path.read_text())
-        table["topicConfigTable"]["BatchQueue"]["attributes"] = {}
-        content = json.dumps(table)
-    path.write_text(content)
-    path.with_name("topics.json.bak").unlink()
-    assert "bcq-form" in problems(store)
+    table = json.loads(path.read_text())
+    table["topicConfigTable"]["BatchQueue"]["attributes"] = {}
+    path.write_text(json.dumps(table))
+    assert problems(store) == ["bcq-form", *at_first]
     assert not walk_from(["recover", "STORE"], store, tmp_path, None)
     assert problems(store) == at_first
     table = json.loads(path.read_text())["topicConfigTable"]
     assert table["BatchQueue"]["attributes"] == {"queue.type": "BatchCQ"}
-    assert table["BatchQueue"]["readQueueNums"] == 2
-    assert table["Profiles"]["attributes"] == {"cleanup.policy": "COMPACTION"}
+
+
+def test_exactly_refuses_batch_queues_of_a_lost_table(golden_copy: Unpacked) -> None:
+    store = golden_copy("broker-5.3.3")
+    path = store / "config" / "topics.json"
+    path.write_text("")
+    path.with_name("topics.json.bak").unlink()
+    assert "bcq-form" in problems(store)
+    report = recover(layout_of(store), exactly=True)
+    assert [why.rpartition(": ")[2] for why in report.refusals] == [
+        "topics.json does not say that the topic has batch consume queues"
+    ] * 2

@@ -77,6 +77,7 @@ class CompactionBuilder:
 
     Args:
         limits: by queue, the queue offset from which on only the commit log counts.
+        topics: the compacted topics; by default those that the config files name.
         opened: opens a queue in the state after recovery; by default queues are read as they are on disk.
         names: the queues that exist in that state.
         left: queues to skip.
@@ -96,6 +97,7 @@ class CompactionBuilder:
         layout: StoreLayout,
         limits: Mapping[tuple[str, int], int] | None = None,
         *,
+        topics: Collection[str] | None = None,
         opened: Callable[[str, int], EntryQueue | None] | None = None,
         names: Collection[tuple[str, int]] = (),
         left: Collection[tuple[str, int]] = (),
@@ -106,11 +108,11 @@ class CompactionBuilder:
         self.messages = self.queues = self.units = 0
         self.warnings: list[str] = []
         self._lost_positions = self._warned_of_sizes = False
-        self._topics = self._compacted_topics()
+        self._topics = self._compacted_topics() if topics is None else topics
         self._positions = self._known_positions()
         self._offsets = dict(self._positions.offsets)
 
-    def _compacted_topics(self) -> set[str]:
+    def _compacted_topics(self) -> Collection[str]:
         for bak in (False, True):
             try:
                 config = read_config(self.layout, "topics.json", bak=bak)

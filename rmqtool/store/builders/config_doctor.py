@@ -3,7 +3,7 @@
 An intact file is not written at all. A changed file keeps unknown members, and the form of its numbers.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from formats.config.files import NAMES, model_of, split_key
@@ -17,8 +17,7 @@ from rmqtool.store.config.sources import ABSENT, EMPTY, FILE, ConfigSource, choo
 from rmqtool.store.config.topic_entries import DELAY_TOPIC, ProvedQueues, add_topics, now_ms, raise_version, unshare
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
 from rmqtool.store.layout.tier_signs import METADATA
-from rmqtool.store.queues.compaction import FOLDER, LOGS
-from rmqtool.store.releases.rules import BATCH_QUEUE, COMPACTED
+from rmqtool.store.releases.rules import BATCH_QUEUE, attributes_shown
 from rmqtool.store.tier.tier import DO_NOT_START
 from rmqtool.words import counted
 
@@ -120,36 +119,19 @@ class ConfigDoctor:
         """Add entries for topics that have queues, as automatic creation would, and the kind of their queues."""
         changes = []
         if (evidence := self._evidence) is not None:
-            batch_queues = self._queues_in(BATCH_QUEUES)
-            batch = ProvedQueues.of(batch_queues).counts  # without an entry, check does not read them
+            attributes = attributes_shown(self.layout)
+            batch = self._count_batch_queues()  # without an entry, check does not read them
             used = {topic for (topic, _queue_id), (_low, end) in evidence.ranges.items() if end} | batch.keys()
             levels = len(self.layout.conf.delay_levels)
-            only_batch = batch.keys() - {topic for topic, _queue_id in self._queues_in("consumequeue")}
-            attributes = {topic: dict([BATCH_QUEUE]) for topic in only_batch}
-            attributes |= {topic: dict([COMPACTED]) for topic, _queue_id in self._queues_in(f"{FOLDER}/{LOGS}")}
             for topic, queues in add_topics(value, batch | evidence.topics, used, self._offsets, levels, attributes):
                 new, reason = counted(queues, "queue"), "it has messages and no entry"
                 changes.append(ConfigChange(key=f"topic {topic}", old=None, new=new, reason=reason))
-            changes += self._name_batch_queues(value, only_batch)
+            changes += _name_batch_queues(value, attributes)
         self._topics = set(value.get("topicConfigTable") or ())
         return changes
 
-    def _queues_in(self, folder: str) -> list[tuple[str, int]]:
-        return [(topic, queue_id) for topic, queue_id, _path in self.layout.queue_dirs(folder)]
-
-    def _name_batch_queues(self, value: dict[Any, Any], topics: Iterable[str]) -> Iterator[ConfigChange]:
-        """Set ``queue.type`` of topics that have only batch queues: a broker does not start without it."""
-        table = value.get("topicConfigTable") or {}
-        attribute, kind = BATCH_QUEUE
-        for topic in sorted(topics):
-            entry = table.get(topic)
-            if not isinstance(entry, dict):
-                continue
-            attributes = entry.get("attributes") or {}
-            if (old := attributes.get(attribute)) != kind:
-                entry["attributes"] = attributes | {attribute: kind}
-                reason = f"its queues are in {BATCH_QUEUES}"
-                yield ConfigChange(key=f"topic {topic}, {attribute}", old=old, new=kind, reason=reason)
+    def _count_batch_queues(self) -> dict[str, int]:
+        return ProvedQueues.of((topic, queue_id) for topic, queue_id, _ in self.layout.queue_dirs(BATCH_QUEUES)).counts
 
     # -- offsets ------------------------------------------------------------------------------------------------------
 
@@ -211,6 +193,21 @@ class ConfigDoctor:
         """Add the new files to a change."""
         for name, data in self._new.items():
             change.put_content(self.layout.path("config", name), data)
+
+
+def _name_batch_queues(value: dict[Any, Any], shown: Mapping[str, Mapping[str, str]]) -> Iterator[ConfigChange]:
+    """Set ``queue.type`` of topics that have only batch queues: a broker does not start without it."""
+    table = value.get("topicConfigTable") or {}
+    attribute, kind = BATCH_QUEUE
+    for topic in sorted(topic for topic in shown if shown[topic].get(attribute) == kind):
+        entry = table.get(topic)
+        if not isinstance(entry, dict):
+            continue
+        attributes = entry.get("attributes") or {}
+        if (old := attributes.get(attribute)) != kind:
+            entry["attributes"] = attributes | {attribute: kind}
+            reason = f"its queues are in {BATCH_QUEUES}"
+            yield ConfigChange(key=f"topic {topic}, {attribute}", old=old, new=kind, reason=reason)
 
 
 def _clamp(table: dict[Any, Any], key: Any, limits: tuple[int, int], name: str) -> list[ConfigChange]:

@@ -72,7 +72,8 @@ def prepare_compaction(recovery: Recovery, change: Change, say: Say) -> None:
 
     ahead = {(queue.topic, queue.queue_id) for queue in compaction_queues_of(layout) if is_ahead(queue)}
     names = {key for key in recovery.queues if key[0] in rules.compacted_topics}
-    builder = CompactionBuilder(layout, opened=open_queue, names=names, left=ahead)
+    topics = rules.compacted_topics
+    builder = CompactionBuilder(layout, topics=topics, opened=open_queue, names=names, left=ahead)
     for action in builder.prepare(change):
         verb, _, name = action.partition(" ")
         say(verb, layout.path(name))

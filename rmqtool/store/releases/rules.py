@@ -21,6 +21,7 @@ from formats.message.read import End, Record, read
 from formats.model.topics import TopicConfig
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.rules.releases import V4_9, V5_3, V5_4, V5_5, Release
+from rmqtool.store.config.sources import choose, find_broken
 from rmqtool.store.disk.remote import blank_room, is_partial, record_start
 from rmqtool.store.disk.segments import Segment, offset_name, read_small
 from rmqtool.store.disk.sparse import extents_of
@@ -29,7 +30,7 @@ from rmqtool.store.layout.paths import BATCH_QUEUES, UNIT, StoreLayout
 from rmqtool.store.layout.version import first_version, release_of, version_of, why_unsupported
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder
-from rmqtool.store.queues.compaction import compaction_queues_of
+from rmqtool.store.queues.compaction import FOLDER, LOGS, compaction_queues_of
 from rmqtool.store.releases.first_file import (
     SCANNED_FILES,
     first_checked,
@@ -75,8 +76,13 @@ class ReleaseRules:
         self._only_v1 = only_v1
 
     @cached_property
+    def named_batch_topics(self) -> set[str]:
+        """Topics with batch queues, as a broker reads them from ``topics.json`` or its ``.bak``."""
+        return set()
+
+    @cached_property
     def batch_topics(self) -> set[str]:
-        """Topics with batch queues."""
+        """Topics with batch queues, also if ``topics.json`` is broken, and recovery restores it."""
         return set()
 
     @cached_property
@@ -233,12 +239,25 @@ class ReleaseRulesV5(ReleaseRules):
         return {}
 
     @cached_property
-    def batch_topics(self) -> set[str]:
+    def named_batch_topics(self) -> set[str]:
         return topics_with(self._topics, *BATCH_QUEUE)
 
     @cached_property
+    def batch_topics(self) -> set[str]:
+        return self.named_batch_topics | self._saved_with(*BATCH_QUEUE)
+
+    @cached_property
     def compacted_topics(self) -> set[str]:
-        return topics_with(self._topics, *COMPACTED)
+        return topics_with(self._topics, *COMPACTED) | self._saved_with(*COMPACTED)
+
+    def _saved_with(self, name: str, value: str) -> set[str]:
+        """Topics with an attribute in what can be saved of a broken topics.json, else those whose files show it."""
+        if self.exactly or self._topics or "topics.json" not in find_broken(self.layout):
+            return set()
+        saved = (choose(self.layout, "topics.json").value or {}).get("topicConfigTable") or {}
+        named = {topic for topic, entry in saved.items() if (entry.get("attributes") or {}).get(name) == value}
+        shown = attributes_shown(self.layout)
+        return named | {topic for topic in shown.keys() - saved.keys() if shown[topic].get(name) == value}
 
     def batch_dirs(self) -> list[tuple[str, int, str]]:
         return self.layout.queue_dirs(BATCH_QUEUES)
@@ -509,6 +528,17 @@ def rules_for(layout: StoreLayout, release: Release | None = None, *, exactly: b
     if release.is_5:
         return ChosenRules(_class_of(release)(layout, exactly=exactly), reason, warning)
     return ChosenRules(ReleaseRules(layout, exactly=exactly, only_v1=seen.is_5), reason, warning)
+
+
+def attributes_shown(layout: StoreLayout) -> dict[str, dict[str, str]]:
+    """The attributes of topics that their files show: batch queues and no others, or a compaction log."""
+    plain = {topic for topic, _queue_id, _path in layout.queue_dirs()}
+    batch = {topic for topic, _queue_id, _path in layout.queue_dirs(BATCH_QUEUES)} - plain
+    compacted = {topic for topic, _queue_id, _path in layout.queue_dirs(f"{FOLDER}/{LOGS}")}
+    return {
+        topic: dict([BATCH_QUEUE] * (topic in batch) + [COMPACTED] * (topic in compacted))
+        for topic in batch | compacted
+    }
 
 
 def batch_topics_of(topics: Mapping[str, TopicConfig]) -> set[str]:

@@ -72,9 +72,9 @@ class BatchQueueCheck:
             if topic in plain:
                 actual = "consumequeue has queues of it, too"
                 ctx.found.add("bcq-form", place, topic=topic, actual=actual, steps=TWO_KINDS)
-            elif topic not in ctx.rules.batch_topics:
+            elif topic not in ctx.rules.named_batch_topics:
                 ctx.found.add("bcq-form", place, topic=topic, actual="topics.json does not name BatchCQ")
-        for topic in sorted(plain & ctx.rules.batch_topics - {topic for topic, _queue_id in self.queues}):
+        for topic in sorted(plain & ctx.rules.named_batch_topics - {topic for topic, _queue_id in self.queues}):
             actual = "topics.json says BatchCQ"
             ctx.found.add("bcq-form", f"consumequeue/{topic}", topic=topic, actual=actual, steps=TWO_KINDS)
 
