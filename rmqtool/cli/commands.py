@@ -269,7 +269,8 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
     ),
     "Tables, through Spark": (
         _writes(
-            "dump-to-parquet", "tables.dump", "Write all messages to Parquet.", "store out", marked=False, resumes=True
+            "dump-to-parquet", "tables.dump", "Write all messages to Parquet.", "store out",
+            live=True, marked=False, resumes=True,
         ),
         Command("sql", "tables.sql", "Query a store in SQL.", "store query", live=True),
         Group(

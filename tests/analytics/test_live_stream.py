@@ -297,13 +297,13 @@ def test_a_broker_that_no_route_has_for_a_moment(broker: Neighbour, tmp_path: Pa
     """As after the restart of a name server: the stream goes on by itself when it is there again."""
     query = Query(broker, subscribePattern="Ag.*", maxOffsetsPerTrigger="20")
     assert len(query.batch()) == 20
-    find, tries = query.stream._open_client()._queues._find, itertools.count(1)
+    find, tries = query.stream._open_client().queues._find, itertools.count(1)
 
     async def found(before: Any) -> list[MessageQueue]:
         queues = await find(before)
         return queues[:2] if next(tries) < 3 else queues
 
-    query.stream._open_client()._queues._find = found  # type: ignore[method-assign]
+    query.stream._open_client().queues._find = found  # type: ignore[method-assign]
     assert len(query.batch()) == 20
     assert next(tries) == 4
 

@@ -8,7 +8,7 @@ import os
 import time
 import uuid
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ from rmqtool.analytics.dump.parquet import Part
 from rmqtool.analytics.dump.position import Position, has_changed, is_as_read
 from rmqtool.analytics.dump.report import DumpOptions, DumpReport
 from rmqtool.analytics.dump.spill import Merge, merges
-from rmqtool.analytics.dump.tasks import Done, Job, Progress, done_before, run_splits
+from rmqtool.analytics.dump.tasks import Done, Job, Progress, Task, done_before, run_splits
 from rmqtool.analytics.ranges.splits import Split, plan, plan_tier, repairs
 from rmqtool.analytics.ranges.tail import Budget, frontier
 from rmqtool.analytics.remote.files import Folder, local_path
@@ -102,18 +102,27 @@ def dump_to_parquet(
             out, [layout.root, *layout.commit_log_paths], overwrite=options.overwrite, grow=options.since_last
         )
         keep_apart(out, layout.root)
-        with ExitStack() as beside:
-            beside.callback(output.leave)
-            try:
-                output.hold()  # from here on no other run changes the output
-                return _Dump(layout, out, options, output, progress, tell).run(beside)
-            except RmqError:
+        return run_holding(output, lambda beside: _Dump(layout, out, options, output, progress, tell).run(beside))
+
+
+def run_holding(output: Output, work: Callable[[ExitStack], DumpReport]) -> DumpReport:
+    """Run work that no other run disturbs, and remove what it leaves unless another run can use that.
+
+    Args:
+        work: receives a stack for cleanup that need not be waited for.
+    """
+    with ExitStack() as beside:
+        beside.callback(output.leave)
+        try:
+            output.hold()  # from here on no other run changes the output
+            return work(beside)
+        except RmqError:
+            output.discard()
+            raise
+        except BaseException:
+            if not output.staging.files(DONE):
                 output.discard()
-                raise
-            except BaseException:
-                if not output.staging.files(DONE):
-                    output.discard()
-                raise
+            raise
 
 
 class _Dump:
@@ -135,7 +144,7 @@ class _Dump:
         self._position, self._expired = Position(), 0
         start, stop = options.start_offset, options.stop_offset
         if options.since_last:
-            kept = _jsonable({name: getattr(options, name) for name in _KEPT})
+            kept = jsonable({name: getattr(options, name) for name in _KEPT})
             self._position = Position.of(output.name, self._before, kept)
             self._expired = self._position.check(self._log, output.name, (self._before or {}).get("store"))
             start = max(self._position.next, self._log.min_offset, 0)
@@ -165,7 +174,8 @@ class _Dump:
         )
         done = _still_true(splits, done_before(output.staging, splits)) if same else {}
         resumed = len(done)
-        with _spark(options, [split for split in splits if split.number not in done], beside, self._tell) as context:
+        left = [split for split in splits if split.number not in done]
+        with open_spark(options, left, beside, self._tell) as context:
             startup = time.monotonic() - self._began
             _Reading(job, splits, done, context, options.where, self._tell).all(self._log, self._progress)
             merged = run_splits(job, _merges(job, splits, done), context, tell=self._tell)
@@ -173,7 +183,7 @@ class _Dump:
         reports = [done[split.number] for split in splits]
         parts = [part for each in (*reports, *merged) for part in each.parts]
         if not parts and not self._before:
-            parts = _empty(job, output)
+            parts = write_empty(job, output)
         output.keep_only(part.path for part in parts)
         position = self._after()
         report = DumpReport(
@@ -188,7 +198,7 @@ class _Dump:
             spark=spark,
             startup_seconds=startup if options.where is not None else _first(reports, startup, self._began),
             seconds=time.monotonic() - self._began,
-            **_sums(
+            **sum_up(
                 [each.tally for each in reports],
                 [item for item in self._unusable if self._choice.in_range(item.physical_offset)],
             ),
@@ -246,18 +256,18 @@ def _still_true(splits: list[Split], done: dict[int, Done]) -> dict[int, Done]:
 def _run_of(layout: StoreLayout, options: DumpOptions, position: Position) -> dict[str, Any]:
     """Return the properties that must match for a run to resume another one."""
     same = {name: getattr(options, name) for name in _SAME}
-    return _jsonable({"rmqtool": __version__, "store": layout.root, "options": same, "position": position.to_dict()})
+    return jsonable({"rmqtool": __version__, "store": layout.root, "options": same, "position": position.to_dict()})
 
 
-def _jsonable(value: dict[str, Any]) -> dict[str, Any]:
+def jsonable(value: dict[str, Any]) -> dict[str, Any]:
     """Return the value after a round trip through JSON."""
     copy: dict[str, Any] = json.loads(json.dumps(value))
     return copy
 
 
 @contextmanager
-def _spark(
-    options: DumpOptions, splits: list[Split], beside: ExitStack, tell: Tell | None
+def open_spark(
+    options: DumpOptions, splits: Sequence[Task], beside: ExitStack, tell: Tell | None
 ) -> Iterator["SparkContext | None"]:
     """Yield a Spark context if there is anything to read. Its shutdown is pushed to ``beside``."""
     if options.runner == "local" or not splits:
@@ -267,7 +277,7 @@ def _spark(
     from rmqtool.analytics.spark.session import spark_context
 
     with ExitStack() as running:
-        bulk = sum(split.stop - split.start for split in splits) >= BULK_BYTES
+        bulk = sum(split.stop - split.start for split in splits if isinstance(split, Split)) >= BULK_BYTES
         context = running.enter_context(
             spark_context(options.master, worker_daemon=daemon.__name__ if bulk else None, tell=tell)
         )
@@ -356,14 +366,14 @@ def _merges(job: Job, splits: list[Split], done: dict[int, Done]) -> list[Merge]
     return merges(spills, with_spills[0].base + with_spills[0].start, job.row_group_bytes // 2)
 
 
-def _empty(job: Job, output: Output) -> list[Part]:
+def write_empty(job: Job, output: Output) -> list[Part]:
     """Write one file without rows: most readers cannot open a directory without files."""
     writer = job.writer(output.staging, None)
     writer.empty_file()
     return writer.close()
 
 
-def _sums(tallies: list[SplitTally], unusable: list[Damage]) -> dict[str, Any]:
+def sum_up(tallies: list[SplitTally], unusable: list[Damage]) -> dict[str, Any]:
     whole = SplitTally()
     for item in unusable:
         whole.add_damage(item)

@@ -86,6 +86,7 @@ class PartWriter:
         row_group_bytes: Arrow memory that may be buffered, over all partitions.
         file_bytes: size at which a file is finished and another one begun; None for no limit.
         spill: put the rows of many small partitions aside, to be merged with those of other tasks.
+        schema: of all rows: that of a store's messages, or of those of several brokers.
 
     Attributes:
         spills: the spill files written, after :meth:`close`.
@@ -102,6 +103,7 @@ class PartWriter:
         file_bytes: int | None = None,
         max_open: int = MAX_OPEN,
         spill: bool = False,
+        schema: pa.Schema = MESSAGE_SCHEMA,
     ) -> None:
         self._folder, self._name, self._suffix = folder, name, suffix
         self._partition_by, self._codec = partition_by, codec
@@ -113,11 +115,11 @@ class PartWriter:
         self._closed: list[tuple[str, Part]] = []  # complete, but not renamed yet
         self._begun, self._own = 0, uuid.uuid4().hex
         self._parts: list[Part] = []
-        self._spill, self.spills = spill, list[Spill]()
+        self._spill, self.spills, self._schema = spill, list[Spill](), schema
         self._barrier = folder.barrier()
 
     def write(self, batch: pa.RecordBatch) -> bool:
-        """Add rows in :data:`MESSAGE_SCHEMA` or, always, :data:`VIEW_SCHEMA`; return whether any were written out."""
+        """Add rows in the schema or, always, :data:`VIEW_SCHEMA`; return whether any were written out."""
         if not batch.num_rows:
             return False
         self._waiting.append(batch)
@@ -201,12 +203,12 @@ class PartWriter:
         if self._file_bytes is not None and opened.stream.tell() >= self._file_bytes:
             self._finish(key)
 
-    def _begin(self, key: Key, *, at_top: bool = False, schema: pa.Schema = MESSAGE_SCHEMA) -> Key:
+    def _begin(self, key: Key, *, at_top: bool = False, schema: pa.Schema | None = None) -> Key:
         if len(self._open) >= self._max_open:
             self._finish(next(iter(self._open)))
         temporary, path = self._make_names("" if at_top else self._level(key))
         stream = self._folder.fs.open_output_stream(self._folder.full(temporary))
-        self._open[key] = _Open(_writer(stream, schema, self._codec), stream, temporary, path)
+        self._open[key] = _Open(_writer(stream, schema or self._schema, self._codec), stream, temporary, path)
         return key
 
     def _level(self, key: Key) -> str:
@@ -223,7 +225,7 @@ class PartWriter:
 
     def _write_small(self, key: Key, rows: pa.RecordBatch, size: float) -> None:
         """Write a complete file of a few rows."""
-        data = _small_file(plain(rows), self._codec if size > _PAGE else "none")
+        data = _small_file(plain(rows), self._codec if size > _PAGE else "none", self._schema)
         temporary, path = self._make_names(self._level(key))
         self._closed.append((temporary, Part(path, rows.num_rows, data.size)))
         self._folder.write_new(temporary, data)
@@ -254,7 +256,7 @@ class PartWriter:
             self._barrier.close()
 
 
-def _small_file(rows: pa.RecordBatch, codec: str) -> pa.Buffer:
+def _small_file(rows: pa.RecordBatch, codec: str, schema: pa.Schema) -> pa.Buffer:
     """Return the content of a Parquet file."""
     compression: str | dict[str, str] = "none"
     level: dict[str, int | None] | None = None
@@ -262,9 +264,7 @@ def _small_file(rows: pa.RecordBatch, codec: str) -> pa.Buffer:
         compression = {path: codec if path.split(".")[0] in _SENT else "none" for path in _COLUMNS}
         level = {path: CODECS[codec] for path in _COLUMNS if path.split(".")[0] in _SENT} if CODECS[codec] else None
     stream = pa.BufferOutputStream()
-    with pq.ParquetWriter(
-        stream, MESSAGE_SCHEMA, compression=compression, compression_level=level, **_SMALL_OPTIONS
-    ) as writer:
+    with pq.ParquetWriter(stream, schema, compression=compression, compression_level=level, **_SMALL_OPTIONS) as writer:
         writer.write_table(pa.Table.from_batches([rows]), row_group_size=ROW_GROUP_ROWS)
     return stream.getvalue()
 

@@ -12,6 +12,7 @@ from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import CommitLog, next_record
 
 _MOST = 1 << 63
+_NO_POSITION = "has no position to continue from; it was not written with --since-last"
 _WINDOW = 16 << 10  # bytes before an offset that are searched first for the preceding record
 
 
@@ -72,16 +73,11 @@ class Position:
         """
         if manifest is None:
             return cls()
-        options = manifest.get("options")
         try:
             position = cls.from_dict(manifest.get("position"))
         except ValueError:
-            raise Refused(f"{output}: has no position to continue from; it was not written with --since-last") from None
-        if not isinstance(options, dict) or not isinstance(manifest.get("files"), list):
-            raise Refused(f"{output}: has no position to continue from; it was not written with --since-last")
-        for name, value in kept.items():
-            if options.get(name) != value:
-                raise Refused(f"{output}: was begun with {name} {options.get(name)!r}, not {value!r}")
+            raise Refused(f"{output}: {_NO_POSITION}") from None
+        check_kept(output, manifest, kept)
         return position
 
     @classmethod
@@ -147,6 +143,23 @@ class Position:
     def exact(self, splits: list[Split]) -> list[Split]:
         """Mark the split at the position as exact: it begins there, whatever the record there says."""
         return [replace(split, exact=split.exact or split.base + split.start == self.next) for split in splits]
+
+
+def check_kept(output: str, manifest: dict[str, Any], kept: dict[str, Any]) -> None:
+    """Check that a growing output was begun with the same options.
+
+    Args:
+        kept: options that must be the same for the whole output.
+
+    Raises:
+        Refused: it was not, or is none that grows.
+    """
+    options = manifest.get("options")
+    if not isinstance(options, dict) or not isinstance(manifest.get("files"), list):
+        raise Refused(f"{output}: {_NO_POSITION}")
+    for name, value in kept.items():
+        if options.get(name) != value:
+            raise Refused(f"{output}: was begun with {name} {options.get(name)!r}, not {value!r}")
 
 
 def _record_before(log: CommitLog, physical_offset: int) -> tuple[Segment, int, int] | None:

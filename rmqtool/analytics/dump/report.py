@@ -99,6 +99,7 @@ class DumpReport:
         times_out_of_range: timestamps written as null because no reader could represent them.
         resumed: splits that an earlier, interrupted run had already read.
         expired_bytes: bytes of log that were deleted before they were dumped.
+        lost: messages of a live cluster that were gone before they could be written, and queues that were away.
         position: physical offset at which the next incremental dump starts.
         spark: description of the Spark that was used; None if it was not needed.
         startup_seconds: time until the first range was read or, with a condition, until Spark was ready to evaluate it.
@@ -120,6 +121,7 @@ class DumpReport:
     times_out_of_range: int = 0
     resumed: int = 0
     expired_bytes: int = 0
+    lost: tuple[str, ...] = ()
     position: int | None = None
     spark: str | None = None
     startup_seconds: float = 0.0
@@ -131,6 +133,7 @@ class DumpReport:
         for name in (f.name for f in fields(self) if f.name != "damage"):
             value = getattr(self, name)
             row[camel(name)] = round(value, 3) if isinstance(value, float) else value
+        row["lost"] = list(self.lost)
         row["damage"] = [
             {
                 "file": item.path,

@@ -13,6 +13,9 @@ from functools import partial
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from rmqtool.analytics.dump.live_task import LiveTask
 from rmqtool.analytics.dump.output import DONE
 from rmqtool.analytics.dump.parquet import ROW_GROUP_BYTES, Part, PartWriter
 from rmqtool.analytics.dump.spill import Merge, Spill, read_spilled
@@ -22,6 +25,7 @@ from rmqtool.analytics.remote.files import Folder
 from rmqtool.analytics.spark.awaiting import Tell, is_local, wait_for
 from rmqtool.analytics.table.arrow import BATCH_BYTES, batches
 from rmqtool.analytics.table.choice import MessageChoice
+from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.analytics.table.views import has_views, take
 from rmqtool.errors import MissingRuntime, RmqError, UnreadableStore
@@ -34,7 +38,7 @@ _STOP = "_failed"  # file in the output directory: a task has failed and the oth
 _OTHER = "another task has failed"
 _LOOK = 1.0  # seconds between polls
 
-Task = Split | Merge
+Task = Split | Merge | LiveTask
 Progress = Callable[[int, int], None]  # called with the bytes of log read so far and the total
 
 
@@ -52,6 +56,7 @@ class Job:
     file_bytes: int | None = None
     selection: str | None = None  # directory with the offsets that match the condition; None without one
     spill: bool = False  # whether rows of small partitions are merged with those of other splits
+    schema: pa.Schema = MESSAGE_SCHEMA
 
     def writer(self, folder: Folder, task: "Task | None", *, spill: bool = False) -> PartWriter:
         """Return a writer for the files of one task, named by its position in the log."""
@@ -61,7 +66,7 @@ class Job:
             name = f"part-{task.place if task else f'{0:020d}'}"
         suffix = self.run if self.codec == "none" else f"{self.run}.{self.codec}"
         options = (self.partition_by, self.codec, self.row_group_bytes, self.file_bytes)
-        return PartWriter(folder, name, suffix, *options, spill=spill)
+        return PartWriter(folder, name, suffix, *options, spill=spill, schema=self.schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +161,26 @@ def run_merge(job: Job, merge: Merge) -> Done | SplitFailure:
         raise
 
 
+def run_live(job: Job, task: LiveTask) -> Done | SplitFailure:
+    """Read a range of a queue from its broker and write its rows."""
+    began, folder, tally = time.time(), Folder(job.folder), SplitTally()
+    writer = job.writer(folder, task)
+    looked = time.monotonic()
+    try:
+        for batch in task.read(job.schema.names, tally):
+            writer.write(batch)
+            if time.monotonic() - looked > _LOOK:
+                looked = time.monotonic()
+                if folder.size(_STOP) is not None:
+                    raise RmqError(_OTHER)
+        return Done(tally, writer.close(), began)
+    except (RmqError, OSError) as err:
+        return _report_failure(folder, writer, err)
+    except BaseException:
+        writer.discard()
+        raise
+
+
 def _report_failure(folder: Folder, writer: PartWriter, err: RmqError | OSError) -> SplitFailure:
     writer.discard()
     with suppress(OSError):
@@ -164,6 +189,8 @@ def _report_failure(folder: Folder, writer: PartWriter, err: RmqError | OSError)
 
 
 def _run(job: Job, task: Task) -> Done | SplitFailure:
+    if isinstance(task, LiveTask):
+        return run_live(job, task)
     return run_merge(job, task) if isinstance(task, Merge) else run_split(job, task)
 
 

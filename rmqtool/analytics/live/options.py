@@ -59,6 +59,7 @@ class LiveRequest:
         most_offsets, least_offsets: messages of a batch of a stream; None for no limit.
         patience: seconds after which a batch is read even if it has less than ``least_offsets``.
         strict: fail if messages are no longer there, instead of going on after them with a warning.
+        by_option: whether the option ``failOnDataLoss`` can be given, so that errors name it.
     """
 
     target: Target
@@ -76,6 +77,7 @@ class LiveRequest:
     least_offsets: int | None = None
     patience: float = 900.0
     strict: bool = True
+    by_option: bool = True
 
     def begin(self, default: str) -> Boundary:
         """Return where reading begins, with a default."""

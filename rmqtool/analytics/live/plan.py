@@ -1,10 +1,10 @@
-"""Plans a batch query of a live cluster."""
+"""Plans what a query, a stream or a dump reads of a live cluster."""
 
 from collections.abc import Mapping
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool.analytics.live.options import EARLIEST, LATEST, Boundary, LiveRequest
-from rmqtool.analytics.live.positions import Position, Range, divide, ranges_between
+from rmqtool.analytics.live.positions import Position, Positions, Range, divide, ranges_between, share
 from rmqtool.analytics.live.queues import Queues, connected, gather
 from rmqtool.errors import BadValue
 
@@ -61,3 +61,73 @@ def check_named(boundary: Boundary, option: str, queues: list[MessageQueue]) -> 
     for queue in boundary.offsets or ():
         if queue not in queues:
             raise BadValue(f"option {option}Offsets: {queue} is not among the queues that can be read")
+
+
+class Follower:
+    """Reads queues of a cluster batch by batch, from one position to the next."""
+
+    def __init__(self, queues: Queues, request: LiveRequest) -> None:
+        self._queues, self._request = queues, request
+
+    async def begin(self, default: str) -> Positions:
+        """Where the first batch begins.
+
+        Args:
+            default: EARLIEST or LATEST, if the request gives no boundary.
+        """
+        boundary = self._request.begin(default)
+        queues = await self._queues.find()
+        check_named(boundary, "starting", queues)
+
+        async def begin(queue: MessageQueue) -> Position:
+            return await self._queues.position(queue, await self._queues.resolve(queue, boundary, "starting"))
+
+        return await gather(queues, begin)
+
+    async def ends(self) -> dict[MessageQueue, int]:
+        """Where the queues end now."""
+        return await gather(await self._queues.find(), self._queues.end)
+
+    async def advance(
+        self,
+        start: Positions,
+        most: int | None = None,
+        least: int = 0,
+        target: Mapping[MessageQueue, int] | None = None,
+    ) -> Positions:
+        """Where the batch ends that begins at a position.
+
+        Args:
+            most: messages of the batch.
+            least: messages without which there is no batch yet.
+            target: ends beyond which nothing is read, and no other queue.
+        """
+        queues = await self._queues.find(start)
+        if target is not None:
+            queues = [queue for queue in queues if queue in target]
+        self._queues.missing(start.keys() - set(queues))
+
+        async def follow(queue: MessageQueue) -> tuple[int, int | None, int]:
+            if queue in start:
+                at, begin, end = await self._queues.follow(queue, start[queue])
+            else:
+                low, end = await self._queues.offsets(queue)
+                if low:
+                    self._queues.lose(f"{queue}: is new, and begins at offset {low}: messages have expired")
+                at = begin = low
+            return at, begin, max(at, end if target is None else min(end, target[queue]))
+
+        found = await gather(queues, follow)
+        backlogs = {queue: end - at for queue, (at, _begin, end) in found.items()}
+        jumps = {queue for queue, (_at, begin, _end) in found.items() if begin is not None}
+        if sum(backlogs.values()) < least and not jumps:
+            return start
+        shares = backlogs if most is None else share(backlogs, most)
+
+        async def position(queue: MessageQueue) -> Position:
+            at, begin, _end = found[queue]
+            if begin is None and not shares[queue]:
+                return start[queue]
+            return await self._queues.position(queue, at + shares[queue], begin)
+
+        return {**start, **await gather(queues, position)}

@@ -298,7 +298,7 @@ class Queues:
             if position.next > high:
                 await self._ends_before(queue, position.next, high)
         except MadeAgain as err:
-            self.lose(str(err), "begins it at its first message")
+            self.lose_queue(err)
             return low, low, high
         if position.next < low:
             self.lose(f"{queue}: was read up to offset {position.next}, and begins at {low}: messages have expired")
@@ -326,6 +326,14 @@ class Queues:
                 "waits for it",
             )
 
+    def lose_queue(self, err: MadeAgain) -> None:
+        """Report that a queue is another one than before.
+
+        Raises:
+            DataLoss: the request does not allow it.
+        """
+        self.lose(str(err), "begins it at its first message")
+
     def lose(self, text: str, otherwise: str = "goes on without them") -> None:
         """Report a loss: as an error, or as a warning if the request allows it.
 
@@ -333,5 +341,5 @@ class Queues:
             DataLoss: the request does not allow it.
         """
         if self._request.strict:
-            raise DataLoss(f"{text} (failOnDataLoss=false {otherwise})")
+            raise DataLoss(f"{text} (failOnDataLoss=false {otherwise})" if self._request.by_option else text)
         warn(f"{text} (failOnDataLoss=false: {otherwise})")

@@ -131,8 +131,13 @@ class RangeReader:
             raise DataLoss(f"{queue}: another message is at offset {last.offset} than before: the topic was made again")
 
 
-def read_range(request: LiveRequest, part: Range, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def read_range(
+    request: LiveRequest, part: Range, columns: Sequence[str], tally: SplitTally | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a range, in the order of the queue, with these columns of the table ``messages``.
+
+    Args:
+        tally: counts what is read.
 
     Raises:
         DataLoss: messages of the range are gone.
@@ -142,7 +147,8 @@ def read_range(request: LiveRequest, part: Range, columns: Sequence[str]) -> Ite
     own = pa.schema([field for field in schema if field.name != BROKER.name]) or pa.schema(
         [MESSAGE_TABLE.field("queueId")]
     )
-    rows = RowBatch(own, SplitTally(), Limits(BATCH_BYTES))
+    tally = SplitTally() if tally is None else tally
+    rows = RowBatch(own, tally, Limits(BATCH_BYTES))
 
     def finish() -> pa.RecordBatch:
         batch = rows.finish()
@@ -157,6 +163,8 @@ def read_range(request: LiveRequest, part: Range, columns: Sequence[str]) -> Ite
         try:
             while messages := coming.result():
                 coming = loop.start(reader.chunk())  # while these are decoded
+                tally.records += len(messages)
+                tally.bytes += sum(message.record.total_size for message in messages)
                 for message in messages:
                     rows.add(Row(message.record, message.record.physical_offset, "", -1))
                     if rows.is_full:

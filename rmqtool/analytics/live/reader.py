@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool.analytics.live.options import LATEST, LiveRequest
-from rmqtool.analytics.live.plan import check_named, plan_ranges
+from rmqtool.analytics.live.plan import Follower, plan_ranges
 from rmqtool.analytics.live.positions import (
     Offsets,
     Position,
@@ -21,10 +21,9 @@ from rmqtool.analytics.live.positions import (
     divide,
     from_json,
     ranges_between,
-    share,
     to_json,
 )  # fmt: skip
-from rmqtool.analytics.live.queues import Queues, connected, gather
+from rmqtool.analytics.live.queues import Queues, connected
 from rmqtool.analytics.live.read import read_range
 from rmqtool.analytics.spark.columns import SparkColumns
 from rmqtool.analytics.spark.worker import without_traceback
@@ -127,10 +126,10 @@ class _Client:
     """The driver's side of a stream: answers where its batches begin and end."""
 
     def __init__(self, request: LiveRequest) -> None:
-        self._request = request
         self._open = ExitStack()
         self._loop, cluster = self._open.enter_context(connected(request.target))
-        self._queues = Queues(cluster, request)
+        self.queues = Queues(cluster, request)
+        self._follower = Follower(self.queues, request)
 
     def close(self) -> None:
         """Close the connections."""
@@ -138,67 +137,14 @@ class _Client:
 
     def initial(self) -> Positions:
         """Where the first batch begins."""
-        return self._loop.run(self._initial())
-
-    async def _initial(self) -> Positions:
-        boundary = self._request.begin(LATEST)
-        queues = await self._queues.find()
-        check_named(boundary, "starting", queues)
-
-        async def begin(queue: MessageQueue) -> Position:
-            return await self._queues.position(queue, await self._queues.resolve(queue, boundary, "starting"))
-
-        return await gather(queues, begin)
+        return self._loop.run(self._follower.begin(LATEST))
 
     def ends(self) -> dict[MessageQueue, int]:
         """Where the queues end now."""
-
-        async def ends() -> dict[MessageQueue, int]:
-            return await gather(await self._queues.find(), self._queues.end)
-
-        return self._loop.run(ends())
+        return self._loop.run(self._follower.ends())
 
     def advance(
         self, start: Positions, most: int | None, least: int, target: Mapping[MessageQueue, int] | None
     ) -> Offsets:
-        """Where the next batch ends.
-
-        Args:
-            most: messages of the batch.
-            least: messages without which there is no batch yet.
-            target: ends beyond which nothing is read, and no other queue.
-        """
-        return to_json(self._loop.run(self._advance(start, most, least, target)))
-
-    async def _advance(
-        self, start: Positions, most: int | None, least: int, target: Mapping[MessageQueue, int] | None
-    ) -> Positions:
-        queues = await self._queues.find(start)
-        if target is not None:
-            queues = [queue for queue in queues if queue in target]
-        self._queues.missing(start.keys() - set(queues))
-
-        async def follow(queue: MessageQueue) -> tuple[int, int | None, int]:
-            if queue in start:
-                at, begin, end = await self._queues.follow(queue, start[queue])
-            else:
-                low, end = await self._queues.offsets(queue)
-                if low:
-                    self._queues.lose(f"{queue}: is new, and begins at offset {low}: messages have expired")
-                at = begin = low
-            return at, begin, max(at, end if target is None else min(end, target[queue]))
-
-        found = await gather(queues, follow)
-        backlogs = {queue: end - at for queue, (at, _begin, end) in found.items()}
-        jumps = {queue for queue, (_at, begin, _end) in found.items() if begin is not None}
-        if sum(backlogs.values()) < least and not jumps:
-            return start
-        shares = backlogs if most is None else share(backlogs, most)
-
-        async def position(queue: MessageQueue) -> Position:
-            at, begin, _end = found[queue]
-            if begin is None and not shares[queue]:
-                return start[queue]
-            return await self._queues.position(queue, at + shares[queue], begin)
-
-        return {**start, **await gather(queues, position)}
+        """Where the next batch ends; see :meth:`Follower.advance`."""
+        return to_json(self._loop.run(self._follower.advance(start, most, least, target)))

@@ -21,7 +21,6 @@ _INSTEAD: dict[str, tuple[str | None, str]] = {
     "index": ("query-key", "asks the indexes of brokers"),
     "group inflight": ("group lag", "shows how far groups are behind"),
     "group diff": ("group offsets --output csv", "makes a file that can be compared"),
-    "dump-to-parquet": ("mirror", "copies topics into a store"),
     "report": ("mirror", "copies topics into a store"),
 }
 _OF_FILES = ("bak", "broadcast", "to_broadcast", "scan", "forget")  # options

@@ -70,7 +70,14 @@ def parse_size(text: str) -> int:
 
 @command("dump-to-parquet", "rmqtool dump-to-parquet store messages --partition-by topic,day", progress=True)
 def dump_to_parquet(
-    store: Annotated[str, typer.Argument(metavar="STORE", help="Store directory, or a URI like s3://bucket/store.")],
+    store: Annotated[
+        str,
+        typer.Argument(
+            metavar="STORE",
+            help="Store directory, or URI like s3://bucket/store; or a live cluster: rocketmq://HOST:9876, or @NAME of "
+            "the config file.",
+        ),
+    ],
     out: Annotated[
         str,
         typer.Argument(metavar="OUT", help="Directory to write, or URI like s3://...; must be absent or empty."),
@@ -128,10 +135,14 @@ def dump_to_parquet(
     that was killed or interrupted. With --since-last, OUT keeps the position in the log, and each message is written
     once, however often the command runs. Exit code 0: everything is written; 1: everything readable is written, but
     parts were damaged, or expired before they were written.
+
+    A live cluster is read without a consumer group, queue by queue; files then have the column broker. With
+    --since-last, OUT keeps the position in each queue, and the message before it proves that it still is that queue.
     """
     from rmqtool.analytics.dump.dump import dump_to_parquet as dump
     from rmqtool.analytics.dump.report import DumpOptions
     from rmqtool.analytics.remote.stores import resolve_store
+    from rmqtool.cli.framework.opening import live_target
     from rmqtool.cli.render.text import note
     from rmqtool.cli.render.times import parse_range, parse_time
     from rmqtool.progress import stage
@@ -156,14 +167,20 @@ def dump_to_parquet(
     )
     # SIGTERM must not leave a half-written directory or a Java process
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with stage("reading the log") as reading:
+    target = live_target(store)
+    with stage("reading the log") if target is None else stage("reading the queues", unit="messages") as reading:
 
         def show(read: int, total: int) -> None:
             reading.done, reading.total = read, total
 
-        report = dump(need_log(resolve_store(store), broker_conf, say=False).layout, out, options, show, note)
+        if target is None:
+            report = dump(need_log(resolve_store(store), broker_conf, say=False).layout, out, options, show, note)
+        else:
+            from rmqtool.analytics.dump.live import dump_cluster_to_parquet
+
+            report = dump_cluster_to_parquet(target, out, options, show, note)
     _write_report(report, output.value)
-    return 1 if report.damaged or report.expired_bytes else 0
+    return 1 if report.damaged or report.expired_bytes or report.lost else 0
 
 
 def _write_report(report: "DumpReport", form: str) -> None:
@@ -188,6 +205,8 @@ def _write_report(report: "DumpReport", form: str) -> None:
         note(f"{report.not_decompressed} bodies do not decompress and are given as stored; see column bodyError")
     if report.expired_bytes:
         note(f"{report.expired_bytes} bytes of log were deleted before they could be written")
+    for lost in report.lost:
+        note(f"not written: {lost}")
     if report.resumed:
         note(f"{report.resumed} of {report.splits} splits had been read by an earlier run")
     where = report.spark or "this process"

@@ -53,7 +53,7 @@ def sql(
     from rmqtool.cli.tables.spark import columns_of, rows_of, spark_process
 
     target = live_target(store)
-    asked = request(store, broker_conf) if target is None else LiveRequest(target, pattern=".*")
+    asked = request(store, broker_conf) if target is None else LiveRequest(target, pattern=".*", by_option=False)
     if to is not None:
         _may_write(to, overwrite=overwrite)
     with spark_process(), answer(asked, query) as result:

@@ -1,0 +1,196 @@
+"""``dump-to-parquet`` of a live cluster: writes the messages of its queues to Parquet files.
+
+Each task reads a range of a queue. No consumer group is touched. With ``since_last`` the manifest of the output has a
+position for each queue, with the message before it: the next run proves with it that the queue is still the same.
+"""
+
+import fnmatch
+import os
+import time
+import uuid
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from rmqtool.admin.target import Target
+from rmqtool.analytics.dump.dump import jsonable, open_spark, run_holding, sum_up, write_empty
+from rmqtool.analytics.dump.live_task import LiveTask
+from rmqtool.analytics.dump.output import Output, manifest_of, open_output
+from rmqtool.analytics.dump.parquet import Part
+from rmqtool.analytics.dump.position import check_kept
+from rmqtool.analytics.dump.report import DumpOptions, DumpReport
+from rmqtool.analytics.dump.tasks import Job, Progress, run_splits
+from rmqtool.analytics.live.options import EARLIEST, Boundary, LiveRequest
+from rmqtool.analytics.live.plan import Follower, plan_ranges
+from rmqtool.analytics.live.positions import Offsets, Range, divide, from_json, ranges_between, to_json
+from rmqtool.analytics.live.queues import Queues, connected
+from rmqtool.analytics.remote.files import local_path
+from rmqtool.analytics.remote.secrets import clean
+from rmqtool.analytics.spark.awaiting import Tell
+from rmqtool.analytics.table.choice import MessageChoice
+from rmqtool.analytics.table.schema import MESSAGE_TABLE
+from rmqtool.client.consumer.proof import MadeAgain
+from rmqtool.errors import BadValue, Refused
+from rmqtool.version import __version__
+
+_MOST_RECORDS = 500_000  # messages of a task
+_KEPT = ("partition_by", "topics")  # options that must be the same for all files of a growing output
+_OF_A_LOG = {"where": "--where", "start_offset": "--offset", "stop_offset": "--offset"}
+_WILD = frozenset("*?[")
+
+
+def dump_cluster_to_parquet(
+    target: Target,
+    out: str,
+    options: DumpOptions | None = None,
+    progress: Progress | None = None,
+    tell: Tell | None = None,
+) -> DumpReport:
+    """Write the messages of a cluster's queues to a directory of Parquet files.
+
+    The rows are those of the table ``messages`` of the data source, with a column ``broker``. The directory appears
+    once it is complete; on failure, it is absent or as before.
+
+    Args:
+        out: as for :func:`rmqtool.dump_to_parquet`.
+        options: ``topics`` are ordinary topics; by default all of them are read.
+        progress: called from time to time with the messages read so far and the total.
+        tell: receives one line about a cluster of Spark that does not start the job.
+
+    Raises:
+        BadValue: an option has an invalid value, or is one of a store's log.
+        Refused: the output exists or cannot be written; or a queue is not the one that it was read up to.
+        MissingRuntime: Spark cannot be started.
+        RmqError: a topic is not known, a broker does not answer, writing or Spark failed.
+    """
+    options = options or DumpOptions()
+    options.check()
+    for name, option in _OF_A_LOG.items():
+        if getattr(options, name) is not None:
+            raise BadValue(f"{option} is for the log of a store, not for a live cluster")
+    with clean(out):
+        output = open_output(out, [], overwrite=options.overwrite, grow=options.since_last)
+        return run_holding(output, lambda beside: _LiveDump(target, out, options, output).run(beside, progress, tell))
+
+
+class _LiveDump:
+    """One run writing to an output that it holds."""
+
+    def __init__(self, target: Target, out: str, options: DumpOptions, output: Output) -> None:
+        self._began = time.monotonic()
+        self._target, self._options, self._output = target, options, output
+        self._before = manifest_of(out) if options.since_last else None
+        self._request = _request_of(target, options)
+        self._lost: list[str] = []
+        self._positions: Offsets | None = None
+
+    def _plan(self) -> list[Range]:
+        """Find out what is to be read and, with ``since_last``, what the positions will be then."""
+        if not self._options.since_last:
+            return plan_ranges(self._request)
+        start = from_json(self._offsets_before())
+        with connected(self._target) as (loop, cluster):
+            request = replace(self._request, strict=False)
+            queues = _GrowingQueues(cluster, request, self._output.name)
+            follower = Follower(queues, request)
+            if self._before is None:
+                start = dict(loop.run(follower.begin(EARLIEST)))
+            end = loop.run(follower.advance(start))
+        self._lost, self._positions = queues.lost, to_json(end)
+        return divide(ranges_between(start, end), None, self._request.most_records)
+
+    def _offsets_before(self) -> Any:
+        if self._before is None:
+            return {}
+        kept = jsonable({name: getattr(self._options, name) for name in _KEPT})
+        check_kept(self._output.name, self._before, kept)
+        if not isinstance(offsets := self._before.get("offsets"), dict):
+            raise Refused(f"{self._output.name}: was written from a store, not from a live cluster")
+        return offsets
+
+    def run(self, beside: ExitStack, progress: Progress | None, tell: Tell | None) -> DumpReport:
+        """Read, write and publish."""
+        options, output = self._options, self._output
+        tasks = [LiveTask(number, self._request, part) for number, part in enumerate(self._plan())]
+        output.begin({"rmqtool": __version__, "cluster": self._target.text, "run": uuid.uuid4().hex})
+        job = Job(
+            output.staging.location,
+            uuid.uuid4().hex[:8],
+            MessageChoice(),
+            options.partition_by,
+            options.codec,
+            row_group_bytes=options.row_group_bytes,
+            file_bytes=options.file_bytes,
+            schema=MESSAGE_TABLE,
+        )
+        with open_spark(options, tasks, beside, tell) as context:
+            startup = time.monotonic() - self._began
+            done = run_splits(job, tasks, context, progress, tell)
+            spark = None if context is None else f"Spark {context.version}, {context.master}"
+        parts = [part for each in done for part in each.parts]
+        if not parts and not self._before:
+            parts = write_empty(job, output)
+        output.keep_only(part.path for part in parts)
+        report = DumpReport(
+            out=local_path(output.location) or output.name,
+            files=len(parts),
+            partitions=len({os.path.dirname(part.path) for part in parts}),
+            bytes_written=sum(part.bytes for part in parts),
+            splits=len(tasks),
+            lost=tuple(self._lost),
+            spark=spark,
+            startup_seconds=startup,
+            seconds=time.monotonic() - self._began,
+            **sum_up([each.tally for each in done], []),
+        )
+        files = [*(self._before["files"] if self._before else []), *map(Part.to_dict, parts)]
+        output.publish(self._manifest(report, files))
+        return report
+
+    def _manifest(self, report: DumpReport, files: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "rmqtool": __version__,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "cluster": self._target.text,
+            "options": asdict(self._options),
+            "schema": {field.name: str(field.type) for field in MESSAGE_TABLE},
+            "report": report.to_dict(),
+            "files": files,
+            "offsets": self._positions,
+        }
+
+
+class _GrowingQueues(Queues):
+    """Queues that an output follows: what has expired is reported, and a queue that was made again is refused.
+
+    Attributes:
+        lost: descriptions of messages that the output will not have.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        cluster, request, self._output = args
+        super().__init__(cluster, request)
+        self.lost: list[str] = []
+
+    def lose_queue(self, err: MadeAgain) -> None:
+        raise Refused(f"{self._output}: {err}. To go on: dump the cluster to another directory") from err
+
+    def lose(self, text: str, otherwise: str = "goes on without them") -> None:
+        self.lost.append(text)
+
+
+def _request_of(target: Target, options: DumpOptions) -> LiveRequest:
+    exact = tuple(topic for topic in options.topics if _WILD.isdisjoint(topic))
+    pattern = None
+    if len(exact) < len(options.topics) or not options.topics:
+        pattern, exact = "|".join(map(fnmatch.translate, options.topics or ("*",))), ()
+    return LiveRequest(
+        target,
+        exact,
+        pattern,
+        start=None if options.since is None else Boundary(timestamp=options.since),
+        end=None if options.until is None else Boundary(timestamp=options.until),
+        most_records=_MOST_RECORDS,
+        by_option=False,
+    )
