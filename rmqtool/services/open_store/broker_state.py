@@ -27,7 +27,6 @@ from rmqtool.services.open_store.store import Store
 from rmqtool.store.append.appender import system_clock
 from rmqtool.store.disk.durable import replace_file
 from rmqtool.store.layout.broker_conf import BrokerConf
-from rmqtool.store.layout.version import release_of
 from rmqtool.store.releases.rules import batch_topics_of
 
 T = TypeVar("T", bound=ConfigFile)
@@ -99,7 +98,7 @@ class BrokerState:
 
     def __init__(self, store: Store, warn: Warn) -> None:
         self.store, self.layout, self.warn = store, store.layout, warn
-        self.release = store.live.release if store.writable else release_of(store.layout)
+        self.release = store.release
         self.clock = store.live.clock if store.writable else system_clock
         self.at_once = False
         self.changed_topics: list[str] = []

@@ -110,7 +110,7 @@ class Store:
             )
             self.warnings += self._live.warnings
         self.layout = self._live.layout if self._live is not None else StoreLayout(os.fspath(path), conf)
-        self._release = release or (self._live.release if self._live else release_of(self.layout))
+        self.release = release or (self._live.release if self._live else release_of(self.layout))
         self._reader: KeyReader | None = None
         self._seen = -1
         self._looked_elsewhere = False
@@ -286,7 +286,7 @@ class Store:
         if queue is None:
             return before
         if isinstance(queue, BatchQueue):
-            low = queue.min_offset(log.min_offset, self._release) if start is None else start
+            low = queue.min_offset(log.min_offset, self.release) if start is None else start
             return chain(before, self._batches(topic, queue_id, low, queue.max_offset if stop is None else stop))
         return chain(before, self._entries(log, queue, start, stop))
 
@@ -360,7 +360,7 @@ class Store:
         log, queue = self._fresh().log, open_any_queue(self.layout, topic, queue_id)
         high = queue.max_offset if queue is not None else 0
         result = get_tiered(self._tiered, topic, queue_id, queue_offset, limit, high) or get_message(
-            log, queue, queue_offset, limit, release=self._release
+            log, queue, queue_offset, limit, release=self.release
         )
         return GetResult(*result[:-1], messages=[StoredMessage(message) for message in result.messages])
 
@@ -378,7 +378,7 @@ class Store:
                 queueId=queue.queue_id,
                 minOffset=alone[key].start
                 if (key := (queue.topic, queue.queue_id)) in alone
-                else queue.min_offset(low, self._release),
+                else queue.min_offset(low, self.release),
                 maxOffset=queue.max_offset,
             )
             for queue in every_queue(self.layout)

@@ -65,9 +65,17 @@ def folder(name: str) -> Path:
     Raises:
         Unavailable: the language is not installed, or its client cannot be fetched.
     """
-    language, sources = LANGUAGES[name], Path(__file__).parent / name
-    if shutil.which(language.build[0]) is None:
-        raise engine.Unavailable(f"{language.build[0]} is not on the PATH")
+    return built(name, Path(__file__).parent / name, LANGUAGES[name].build)
+
+
+def built(name: str, sources: Path, command: tuple[str, ...]) -> Path:
+    """A copy of a program's sources in the cache, after the command that builds it.
+
+    Raises:
+        Unavailable: the language is not installed, or its client cannot be fetched.
+    """
+    if shutil.which(command[0]) is None:
+        raise engine.Unavailable(f"{command[0]} is not on the PATH")
     digest = sha256(b"".join(path.read_bytes() for path in sorted(sources.iterdir()))).hexdigest()[:16]
     root = engine._cache_root()
     root.mkdir(parents=True, exist_ok=True)
@@ -78,7 +86,7 @@ def folder(name: str) -> Path:
             shutil.rmtree(build, ignore_errors=True)
             shutil.copytree(sources, build)
             run = subprocess.run(
-                language.build, cwd=build, capture_output=True, text=True, check=False, timeout=600,
+                command, cwd=build, capture_output=True, text=True, check=False, timeout=600,
                 env={**os.environ, "CGO_ENABLED": "0"},
             )  # fmt: skip
             if run.returncode:

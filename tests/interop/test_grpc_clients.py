@@ -1,0 +1,73 @@
+"""gRPC clients talk to our broker through the real proxy of 5.5.0."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqtool import Store
+from tests.amounts import whole_by_turns
+from tests.cli.running import rmqtool
+from tests.conftest import Unpacked
+from tests.interop import engine, grpc_clients
+from tests.interop.grpc_clients import Proxy
+from tests.interop.serving import Serving
+
+pytestmark = [pytest.mark.interop, whole_by_turns(4, 5)]
+COUNT = 30
+KINDS = {"Plain": "NORMAL", "Fifo": "FIFO", "Late": "DELAY", "Tx": "TRANSACTION"}
+
+
+@pytest.fixture
+def need(request: pytest.FixtureRequest) -> None:
+    """Skip if the proxy or the client is not to be had."""
+    try:
+        grpc_clients.need(request.getfixturevalue("language"))
+    except engine.Unavailable as err:
+        pytest.skip(str(err))
+
+
+@pytest.mark.usefixtures("need")
+@pytest.mark.parametrize("language", ["python", "node"])
+def test_a_client_sends_and_receives(language: str, tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("transactionTimeOut=2000\ntransactionCheckInterval=1000\n")
+    store = tmp_path / "store"
+    options = ("--create", "--engine", "5.5", "--broker-conf", str(conf))
+    with Serving(store, *options) as served, Proxy(tmp_path / "proxy", served.namesrv) as proxy:
+        target = f"rocketmq://{served.namesrv}"
+        for topic, kind in KINDS.items():
+            words = ["--queues", "4", "--attribute", f"message.type={kind}", "--yes"]
+            assert rmqtool("topic", "create", target, topic, *words).code == 0
+        if language == "python":
+            result = grpc_clients.run(language, "send", proxy.endpoint, str(COUNT))
+            (late,) = result.pop("late")
+            assert 0 <= late <= 3
+            assert result == {
+                "plain": True, "fifo": True, "fifoCount": COUNT,
+                "tx": ["committed", "undecided"], "asked": ["undecided"],
+            }  # fmt: skip
+        else:
+            assert grpc_clients.run(language, proxy.endpoint, str(COUNT)) == {"sent": COUNT, "received": COUNT}
+        served.end()
+    assert rmqtool("check", store, "--broker-conf", conf).code == 0
+    with Store(store) as opened:
+        bodies = [message.body.decode() for message in opened.messages(topic="Plain")]
+    assert sorted(map(int, bodies)) == list(range(COUNT))
+
+
+@pytest.mark.usefixtures("need")
+@pytest.mark.parametrize("language", ["python"])
+def test_a_client_drains_a_rescued_store(language: str, golden: Unpacked, tmp_path: Path) -> None:
+    """Of 4.9, too: its messages are there for clients that only speak gRPC."""
+    rescued = tmp_path / "rescued"
+    assert rmqtool("salvage", golden("broker"), rescued).code <= 1
+    with Store(rescued) as store:
+        expected = sorted(message.message_id for message in store.messages(topic="Orders"))
+    assert len(expected) > 100
+    with Serving(rescued, "--engine", "5.5") as served, Proxy(tmp_path / "proxy", served.namesrv) as proxy:
+        drained = grpc_clients.run(language, "drain", proxy.endpoint, "new-group", "Orders", str(len(expected)))
+        served.end()
+    assert sorted(drained) == expected
+    assert rmqtool("check", rescued).code == 0
+    shutil.rmtree(rescued)
