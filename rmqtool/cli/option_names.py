@@ -38,7 +38,7 @@ dlq export: --body= --broker-conf= --columns= --group= --help --limit= --output=
   --until= --where= --wide -g= -h -o= -t=
 dlq list: --broker-conf= --columns= --group= --help --limit= --output= --since= --topic= --tz= --until= --wide -g= -h
   -o= -t=
-dlq requeue: --broker-conf= --columns= --dry-run --help --id= --output= --to= --tz= --wide --yes -h -n -o= -y
+dlq requeue: --broker-conf= --columns= --dry-run --gone= --help --id= --output= --to= --tz= --wide --yes -h -n -o= -y
 doctor: --columns= --help --output= --severity= --tz= --wide -h -o=
 du: --broker-conf= --by= --columns= --help --limit= --output= --progress= --since= --sort= --top= --topic= --tz=
   --until= --wide -h -o= -t=

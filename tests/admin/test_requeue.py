@@ -1,5 +1,6 @@
 """Dead letters of a live cluster are given back once: run twice, killed anywhere, with brokers that do not answer."""
 
+import asyncio
 import json
 import shutil
 from collections.abc import Iterator
@@ -8,12 +9,16 @@ from typing import Any
 
 import pytest
 
+from formats.message.properties import UNIQ_KEY, build
+from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.frame import Command
 from rmqtool.admin.live import questions, requeue
-from rmqtool.client.cluster.cluster import Cluster
+from rmqtool.client.cluster.answers import header_from
+from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.remoting.errors import NoAnswer
 from tests.admin.test_failures import namesrv_of
+from tests.admin.test_several_brokers import namesrv_of as namesrv_with
 from tests.cli.running import ROOT, Result, rmqtool
 from tests.client.peers import serving
 from tests.interop.serving import CLUSTER, Serving
@@ -143,3 +148,64 @@ def test_nothing_is_sent_where_a_broker_does_not_answer(
     assert done.code == 3, done.err
     assert "nothing is given back" in done.err
     assert messages(target, RETRY) == before
+
+
+@pytest.fixture
+def two(served: Serving, tmp_path: Path) -> Iterator[tuple[dict[str, str], str]]:
+    """The addresses of two brokers, and a dead letter of the first whose original message the second has."""
+    made = rmqtool("init", str(tmp_path / "other"), "--engine", "4.9")
+    assert made.code == 0, made.err
+    with Serving(tmp_path / "other", "--engine", "4.9") as other:
+        addresses = {"lab-a": served.broker, "lab-b": other.broker}
+        letter = asyncio.run(_dead_letter(addresses))
+        yield addresses, letter
+
+
+async def _dead_letter(addresses: dict[str, str]) -> str:
+    """Send a message to the second broker, and its dead letter to the first; returns the id."""
+    async with Cluster(ClientOptions(namesrv=addresses["lab-a"])) as cluster:
+
+        async def send(address: str, topic: str, properties: dict[str, str]) -> h.Sent:
+            header = h.Send(
+                producer_group="p", topic=topic, default_topic="TBW102", default_topic_queue_nums=4, queue_id=0,
+                sys_flag=0, born_timestamp=1, flag=0, properties=build(properties).decode(), reconsume_times=0,
+                unit_mode=False, batch=False,
+            )  # fmt: skip
+            answer = await cluster.call(address, cluster.request(C.SEND_MESSAGE_V2, header, b"body"), 10)
+            assert answer.code == 0, answer.remark
+            return header_from(h.Sent, answer, address)
+
+        unique = "0A000001000018B4AAC21ED0C8640000"
+        sent = await send(addresses["lab-b"], "Orders", {UNIQ_KEY: unique})
+        origin = {"RETRY_TOPIC": "Orders", "ORIGIN_MESSAGE_ID": sent.msg_id, UNIQ_KEY: unique}
+        await send(addresses["lab-a"], f"%DLQ%{GROUP}", origin)
+        return unique
+
+
+@pytest.mark.parametrize("then", ["origin", "retry"])
+def test_a_broker_that_is_away_may_have_what_was_given_back(then: str, two: tuple[dict[str, str], str]) -> None:
+    addresses, letter = two
+    everyone, first = ({name: {0: addresses[name]} for name in names} for names in (addresses, ["lab-a"]))
+    with serving(namesrv_with(everyone)) as namesrv:
+        done, (row,) = give_back(f"rocketmq://{namesrv}", "--yes", "--to", "origin", "--id", letter)
+        assert (row["state"], row["targetBrokerName"]) == ("done", "lab-b"), done.err
+    with serving(namesrv_with(first)) as namesrv:
+        for words in (("--dry-run",), ("--yes",)):
+            done, (row,) = give_back(f"rocketmq://{namesrv}", *words, "--to", then, "--id", letter)
+            assert (done.code, row["state"]) == (1, "refused"), done.err
+            assert addresses["lab-b"] in row["reason"]
+        named = ("--dry-run", "--to", then, "--id", letter, "--gone", addresses["lab-b"])
+        assert give_back(f"rocketmq://{namesrv}", *named)[1][0]["state"] == "to-do"
+    with serving(namesrv_with(everyone)) as namesrv:
+        done, (row,) = give_back(f"rocketmq://{namesrv}", "--yes", "--to", then, "--id", letter)
+        assert (done.code, row["state"]) == (0, "before")
+
+
+def test_a_name_server_that_was_just_started_does_not_hide_a_broker(two: tuple[dict[str, str], str]) -> None:
+    addresses, letter = two
+    brokers = {name: {0: address} for name, address in addresses.items()}
+    with serving(namesrv_with(brokers)) as whole, serving(namesrv_with({"lab-a": brokers["lab-a"]})) as new:
+        targets = [f"rocketmq://{whole},{new}", f"rocketmq://{new},{whole}"]
+        for number in range(8):  # clients begin with any of them
+            _done, (row,) = give_back(targets[number % 2], "--yes", "--to", "origin", "--id", letter)
+            assert (row["state"], row.get("targetBrokerName") or "lab-b") == ("before" if number else "done", "lab-b")

@@ -2,17 +2,22 @@
 
 As in a store, requeued messages have the property ``REQUEUED_FROM``. It is looked for in the target topics before
 anything is sent, so a run that was ended continues where it was. Without an answer to that question nothing is sent.
+
+A broker that no name server knows at the moment cannot answer, and nothing shows that it is missing. Dead letters
+therefore only go to their own broker, or to the one that has the original message, whose address is in
+``ORIGIN_MESSAGE_ID``: if no broker has that address, the dead letter stays until its broker is back, or is named as
+gone.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from formats.errors import FormatError
-from formats.message.ids import is_id, offset_id
+from formats.message.ids import is_id, offset_id, parse_offset_id
 from formats.message.properties import UNIQ_KEY, build, parse, split_keys
 from formats.message.read import Record
-from formats.primitives import COMPRESSED, COMPRESSION_MASK
+from formats.primitives import COMPRESSED, COMPRESSION_MASK, address_text
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
@@ -65,15 +70,25 @@ class LiveRequeue:
     Args:
         ids: only these: unique ids, or offset ids of the dead letters or of the original messages.
         target: ``retry``: only the group gets them again; ``origin``: every group of the original topic does.
+        gone: addresses of brokers that will not come back, or have others now.
 
     Raises:
         ClientError: a broker does not answer, or has no master, so it is not known what was given back before.
     """
 
     def __init__(
-        self, queues: LiveQueues, group: str, ids: list[str] | None, target: str, warn: Warn, say: Warn
+        self,
+        queues: LiveQueues,
+        group: str,
+        ids: list[str] | None,
+        target: str,
+        warn: Warn,
+        say: Warn,
+        *,
+        gone: Collection[str] = (),
     ) -> None:
         self._queues, self._group, self._target, self._ids = queues, group, target, set(ids or ())
+        self._gone = frozenset(gone)
         self._warn, self._retries = warn, LiveRetries(queues, say)
         self._before: dict[str, set[str]] = {}  # topic to dead letters already requeued to it
         for node in queues.nodes:
@@ -117,7 +132,8 @@ class LiveRequeue:
                 where = None if before[0] == row.targetTopic else f"it was given back to {before[0]}"
                 yield replace(row, state="before", reason=where), None
                 continue
-            place = self._place(letter, row.targetTopic)
+            origin = self._find_origin(letter, record)
+            place = self._place(letter, row.targetTopic, origin)
             if isinstance(place, str):
                 yield replace(row, state="refused", reason=place), None
                 continue
@@ -185,40 +201,50 @@ class LiveRequeue:
                 self._refuse(f"not known what was given back to {topic} before")
         return self._before[topic]
 
-    def _place(self, letter: LiveDeadLetter, topic: str | None) -> tuple[Node, int] | str:
-        """The broker and queue to send to, or why there is none."""
+    def _place(
+        self, letter: LiveDeadLetter, topic: str | None, origin: tuple[Node, int] | str | None
+    ) -> tuple[Node, int] | str:
+        """The broker and queue to send to, or why there is none.
+
+        Args:
+            origin: of :meth:`_find_origin`.
+        """
         own = next(node for node in self._queues.nodes if node.name == letter.brokerName)
+        if isinstance(origin, str):
+            return origin
         if self._target == "retry":
             return own, 0
         if topic is None:
             return f"no property {RETRY_TOPIC}: its topic is not known"
         if (reason := never_sent_to(topic)) is not None:
             return reason
-        nodes = [node for node in self._queues.nodes if self._queues.has(node, topic)]
-        if not nodes:
+        if not any(self._queues.has(node, topic) for node in self._queues.nodes):
             return f"{topic}: the topic is gone: no broker has it any more"
-        writable = [node for node in nodes if self._queues.tables[node][topic].perm & Perm.WRITE]
-        if not writable:
-            return f"{topic}: the topic is not writable"
-        node, queue_id = self._origin(letter, writable) or (own if own in writable else writable[0], 0)
-        return node, queue_id if queue_id < self._queues.tables[node][topic].write_queue_nums else 0
+        for node, queue_id in ([origin] if origin is not None else []) + [(own, 0)]:
+            if self._queues.has(node, topic) and self._queues.tables[node][topic].perm & Perm.WRITE:
+                return node, queue_id if queue_id < self._queues.tables[node][topic].write_queue_nums else 0
+        return f"{topic}: the topic is not writable on broker {own.name}"
 
-    def _origin(self, letter: LiveDeadLetter, nodes: Sequence[Node]) -> tuple[Node, int] | None:
-        """Where the original message is, if a broker still has it."""
+    def _find_origin(self, letter: LiveDeadLetter, record: Record) -> tuple[Node, int] | str | None:
+        """The broker and queue of the original message, None if it is not there any more; or why that is unknown."""
         if letter.originMsgId is None or not is_id(letter.originMsgId):
             return None
-        found: list[WireMessage] = self._queues.run(
+        messages: list[WireMessage] = self._queues.run(
             find_by_offset_id(self._queues.questions, self._queues.nodes, letter.originMsgId)
         )
-        return next(
-            (
-                (message.node, message.record.queue_id)
-                for message in found
-                if message.node is not None
-                and message.node in nodes
-                and message.record.topic.decode("utf-8", "replace") == letter.originTopic
-            ),
-            None,
+        for message in messages:
+            if message.node is not None and message.record.topic.decode("utf-8", "replace") == letter.originTopic:
+                return message.node, message.record.queue_id
+        wanted = parse_offset_id(letter.originMsgId)
+        address = f"{wanted.address}:{wanted.port}"
+        if (wanted.address, wanted.port) == (address_text(record.store_address), record.store_port):
+            return None  # of the same broker, whatever its address was
+        known = {node.address for node in self._queues.run(self._queues.questions.nodes())}
+        if messages or address in known or address in self._gone:
+            return None
+        return (
+            f"broker {address}, which had the original message, is not registered now, and may have been given it "
+            f"back before (--gone {address}: it does not come back, or has another address)"
         )
 
     def _sending(self, record: Record, node: Node, topic: str, queue_id: int, dead_id: str) -> _Sending:

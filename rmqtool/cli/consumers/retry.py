@@ -213,6 +213,14 @@ def dlq_requeue(
         str,
         typer.Option("--to", metavar="WHERE", help="retry (the group's retry topic) or origin (the original topic)."),
     ] = "retry",
+    gone: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--gone",
+            metavar="HOST:PORT",
+            help="A broker that will not come back, or has another address now; may be repeated.",
+        ),
+    ] = None,
     consent: Consent = ASK,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
@@ -221,9 +229,12 @@ def dlq_requeue(
 
     Each becomes a new message without retries; the dead letter itself stays. The new message's property REQUEUED_FROM
     refers to the dead letter, so that each is requeued only once, and to one place only, however often the command is
-    run or killed. Dead letters of topics that are gone or not writable are refused. The plan is shown first. Exit code
-    0: done, or all had been requeued before; 1: a dry run found some, one was refused, or there is none.
+    run or killed. Dead letters of topics that are gone or not writable are refused, and in a live cluster those whose
+    original broker is not registered, because they may have been requeued there. The plan is shown first. Exit code 0:
+    done, or all had been requeued before; 1: a dry run found some, one was refused, or there is none.
     """
     from rmqtool.cli.write.run_services import run_requeue
 
-    return run_requeue(store, consumer_group, ids, broker_conf, target=to, consent=consent, output=output.value)
+    return run_requeue(
+        store, consumer_group, ids, broker_conf, target=to, gone=gone, consent=consent, output=output.value
+    )

@@ -13,13 +13,15 @@ from rmqtool.cli.render.text import note
 from rmqtool.cli.write.show_requeued import is_settled, note_plan, show_requeued
 
 
-def requeue_live(live: Target, group: str, ids: list[str] | None, *, target: str, consent: Consent, output: str) -> int:
+def requeue_live(
+    live: Target, group: str, ids: list[str] | None, *, target: str, gone: list[str], consent: Consent, output: str
+) -> int:
     """Give dead letters back; the exit code is that of a store."""
     warn, ending = Warnings(), StopSignal()
 
     def run(work: Callable[[LiveRequeue], list[LiveRequeued]], chosen: list[str] | None = ids) -> list[LiveRequeued]:
         with Session(live, warn) as session:
-            return work(LiveRequeue(LiveQueues(session, warn), group, chosen, target, warn, note))
+            return work(LiveRequeue(LiveQueues(session, warn), group, chosen, target, warn, note, gone=gone))
 
     def do(shown: list[LiveRequeued] | None) -> list[LiveRequeued]:
         chosen = ids if shown is None else [row.deadLetterId for row in shown]

@@ -75,6 +75,7 @@ def run_requeue(
     broker_conf: str | None,
     *,
     target: str,
+    gone: list[str] | None,
     consent: Consent,
     output: str,
 ) -> int:
@@ -85,7 +86,9 @@ def run_requeue(
     if (live := live_target(path)) is not None:
         from rmqtool.cli.write.live_requeue import requeue_live
 
-        return requeue_live(live, group, ids, target=target, consent=consent, output=output)
+        return requeue_live(live, group, ids, target=target, gone=gone or [], consent=consent, output=output)
+    if gone:
+        raise BadValue("--gone: a store is one broker; it is for a live cluster")
     warn, ending = Warnings(), StopSignal()
 
     def plan() -> list[Requeued]:

@@ -35,7 +35,7 @@ def show_requeued(
     if ending.asked:
         note("stopped before all was done: the next run goes on here")
         return ending.exit_code
-    failed = any(row.state in ("refused", "unknown") for row in rows) if done else bool(_open(rows))
+    failed = any(row.state in ("refused", "unknown") for row in rows) or (not done and bool(_open(rows)))
     return _note_counts(rows, group) or warn.tell() or (1 if failed else 0)
 
 

@@ -179,15 +179,25 @@ class Cluster(Peers):
             return body_from(TopicList, require_success(response, address), address).topic_list
 
     async def brokers(self) -> ClusterInfo:
-        """All brokers that the name servers know, and the clusters that they are in.
+        """All brokers that any of the name servers knows, and the clusters that they are in.
 
         Raises:
             RemotingError: none answers, or not with brokers.
-            BrokerError: the name server does not tell.
+            BrokerError: a name server does not tell.
         """
-        response, address = await self._name_servers.call(self.request(RequestCode.GET_BROKER_CLUSTER_INFO))
-        with self.answers_of(address):
-            return body_from(ClusterInfo, require_success(response, address), address)
+        known = ClusterInfo()
+        for response, address in await self._name_servers.call_all(
+            lambda: self.request(RequestCode.GET_BROKER_CLUSTER_INFO)
+        ):
+            with self.answers_of(address):
+                info = body_from(ClusterInfo, require_success(response, address), address)
+            for name, broker in info.broker_addr_table.items():
+                addresses = known.broker_addr_table.setdefault(name, broker).broker_addrs
+                addresses.update({number: at for number, at in broker.broker_addrs.items() if number not in addresses})
+            for cluster, names in info.cluster_addr_table.items():
+                brokers = known.cluster_addr_table.setdefault(cluster, [])
+                brokers += [name for name in names if name not in brokers]
+        return known
 
     def knows(self, topic: str) -> bool:
         """Whether a route of the topic is in use."""

@@ -1,5 +1,6 @@
 """Several equivalent name servers: one is used as long as it answers, then the next."""
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
@@ -49,3 +50,32 @@ class NameServers:
             else:
                 return response, address
         raise NotReached(f"no name server answers: {'; '.join(failures)}")
+
+    async def call_all(self, request: Callable[[], Command]) -> list[tuple[Command, str]]:
+        """The answer of each server that gives one, and its address.
+
+        Each has a memory of its own, and one that has just been started does not know all brokers yet.
+
+        Args:
+            request: creates the request for each of them.
+
+        Raises:
+            NotReached: none of them answers.
+        """
+        addresses = list(self._addresses)
+        answers = await asyncio.gather(
+            *(self._call(address, request(), self._timeout) for address in addresses), return_exceptions=True
+        )
+        failures = []
+        for answer in answers:
+            if isinstance(answer, RemotingError):
+                failures.append(str(answer))
+            elif isinstance(answer, BaseException):
+                raise answer
+        if len(failures) == len(addresses):
+            raise NotReached(f"no name server answers: {'; '.join(failures)}")
+        return [
+            (answer, address)
+            for answer, address in zip(answers, addresses, strict=True)
+            if not isinstance(answer, BaseException)
+        ]
