@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rmqtool.rules.releases import V4_9, V5_3
+from rmqtool.rules.releases import RELEASES, release_named
 from rmqtool.server.broker.admin.status import _DEFAULTS
 from rmqtool.store.config.settings import settings_of
 
@@ -16,7 +16,7 @@ _OTHER = {
     "transactionCheckInterval": "by release, at its only use",
     "listenPort": "BrokerStartup sets 10911 before it reads the file",
 }
-SERVED = (V4_9, V5_3)  # whose rules serve goes by
+SERVED = tuple(map(release_named, RELEASES))
 
 
 def _defaults() -> Iterator[tuple[str, str, Any]]:
@@ -57,5 +57,10 @@ def test_defaults_that_are_read() -> None:
 
 def test_defaults_that_are_told() -> None:
     for name, text in _DEFAULTS.items():
-        shown = {str(settings_of(one)[name].default) for one in SERVED if name in settings_of(one)}
-        assert text.lower() in {value.lower() for value in shown}, name
+        defaults = [str(settings_of(one)[name].default) for one in SERVED if name in settings_of(one)]
+        assert {value.lower() for value in defaults} == {text.lower()}, name
+
+
+def test_defaults_by_release() -> None:
+    for release in SERVED:
+        assert release.transaction_check_interval == settings_of(release)["transactionCheckInterval"].default

@@ -108,7 +108,7 @@ def _newest_that_fits(
     Args:
         has: whether the queues have a record.
     """
-    most = conf.number("commitLogRecoverMaxNum", 0)
+    most = conf.number("commitLogRecoverMaxNum", 10)
     most = most if most > 0 else 10
     safe = conf.flag("messageIndexEnable", True) and conf.flag("messageIndexSafe", False)
     crc = conf.flag("checkCRCOnRecover", True)
