@@ -5,6 +5,7 @@ import json
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from rmqtool.client.sync import PullConsumer as SyncConsumer
 from rmqtool.contract import MESSAGE_FIELDS
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.testing import TestBroker, broker
-from tests.cli.running import RMQTOOL, ROOT, rmqtool
+from tests.cli.running import RMQTOOL, ROOT, process, rmqtool
 from tests.client.peers import Peer, peer, raw_peer, route, run, serving, tells, unreadable
 
 TOPIC, COUNT = "Numbers", 100
@@ -313,6 +314,32 @@ def test_idle_is_an_end(served: TestBroker) -> None:
         assert (result.code, result.out.count("\n")) == (0, 1), result
         assert result.err.splitlines()[-1] == "1 message"
     assert rmqtool("consume", "--namesrv", served.namesrv, "Idle", "--exit-idle", "2").code == 2
+
+
+def test_a_long_time_without_a_message_is_an_end_too(served: TestBroker) -> None:
+    with SyncProducer(served.namesrv) as producer:
+        producer.send(Message("LongIdle", b"zero"))
+    words = ("consume", "--namesrv", served.namesrv, "LongIdle", "--follow", "--exit-idle", "6", "--from", "earliest")
+    result = process(*words, timeout=30)
+    assert (result.code, result.err.splitlines()[-1]) == (0, "1 message")
+
+
+@pytest.mark.parametrize("words", [(), ("--group", "left", "--ack")])
+def test_a_broker_that_has_gone_is_not_idle(words: tuple[str, ...]) -> None:
+    with ExitStack() as stack:
+        one = stack.enter_context(broker())
+        with SyncProducer(one.namesrv) as producer:
+            producer.send(Message("Left", b"zero"))
+        command = [*RMQTOOL, "consume", "--namesrv", one.namesrv, "Left", *words, "-o", "ndjson"]
+        with subprocess.Popen(
+            [*command, "--follow", "--exit-idle", "3", "--from", "earliest"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        ) as running:  # fmt: skip
+            assert running.stdout
+            assert "Left" in running.stdout.readline()
+            stack.close()
+            _out, said = running.communicate(timeout=60)
+    assert running.returncode == 3, said
 
 
 def test_follow_shows_what_comes_until_a_signal(served: TestBroker) -> None:

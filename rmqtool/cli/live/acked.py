@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from formats.remoting.shapes import MessageQueue
-from rmqtool.cli.live.common import check_wanted, client_options, find_readable
+from rmqtool.cli.live.common import check_wanted, client_options, find_readable, find_unread, has_more
 from rmqtool.cli.render.messages import message_writer
 from rmqtool.cli.render.output import TableWriter
 from rmqtool.cli.render.text import note
@@ -125,11 +125,11 @@ class _Rows:
             )
         self.done.set()
 
-    async def until_idle(self, seconds: float) -> bool:
-        """Wait until no message has come for this long."""
+    async def until_idle(self, seconds: float) -> float:
+        """Wait until no message has come for this long; returns when the last one came."""
         while (left := self._last + seconds - time.monotonic()) > 0:
             await asyncio.sleep(left)
-        return True
+        return self._last
 
     def close(self) -> None:
         """End what was written, or say why that cannot be."""
@@ -171,7 +171,9 @@ async def _consume(
             if not follow:
                 waits.append(asyncio.create_task(_until_consumed(consumer, puller, ends, stop)))
             if exit_idle is not None:
-                waits.append(asyncio.create_task(rows.until_idle(exit_idle)))
+                waits.append(
+                    asyncio.create_task(_until_idle(rows, exit_idle, consumer, puller, readable.queues, wanted))
+                )
             finished, others = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             for wait in others:
                 wait.cancel()
@@ -190,6 +192,28 @@ async def _consume(
 async def _until(event: asyncio.Event) -> bool:
     await event.wait()
     return True
+
+
+async def _until_idle(
+    rows: _Rows,
+    seconds: float,
+    consumer: PushConsumer,
+    puller: Puller,
+    queues: Sequence[MessageQueue],
+    wanted: str | Sql,
+) -> bool:
+    """Wait until no message has come for this long, and brokers have no more of them.
+
+    Raises:
+        ClientError, RemotingError: a broker does not answer, or does not give what it has.
+    """
+    while True:
+        last = await rows.until_idle(seconds)
+        queue = await find_unread(puller, queues, consumer.positions if wanted == "*" else dict)
+        if queue is None:
+            return True
+        if await rows.until_idle(seconds) == last:
+            raise has_more(queue, seconds)
 
 
 async def _until_consumed(

@@ -1,6 +1,7 @@
 """What commands that talk to a live cluster have in common."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from formats.remoting.shapes import MessageQueue
@@ -12,10 +13,13 @@ from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.client.cluster.name_servers import addresses_of
 from rmqtool.client.cluster.readable import ordinary_topics, readable_queues
+from rmqtool.client.consumer.puller import Puller
 from rmqtool.errors import BadValue
 from rmqtool.rules.releases import NEWEST
 from rmqtool.rules.sending import check_topic
 from rmqtool.words import counted
+
+_COMING = 1.0  # s for a message that has just been stored
 
 
 def client_options(
@@ -101,3 +105,26 @@ async def find_readable(cluster: Cluster, topic: str | None) -> Readable:
         else:
             topics.append(name)
     return Readable(tuple(topics), tuple(queues), refused, all_topics=True)
+
+
+async def find_unread(
+    puller: Puller, queues: Iterable[MessageQueue], positions: Callable[[], Mapping[MessageQueue, int]]
+) -> MessageQueue | None:
+    """A queue of which brokers have more than was read; None if there is none.
+
+    Args:
+        positions: returns up to which offsets queues were read; those with a filter are left out, because brokers hold
+            pulls for which nothing matches.
+
+    Raises:
+        ClientError, RemotingError: a broker does not answer, so that is unknown.
+    """
+    ends = {queue: await puller.end(queue) for queue in queues}
+    await asyncio.sleep(_COMING)
+    at = positions()
+    return next((queue for queue, end in ends.items() if at.get(queue, end) < end), None)
+
+
+def has_more(queue: MessageQueue, seconds: float) -> ClientError:
+    """The error of a queue whose broker has messages and does not give them."""
+    return ClientError(f"{queue}: its broker has more messages, but gave none of them for {seconds:g} s")

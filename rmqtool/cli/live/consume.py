@@ -26,7 +26,7 @@ from rmqtool.cli.framework.options import (
     TlsOption,
     WhereOption,
 )
-from rmqtool.cli.live.common import check_wanted, client_options, find_readable
+from rmqtool.cli.live.common import check_wanted, client_options, find_readable, find_unread, has_more
 from rmqtool.cli.render.messages import message_writer
 from rmqtool.cli.render.output import TableWriter
 from rmqtool.cli.render.text import note
@@ -44,6 +44,7 @@ from rmqtool.rules.sending import check_group
 if TYPE_CHECKING:
     from rmqtool.services.lookup.selection import Selection
 
+_POLL = 5.0  # s
 _OFFSETS = 100_000_000_000  # a smaller number is an offset, as no message was stored before 1973
 
 
@@ -235,13 +236,24 @@ class _Looking:
             return
         async with PullConsumer(cluster, self._group or LOOKING, tags=self._tags, sql=self._sql) as consumer:
             await consumer.assign({queue: first for queue, (first, _end) in places.items()})
+
+            def positions() -> dict[MessageQueue, int]:
+                filtered = self._tags or self._sql is not None
+                return {} if filtered else {queue: consumer.position(queue) for queue in places}
+
+            loop, idle = asyncio.get_running_loop(), self._exit_idle
+            last, behind = loop.time(), None
             while True:
-                try:
-                    async with asyncio.timeout(self._exit_idle):
-                        messages = await consumer.poll()
-                except TimeoutError:
-                    return
-                yield messages
+                wait = _POLL if idle is None else min(max(last + idle - loop.time(), 0), _POLL)
+                if messages := await consumer.poll(wait):
+                    yield messages
+                    last, behind = loop.time(), None
+                elif idle is not None and loop.time() - last >= idle:
+                    if behind is not None:
+                        raise has_more(behind, idle)
+                    behind = await find_unread(puller, places, positions)
+                    if behind is None:
+                        return
 
 
 async def _until(puller: Puller, queue: MessageQueue, offset: int, end: int) -> AsyncGenerator[list[Received], None]:
