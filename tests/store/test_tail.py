@@ -6,8 +6,11 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from rmqtool.client import Message
 from rmqtool.client.sync import Producer
+from rmqtool.errors import Refused
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import LocatedRecord
@@ -66,6 +69,37 @@ def test_a_record_that_is_being_written_is_held_back(tmp_path: Path) -> None:
 
     found = [item for item in follow(StoreLayout(str(store), BrokerConf()), 0, wait, never) if item is not None]
     assert [bytes(item.record.properties) for item in found] == [b"a\x010", b"a\x011", b"a\x012"]
+
+
+def _store_of(folder: Path, *bodies: bytes) -> Path:
+    builder = Builder()
+    for body in bodies:
+        builder.put("T", body=body)
+    return builder.write(folder)
+
+
+@pytest.mark.parametrize("shown", [[b"2", b"3"], []])
+@pytest.mark.parametrize("kept", [[b"0", b"1"], []])
+def test_a_log_that_is_not_the_one_that_was_read(kept: list[bytes], shown: list[bytes], tmp_path: Path) -> None:
+    """Cut at a broker's start and written again, or another store's log in its place; both grow past the position."""
+    store = _store_of(tmp_path / "store", b"0", b"1", b"2", b"3")
+    other = _store_of(tmp_path / "other", *kept, *[b"new"] * 9)
+    records = [item for item in log_of(store).walk() if isinstance(item, LocatedRecord)]
+    name, found = f"commitlog/{0:020d}", list[bytes]()
+
+    def wait(_millis: int) -> bool:
+        if len(found) == len(shown):
+            (store / name).write_bytes((other / name).read_bytes())
+        return True
+
+    start, last = (records[2].physical_offset, None) if shown else (records[-1].end, records[-1])
+    with pytest.raises(Refused, match="read last, is not there any more"):
+        found.extend(
+            bytes(item.record.body)
+            for item in follow(StoreLayout(str(store), BrokerConf()), start, wait, never, last=last)
+            if item is not None
+        )
+    assert found == shown
 
 
 def test_the_command_until_a_signal(tmp_path: Path) -> None:

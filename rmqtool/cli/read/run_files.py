@@ -155,14 +155,15 @@ def run_follow(
         return not stop.asked
 
     start, end = chosen.physical
-    at = start if start else log.end()[0]
+    last = None if start else log.last()
+    at = start or (max(log.min_offset, 0) if last is None else last.end)
     if start:
         say_no_record(log, start, "nothing is shown before one does")
     count = 0
     to = message_writer(output)
     with stop.watch():
         try:
-            for record in follow(log.layout, at, wait, note):
+            for record in follow(log.layout, at, wait, note, last=last):
                 if record is None:
                     if isinstance(to, TableWriter):
                         to.begin()
