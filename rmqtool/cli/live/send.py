@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from formats.remoting.shapes import MessageQueue
+from formats.variants.timer import DELAY_MS
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.ending import StopSignal
 from rmqtool.cli.framework.lines import Lines
@@ -162,8 +163,9 @@ class _Messages:
 
     def __init__(self, plan: SendPlan) -> None:
         self.plan = plan
-        self._level, self._time = _delay(plan.delay)
-        self._properties = dict(_pair(text) for text in plan.properties)
+        self._level, self._time, delay = _delay(plan.delay)
+        # by the broker's clock, as Message.setDelayTimeMs
+        self._properties = ({} if delay is None else {DELAY_MS: str(delay)}) | dict(map(_pair, plan.properties))
 
     def make(self, row: Mapping[str, Any]) -> Message:
         """The message of a row.
@@ -177,7 +179,6 @@ class _Messages:
             properties = own_properties(properties)
         elif properties.get("TRAN_MSG", "").lower() == "true":
             raise ValueError("TRAN_MSG: half of a transaction, which nobody would commit or roll back")
-        deliver_at = self._time if self._time is None or self._time >= 0 else time.time_ns() // 1_000_000 - self._time
         message = Message(
             self.plan.topic,
             fields["body"],
@@ -186,21 +187,21 @@ class _Messages:
             {**properties, **self._properties},
             fields.get("flag", 0),
             self._level,
-            deliver_at,
+            self._time,
         )
         check_message(message.topic, message.body)
         return message
 
 
-def _delay(text: str | None) -> tuple[int, int | None]:
-    """(level, time in ms since the epoch, or negative if relative to sending)."""
+def _delay(text: str | None) -> tuple[int, int | None, int | None]:
+    """(level, delivery time in ms since the epoch, delay in ms)."""
     if text is None:
-        return 0, None
+        return 0, None, None
     if re.fullmatch("[0-9]{1,2}", text):
-        return int(text), None
+        return int(text), None, None
     if match := re.fullmatch("([0-9]{1,9})(ms|s|m|h|d)", text):
-        return 0, -int(match[1]) * _UNITS[match[2]] or -1
-    return 0, parse_time(text)
+        return 0, None, int(match[1]) * _UNITS[match[2]]
+    return 0, parse_time(text), None
 
 
 def _pair(text: str) -> tuple[str, str]:
