@@ -14,6 +14,7 @@ from formats.topics import SYSTEM_TOPICS
 from rmqtool.admin.live.info import TABLES, fetch_table
 from rmqtool.admin.live.questions import Node, NotTold, Session, Warn
 from rmqtool.admin.live.queues import LiveQueue, LiveQueues
+from rmqtool.client.cluster.errors import ClientError
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
 from rmqtool.services.comparison.stores import OFFSETS, Difference, differing_values, json_text
 from rmqtool.services.lookup.configs import known_offsets, sort_offsets
@@ -59,11 +60,11 @@ def compare_with_broker(
         say: called with what brokers do not report.
 
     Raises:
-        BadValue: there are several brokers, and none is named.
+        BadValue: there are several brokers, and none is named; or there is none of that name.
         ClientError, RemotingError: the broker does not answer.
     """
     queues = LiveQueues(session, warn)
-    node = _choose(queues, broker or layout.conf.text("brokerName"), named=broker is not None)
+    node = _choose(queues, broker or layout.conf.text("brokerName"))
     comparison = _Comparison(layout, queues, node, warn, say)
     rows = [*comparison.settings(), *comparison.offsets(), *comparison.queues()]
     sampled = comparison.sample(sample)
@@ -76,14 +77,16 @@ def compare_with_broker(
     )
 
 
-def _choose(queues: LiveQueues, name: str | None, *, named: bool) -> Node:
-    nodes = [node for node in queues.nodes if node in queues.tables]
-    found = next((node for node in nodes if node.name == name), None)
-    if found is None and len(nodes) == 1 and not named:
-        return nodes[0]
-    if found is None:
-        raise BadValue(f"give --broker, one of {', '.join(node.name for node in nodes)}")
-    return found
+def _choose(queues: LiveQueues, name: str | None) -> Node:
+    names = ", ".join(node.name for node in queues.nodes)
+    if name is None and len(queues.nodes) > 1:
+        raise BadValue(f"give --broker, one of {names}")
+    node = next((node for node in queues.nodes if name in (None, node.name)), None)
+    if node is None:
+        raise BadValue(f"no broker {name} is registered: give --broker, one of {names}")
+    if node not in queues.tables:
+        raise ClientError(f"broker {node.name} does not answer: {'; '.join(queues.questions.reasons())}")
+    return node
 
 
 class _Comparison:
@@ -150,8 +153,10 @@ class _Comparison:
             if queue.node == self._node
         }
         for key in sorted({*here, *there}):
-            if key not in there and (key[0] not in table or self._queues.is_missing(key[0])):
-                if key[0] in table or key[0] not in SYSTEM_TOPICS:
+            if key[0] in table and self._queues.is_missing(key[0]):
+                continue  # it is reported
+            if key not in there and key[0] not in table:
+                if key[0] not in SYSTEM_TOPICS:
                     yield from self._range_rows(key, self._range(here[key]), None)
                 else:
                     self._say(f"{self._node.name} does not tell of {key[0]}: not compared")
