@@ -2,23 +2,17 @@
 
 import json
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from formats.remoting.codes import RequestCode as C
-from formats.remoting.codes import ResponseCode
-from formats.remoting.frame import Command
 from rmqtool.admin.live import questions
-from rmqtool.remoting.client import connect
+from tests.admin.relaying import about_queues_of, relay
 from tests.admin.test_failures import namesrv_of
-from tests.admin.test_several_brokers import namesrv_of as namesrv_with
 from tests.cli.running import ROOT, rmqtool
-from tests.client.peers import peer, serving
+from tests.client.peers import serving
 from tests.interop.serving import CLUSTER, Serving
 
 
@@ -130,27 +124,8 @@ def test_a_broker_that_fails(failing: str, store: Path, served: Serving, monkeyp
     assert rmqtool("compare", store, "rocketmq://127.0.0.1:1").code == 3
 
 
-@asynccontextmanager
-async def silent_about(topic: str, broker: str) -> AsyncIterator[str]:
-    """A name server with a broker that refuses to tell the queues of one topic."""
-
-    async def answer(request: Command) -> Command:
-        if request.code == C.GET_TOPIC_STATS_INFO and (request.fields or {})["topic"] == topic:
-            return request.response(ResponseCode.SYSTEM_ERROR, "not now")
-        async with AsyncExitStack() as stack:
-            host, _, port = broker.rpartition(":")
-            upstream = await connect(host, int(port))
-            stack.push_async_callback(upstream.close)
-            return replace(await upstream.call(request, 10), opaque=request.opaque)
-
-    async with peer() as relay:
-        relay.replies = dict.fromkeys(C, answer)
-        async with namesrv_with({"lab-a": {0: relay.address}}) as namesrv:
-            yield namesrv
-
-
 def test_queues_that_a_broker_does_not_tell_are_not_compared(store: Path, served: Serving) -> None:
-    with serving(silent_about("Orders", served.broker)) as namesrv:
+    with serving(relay(served.broker, about_queues_of("Orders"))) as namesrv:
         done = rmqtool("compare", store, f"rocketmq://{namesrv}", "-o", "ndjson")
     assert (done.code, done.out) == (1, ""), done.err
     assert "not now" in done.err

@@ -115,7 +115,11 @@ def _edit(
 
 
 async def warn_of_lost_queues(questions: Questions, servers: Servers, changes: Sequence[Change]) -> list[str]:
-    """Warnings of queues that nobody would read any more, although they have messages."""
+    """Warnings of queues that nobody would read any more, although they have messages.
+
+    Raises:
+        ClientError: a broker does not tell what they have.
+    """
     fewer = {
         servers.of_place(change.place): change
         for change in changes
@@ -124,6 +128,8 @@ async def warn_of_lost_queues(questions: Questions, servers: Servers, changes: S
     if not fewer:
         return []
     ranges = await fetch_ranges(questions, [(node, change.place.name[0]) for node, change in fewer.items()])
+    if ranges.missing:
+        raise ClientError(f"{'; '.join(questions.reasons())}: nothing was changed")
     warnings = []
     for node, change in fewer.items():
         queues = ranges.of(node, change.place.name[0])

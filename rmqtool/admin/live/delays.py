@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC, UNIQ_KEY
 from formats.topics import SCHEDULE, TIMER
@@ -53,7 +53,10 @@ class LiveDelays:
             numbers = {*range(1, len(self._queues.delays[node]) + 1), *stored}
             numbers |= {level for other, level in queues if other == node}
             for level in sorted(numbers):
-                yield self._level(node, level, queues.get((node, level)))
+                if self._queues.is_missing(SCHEDULE, node):
+                    yield self._unknown(node, level)
+                else:
+                    yield self._level(node, level, queues.get((node, level)))
             if self._queues.has(node, TIMER):
                 yield self._timer(node)
 
@@ -112,21 +115,23 @@ class LiveDelays:
 
     def _timer(self, node: Node) -> LiveDelayLevel:
         queue = next((queue for queue in self._queues.queues_of(TIMER) if queue.node == node), None)
+        row = replace(self._unknown(node, 0), queueId=0, kind="timer", recalled=None, rolled=None)
+        return row if queue is None else replace(row, minOffset=queue.min_offset, maxOffset=queue.max_offset)
+
+    def _unknown(self, node: Node, level: int) -> LiveDelayLevel:
+        """A level whose queue the broker does not tell."""
         return LiveDelayLevel(
-            level=0,
-            queueId=0,
-            delay=None,
-            minOffset=queue.min_offset if queue is not None else None,
-            maxOffset=queue.max_offset if queue is not None else None,
-            deliveredOffset=None,
+            level=level,
+            queueId=level - 1,
+            delay=self._delay(node, level),
+            minOffset=None,
+            maxOffset=None,
+            deliveredOffset=self._queues.delay_offsets[node].get(level),
             delivered=None,
             pending=None,
             due=None,
             firstDeliverTimestamp=None,
             lastDeliverTimestamp=None,
-            kind="timer",
-            recalled=None,
-            rolled=None,
             brokerName=node.name,
         )
 

@@ -75,6 +75,7 @@ class LiveQueues:
         self.nodes: list[Node] = session.run(self.questions.masters())
         self.tables: Mapping[Node, Topics] = session.run(fetch_topics(self.questions, self.nodes))
         self._ranges: dict[str, Ranges] = {}
+        self._partly_read: set[tuple[Node, str]] = set()
 
     # -- tables -------------------------------------------------------------------------------------------------------
 
@@ -165,18 +166,27 @@ class LiveQueues:
             for queue_id, bounds in sorted(self._ranges[topic].of(node, topic).items())
         ]
 
-    def is_missing(self, topic: str) -> bool:
-        """Whether a broker does not tell the ranges of the queues of a topic."""
+    def is_missing(self, topic: str, node: Node | None = None) -> bool:
+        """Whether a broker, or this one, does not tell the ranges of the queues of a topic."""
         self.load([topic])
-        return any(place[1] == topic for place in self._ranges[topic].missing)
+        return any(place[1] == topic and node in (None, place[0]) for place in self._ranges[topic].missing)
+
+    def is_whole(self, node: Node, topic: str) -> bool:
+        """Whether a broker has told the queues of a topic, and given the messages that it was asked for so far."""
+        return not self.is_missing(topic, node) and (node, topic) not in self._partly_read
 
     def has(self, node: Node, topic: str) -> bool:
         """Whether a topic is in the table of a broker: 4.9 has none of those that end transactions."""
         return topic in self.tables.get(node, ())
 
     def delivered(self, queue: LiveQueue) -> int:
-        """The offset from which a broker delivers a delay level: the stored one, within the queue's range."""
-        stored = self.delay_offsets.get(queue.node, {}).get(queue.queue_id + 1, 0)
+        """The offset from which a broker delivers a delay level: the stored one, within the queue's range.
+
+        The end of the queue if the broker does not tell, so that nothing that was delivered seems to wait.
+        """
+        if queue.node not in self.delay_offsets:
+            return queue.max_offset
+        stored = self.delay_offsets[queue.node].get(queue.queue_id + 1, 0)
         return min(max(stored, queue.min_offset), queue.max_offset)
 
     # -- messages -----------------------------------------------------------------------------------------------------
@@ -194,10 +204,10 @@ class LiveQueues:
             chunks = [range(begin, min(begin + _PAGE, high)) for begin in range(at, min(at + width, high), _PAGE)]
             pages = self._session.run(self.questions.collect(chunks, lambda chunk: self._pull(queue, chunk)))
             if len(pages) < len(chunks):
-                self.whole = False  # it is reported with the failure
+                self._note_partly_read(queue)  # it is reported with the failure
                 return
             if not any(pages.values()):
-                self.whole = False
+                self._note_partly_read(queue)
                 self._warn(
                     f"{queue.topic} queue {queue.queue_id} of {queue.node.name}: its broker gives no message from "
                     f"queue offset {at} on, though it says that there are {high - at}: not read any further"
@@ -210,11 +220,15 @@ class LiveQueues:
                 for record in records:
                     yield self._message(queue, record)
         if missing:
-            self.whole = False
+            self._note_partly_read(queue)
             self._warn(
                 f"{queue.topic} queue {queue.queue_id} of {queue.node.name}: {counted(missing, 'message')} that its "
                 f"broker does not give, the first at queue offset {first} or soon after: skipped"
             )
+
+    def _note_partly_read(self, queue: LiveQueue) -> None:
+        self.whole = False
+        self._partly_read.add((queue.node, queue.topic))
 
     def one(self, queue: LiveQueue, offset: int) -> QueueMessage | None:
         """The message at an offset, or None."""

@@ -21,7 +21,7 @@ from formats.primitives import COMPRESSED, COMPRESSION_MASK, address_text
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
-from formats.topics import RETRY_PREFIX, Perm
+from formats.topics import DLQ_PREFIX, RETRY_PREFIX, Perm
 from formats.variants.pop_handle import POP_CK
 from rmqtool.admin.live.messages import WireMessage, find_by_offset_id
 from rmqtool.admin.live.questions import TIMEOUT, Node, NotTold, Warn
@@ -104,7 +104,7 @@ class LiveRequeue:
             ClientError: it is not known what was given back before.
         """
         letters = list(self._retries.dead_letters([self._group]))
-        if not self._queues.whole:
+        if not self._queues.whole or self._queues.is_missing(DLQ_PREFIX + self._group):
             self._refuse("not every dead letter is known")
         oldest = min((letter.storeTimestamp for letter, _message in letters), default=0)
         for letter, message in letters:

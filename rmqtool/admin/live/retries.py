@@ -62,8 +62,10 @@ class LiveRetries(GivenBack[LiveQueue]):
         """The next offset of a delay level's queue to be delivered."""
         return self._queues.delivered(queue)
 
-    def taken(self, group: str, queue: LiveQueue) -> int:
-        """The offset of a group in its retry topic."""
+    def taken(self, group: str, queue: LiveQueue) -> int | None:
+        """The offset of a group in its retry topic; None if the broker does not tell."""
+        if queue.node not in self._queues.offsets:
+            return None
         return self._queues.offset_of.get((queue.node, group, queue.topic, queue.queue_id), 0)
 
     def handed(self, _group: str, _queue: LiveQueue) -> Collection[int] | None:

@@ -13,6 +13,7 @@ from rmqtool.admin.live.queues import LiveQueue, LiveQueues
 from rmqtool.services.lookup.queue_messages import QueueMessage
 from rmqtool.services.transactions.half_messages import (
     CHECK_GROUP,
+    CommitUnknown,
     HalfCopy,
     OpenState,
     TransactionInfo,
@@ -80,19 +81,28 @@ class LiveTransactions(TransactionReader[LiveQueue, LiveTransactionInfo]):
         return OpenState(None, False)
 
     def tells_ends(self, queue: LiveQueue) -> bool:
-        """Whether the broker tells of op messages."""
-        return self._queues.has(queue.node, OP)
+        """Whether the broker has told all op and given-up messages, and the offset of the check."""
+        node, queues = queue.node, self._queues
+        whole = all(queues.is_whole(node, topic) for topic in (OP, GIVEN_UP))
+        return queues.has(node, OP) and whole and node in queues.offsets
 
     def commit(self, queue: LiveQueue, first: QueueMessage, copies: list[HalfCopy], _end: int | None) -> int | None:
-        """Physical offset of the committed message, through the index of the broker; None if it is not there."""
+        """Physical offset of the committed message, through the index of the broker; None if it is not there.
+
+        Raises:
+            CommitUnknown: the broker does not answer, or has no index.
+        """
         topic, unique = first.properties.get(REAL_TOPIC), first.properties.get(UNIQ_KEY)
         if topic is None or unique is None:
             return None
         prepared = {copy.physicalOffset for copy in copies}
+        settings = self._queues.settings.get(queue.node)
+        if settings is None or settings.get("messageIndexEnable", "true").strip().lower() != "true":
+            raise CommitUnknown
         try:
             found = self._queues.run(find_copies(self._queues.questions, self.warn, queue.node, topic, unique))
         except NotTold:
-            return None
+            raise CommitUnknown from None
         for record in found:
             committed = record.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
             if committed and record.prepared_transaction_offset in prepared:

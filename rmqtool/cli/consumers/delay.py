@@ -55,7 +55,7 @@ def delay_list(
         from rmqtool.cli.consumers.live_delays import open_delays
 
         with open_delays(target, parse_time(at), warn) as live:
-            levels = [row for row in live.levels() if every or row.maxOffset or row.deliveredOffset is not None]
+            levels = [row for row in live.levels() if every or row.maxOffset != 0 or row.deliveredOffset is not None]
             write_rows(output.value, LiveDelayLevel, levels, (*_LEVEL_NAMES, "brokerName"), spare=_SPARE)
         return warn.tell()
     log, now = need_messages(store, broker_conf, tier=False), parse_time(at)

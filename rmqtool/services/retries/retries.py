@@ -109,8 +109,8 @@ class GivenBack(ABC, Generic[Q]):
         """The next offset of a delay level's queue to be delivered."""
 
     @abstractmethod
-    def taken(self, group: str, queue: Q) -> int:
-        """The offset of a group in its retry topic."""
+    def taken(self, group: str, queue: Q) -> int | None:
+        """The offset of a group in its retry topic; None if not known."""
 
     @abstractmethod
     def handed(self, group: str, queue: Q) -> Collection[int] | None:
@@ -142,6 +142,8 @@ class GivenBack(ABC, Generic[Q]):
                         state: str | None = "waiting"
                         if handed is not None and message.entry.queue_offset in handed:
                             state = "in-flight"
+                        elif taken is None:
+                            state = None
                         elif message.entry.queue_offset < taken:
                             later = given_back.get(_attempt(message, message.record.reconsume_times + 1))
                             passed = "done" if handed is not None else None

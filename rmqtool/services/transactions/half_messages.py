@@ -96,6 +96,10 @@ Q = TypeVar("Q", bound=NamedQueue)
 T = TypeVar("T", bound=TransactionInfo)
 
 
+class CommitUnknown(Exception):
+    """It is not known whether a transaction was committed."""
+
+
 class OpenState(NamedTuple):
     """What is known of a half message of a broker that keeps open ones in RocksDB.
 
@@ -152,10 +156,13 @@ class TransactionReader(ABC, Generic[Q, T]):
         Args:
             queue: the half queue.
             end: physical offset of the op message; None for a transaction that has not ended.
+
+        Raises:
+            CommitUnknown: it is not known.
         """
 
     def tells_ends(self, _queue: Q) -> bool:
-        """Whether op messages can be read."""
+        """Whether everything is known that shows how transactions ended."""
         return True
 
     def place(self, _queue: Q) -> dict[str, Any]:
@@ -244,15 +251,17 @@ class TransactionReader(ABC, Generic[Q, T]):
             checkTimes=open_half.check_times,
         )
         op = self._op(queue, ROCKS_OP, op_offset) if op_offset is not None else None
-        commit = self.commit(queue, half, [copy], op.entry.physical_offset if op is not None else None)
+        commit, known = self._find_commit(queue, half, [copy], op)
         note = end = None
+        state: str | None = None
         if op is not None:
-            state, end = "committed" if commit is not None else "rolled-back", op.record.store_timestamp
+            end = op.record.store_timestamp
+            state = "committed" if commit is not None else "rolled-back" if known else None
         elif open_half.gone:
             state, note = "given-up", "it was checked too often, and is in no queue of given-up messages"
         elif commit is not None:
             state, note = "committed", "no op message: it will be checked, and may be committed, again"
-        else:
+        elif known:
             state = "pending"
         return self._make(state, half, queue, [copy], commit, end, op_offset, note=note)
 
@@ -270,29 +279,38 @@ class TransactionReader(ABC, Generic[Q, T]):
         ops = [op for copy in copies for op in ended.get(copy.queueOffset)]
         after = [at for at in given_up if at > copies[-1].physicalOffset]  # otherwise it was returned to the check
         op = self._op(queue, OP, ops[0]) if ops else None
-        commit = self.commit(queue, first, copies, op.entry.physical_offset if op else None)
+        commit, known = self._find_commit(queue, first, copies, op)
+        tells_ends = self.tells_ends(queue)
         note: str | None = None
         end: int | None = None
-        state: str | None
+        state: str | None = None
         if op is not None:
-            state, end = "committed" if commit is not None else "rolled-back", op.record.store_timestamp
-            if copies[-1].queueOffset >= self.checked(queue) and not ended.get(copies[-1].queueOffset):
+            end = op.record.store_timestamp
+            state = "committed" if commit is not None else "rolled-back" if known else None
+            if tells_ends and copies[-1].queueOffset >= self.checked(queue) and not ended.get(copies[-1].queueOffset):
                 note = f"its copy at half-queue offset {copies[-1].queueOffset} is open: it will be checked again"
-        elif after:
+        elif after and (tells_ends or commit is None):  # else it was given back to the check and committed
             state = "given-up"
             end = self.stored_at(queue, after[0])
         elif commit is not None:
             state = "committed"
-            if self.tells_ends(queue):
+            if tells_ends:
                 note = "no op message: it will be checked, and may be committed, again"
-        elif not self.tells_ends(queue):
-            state = None  # pending or rolled back
-        else:
+        elif known and tells_ends:  # otherwise it may be rolled back
             state = "passed" if copies[-1].queueOffset < self.checked(queue) else "pending"
         checked = newest.record.store_timestamp if copies[-1].checkTimes else None
         committed_at = after[0] if after and op is None else None
         op_offset = ops[0] if ops else None
         return self._make(state, first, queue, copies, commit, end, op_offset, checked, committed_at, note)
+
+    def _find_commit(
+        self, queue: Q, first: QueueMessage, copies: list[HalfCopy], op: QueueMessage | None
+    ) -> tuple[int | None, bool]:
+        """(physical offset of the committed message or None, whether that is known)."""
+        try:
+            return self.commit(queue, first, copies, op.entry.physical_offset if op is not None else None), True
+        except CommitUnknown:
+            return None, False
 
     def _make(
         self,
