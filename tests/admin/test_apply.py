@@ -1,6 +1,7 @@
 """Topics and groups as a file declares them: shown, written, pruned, undone; and files that are not in order."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -134,3 +135,17 @@ def test_no_file(lab: Lab, tmp_path: Path) -> None:  # noqa: F811
     assert rmqtool("apply", lab.target, tmp_path / "none.yaml", "--yes").code == 3
     assert rmqtool("apply", str(ROOT / "examples" / "store"), tmp_path / "none.yaml", "--yes").code == 2
     assert rmqtool("config", lab.target, "topics.json", "--yaml").code == 2
+
+
+@pytest.mark.parametrize(("content", "code"), [(None, 3), ('{"topicConfigTable":{', 5)])
+def test_a_store_that_has_lost_its_topics_declares_nothing(content: str | None, code: int, tmp_path: Path) -> None:
+    """A file without topics would be one that has none."""
+    store = shutil.copytree(ROOT / "examples" / "store", tmp_path / "store")
+    table = store / "config" / "topics.json"
+    table.unlink()
+    table.with_name("topics.json.bak").unlink(missing_ok=True)
+    if content is not None:
+        table.write_text(content)
+    result = rmqtool("config", store, "--yaml")
+    assert (result.code, result.out) == (code, "")
+    assert "topics.json" in result.err

@@ -2,6 +2,7 @@
 
 import sys
 
+from formats.config.files import SubscriptionGroups, Topics
 from rmqtool.admin.changes.declared import declare
 from rmqtool.admin.live.questions import Questions, ask
 from rmqtool.admin.live.tables import fetch_groups, fetch_topics
@@ -9,15 +10,18 @@ from rmqtool.cli.framework.opening import live_target, open_store
 from rmqtool.cli.render.rows import Warnings
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.errors import UnreadableStore
-from rmqtool.services.lookup.configs import groups_of, topics_of
+from rmqtool.services.lookup.configs import load_config
+from rmqtool.services.lookup.queue_messages import TopicQueues
+from rmqtool.words import command_line
 
 
 def write_declared(store: str, broker_conf: str | None) -> int:
-    """Write the file to stdout. Half of a cluster would be a wrong file, so every broker must answer.
+    """Write the file to stdout. Half of a cluster or of a store would be a wrong file.
 
     Raises:
         ClientError: a broker does not answer.
-        UnreadableStore: a store without the tables.
+        CorruptFile: a table of the store cannot be read.
+        UnreadableStore: a store without the tables, or with messages and without its topics.
     """
     warn = Warnings()
     if (target := live_target(store)) is not None:
@@ -35,12 +39,17 @@ def write_declared(store: str, broker_conf: str | None) -> int:
         text = ask(target, warn, work)
     else:
         layout = open_store(store, broker_conf)
-        topic_table, group_table = topics_of(layout, warn), groups_of(layout, warn)
-        if topic_table is None and group_table is None:
+        topics, groups = (load_config(layout, name, warn) for name in ("topics.json", "subscriptionGroup.json"))
+        if topics is None and groups is None:
             raise UnreadableStore(f"{layout.root}: neither topics nor groups are there")
+        if topics is None and TopicQueues(layout).topics():
+            make = command_line("rebuild", layout.root, "config")
+            raise UnreadableStore(
+                f"{layout.root}: has messages, but no topics.json ({make} makes it): no file was written"
+            )
         text = declare(
-            {"": topic_table.topics if topic_table is not None else {}},
-            {"": group_table.groups if group_table is not None else {}},
+            {"": topics.topics if isinstance(topics, Topics) else {}},
+            {"": groups.groups if isinstance(groups, SubscriptionGroups) else {}},
         )
     sys.stdout.write(text)
     sys.stdout.flush()
