@@ -245,14 +245,13 @@ class _Mirror:
         self, cluster: Cluster, origin: "_Origin", store: Store, positions: MirrorPositions, ends: dict[Key, int]
     ) -> AsyncGenerator[tuple[Key, list[Received], int]]:
         """(queue, its next messages, the offset after them)."""
-        queues = {key_of(q): q for topic in self._plan.topics for q in (await cluster.route(topic)).readable}
         for key, end in ends.items():
             while (at := positions.at[key]) < end:
-                yield key, *await origin.messages(queues[key], at, positions.last.get(key))
+                yield key, *await origin.messages(MessageQueue(*key), at, positions.last.get(key))
         if not self._plan.follow:
             return
         async with PullConsumer(cluster) as consumer:
-            await consumer.assign({queues[key]: positions.at[key] for key in ends})
+            await consumer.assign({MessageQueue(*key): positions.at[key] for key in ends})
             while True:
                 try:
                     messages = await consumer.poll()
