@@ -3,25 +3,31 @@
 import asyncio
 import json
 import shutil
+import subprocess
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from formats.fastjson.declare import body_of
 from formats.message.properties import UNIQ_KEY, build
 from formats.remoting import headers as h
+from formats.remoting.bodies import LockRequest
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.frame import Command
-from rmqtool.admin.live import questions, requeue
+from formats.remoting.shapes import MessageQueue
+from rmqtool.admin.live import questions, requeue, requeue_lock
 from rmqtool.client.cluster.answers import header_from
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.remoting.errors import NoAnswer
 from tests.admin.test_failures import namesrv_of
 from tests.admin.test_several_brokers import namesrv_of as namesrv_with
-from tests.cli.running import ROOT, Result, rmqtool
+from tests.cli.running import RMQTOOL, ROOT, Result, rmqtool
 from tests.client.peers import serving
-from tests.interop.serving import CLUSTER, Serving
+from tests.interop.serving import CLUSTER, NAME, Serving
 
 GROUP, RETRY = "lab-consumer", "%RETRY%lab-consumer"
 COUNT = 16  # dead letters of the example
@@ -209,3 +215,49 @@ def test_a_name_server_that_was_just_started_does_not_hide_a_broker(two: tuple[d
         for number in range(8):  # clients begin with any of them
             _done, (row,) = give_back(targets[number % 2], "--yes", "--to", "origin", "--id", letter)
             assert (row["state"], row.get("targetBrokerName") or "lab-b") == ("before" if number else "done", "lab-b")
+
+
+def test_two_runs_at_the_same_time(served: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first is stopped in the middle while the second begins."""
+    target, send = target_of(served), requeue.LiveRequeue._send
+    before, begun, go_on = messages(target, RETRY), threading.Event(), threading.Event()
+
+    async def slow(self: Any, *words: Any) -> Any:
+        if not begun.is_set():
+            begun.set()
+            await asyncio.to_thread(go_on.wait, 30)
+        return await send(self, *words)
+
+    monkeypatch.setattr(requeue.LiveRequeue, "_send", slow)
+    command = [*RMQTOOL, "dlq", "requeue", target, GROUP, "--yes", "-o", "ndjson"]
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(give_back, target, "--yes")
+        assert begun.wait(30)
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as second:
+            assert second.stderr is not None
+            assert any("waiting for its lock" in line for line in second.stderr)
+            assert messages(target, RETRY) == before
+            go_on.set()
+            rows = [json.loads(line) for line in second.communicate(timeout=90)[0].splitlines()]
+        assert first.result()[0].code == 0
+    assert (second.returncode, {row["state"] for row in rows}) == (0, {"before"})
+    assert messages(target, RETRY) == before + COUNT
+
+
+def test_a_lock_that_stays(served: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody renews it, and it is not waited for any longer than such a lock lasts."""
+    monkeypatch.setattr(requeue_lock, "_LIFE", 1.0)
+    target = target_of(served)
+    before = messages(target, RETRY)
+    queue = MessageQueue(f"%DLQ%{GROUP}", NAME, 0)
+
+    async def take() -> None:
+        async with Cluster(ClientOptions(namesrv=served.namesrv)) as cluster:
+            body = body_of(LockRequest("rmqtool-requeue", "another", [queue]))
+            await cluster.ask(served.broker, cluster.request(C.LOCK_BATCH_MQ, h.Empty(), body))
+
+    asyncio.run(take())
+    done, rows = give_back(target, "--yes")
+    assert (done.code, rows) == (3, [])
+    assert "another run gives dead letters of lab-consumer back" in done.err
+    assert messages(target, RETRY) == before

@@ -157,6 +157,10 @@ class LiveQueues:
         ranges = self._session.run(fetch_ranges(self.questions, places))
         self._ranges |= dict.fromkeys(wanted, ranges)
 
+    def look_again(self) -> None:
+        """Forget the ranges: those asked for from now on have what has come meanwhile."""
+        self._ranges.clear()
+
     def queues_of(self, topic: str) -> list[LiveQueue]:
         """The queues of a topic, by broker and number."""
         self.load([topic])

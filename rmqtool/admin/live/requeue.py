@@ -26,6 +26,7 @@ from formats.variants.pop_handle import POP_CK
 from rmqtool.admin.live.messages import WireMessage, find_by_offset_id
 from rmqtool.admin.live.questions import TIMEOUT, Node, NotTold, Warn
 from rmqtool.admin.live.queues import LiveQueues
+from rmqtool.admin.live.requeue_lock import RequeueLock
 from rmqtool.admin.live.retries import LiveDeadLetter, LiveRetries
 from rmqtool.client.cluster.answers import header_from
 from rmqtool.client.cluster.errors import ClientError
@@ -82,14 +83,13 @@ class LiveRequeue:
         group: str,
         ids: list[str] | None,
         target: str,
-        warn: Warn,
         say: Warn,
         *,
         gone: Collection[str] = (),
     ) -> None:
         self._queues, self._group, self._target, self._ids = queues, group, target, set(ids or ())
         self._gone = frozenset(gone)
-        self._warn, self._retries = warn, LiveRetries(queues, say)
+        self._say, self._retries = say, LiveRetries(queues, say)
         self._before: dict[str, set[str]] = {}  # topic to dead letters already requeued to it
         for node in queues.nodes:
             if not node.is_master:
@@ -149,11 +149,17 @@ class LiveRequeue:
 
         Args:
             stop: called before each dead letter; true ends the run, and the next one continues there.
+
+        Raises:
+            ClientError: it is not known what was given back before, or another run gives them back.
         """
-        for row, sending in list(self.plan()):
-            if stop():
-                return
-            yield row if sending is None else self._queues.run(self._send(row, sending))
+        with RequeueLock(self._queues, self._group, stop, self._say) as lock:
+            self._queues.look_again()  # another run may have given some back before this one had the lock
+            for row, sending in list(self.plan()):
+                if stop():
+                    return
+                lock.renew()
+                yield row if sending is None else self._queues.run(self._send(row, sending))
 
     async def _send(self, row: LiveRequeued, sending: _Sending) -> LiveRequeued:
         cluster, address = self._queues.questions.cluster, sending.node.address

@@ -21,7 +21,7 @@ def requeue_live(
 
     def run(work: Callable[[LiveRequeue], list[LiveRequeued]], chosen: list[str] | None = ids) -> list[LiveRequeued]:
         with Session(live, warn) as session:
-            return work(LiveRequeue(LiveQueues(session, warn), group, chosen, target, warn, note, gone=gone))
+            return work(LiveRequeue(LiveQueues(session, warn), group, chosen, target, note, gone=gone))
 
     def do(shown: list[LiveRequeued] | None) -> list[LiveRequeued]:
         chosen = ids if shown is None else [row.deadLetterId for row in shown]
