@@ -28,15 +28,15 @@ from tests.model.neighbours import Neighbour
 TOPIC, GROUP = "Again", "group"
 
 
-def fill(path: Path, first: int, count: int) -> None:
+def fill(path: Path, first: int, count: int, topic: str = TOPIC) -> None:
     """A store with a registered topic of four queues."""
     new = not path.exists()
     with Store.create(path, broker_conf=CONF) if new else Store(path, write=True, broker_conf=CONF) as store:
         state = BrokerState(store, lambda _text: None)
-        state.ensure_topic(TOPIC, 4)
+        state.ensure_topic(topic, 4)
         state.persist()
         numbers = range(first, first + count)
-        store.append_many([Message(topic=TOPIC, queue_id=n % 4, body=b"%d" % n) for n in numbers])
+        store.append_many([Message(topic=topic, queue_id=n % 4, body=b"%d" % n) for n in numbers])
 
 
 @pytest.fixture
@@ -54,10 +54,10 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(replaying.ReplayOptions.__init__.__kwdefaults__ or {}, "settle", 0.2)
 
 
-def another_store(broker: Neighbour, path: Path, count: int) -> None:
+def another_store(broker: Neighbour, path: Path, count: int, topic: str = TOPIC) -> None:
     broker.end(signal.SIGKILL)
     shutil.rmtree(path)
-    fill(path, 1000, count)
+    fill(path, 1000, count, topic)
     broker.start()
 
 
@@ -202,3 +202,31 @@ def test_what_may_have_been_sent(broker: Neighbour, tmp_path: Path, count: int) 
     assert result.code == 3
     assert "it is not known which of them arrived" in result.err
     assert len(messages(str(tmp_path / "store"), TOPIC)) == count
+
+
+@pytest.mark.parametrize("count", [None, 0, 80], ids=["without the topic", "empty", "with others"])
+@pytest.mark.parametrize("sent", [1, 30])
+def test_what_is_replayed_into_a_new_topic(broker: Neighbour, tmp_path: Path, sent: int, count: int | None) -> None:
+    """There is no message before those of the first round: they prove themselves that the queues are the same.
+
+    After one message, what comes next goes to other queues, of which nothing is known.
+    """
+    source = made(tmp_path / "origin", "Fresh", 60)
+    words = ["replay", source, "--namesrv", broker.namesrv, "-o", "ndjson"]
+    assert rmqtool(*words, "--limit", sent).code == 0
+    another_store(broker, tmp_path / "store", count or 0, TOPIC if count is None else "Fresh")
+    result = rmqtool(*words)
+    assert result.code == 3, "the rest alone is not all of it"
+    assert count is None or "what was sent to it before is gone" in result.err
+    assert len(messages(str(tmp_path / "store"), "Fresh")) == (count or 0)
+
+
+def test_a_replay_goes_on_in_the_same_store(broker: Neighbour, tmp_path: Path) -> None:
+    source, journal = made(tmp_path / "origin", "Fresh", 60), tmp_path / "origin.replay"
+    words = ["replay", source, "--namesrv", broker.namesrv, "-o", "ndjson"]
+    for limit in (1, 1, 7, 30, 60):
+        assert rmqtool(*words, "--limit", limit).code == 0
+        broker.end(signal.SIGKILL)
+        broker.start()
+    assert '"last":[["Fresh","a",' in journal.read_text()
+    assert bodies(messages(str(tmp_path / "store"), "Fresh")) == bodies(messages(str(source), "Fresh"))

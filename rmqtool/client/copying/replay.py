@@ -2,8 +2,11 @@
 
 Messages are sent in rounds. Before the first message of a round is sent, the journal records its content and, for each
 queue, an offset below which none of its messages can be. After a kill or a lost answer, the queues are read from there:
-the marks in the messages show which of them arrived. The message before that offset proves that the queue is still the
-same; a queue that was created again may have the messages below the offset, or none of them.
+the marks in the messages show which of them arrived. The message before that offset, or the last one that was sent,
+proves that the queue is still the same; a queue that was created again may have the messages below the offset, or none
+of them.
+
+If one queue is not the same, nothing more is sent to any: all of it has to be sent again.
 """
 
 import asyncio
@@ -18,7 +21,7 @@ from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.attempts import try_often
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError, NoRoute, NotThere
-from rmqtool.client.consumer.proof import Last, MadeAgain, last_at, prove
+from rmqtool.client.consumer.proof import Last, MadeAgain, last_at, last_of, prove
 from rmqtool.client.consumer.puller import Puller
 from rmqtool.client.copying.steps import ORIGIN, REPLAY, Journal, Origin, Place, Round, Step
 from rmqtool.client.producing.message import Message, NotSent, SendResult
@@ -132,6 +135,7 @@ class Replay:
         self._puller = Puller(self._cluster, masters=True)
         self._floors: dict[MessageQueue, int] = {}  # offsets below which no further message can be
         self._stored: dict[MessageQueue, tuple[int, str]] = {}  # offset and mark of the last message, as answers told
+        self._all_proved = False
         self._pace = Pace(options.rate, stop)
 
     async def target(self, origin: Origin) -> MessageQueue:
@@ -169,14 +173,18 @@ class Replay:
         """
         queues = await self._targets(steps)
         sent = Sent()
+        before = self._journal.before
+        others = {
+            queue: last for queue, last in before.items() if begun.arrived is not None or queue not in begun.floors
+        }
+        with _no_way_on():
+            await try_often(partial(self._prove, others), self._stop, self._warn)
         if begun.arrived is None:
             await self._wait(self._options.settle)
             if self._stop.is_set():
                 return sent
             sent.uncertain = set(begun.floors)
         else:
-            with _no_way_on():
-                await try_often(partial(self._prove, begun.before), self._stop, self._warn)
             sent.arrived = {step.place: queues[step.origin] for step in steps if step.place in begun.arrived}
             self._journal.begin(begun)  # from here on, more messages may be stored than the journal says
         return await self._finish(begun, steps, queues, sent)
@@ -193,31 +201,65 @@ class Replay:
             return await self.target(origin)
 
     async def _find_floors(self, queues: set[MessageQueue]) -> dict[MessageQueue, int]:
-        await self._prove({queue: last for queue, last in self._journal.before.items() if queue in queues})
+        await self._prove(self._proofs_for(queues))
+        self._all_proved = True
         for queue in queues:
             if queue not in self._floors:
                 self._floors[queue] = (await self._offsets(queue))[1]
             elif queue in self._stored:
-                offset, mark = self._stored[queue]
-                if await self._has_mark(queue, offset, mark):  # else the floor stays: lower is always safe
-                    self._floors[queue] = offset + 1
-                del self._stored[queue]
+                await self._find_stored(queue)
         return {queue: self._floors[queue] for queue in queues}
 
-    async def _has_mark(self, queue: MessageQueue, offset: int, mark: str) -> bool:
-        """Whether a message is where an answer has told: an offset that is too high would hide others."""
+    def _proofs_for(self, queues: set[MessageQueue]) -> dict[MessageQueue, Last]:
+        """The messages that prove these queues, and one queue of each topic and broker that was sent to; at first all
+        that are known.
+        """
+        before = self._journal.before
+        if not self._all_proved:
+            return dict(before)
+        proofs = {queue: last for queue, last in before.items() if queue in queues}
+        proved = {(queue.topic, queue.broker_name) for queue in proofs}
+        for queue, last in before.items():
+            if (place := (queue.topic, queue.broker_name)) not in proved:
+                proofs[queue] = last
+                proved.add(place)
+        return proofs
+
+    async def _find_stored(self, queue: MessageQueue) -> Last | None:
+        """The last message that an answer has told of, if it is there: an offset that is too high would hide others."""
+        offset, mark = self._stored[queue]
         try:
             pulled = await self._puller.pull(queue, offset, most=1)
         except NotThere:
-            return False
-        return any(
-            message.queue_offset == offset and message.properties.get(REPLAY) == mark for message in pulled.messages
-        )
+            pulled = None
+        del self._stored[queue]
+        for message in pulled.messages if pulled is not None else ():
+            if message.queue_offset == offset and message.properties.get(REPLAY) == mark:
+                self._floors[queue] = offset + 1  # else the floor stays: lower is always safe
+                return last_of(message.record, offset)
+        return None
+
+    async def _last_stored(self) -> dict[MessageQueue, Last]:
+        """The last message stored in each queue; those of which a broker does not tell now are looked for later."""
+        found = {}
+        try:
+            for queue in list(self._stored):
+                if (last := await self._find_stored(queue)) is not None:
+                    found[queue] = last
+        except (ClientError, RemotingError) as err:
+            log.info("%s", err)
+        return found
 
     async def _before(self, floors: Mapping[MessageQueue, int]) -> dict[MessageQueue, Last]:
         """The message before an offset of each queue, unless there is none or it has expired."""
-        before = {queue: await last_at(self._puller, queue, floor - 1) for queue, floor in floors.items() if floor > 0}
-        return {queue: last for queue, last in before.items() if last is not None}
+        before: dict[MessageQueue, Last] = {}
+        for queue, floor in floors.items():
+            last = self._journal.before.get(queue)
+            if floor > 0 and (last is None or last.offset != floor - 1):
+                last = await last_at(self._puller, queue, floor - 1)
+            if floor > 0 and last is not None:
+                before[queue] = last
+        return before
 
     async def _prove(self, before: Mapping[MessageQueue, Last]) -> None:
         """Verify that queues are those that messages were sent to.
@@ -245,7 +287,7 @@ class Replay:
                 sent.error = None
                 await self._attempt(steps, queues, sent)
             if len(sent.arrived) + len(sent.refused) == len(steps):
-                self._journal.end_round(begun, len(sent.arrived), list(sent.refused))
+                self._journal.end_round(begun, len(sent.arrived), list(sent.refused), await self._last_stored())
                 return sent
             if self._stop.is_set() or pause is None:
                 break
@@ -254,7 +296,7 @@ class Replay:
             if self._stop.is_set():
                 break
         if not sent.uncertain:  # otherwise the next run must look
-            self._journal.stop_round(list(sent.arrived))
+            self._journal.stop_round(list(sent.arrived), await self._last_stored())
         if self._stop.is_set():
             return sent
         raise CannotGoOn(str(sent.error))
@@ -380,6 +422,7 @@ class Replay:
                 mark = message.properties.get(REPLAY, "")
                 if mark.startswith(prefix) and (place := Place.of(mark.removeprefix(prefix))) is not None:
                     marks.append(place)
+                    self._stored[queue] = at, mark
                 at += 1
             if at == offset:
                 raise BadAnswer(f"{queue}: its broker gives no message at offset {offset}, and {high} is its end")

@@ -87,7 +87,7 @@ class Journal(Protocol):
     Attributes:
         run: id of the run, in the mark of every message.
         targets: original queue to target queue.
-        before: queue to the message before those of the last round sent there; see :class:`Round`.
+        before: queue to the last message known to be there: before those of the last round, or its last one.
     """
 
     run: str
@@ -100,8 +100,12 @@ class Journal(Protocol):
     def begin(self, begun: Round) -> None:
         """Record the start of a round; durable when this returns."""
 
-    def end_round(self, begun: Round, sent: int, refused: Sequence[Place]) -> None:
-        """Record that all messages of a round are stored or refused."""
+    def end_round(self, begun: Round, sent: int, refused: Sequence[Place], last: Mapping[MessageQueue, Last]) -> None:
+        """Record that all messages of a round are stored or refused.
 
-    def stop_round(self, arrived: Sequence[Place]) -> None:
-        """Record that a round ended early, with exactly these messages stored."""
+        Args:
+            last: the last of them in each queue, as far as known.
+        """
+
+    def stop_round(self, arrived: Sequence[Place], last: Mapping[MessageQueue, Last]) -> None:
+        """Record that a round ended early, with exactly these messages stored; see :meth:`end_round`."""

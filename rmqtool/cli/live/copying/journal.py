@@ -1,14 +1,16 @@
 """The journal of a replay: a file with a JSON object on each line, written before and after each round.
 
 The first line says what is replayed. ``aim`` assigns targets to queues, ``begin`` and ``done`` enclose a round, and
-``stopped`` says which messages of a round that ended early are stored. An incomplete last line is ignored.
+``stopped`` says which messages of a round that ended early are stored. ``before`` and ``last`` have, for each queue,
+the message before those of a round and the last one of it, which prove that the queue is the same. An incomplete last
+line is ignored.
 """
 
 import fcntl
 import json
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from stat import S_ISREG
@@ -53,7 +55,7 @@ class FileJournal:
         times: since and until, as first given.
         run: the id in the marks of the messages.
         targets: queue to the queue that its messages go to.
-        before: queue to the message before those of the last round that went there.
+        before: queue to the last message known to be there, before those of the last round or of them.
         position: the progress.
         new: whether it was created now.
 
@@ -153,18 +155,20 @@ class FileJournal:
             floors = {_queue(*queue): int(offset) for *queue, offset in line["floors"]}
             if not 0 < line["count"] <= _MOST:
                 raise ValueError
-            before = {_queue(*queue): Last(int(at), int(digest)) for *queue, at, digest in line.get("before", ())}
+            before = _proofs(line.get("before", ()))
             position.begun = Round(
                 Place(*line["begin"]), int(line["digest"]), int(line["count"]), floors, before=before
             )
             self.before.update(before)
         elif "stopped" in line and position.begun is not None:
             position.begun.arrived = {Place(*place) for place in line["stopped"]}
+            self.before.update(_proofs(line.get("last", ())))
         elif "done" in line and position.begun is not None:
             position.last, position.digest = position.begun.last, position.begun.digest
             position.sent += int(line["done"])
             position.refused += len(line["refused"])
             position.begun = None
+            self.before.update(_proofs(line.get("last", ())))
         else:
             raise ValueError
 
@@ -178,23 +182,25 @@ class FileJournal:
     def begin(self, begun: Round) -> None:
         """Record the beginning of a round, durably."""
         floors = [[*_list(queue), offset] for queue, offset in begun.floors.items()]
-        before = [[*_list(queue), *last] for queue, last in begun.before.items()]
-        line = {"begin": begun.last, "digest": begun.digest, "count": begun.count, "floors": floors, "before": before}
-        self._write(line)
+        line = {"begin": begun.last, "digest": begun.digest, "count": begun.count, "floors": floors}
+        self._write({**line, "before": _listed(begun.before)})
         self.position.begun = begun
         self.before.update(begun.before)
 
-    def end_round(self, begun: Round, sent: int, refused: Sequence[Place]) -> None:
+    def end_round(self, begun: Round, sent: int, refused: Sequence[Place], last: Mapping[MessageQueue, Last]) -> None:
         """Record that all messages of a round are stored or refused."""
-        self._write({"done": sent, "refused": list(refused)}, sync=False)  # if this is lost, the broker is asked
+        line = {"done": sent, "refused": list(refused), "last": _listed(last)}
+        self._write(line, sync=False)  # if this is lost, the broker is asked
+        self.before.update(last)
         position = self.position
         position.last, position.digest, position.begun = begun.last, begun.digest, None
         position.sent += sent
         position.refused += len(refused)
 
-    def stop_round(self, arrived: Sequence[Place]) -> None:
+    def stop_round(self, arrived: Sequence[Place], last: Mapping[MessageQueue, Last]) -> None:
         """Record that a round ended early with exactly these messages stored."""
-        self._write({"stopped": list(arrived)})
+        self._write({"stopped": list(arrived), "last": _listed(last)})
+        self.before.update(last)
 
     def _write(self, line: Mapping[str, Any], *, sync: bool = True) -> None:
         data = memoryview(json.dumps(line, separators=(",", ":")).encode() + b"\n")
@@ -216,3 +222,11 @@ def _list(queue: MessageQueue) -> list[str | int]:
 
 def _queue(topic: str, broker_name: str, queue_id: int) -> MessageQueue:
     return MessageQueue(str(topic), str(broker_name), int(queue_id))
+
+
+def _listed(proofs: Mapping[MessageQueue, Last]) -> list[list[str | int]]:
+    return [[*_list(queue), *last] for queue, last in proofs.items()]
+
+
+def _proofs(listed: Iterable[Sequence[Any]]) -> dict[MessageQueue, Last]:
+    return {_queue(*queue): Last(int(at), int(digest)) for *queue, at, digest in listed}
