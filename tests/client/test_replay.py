@@ -67,6 +67,22 @@ def replay(served: TestBroker, source: object, *words: object) -> tuple[int, lis
     return result.code, [json.loads(line) for line in result.out.splitlines()], result.err
 
 
+def test_what_has_expired_between_two_runs_is_no_success(served: TestBroker, tmp_path: Path) -> None:
+    conf = {**CONF, "mappedFileSizeCommitLog": "16384"}
+    with Store.create(tmp_path / "origin", broker_conf=conf) as store:
+        store.append_many([Message(topic="Expired", queue_id=n % 4, body=b"%d" % n) for n in range(500)])
+    assert replay(served, tmp_path / "origin", "--limit", 10)[0] == 0
+    done = rmqtool("clean", tmp_path / "origin", "--files", 1, "--hours", 0, "--delete", "--yes")
+    assert done.code == 0, done.err
+    first = int(messages(str(tmp_path / "origin"), "Expired")[0]["body"])
+    assert first > 10
+    code, _rows, said = replay(served, tmp_path / "origin")
+    assert (code, "messages between them have expired, and are not sent" in said) == (1, True)
+    got = sorted(int(row["body"]) for row in messages(served.store, "Expired"))
+    assert got == [*range(10), *range(first, 500)]
+    assert replay(served, tmp_path / "origin")[0] == 0
+
+
 def test_all_of_a_store_arrives_once_and_in_order(served: TestBroker, tmp_path: Path) -> None:
     source = made(tmp_path / "origin", "Whole", 500)
     code, rows, said = replay(served, source)

@@ -108,7 +108,11 @@ class StoreSource:
         message = self.log.read(last.at)
         if message is None:
             if self.log.min_offset > last.at:
-                note(f"the log now begins at {self.log.min_offset}, after {last}, where the last run ended")
+                self.damaged = True
+                note(
+                    f"{self.log.layout.root}: its log begins at {self.log.min_offset}, and the last run ended at "
+                    f"{last}: messages between them have expired, and are not sent"
+                )
                 return
             raise Refused(
                 f"{self.log.layout.root}: no message at {last.at}, where the last run ended: is this another store?"
