@@ -61,7 +61,9 @@ _UNITS: dict[str, Struct] = {
     "dledger blank": dledger.BLANK,
     "dledger index": dledger.INDEX_UNIT,
     "tiered index head": tiered.INDEX_HEAD,
+    "tiered index slot": tiered.INDEX_SLOT,
     "tiered index item": tiered.INDEX_ITEM,
+    "tiered local index item": tiered.LOCAL_INDEX_ITEM,
     "frame head": remoting.FRAME_HEAD,
     "remoting header": remoting.BINARY_HEAD,
 }

@@ -306,15 +306,21 @@ The unit of entry `n` lies at byte `32 * n`. Beside it lie `checkpoint` (lines `
     ),
     File(
         "Index segment of tiered storage",
-        "`<broker>/rmq_sys_INDEX/0/INDEX/...` below the tier's directory",
-        "28 + 8 for each hash slot + 28 for each item",
+        "`<broker>/rmq_sys_INDEX/0/INDEX/...` below the tier's directory; `tiered_index_file/...` before the upload",
+        "28 + 8 for each hash slot + 28 for each item; local files: 32 for each possible item",
         "`tieredstore.index.IndexStoreFile`, `tieredstore.index.IndexItem`",
         "5.2",
         """
-A segment is the header, the hash slots and the items. A slot has the position of the first of its items in the segment
-and their length, 4 bytes each. Keys are the unique id and each word of `KEYS`.
+A segment is the header, the hash slots and the items, those of each slot together. Keys are the unique id and each word
+of `KEYS`. A local file has the number of the newest item in each slot, 4 bytes and 4 unused ones, and chains the items
+of a slot; item 0 is never used.
 """,
-        (UnitText("Header", "tiered index head"), UnitText("Item", "tiered index item")),
+        (
+            UnitText("Header", "tiered index head"),
+            UnitText("Slot", "tiered index slot"),
+            UnitText("Item", "tiered index item"),
+            UnitText("Item of a local file", "tiered local index item"),
+        ),
     ),
     File(
         "Remoting frame",

@@ -54,7 +54,9 @@ LAYOUTS: dict[str, tuple[str, Struct]] = {
     "DLEDGER_BLANK": ("DLedger end-of-file blank", dledger.BLANK),
     "DLEDGER_INDEX_UNIT": ("DLedger index unit", dledger.INDEX_UNIT),
     "TIERED_INDEX_HEAD": ("header of an uploaded index segment", tiered.INDEX_HEAD),
+    "TIERED_INDEX_SLOT": ("hash slot of an uploaded index segment", tiered.INDEX_SLOT),
     "TIERED_INDEX_ITEM": ("item of an uploaded index segment", tiered.INDEX_ITEM),
+    "TIERED_LOCAL_INDEX_ITEM": ("item of a local index file of the tier", tiered.LOCAL_INDEX_ITEM),
     "FRAME_HEAD": ("remoting frame head", remoting.FRAME_HEAD),
     "REMOTING_HEAD": ("binary remoting header", remoting.BINARY_HEAD),
 }

@@ -380,6 +380,13 @@ TIERED_INDEX_HEAD = Flat(
         ("items", "i"),
     ),
 )
+TIERED_INDEX_SLOT = Flat(
+    "hash slot of an uploaded index segment",
+    (
+        ("position", "i"),
+        ("bytes", "i"),
+    ),
+)
 TIERED_INDEX_ITEM = Flat(
     "item of an uploaded index segment",
     (
@@ -389,6 +396,18 @@ TIERED_INDEX_ITEM = Flat(
         ("position", "q"),
         ("size", "i"),
         ("time_difference", "i"),
+    ),
+)
+TIERED_LOCAL_INDEX_ITEM = Flat(
+    "item of a local index file of the tier",
+    (
+        ("hash_code", "i"),
+        ("topic_id", "i"),
+        ("queue_id", "i"),
+        ("position", "q"),
+        ("size", "i"),
+        ("time_difference", "i"),
+        ("previous_item", "i"),
     ),
 )
 FRAME_HEAD = Flat(

@@ -126,6 +126,11 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             "index", "Look into index files", None,
             _shows("dump", "read.files", "List index files or their entries, oldest first.", "store"),
         ),
+        Group(
+            "tier", "Tiered storage of a store", "Look at tiered storage",
+            _shows("list", "read.tier", "Show what of each queue is in the tier, the log, or lost.", "store"),
+            _shows("check", "read.tier", "Check the tier, and compare it with the local log.", "store"),
+        ),
         _shows("checkpoint", "read.inspect", "Show when messages, queues and index were last flushed.", "store"),
         _asks(
             "offsets", "read.inspect", "Show consumer offsets beside the queues they point into.", "store group topic"

@@ -129,6 +129,8 @@ send: --acl= --batch= --columns= --delay= --engine= --group= --help --key= --lin
 serve: --acl-config= --broker-conf= --cluster= --columns= --create --engine= --follow --help --listen= --metrics=
   --name= --namesrv-listen= --namesrv= --offsets= --output= --read-only --tls-config= --tz= --until= --wide -h -o=
 sql: --broker-conf= --columns= --help --output= --overwrite --progress= --to= --tz= --wide -h -o=
+tier check: --broker-conf= --columns= --help --output= --progress= --tz= --wide -h -o=
+tier list: --broker-conf= --columns= --help --output= --segments --tz= --wide -h -o=
 topic create: --attribute= --backup= --broker= --columns= --dry-run --help --output= --perm= --queues= --read-queues=
   --tz= --wide --write-queues= --yes -h -n -o= -y
 topic delete: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
@@ -221,8 +223,9 @@ compaction-no-key compaction-unqueued compaction-queue-missing compaction-missin
 compaction-checkpoint compaction-checkpoint-ahead compaction-unfinished compaction-unused pop-database pop-record
 pop-record-key pop-ahead store-database store-database-entry timeline-no-message half-no-message
 store-index-no-message tiered-ignored tiered-deleted tiered-stopped tiered-missing tiered-short tiered-gap
-tiered-unknown tiered-message epoch-broken epoch-order epoch-ahead epoch-inside identity-broken dledger-entry
-dledger-torn dledger-gap dledger-term dledger-crc dledger-index dledger-lost dledger-uncommitted namesrv-silent
-namesrv-differ broker-silent broker-no-master clock-skew slave-behind disk-full disk-filling topic-reads-less
-topic-differs group-differs group-offline clients-idle queues-uneven retries-many dead-letters-grow setting-unknown
+tiered-unknown tiered-message tiered-long tiered-differs tiered-unlisted tiered-index tiered-undelivered tiered-lost
+epoch-broken epoch-order epoch-ahead epoch-inside identity-broken dledger-entry dledger-torn dledger-gap dledger-term
+dledger-crc dledger-index dledger-lost dledger-uncommitted namesrv-silent namesrv-differ broker-silent
+broker-no-master clock-skew slave-behind disk-full disk-filling topic-reads-less topic-differs group-differs
+group-offline clients-idle queues-uneven retries-many dead-letters-grow setting-unknown
 """

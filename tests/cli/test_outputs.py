@@ -51,6 +51,8 @@ CODES = {
     "topic latest": 1,  # no topic of that store is compacted
     "truncate": 1,  # there is something to do
     "redact": 1,  # there is something to do
+    "tier list": 1,  # that store has no tier
+    "tier check": 1,
     "undo": 1,  # nothing to undo
     "group reset --dry-run": 1,  # there is something to do
     "group clone": 1,

@@ -24,7 +24,7 @@ FIELDS = ["progress", "done", "total", "unit", "seconds", "rate", "secondsLeft"]
 LONG = {
     "append", "backup create", "backup restore", "backup verify", "check", "clean", "diff", "dispatch", "du",
     "dump-to-parquet", "evidence", "export", "grep", "import", "mirror", "rebuild", "recover", "redact", "replay",
-    "replicas", "run", "salvage", "sql", "truncate", "undo", "why",
+    "replicas", "run", "salvage", "sql", "tier check", "truncate", "undo", "why",
 }  # fmt: skip
 
 

@@ -57,7 +57,9 @@ SIZES = {  # as the reference has them
     "DLEDGER_BLANK": 8,
     "DLEDGER_INDEX_UNIT": 32,
     "TIERED_INDEX_HEAD": 28,
+    "TIERED_INDEX_SLOT": 8,
     "TIERED_INDEX_ITEM": 28,
+    "TIERED_LOCAL_INDEX_ITEM": 32,
     "FRAME_HEAD": 8,
     "REMOTING_HEAD": 13,
 }

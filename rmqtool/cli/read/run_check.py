@@ -6,18 +6,21 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rmqtool.admin.doctor.codes import CODES as CLUSTER_CODES
 from rmqtool.cli.render.output import PEOPLE, TABLES, Column, Row, write_all, write_object, writer
 from rmqtool.cli.render.text import MOST_COLUMNS, dump_json, note, plain, room_of
 from rmqtool.errors import BadValue
 from rmqtool.rules.releases import Release
-from rmqtool.store.check import CODES, FINDING_FIELDS, check_store, is_problem
+from rmqtool.store.check import CODES, FINDING_FIELDS, Finding, check_store, is_problem
 from rmqtool.store.check.advice.steps import Step, sentences
 from rmqtool.store.check.codes.all import CODE_FIELDS, SEVERITIES, Code
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.words import command_line, with_store
+
+if TYPE_CHECKING:
+    from rmqtool.store.check.advice.advice import Situation
 
 
 def _topic(row: Row) -> str | None:
@@ -47,6 +50,15 @@ _TEXTS = (
 _STORE = re.compile(r"\bSTORE\b")
 
 
+class Check(Protocol):
+    """A check of a store; see :func:`check_store`."""
+
+    def __call__(
+        self, layout: StoreLayout, *, release: Release | None = None, situation: "Situation | None" = None
+    ) -> Iterator[Finding]:
+        """Yield the findings."""
+
+
 class Checked(NamedTuple):
     """A store that is checked."""
 
@@ -62,11 +74,16 @@ def run_check(
     output: str,
     broker_conf: str | None = None,
     release: Release | None = None,
+    check: Check = check_store,
 ) -> int:
-    """``check`` of one store, or of those of a container: 0 when there is no error and no warning, else 1."""
+    """``check`` of one store, or of those of a container: 0 when there is no error and no warning, else 1.
+
+    Args:
+        check: yields the findings.
+    """
     worst = SEVERITIES[: SEVERITIES.index(severity) + 1]
     if output == "text" and not (TABLES.columns or TABLES.wide):
-        return max(_read(checked, worst, limit_per_code, broker_conf, release) for checked in stores)
+        return max(_read(checked, worst, limit_per_code, broker_conf, release, check) for checked in stores)
     totals: Counter[str] = Counter()
     rows_of: Counter[str] = Counter()
     hidden: Counter[str] = Counter()
@@ -78,7 +95,7 @@ def run_check(
 
     def rows_of_store(checked: Checked) -> Iterator[dict[str, Any]]:
         nonlocal problems
-        for finding in check_store(checked.layout, release=release):
+        for finding in check(checked.layout, release=release):
             if finding.severity not in worst:
                 continue
             totals[finding.severity] += finding.count
@@ -112,6 +129,7 @@ def _read(
     places: int | None,
     broker_conf: str | None,
     release: Release | None,
+    check: Check,
 ) -> int:
     """Show the findings as one situation, on a terminal."""
     from rmqtool.cli.read.show_check import show_reading
@@ -119,7 +137,7 @@ def _read(
     from rmqtool.store.check.reading.reading import PLACES, Reader
 
     reader, situation, problems = Reader(PLACES if places is None else places), Situation(), False
-    for finding in check_store(checked.layout, release=release, situation=situation):
+    for finding in check(checked.layout, release=release, situation=situation):
         if finding.severity in worst:
             reader.take(finding)
             problems |= is_problem(finding)

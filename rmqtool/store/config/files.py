@@ -6,6 +6,7 @@ read into the same models as the files.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from formats.config.file import ConfigFile
@@ -62,6 +63,15 @@ def read_config(layout: StoreLayout, name: str, *, bak: bool = False) -> ConfigF
         return _parse(model, path, data)
     except FormatError as err:
         raise CorruptFile(path, err.at, err.reason + _advice(layout, name)) from err
+
+
+def read_either(layout: StoreLayout, name: str) -> ConfigFile | None:
+    """The file, or its ``.bak`` if the file is missing or cannot be read, as a broker loads it; None without both."""
+    for bak in (False, True):
+        with suppress(RmqError):
+            if (config := read_config(layout, name, bak=bak)) is not None:
+                return config
+    return None
 
 
 def _parse(model: type[ConfigFile], path: str, data: bytes) -> ConfigFile:

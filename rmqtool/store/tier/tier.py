@@ -10,18 +10,18 @@ metadata.DefaultMetadataStore (5.3.3, 5.5.0).
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from formats.config.tiered import COMMIT_LOG, DELETED, INDEX, TieredMetadata
 from formats.layouts.derived import CQ_ENTRY
 from formats.message.read import Record, read
-from rmqtool.errors import Refused, RmqError
-from rmqtool.store.config.files import read_config
+from rmqtool.errors import Refused
+from rmqtool.store.config.files import read_either
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import UNIT, StoreLayout
 from rmqtool.store.layout.tier_signs import METADATA, tier_sign
+from rmqtool.store.layout.tiered import Key as SegmentKey
 from rmqtool.store.layout.tiered import tiered_files
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord, walk_file
 from rmqtool.store.queues.batch import AnyQueue, every_queue
@@ -32,7 +32,10 @@ _NONE = (0, 0)
 
 
 class TierQueue(NamedTuple):
-    """The tier of one queue: queue offsets [min_offset, max_offset), and its segments, oldest first."""
+    """The tier of one queue: queue offsets [min_offset, max_offset), and its segments, oldest first.
+
+    Both offsets are 0 if there is no segment of entries.
+    """
 
     min_offset: int
     max_offset: int
@@ -71,11 +74,13 @@ class Tier:
         folder: directory of its segments; None if they are not local files.
         known: whether the metadata file, or its ``.bak``, can be read.
         queues: by topic and queue id; from the metadata alone if there are no local segments.
+        segments: all files of this broker, index included, that its metadata do not have as deleted.
     """
 
     folder: str | None
     known: bool
     queues: dict[Key, TierQueue] = field(default_factory=dict)
+    segments: dict[SegmentKey, Segment] = field(default_factory=dict)
 
     @classmethod
     def of(cls, layout: StoreLayout) -> "Tier | None":
@@ -94,17 +99,21 @@ class Tier:
             (s.path, s.type, s.base_offset) for s in (metadata.segments() if metadata else ()) if s.status == DELETED
         }
         owner = _owner(layout, metadata, {path.partition("/")[0] for path, _kind, _base in files.segments})
+        own = {
+            key: segment
+            for key, segment in sorted(files.segments.items())
+            if key not in gone and owner in (None, key[0].partition("/")[0])
+        }
         parts: dict[str, tuple[list[Segment], list[Segment]]] = {}
-        for key, segment in sorted(files.segments.items()):
-            path, kind, _base = key
-            if kind != INDEX and key not in gone and owner in (None, path.partition("/")[0]):
+        for (path, kind, _base), segment in own.items():
+            if kind != INDEX:
                 parts.setdefault(path, ([], []))[kind == COMMIT_LOG].append(segment)
         queues = {}
         for path, (units, log) in parts.items():
             topic_queue = _topic_queue(path)
-            if topic_queue is not None and units:
+            if topic_queue is not None:
                 queues[topic_queue] = _range(units, log)
-        return cls(folder=files.folder, known=metadata is not None, queues=queues)
+        return cls(folder=files.folder, known=metadata is not None, queues=queues, segments=own)
 
     def begin(self, topic: str, queue_id: int, local: int) -> int:
         """The lowest queue offset available to consumers.
@@ -253,11 +262,8 @@ def _physical(queue: AnyQueue, queue_offset: int) -> int:
 
 def metadata_of(layout: StoreLayout) -> TieredMetadata | None:
     """The metadata that a broker would load: from the file, else from its ``.bak``."""
-    for bak in (False, True):
-        with suppress(RmqError):
-            if isinstance(config := read_config(layout, METADATA, bak=bak), TieredMetadata):
-                return config
-    return None
+    config = read_either(layout, METADATA)
+    return config if isinstance(config, TieredMetadata) else None
 
 
 def _owner(layout: StoreLayout, metadata: TieredMetadata | None, brokers: set[str]) -> str | None:
@@ -278,6 +284,8 @@ def _topic_queue(path: str) -> Key | None:
 
 def _range(units: list[Segment], log: list[Segment]) -> TierQueue:
     """[max(first unit, queue offset of the first record), last unit) (FlatMessageFile)."""
+    if not units:
+        return TierQueue(*_NONE, units, log)
     low, high = units[0].base // UNIT, units[-1].end // UNIT
     if log:
         first = read(log[0].view(), 0, log[0].size, crc=False) if log[0].size else None

@@ -1,7 +1,7 @@
 """Codes of tiered storage."""
 
 from rmqtool.store.check.advice.steps import KEEPS, NOTHING, RECOVER, Step, by_hand
-from rmqtool.store.check.codes.code import ERROR, INFO, kind
+from rmqtool.store.check.codes.code import ERROR, INFO, WARNING, kind
 
 BACK = by_hand(
     "restore the segment from a copy. Messages that are still in the commit log are not lost: consumers read them "
@@ -103,5 +103,64 @@ ALL = (
         "Damage, or segments of different times.",
         "Consumers that read this offset from tiered storage get nothing, or another message.",
         BACK,
+    ),
+    kind(
+        "tiered-long",
+        WARNING,
+        "a segment of tiered storage is longer than its metadata says",
+        "tieredStoreMetadata.json has the length up to which a segment was written. The file has more.",
+        "A kill between writing a segment and its metadata, or metadata of another time.",
+        "If it is the last segment, the broker goes by the length of the file. In any other segment, what follows the "
+        "known length is not read.",
+        (METADATA_AGAIN,),
+    ),
+    kind(
+        "tiered-differs",
+        ERROR,
+        "a message in tiered storage that is not the one in the commit log",
+        "Tier and commit log have different messages at one queue offset. Only the physical offset may differ.",
+        "The tier, the log or the queues are from another store or another time, or one of them is damaged.",
+        "Consumers get one or the other, depending on where they read.",
+        by_hand(
+            "copy both; find out which of the messages is right (query-offset), and put the other part back from a copy"
+        ),
+    ),
+    kind(
+        "tiered-unlisted",
+        INFO,
+        "messages in tiered storage that no queue entry leads to",
+        "The tiered log of a queue has records that its queue does not list.",
+        "A kill between writing the log and the queue; the broker then uploads them again.",
+        "Consumers read these offsets from the commit log, or from the second upload.",
+        NOTHING,
+    ),
+    kind(
+        "tiered-index",
+        WARNING,
+        "the index of tiered storage is damaged",
+        "A header, hash slot or item of an index segment, or of a local index file, does not lead to a message.",
+        "Damage, or segments of different times.",
+        "Searches by key do not find some of the messages that are only in tiered storage. Consumers are not affected.",
+        by_hand("restore the file from a copy; without one, read those messages by queue offset (query-offset)"),
+    ),
+    kind(
+        "tiered-undelivered",
+        WARNING,
+        "delayed messages that are neither in the commit log nor in tiered storage",
+        "Entries of a delay level that was not delivered yet are of messages that expired from the log. Brokers never "
+        "upload delayed messages.",
+        "Commit-log files expired, or were removed, before the messages were delivered.",
+        "The broker never delivers them.",
+        by_hand("put the commit-log files back from a copy; without one, the messages are lost"),
+    ),
+    kind(
+        "tiered-lost",
+        INFO,
+        "messages that are neither in the commit log nor in tiered storage",
+        "Entries of a local queue are of messages that expired from the log, and the tier does not have them. Brokers "
+        "never upload delayed, timer and half messages, nor other system topics.",
+        "Commit-log files expired, or were removed.",
+        "Nothing, if the messages were delivered or consumed. Timers that waited and open transactions are gone.",
+        NOTHING,
     ),
 )
