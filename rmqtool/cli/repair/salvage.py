@@ -58,7 +58,8 @@ def salvage(
     Unreadable bytes are kept in NEWSTORE/lost+found. Exit code 0: nothing was lost; 1: something was.
 
     Given several copies of a store, such as a master and its slaves, takes every message that is intact in any of
-    them, once. Where copies contradict each other, lost+found has the record of each, and the exit code is 1.
+    them, once. Where copies contradict each other, lost+found has the record of each, and the exit code is 1. A tier
+    whose segments are files here is one more copy.
 
     With --to the messages go to one file: ndjson as printed by commitlog dump, or parquet with the columns of
     dump-to-parquet. Unreadable bytes are then kept beside it, in NEWSTORE.lost+found.

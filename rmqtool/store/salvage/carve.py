@@ -6,35 +6,27 @@ gaps. Unreadable parts are copied to ``lost+found`` next to the new store's log,
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 
-from formats.config.files import ConsumerOffsets, LmqConsumerOffsets, kind_of
-from formats.config.rocksdb import TABLES
-from formats.errors import BadLength, FormatError
+from formats.errors import BadLength
 from formats.message.properties import MULTI_QUEUE_OFFSET
 from formats.message.read import Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from formats.topics import HALVES
 from formats.variants.timer import QUEUE_ID, TOPIC
-from formats.versions import V4_9, V5_3
-from rmqtool.errors import CorruptFile, MissingRuntime, Refused, RmqError, UnreadableStore
+from rmqtool.errors import Refused, RmqError, UnreadableStore
 from rmqtool.progress import stage
-from rmqtool.store.config.files import config_database, read_config
 from rmqtool.store.disk.durable import NO_ROOM
 from rmqtool.store.disk.files import make_file, remove_folder, remove_tree
 from rmqtool.store.disk.ownership import make_folders
 from rmqtool.store.disk.readable import Readable
-from rmqtool.store.disk.remote import exists
-from rmqtool.store.disk.segments import read_small
 from rmqtool.store.disk.work_folder import WorkFolder, refuse_existing
 from rmqtool.store.dispatch.light import dispatches_to_light_queues
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.parts import Fate, PartFate, fates_of
 from rmqtool.store.layout.paths import StoreLayout, checked_path
-from rmqtool.store.layout.tier_signs import METADATA
-from rmqtool.store.layout.version import queue_database_place
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.log.dledger import describe_uncommitted, why_unreadable
 from rmqtool.store.log.writer import LogWriter
@@ -47,20 +39,20 @@ from rmqtool.store.releases.rules import ReleaseRulesV5, rules_for
 from rmqtool.store.roles.table import NAMES, Role, heed
 from rmqtool.store.salvage.accounts import copy_accounts
 from rmqtool.store.salvage.compacted import carry_over
-from rmqtool.store.salvage.copies import MergedLog, Taken
+from rmqtool.store.salvage.config_copies import ConfigCopies
+from rmqtool.store.salvage.copies import CopyTaken, MergedLog, Taken
 from rmqtool.store.salvage.delays import seen_levels
 from rmqtool.store.salvage.empty_queues import EmptyQueue, keep_ends
 from rmqtool.store.salvage.lost_found import NAME as LOST
 from rmqtool.store.salvage.lost_found import LostFound
-from rmqtool.store.salvage.message_store import open_halves, timer_checkpoint
-from rmqtool.store.salvage.numbering import LightNumbers, Numbering, move_offsets
+from rmqtool.store.salvage.message_store import open_halves
+from rmqtool.store.salvage.numbering import LightNumbers, Numbering
 from rmqtool.store.salvage.popped import keep_popped
 from rmqtool.store.salvage.records import WRONG_PORT, mend_ports, pack_moved, span_of, torn_properties
 from rmqtool.store.salvage.report import Renumbered, SalvageReport
 from rmqtool.store.salvage.survey import Survey, describe_misnamed, true_files, true_length
-from rmqtool.store.salvage.tables_of_copies import TABLES as TABLES_OF_COPIES
-from rmqtool.store.salvage.tables_of_copies import add_unknown
-from rmqtool.store.tier.only_tiered import OnlyTiered, left_behind
+from rmqtool.store.salvage.tiers import TierCopy, Tiers
+from rmqtool.store.tier.only_tiered import left_behind
 
 _PART = ".salvaging"  # suffix of the new store's name until it is complete
 _PARTS = (
@@ -68,7 +60,7 @@ _PARTS = (
     "compaction", "kvStore", "abort", "lock", LOST,
 )  # fmt: skip
 _LIGHT_MARK = MULTI_QUEUE_OFFSET.encode()
-_LIGHT_OFFSETS = "lmqConsumerOffset.json"
+_EVERYWHERE = 1 << 62
 HALF_TOPICS = {topic.encode() for topic in HALVES}
 
 
@@ -80,6 +72,10 @@ _OF_THE_SOURCE = {
 }  # fmt: skip
 
 Accept = Callable[[SalvageReport, StoreLayout], None]
+
+
+def _queue_of(record: Record) -> tuple[str, int]:
+    return record.topic.decode("utf-8", "surrogateescape"), record.queue_id
 
 
 class Salvage:
@@ -124,7 +120,8 @@ class Salvage:
         self._delays: str | None = None
         self.left_out: list[str] = []
         self.contradictions = self.contradicting_bytes = 0  # records of copies that contradict each other
-        self.in_tier = 0  # messages that are only in the tier
+        self.in_tier = self._damages = 0  # messages taken from a tier, damaged places of the log
+        self._tiers = Tiers(())
         self._own_halves: dict[int, dict[int, int]] = {}  # the same of copies with a history of their own
         self.messages = self.duplicates = self.renumbered = self.restarted = self.torn = self.mended_ports = 0
 
@@ -169,22 +166,23 @@ class Salvage:
         make_file(os.path.join(self.target, "lock")).close()  # without it recover would plan first, and then do it
         self._survey = Survey.of(self.layout, self.log.segments)
         self._delays = seen_levels(self.layout, self.log)
-        for item in self._open_tiered().by_time():
-            if isinstance(item, LocatedRecord):
-                self._copy_tiered(item)
-            else:
-                self.lost.damage(item)
+        self._tiers = Tiers((self.layout, *self._others))
+        self._copy_all_tiered(self._tiers.by_time(self._alone_in_tiers()))
         with stage("copying messages", sum(file.size for file in self.log.segments)) as copying:
             for entry in self._items():
                 if isinstance(entry, Damage):
+                    self._damages += 1
                     self.lost.damage(entry)
                 elif isinstance(entry, Taken):
                     self._copy_merged(entry)
                 else:
                     self._copy(entry)
                 copying.done = self.writer.position - self._first
+        self._fill_ends()
         self.writer.close()
-        configs = self._copy_configs()
+        configs = ConfigCopies(
+            self.layout, self._others, self.target, self._numbers(), self._moved_queues(), self.left_out, self.warnings
+        ).copy(in_tier=bool(self.in_tier))
         self.lost.close()
         recover(StoreLayout(self.target, self._conf()), fix_delay_times=True, backup=self._scratch())
         empty = self._keep_ends()
@@ -222,13 +220,25 @@ class Salvage:
             tornProperties=self.torn,
             mendedPorts=self.mended_ports,
             takenFromTier=self.in_tier,
-            notTaken=[] if self.in_tier else left_behind(self.layout, self._first_of),
+            notTaken=[] if self._tiers.copies else left_behind(self.layout, self._first_of),
             emptyQueues=empty,
             parts=self._parts(),
             contradictions=self.contradictions,
             contradictingBytes=self.contradicting_bytes,
-            copies=self._merged.report() if self._merged is not None else [],
+            copies=self._copies_taken(),
         )
+
+    def _copies_taken(self) -> list[CopyTaken]:
+        """What was taken from each copy, tiers included; empty for a store that is one copy by itself."""
+        tiers = self._tiers.report()
+        if self._merged is not None:
+            return [*self._merged.report(), *tiers]
+        taken = self.messages - sum(tier.taken for tier in tiers)
+        contradicting = sum(tier.contradicting for tier in tiers)
+        own = CopyTaken(
+            store=self.layout.root, taken=taken, known=0, damaged=self._damages, contradicting=contradicting
+        )
+        return [own, *tiers] if tiers else []
 
     def _parts(self) -> list[PartFate]:
         """Every part of the source. Those that could not be read are left out, and said to be elsewhere."""
@@ -327,12 +337,16 @@ class Salvage:
         """Copy a record of one of several copies, and keep those that contradict it."""
         if taken.others:
             for number, located in (taken.copy, taken.located), *taken.others:
-                reason = f"copies contradict each other: this is the record of {self._source_of(number)}"
-                size = located.record.total_size
-                self.lost.keep(located.file.path, located.at, located.physical_offset, size, reason)
-                self.contradictions += 1
-                self.contradicting_bytes += size
+                self._keep_contradicting(located, self._source_of(number))
         self._copy(taken.located, taken.copy, own=taken.own)
+
+    def _keep_contradicting(self, located: LocatedRecord, source: str) -> None:
+        """Keep one of several records that contradict each other."""
+        reason = f"copies contradict each other: this is the record of {source}"
+        size = located.record.total_size
+        self.lost.keep(located.file.path, located.at, located.physical_offset, size, reason)
+        self.contradictions += 1
+        self.contradicting_bytes += size
 
     def _source_of(self, copy: int) -> str:
         return (self.layout, *self._others)[copy].root
@@ -344,6 +358,7 @@ class Salvage:
             copy: the number of the copy that it comes from.
             own: it is of a history of its own, and follows what its queue has.
         """
+        located = located if own else self._better(self._settle(located))
         record = located.record
         self._light = self._light or _LIGHT_MARK in record.properties
         stumbles = self._rules.stumbles if self._rules.stumbles_over(record) else None
@@ -386,18 +401,26 @@ class Salvage:
         self.writer.append(pack_moved(located.record, moved))
         self.messages += 1
 
-    def _open_tiered(self) -> OnlyTiered:
-        """The messages of the tier that precede the first message of their queue in the log."""
-        tiered = OnlyTiered(self.layout, self._survey.first)
-        self.in_tier = tiered.messages
-        for (topic, queue_id), offsets in tiered.offsets.items():
+    # -- tiers --------------------------------------------------------------------------------------------------------
+
+    def _alone_in_tiers(self) -> dict[tuple[str, int], range]:
+        """Queue offsets in the tiers that precede the first message of their queue in the log; numbers those queues."""
+        alone = self._tiers.alone(self._survey.first)
+        for (topic, queue_id), offsets in alone.items():
             self.queues[topic.encode("utf-8", "surrogateescape"), queue_id] = Numbering(
                 offsets.start if self._first else 0
             )
-        return tiered
+        return alone
+
+    def _copy_all_tiered(self, items: Iterable[tuple[LocatedRecord, TierCopy] | Damage]) -> None:
+        for item in items:
+            if isinstance(item, Damage):
+                self.lost.damage(item)
+            else:
+                self._copy_tiered(item[0])
 
     def _copy_tiered(self, located: LocatedRecord) -> None:
-        """Copy a message that is only in the tier; it is in a plain queue, and not a half message."""
+        """Copy a message of a tier; it is in a plain queue, and not a half message."""
         record, span = mend_ports(located.record), span_of(located.record)
         queue = self.queues[record.topic, record.queue_id]
         if record.queue_offset < queue.next_old:
@@ -410,6 +433,49 @@ class Salvage:
         moved = record._replace(queue_offset=number, physical_offset=physical)
         self.writer.append(pack_moved(record, moved))
         self.messages += 1
+        self.in_tier += 1
+
+    def _settle(self, located: LocatedRecord) -> LocatedRecord:
+        """A record of the log, with the queue offset under which a tier has its message."""
+        record = located.record
+        queue = self.queues.get((record.topic, record.queue_id))
+        wrong = located.physical_offset in self._survey.wrong
+        if not self._tiers.copies or queue is None or not (wrong or record.queue_offset > queue.next_old):
+            return located
+        true = self._tiers.offset_of(_queue_of(record), record, range(queue.next_old, _EVERYWHERE))
+        if true is None or true == record.queue_offset:
+            return located
+        self.renumbered += 1
+        self._survey.wrong.discard(located.physical_offset)
+        return located._replace(record=record._replace(queue_offset=true))
+
+    def _fill_gap(self, queue: Numbering, record: Record) -> None:
+        """Copy what only tiers have of a queue before a record of the log."""
+        if record.queue_offset > queue.next_old and not queue.floating:
+            self._copy_all_tiered(self._tiers.between(_queue_of(record), range(queue.next_old, record.queue_offset)))
+
+    def _better(self, located: LocatedRecord) -> LocatedRecord:
+        """A record of the log, or the same message from a tier if its properties are torn; keeps contradicting ones."""
+        record = located.record
+        if not self._tiers.copies:
+            return located
+        better, others = self._tiers.compare(_queue_of(record), record)
+        if others:
+            names = (self.layout.root, *(copy.folder for copy, _item in others))
+            for name, item in zip(names, (located, *(item for _copy, item in others)), strict=True):
+                self._keep_contradicting(item, name)
+        if better is None:
+            return located
+        return located._replace(record=better.record._replace(physical_offset=record.physical_offset))
+
+    def _fill_ends(self) -> None:
+        """Copy what tiers have of each queue after its last message in the log."""
+        for copy in self._tiers.copies:
+            for (topic, queue_id), tiered in copy.tier.queues.items():
+                key = topic.encode("utf-8", "surrogateescape"), queue_id
+                if key in self.queues and not self.queues[key].floating:
+                    begin = self.queues[key].next_old
+                    self._copy_all_tiered(self._tiers.between((topic, queue_id), range(begin, tiered.max_offset)))
 
     def _number_after(self, located: LocatedRecord) -> int:
         """The queue offset of a record that follows what its queue has so far."""
@@ -437,8 +503,11 @@ class Salvage:
             # broker would take the filler entries in front of such a queue for messages at offset 0.
             first = record.queue_offset if copy else self._survey.begin(record.topic.decode("utf-8", "replace"), key[1])
             queue = self.queues[key] = Numbering(first if self._first else 0)
+        wrong = not copy and located.physical_offset in self._survey.wrong
+        if not wrong:
+            self._fill_gap(queue, record)
         number = queue.next_new
-        if not copy and located.physical_offset in self._survey.wrong:
+        if wrong:
             self.renumbered += 1
             queue.floating += span
         elif record.queue_offset < queue.next_old:
@@ -453,47 +522,6 @@ class Salvage:
         queue.stored = record.store_timestamp
         return number
 
-    def _copy_configs(self) -> list[str]:
-        """Copy config files, each from a readable generation; consumer offsets are adjusted to renumbered queues."""
-        copied: list[str] = []
-        listed = self.layout.entries("config")
-        for entry in listed:
-            if not entry.is_file() and kind_of(entry.name) is not None:
-                self.left_out.append(f"config/{entry.name}")
-                self.warnings.append(f"{entry.path}: not a regular file: left out, or taken from its .bak")
-        names = {
-            # a .bak is only the previous generation of files known to brokers
-            entry.name.removesuffix(".bak") if kind_of(entry.name.removesuffix(".bak")) is not None else entry.name
-            for entry in listed
-            if entry.is_file()
-        }
-        tables = self._tables()
-        for name in sorted(names | tables.keys() | (TABLES_OF_COPIES.keys() if self._others else set())):
-            data = tables[name] if name in tables else self._readable(name) if name in names else None
-            if self._others:
-                data, added = add_unknown(name, data, self._others)
-                if added:
-                    self.warnings.append(f"config/{name}: only other copies have {', '.join(sorted(added))}: added")
-            if data is None:
-                continue
-            if name == METADATA:  # two brokers sharing a tier would delete each other's segments
-                if not self.in_tier:
-                    self.left_out.append(f"config/{name}")
-                self.warnings.append(
-                    f"config/{name} is left out: start a broker on the new store without tiered storage "
-                    "(messageStorePlugIn), or with another tieredStoreFilePath"
-                )
-                continue
-            if name in ("consumerOffset.json", _LIGHT_OFFSETS):
-                data = self._moved_offsets(name, data)
-            path = os.path.join(self.target, "config", name)
-            make_folders(os.path.dirname(path))
-            with make_file(path) as file:
-                file.write(0, data)
-                file.sync()
-            copied.append(name)
-        return copied
-
     def _warn_of_skipped(self) -> None:
         """Warn of files that could not be read. Queues, index and checkpoint are rebuilt in any case."""
         for path, reason in sorted((self.layout.passed or {}).items()):
@@ -502,62 +530,6 @@ class Salvage:
             if name.partition(os.sep)[0] in ("config", FOLDER):
                 self.left_out.append(name)
 
-    def _tables(self) -> dict[str, bytes | None]:
-        """Contents by file name of the tables that a broker keeps in RocksDB; None if a table cannot be read."""
-        tables: dict[str, bytes | None] = {}
-        for name in TABLES:
-            try:
-                if config_database(self.layout, name) is None:
-                    continue
-                tables[name] = None
-                table = read_config(self.layout, name)
-                tables[name] = table.build(V5_3) if table is not None else None
-            except (CorruptFile, MissingRuntime, UnreadableStore) as err:
-                tables[name] = None
-                self.left_out.append(f"config/{name}")
-                self.warnings.append(f"{err}: config/{name} is left out")
-        if (point := timer_checkpoint(self.layout, self._moved_queues(), self.left_out, self.warnings)) is not None:
-            tables["timercheck"] = point
-        if tables or queue_database_place(self.layout) is not None:
-            self.warnings.append("the new store has its queues and tables in files: start a broker on it without "
-                                 "storeType=defaultRocksDB")  # fmt: skip
-        if not self.layout.conf.writes_index_files and self.layout.conf.flag("messageIndexEnable", True):
-            self.warnings.append("the new store has its index in files: start a broker on it without "
-                                 "indexFileReadEnable=false and indexFileWriteEnable=false")  # fmt: skip
-        return tables
-
-    def _readable(self, name: str) -> bytes | None:
-        """The contents of a config file; None, with a warning, if it is left out."""
-        model = kind_of(name)
-        if model is None:
-            try:
-                return read_small(self.layout.path("config", name))
-            except RmqError as err:
-                self.left_out.append(f"config/{name}")
-                self.warnings.append(f"{err}: left out")
-                return None
-        for candidate in (name, name + ".bak"):
-            try:
-                data = read_small(self.layout.path("config", candidate))
-                if data is not None:
-                    model.parse(data)
-                    if candidate != name:
-                        if exists(self.layout.path("config", name)):
-                            self.left_out.append(f"config/{name}")
-                        self.warnings.append(f"config/{name} cannot be read: {candidate} is taken")
-                    return data
-            except (FormatError, RmqError):
-                continue
-        self.left_out.append(f"config/{name}")
-        self.warnings.append(f"config/{name} cannot be read and has no good .bak: left out")
-        return None
-
     def _numbers(self) -> dict[tuple[bytes, int], Numbering]:
         """The numbering of all queues, including light ones."""
         return {**self.light.queues, **self.queues}
-
-    def _moved_offsets(self, name: str, data: bytes) -> bytes:
-        model = LmqConsumerOffsets if name == _LIGHT_OFFSETS else ConsumerOffsets
-        table = model.parse(data)
-        moved = move_offsets(table, self._numbers())
-        return data if moved is table else moved.build(V5_3 if b'"dataVersion"' in data else V4_9)

@@ -186,7 +186,7 @@ class MergedLog:
                 yield from self._left(damage, at, begin)
             taken = self._take(candidates, begin, expects)
             if self._parted:
-                self._given.add(_digest(taken.located.record))
+                self._given.add(digest_of(taken.located.record))
             yield taken
             at = taken.located.end
         if damage is not None and at < stop and not self._is_filler(at):
@@ -263,14 +263,14 @@ class MergedLog:
             located = copy.log.read(physical_offset)
             if located is None:
                 continue
-            digest = _digest(located.record)
+            digest = digest_of(located.record)
             if digest in self._given:
                 continue
             self._given.add(digest)
             others: tuple[tuple[int, LocatedRecord], ...] = ()
             replaced = copy.replaced.get(physical_offset)
             if replaced is not None and (there := self._copies[0].log.read(replaced)) is not None:
-                if _digest(there.record) == digest:
+                if digest_of(there.record) == digest:
                     continue  # the same message, with other properties
                 others = ((0, there),)
                 copy.contradicting += 1
@@ -349,7 +349,7 @@ def _distance(raw: bytes, voted: bytes | None) -> int:
     return int(np.count_nonzero(np.frombuffer(raw, np.uint8) != np.frombuffer(voted, np.uint8)))
 
 
-def _digest(record: Record) -> bytes:
+def digest_of(record: Record) -> bytes:
     """A digest of what makes a message, wherever it lies in a log, and also if its properties are torn."""
     hashed = blake2b(record.topic + bytes(1) + record.born_address, digest_size=16)
     for part in (record.queue_id, record.queue_offset, record.born_timestamp, record.store_timestamp, record.body_crc):

@@ -29,6 +29,7 @@ from rmqtool.store.queues.batch import AnyQueue, every_queue
 Key = tuple[str, int]  # topic, queue id
 Ranges = Mapping[Key, tuple[int, int]]  # lowest and next queue offset of local queues
 _NONE = (0, 0)
+_TRIED = 64  # entries before one that leads nowhere
 
 
 class TierQueue(NamedTuple):
@@ -180,6 +181,38 @@ class Tier:
         parsed = read(memoryview(data), 0, len(data), crc=False) if data is not None else None
         return parsed if isinstance(parsed, Record) and parsed.queue_offset == queue_offset else None
 
+    def look(self, topic: str, queue_id: int, queue_offset: int) -> LocatedRecord | Damage | None:
+        """The intact message of a queue offset, or what is in its place; None if the tier does not have the offset.
+
+        If its entry does not lead to it, it is looked for where the entries before it lead.
+        """
+        queue = self.queues.get((topic, queue_id))
+        if queue is None or not queue.log or not queue.min_offset <= queue_offset < queue.max_offset:
+            return None
+        unit = self.unit(topic, queue_id, queue_offset)
+        if unit is not None:
+            item = _look(queue, *unit[:2])
+            if isinstance(item, LocatedRecord) and item.record.queue_offset == queue_offset:
+                return item
+        return self._search(queue, (topic, queue_id), queue_offset) or _damage_at(queue, unit)
+
+    def _search(self, queue: TierQueue, key: Key, queue_offset: int) -> LocatedRecord | None:
+        """The message of a queue offset, by reading on from the last entry before it that leads to its message."""
+        begin = queue.log[0].base
+        for before in range(queue_offset - 1, max(queue_offset - 1 - _TRIED, queue.min_offset - 1), -1):
+            unit = self.unit(*key, before)
+            item = _look(queue, *unit[:2]) if unit is not None else None
+            if isinstance(item, LocatedRecord) and item.record.queue_offset == before:
+                begin = item.end
+                break
+        for file in queue.log:
+            if file.end <= begin:
+                continue
+            for item in walk_file(file, max(begin - file.base, 0), file.size, last=True):
+                if isinstance(item, LocatedRecord) and item.record.queue_offset >= queue_offset:
+                    return item if item.record.queue_offset == queue_offset else None
+        return None
+
     def offset_by_time(self, topic: str, queue_id: int, stop: int, timestamp: int) -> int | None:
         """The first queue offset before ``stop`` whose message was stored at or after a time; None without any.
 
@@ -313,6 +346,24 @@ def _at(segments: list[Segment], offset: int, size: int) -> bytes | None:
         return None
     data = segments[number].read(offset - segments[number].base, size)
     return data if len(data) == size else None
+
+
+def _look(queue: TierQueue, position: int, size: int) -> LocatedRecord | Damage | None:
+    """The record at a position of a queue's log, or what is there instead; None if no segment has it."""
+    number = bisect_right(queue.log, position, key=lambda segment: segment.base) - 1
+    if number < 0 or position >= queue.log[number].end:
+        return None
+    file = queue.log[number]
+    at = position - file.base
+    parsed = read(file.view(), at, file.size)
+    if isinstance(parsed, Record):
+        return LocatedRecord(file, at, parsed)
+    return Damage(file.path, at, position, min(max(size, 0), file.size - at), parsed.ending, parsed.reason)
+
+
+def _damage_at(queue: TierQueue, unit: tuple[int, int, int] | None) -> Damage | None:
+    item = _look(queue, *unit[:2]) if unit is not None else None
+    return item if isinstance(item, Damage) and item.length else None
 
 
 def tier_dangers(layout: StoreLayout, ranges: Ranges) -> list[str]:
