@@ -174,7 +174,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         _writes("run", "write.run", "Deliver delays and retries, check transactions.", "store"),
     ),
     "Serve": (
-        Command("serve", "serve.serve", "Serve a store to RocketMQ clients, as a broker does.", "store", marked=True),
+        Command("serve", "serve.serve", "Serve a store to RocketMQ clients, as brokers do.", "other...", marked=True),
         Command("namesrv", "serve.namesrv", "Run a name server for brokers and clients."),
     ),
     "Live clusters": (

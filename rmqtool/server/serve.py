@@ -26,6 +26,7 @@ from rmqtool.services.open_store.broker_state import setting
 from rmqtool.services.open_store.store import Store
 from rmqtool.store.append.create import create
 from rmqtool.store.layout.broker_conf import BrokerConf, load
+from rmqtool.store.layout.paths import StoreLayout
 
 if TYPE_CHECKING:
     from rmqtool.server.broker.broker import Broker
@@ -46,6 +47,7 @@ class ServeOptions:
         namesrv_listen: host and port of that.
         name, cluster: of the broker, instead of what the file says.
         create: create the store if it does not exist.
+        copies: all copies of the store, the one whose history counts first; with ``read_only`` all of them are served.
         release: whose rules apply; None for the store's own.
         read_only: nothing below the store is written, not even a lock.
         follow: a broker is writing the store; it is only read, and new messages are served.
@@ -62,6 +64,7 @@ class ServeOptions:
     name: str | None = None
     cluster: str | None = None
     create: bool = False
+    copies: tuple[StoreLayout, ...] = ()
     release: Release | None = None
     read_only: bool = False
     follow: bool = False
@@ -116,15 +119,19 @@ class Served:
         from rmqtool.server.broker.broker import Broker
         from rmqtool.server.broker.context.settings import Settings
         from rmqtool.server.broker.registration import Registration
-        from rmqtool.services.serving.drained_state import DrainedState, FollowedState
+        from rmqtool.services.open_store.union import UnionStore
+        from rmqtool.services.serving.drained_state import DrainedState, FollowedState, UnionState
 
         store = await opening
         stack.callback(store.close)
         state: DrainedState | None = None
         read_only = options.read_only or options.follow
         if read_only:
-            kind = FollowedState if options.follow else DrainedState
-            state = kind(store, log.warning, options.offsets or f"{store.layout.root}.served-offsets.csv")
+            offsets = options.offsets or f"{store.layout.root}.served-offsets.csv"
+            if isinstance(store, UnionStore):
+                state = UnionState(store, log.warning, offsets)
+            else:
+                state = (FollowedState if options.follow else DrainedState)(store, log.warning, offsets)
         settings = Settings.of(
             conf,
             self.broker_address,
@@ -175,6 +182,10 @@ class Served:
         options = self._options
         if options.create and not os.path.lexists(self._path):
             create(self._path, conf, options.release or V4_9)
+        if options.copies:
+            from rmqtool.services.open_store.union import UnionStore
+
+            return UnionStore(options.copies, log.warning, options.release)
         if options.read_only or options.follow:
             return Store(self._path, broker_conf=options.broker_conf, release=options.release)
         store = Store(

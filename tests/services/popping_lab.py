@@ -9,7 +9,7 @@ from formats.model.groups import SubscriptionGroup
 from formats.model.topics import TopicConfig
 from formats.variants.pop_handle import POP_CK, Handle
 from rmqtool.services.offsets.files import Key
-from rmqtool.services.open_store.reading import read_store
+from rmqtool.services.open_store.opened import read_store
 from rmqtool.services.popping.popping import PopResult, Request
 from rmqtool.services.popping.service import PopBroker, PopService
 from rmqtool.services.timers.delivery import TimerService

@@ -10,7 +10,8 @@ from rmqtool.kernels.load.library import Code
 from rmqtool.rules.releases import V4_9
 from rmqtool.services.lookup.get_message import GetResult, PulledRecords, physical_memory, select
 from rmqtool.services.lookup.pull_at_once import PullAtOnce
-from rmqtool.services.open_store.reading import Reading, read_store
+from rmqtool.services.open_store.opened import read_store
+from rmqtool.services.open_store.reading import Reading
 from rmqtool.services.open_store.store import Store
 from rmqtool.store.append.create import create
 from rmqtool.store.append.outgoing import Message

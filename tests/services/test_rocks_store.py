@@ -26,7 +26,7 @@ from rmqtool.analytics.source.tables import Store as TableStore
 from rmqtool.analytics.source.tables import pieces_of, rows_of
 from rmqtool.services.lookup.get_message import get_message
 from rmqtool.services.lookup.query_time import offset_by_time
-from rmqtool.services.open_store.reading import read_store
+from rmqtool.services.open_store.opened import read_store
 from rmqtool.services.open_store.store import Store
 from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout

@@ -10,17 +10,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.options import BrokerConfOption, EngineOption, Output, OutputOption, TlsOption
+from rmqtool.cli.framework.options import ConfsOption, EngineOption, Output, OutputOption, TlsOption
 
 if TYPE_CHECKING:
     import asyncio
 
     from rmqtool.server.serve import Served, ServeOptions
+    from rmqtool.store.layout.paths import StoreLayout
 
 
 @command("serve", "rmqtool serve store --read-only")
 def serve(
-    store: Annotated[str, typer.Argument(metavar="STORE", help="The store directory.")],
+    stores: Annotated[
+        list[str],
+        typer.Argument(metavar="STORE...", help="The store directory; with --read-only also all copies of a store."),
+    ],
     create: Annotated[bool, typer.Option("--create", help="Create the store if it does not exist.")] = False,
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Write nothing below STORE; producers are refused, consumers drain.")
@@ -65,7 +69,7 @@ def serve(
     ] = None,
     engine: EngineOption = "auto",
     output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    broker_conf: ConfsOption = None,
 ) -> int:
     """Serve a store to RocketMQ clients as a broker does, with a name server of its own.
 
@@ -78,6 +82,10 @@ def serve(
 
     --read-only serves a rescued store for consumers to drain: nothing below STORE is changed or locked, and the groups'
     offsets are kept in a CSV file beside the store, which group reset --from-csv accepts.
+
+    Given several copies of a store, such as a master and its slaves, --read-only serves every message that is intact in
+    any of them, once, at its queue offset. If two copies have different messages at one queue offset they are refused:
+    salvage makes one store of them.
 
     --follow does the same with a store that a broker is still writing: new messages are served within a second, and
     nothing is locked or changed.
@@ -95,6 +103,15 @@ def serve(
     from rmqtool.rules.releases import NEWEST
     from rmqtool.server.serve import ServeOptions
 
+    store, conf = stores[0], broker_conf[0] if broker_conf else None
+    copies: tuple[StoreLayout, ...] = ()
+    if len(stores) > 1:
+        if not read_only:
+            raise BadValue("several copies of a store are only served with --read-only")
+        copies = _rank(stores, broker_conf)
+        store, conf = copies[0].root, copies[0].conf.path
+    elif broker_conf and len(broker_conf) > 1:
+        raise BadValue("--broker-conf: give one file for one STORE")
     if read_only and create:
         raise BadValue("--read-only cannot be used with --create: a new store has nothing to read")
     if follow and create:
@@ -107,7 +124,8 @@ def serve(
     for server in servers:
         address_of(server, "--namesrv")
     options = ServeOptions(
-        broker_conf=broker_conf,
+        broker_conf=conf,
+        copies=copies,
         listen=None if listen is None else address_of(listen, "--listen"),
         namesrv=tuple(servers),
         namesrv_listen=address_of(namesrv_listen, "--namesrv-listen"),
@@ -126,6 +144,18 @@ def serve(
     log_to_stderr()
     run_async(_serve(store, options, end, output.value))
     return 0
+
+
+def _rank(stores: list[str], confs: list[str] | None) -> "tuple[StoreLayout, ...]":
+    """The copies of a store, the one whose history counts first."""
+    from rmqtool.cli.framework.opening import open_copies
+    from rmqtool.cli.render.progress import showing
+    from rmqtool.cli.render.text import note
+    from rmqtool.services.comparison.replicas import rank_copies
+
+    layouts = open_copies(stores, confs, "not served")
+    with showing("auto", streams=False):
+        return tuple(rank_copies(layouts, lambda text: note(f"warning: {text}")))
 
 
 async def _serve(store: str, options: "ServeOptions", end: int | None, output: str) -> None:

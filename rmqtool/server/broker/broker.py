@@ -41,7 +41,7 @@ from rmqtool.server.broker.requests.transactions import Transactions, ask_produc
 from rmqtool.server.broker.table import REQUESTS
 from rmqtool.server.dispatch.table import bind, refuse_unknown
 from rmqtool.services.open_store.following import Following
-from rmqtool.services.open_store.reading import read_store
+from rmqtool.services.open_store.opened import read_store
 from rmqtool.services.open_store.store import Store
 from rmqtool.services.popping import service as pop
 from rmqtool.services.popping.assigning import RequestModes

@@ -320,11 +320,6 @@ class LiveReading(Reading):
         return super().by_key(topic, key, search)
 
 
-def read_store(store: Store) -> Reading:
-    """An open store as its consumers see it."""
-    return LiveReading(store) if store.writable else Reading(store)
-
-
 def record_in(view: memoryview, base: int, at: int, size: int | None = None) -> memoryview | None:
     """The bytes of the record at a place in a file; None if there is none of that size.
 

@@ -15,17 +15,21 @@ from formats.config.files import OffsetTable, SubscriptionGroups, Topics
 from formats.message.fingerprint import fingerprint
 from formats.message.read import Record, read
 from formats.model.topics import TopicConfig
+from formats.versions import V5_3
 from rmqtool.errors import Refused
 from rmqtool.services.consumers.offset_plan import LAST, Wanted, read_rows
 from rmqtool.services.lookup.configs import FILES, Warn, known_offsets, look_at_config
 from rmqtool.services.offsets.files import Key
 from rmqtool.services.open_store.broker_state import GROUPS, TOPICS, BrokerState, T
 from rmqtool.services.open_store.following import stamp_of
+from rmqtool.services.open_store.opened import read_store
 from rmqtool.services.open_store.reading import Reading
 from rmqtool.services.open_store.store import Store
+from rmqtool.services.open_store.union import UnionStore
 from rmqtool.store.disk.durable import replace_file
 from rmqtool.store.disk.ownership import find_closed
 from rmqtool.store.disk.segments import read_small
+from rmqtool.store.salvage.tables_of_copies import add_unknown
 
 _COLUMNS = ("group", "topic", "queueId", "consumerOffset", LAST)
 _V = TypeVar("_V")
@@ -55,7 +59,7 @@ class DrainedState(BrokerState):
         self._kept: dict[Key, int] = {}
         self._last: dict[Key, int | None] = {}
         if read_small(self._own_path) is not None:
-            reading = Reading(self.store)
+            reading = read_store(self.store)
             for row in read_rows(self._own_path):
                 self._kept[row.key], self._last[row.key] = row.offset, row.last
                 if row.last is not None:
@@ -86,7 +90,7 @@ class DrainedState(BrokerState):
         self._dirty.clear()
         if not (self._changed or self._removed):
             return False
-        reading = Reading(self.store)
+        reading = read_store(self.store)
         for key, offset in self._changed.items():
             self._last[key] = _fingerprint(reading, key[0], key[2], offset - 1)
         self._kept |= self._changed
@@ -103,6 +107,29 @@ class DrainedState(BrokerState):
         self._changed.clear()
         self._removed.clear()
         return True
+
+
+class UnionState(DrainedState):
+    """As :class:`DrainedState`, for several copies: what the first one does not know is taken from the others."""
+
+    def __init__(self, store: UnionStore, warn: Warn, offsets_path: str) -> None:
+        self._others = store.union.layouts[1:]
+        super().__init__(store, warn, offsets_path)
+
+    def _load(self, name: str, kind: type[T]) -> T:
+        first = super()._load(name, kind)
+        data, added = add_unknown(name, first.build(V5_3), self._others)
+        if not added or data is None:
+            return first
+        self.warn(f"config/{name}: only other copies have {', '.join(sorted(added))}: added")
+        merged = kind.parse(data)
+        return merged if isinstance(merged, kind) else first
+
+    def _load_offsets(self) -> tuple[str, dict[Key, int]]:
+        path, offsets = super()._load_offsets()
+        for layout in reversed(self._others):
+            offsets = _by_queue(known_offsets(layout, self.warn)) | offsets
+        return path, offsets
 
 
 class FollowedState(DrainedState):

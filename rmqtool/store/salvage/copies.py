@@ -19,11 +19,13 @@ from formats.endings import Ending
 from formats.message.properties import parse
 from formats.message.read import Record
 from formats.variants.dledger import HEAD_SIZE
+from rmqtool.errors import UnreadableStore
 from rmqtool.store.disk.readable import Readable
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.log.comparison import Differing, LogComparison, Numbers, compare_logs, look_at
+from rmqtool.store.log.dledger import why_unreadable
 from rmqtool.store.log.scan import scan_log
 from rmqtool.store.salvage.records import torn_properties
 from rmqtool.store.salvage.survey import true_files, true_length
@@ -115,12 +117,32 @@ class MergedLog:
         self._entries = any(file.entries for file in base.segments)
         self._filled: list[tuple[int, int]] = []
 
+    @classmethod
+    def of(cls, layouts: Sequence[StoreLayout]) -> "MergedLog":
+        """The records of copies, the base first.
+
+        Raises:
+            UnreadableStore: the base has no log that can be read.
+        """
+        if (reason := why_unreadable(layouts[0])) is not None:
+            raise UnreadableStore(reason)
+        base, disk, warnings = _open(layouts[0])
+        if not base.segments.files:
+            raise UnreadableStore(f"{layouts[0].root}: no commit log in it")
+        merged = cls(base, layouts[1:])
+        merged._disks.append(disk)
+        merged.warnings[:0] = warnings
+        return merged
+
+    @property
+    def logs(self) -> list[CommitLog]:
+        """The log of each copy, with its files where their records say that they belong."""
+        return [copy.log for copy in self._copies]
+
     def _open(self, layout: StoreLayout) -> CommitLog:
-        log, disk = CommitLog(layout), Readable()
-        self._disks.append(disk)  # it has the copies of files that can only be read in part
-        log.segments = disk.take(log.segments)
-        log.segments, _moved, _skipped = true_files(log)
-        self.warnings += disk.describe() + true_length(log)
+        log, disk, warnings = _open(layout)
+        self._disks.append(disk)
+        self.warnings += warnings
         return log
 
     def _relate(self, copy: _Copy, compared: LogComparison) -> None:
@@ -282,6 +304,14 @@ class MergedLog:
     def report(self) -> list[CopyTaken]:
         """What was taken from each copy, the base first; every log is read once for it."""
         return [_count(copy) for copy in self._copies]
+
+
+def _open(layout: StoreLayout) -> tuple[CommitLog, Readable, list[str]]:
+    """(a log, the copies of those of its files that can only be read in part, warnings)."""
+    log, disk = CommitLog(layout), Readable()
+    log.segments = disk.take(log.segments)
+    log.segments, _moved, _skipped = true_files(log)
+    return log, disk, disk.describe() + true_length(log)
 
 
 def _count(copy: _Copy) -> CopyTaken:

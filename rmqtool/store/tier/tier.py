@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from formats.config.tiered import COMMIT_LOG, DELETED, INDEX, TieredMetadata
+from formats.endings import Ending
 from formats.layouts.derived import CQ_ENTRY
 from formats.message.read import Record, read
 from rmqtool.errors import Refused
@@ -189,12 +190,14 @@ class Tier:
         queue = self.queues.get((topic, queue_id))
         if queue is None or not queue.log or not queue.min_offset <= queue_offset < queue.max_offset:
             return None
-        unit = self.unit(topic, queue_id, queue_offset)
-        if unit is not None:
-            item = _look(queue, *unit[:2])
-            if isinstance(item, LocatedRecord) and item.record.queue_offset == queue_offset:
+        key, unit = (topic, queue_id), self.unit(topic, queue_id, queue_offset)
+        item = _look(queue, *unit[:2]) if unit is not None else None
+        if isinstance(item, LocatedRecord):
+            if _is_message(item.record, key, queue_offset):
                 return item
-        return self._search(queue, (topic, queue_id), queue_offset) or _damage_at(queue, unit)
+            item = _damage(item.file, item.at, item.record.total_size, Ending.CLEAN, "the message of another queue")
+        searched = self._search(queue, key, queue_offset)
+        return searched or (item if item is not None and item.length else None)
 
     def _search(self, queue: TierQueue, key: Key, queue_offset: int) -> LocatedRecord | None:
         """The message of a queue offset, by reading on from the last entry before it that leads to its message."""
@@ -202,7 +205,7 @@ class Tier:
         for before in range(queue_offset - 1, max(queue_offset - 1 - _TRIED, queue.min_offset - 1), -1):
             unit = self.unit(*key, before)
             item = _look(queue, *unit[:2]) if unit is not None else None
-            if isinstance(item, LocatedRecord) and item.record.queue_offset == before:
+            if isinstance(item, LocatedRecord) and _is_message(item.record, key, before):
                 begin = item.end
                 break
         for file in queue.log:
@@ -210,7 +213,7 @@ class Tier:
                 continue
             for item in walk_file(file, max(begin - file.base, 0), file.size, last=True):
                 if isinstance(item, LocatedRecord) and item.record.queue_offset >= queue_offset:
-                    return item if item.record.queue_offset == queue_offset else None
+                    return item if _is_message(item.record, key, queue_offset) else None
         return None
 
     def offset_by_time(self, topic: str, queue_id: int, stop: int, timestamp: int) -> int | None:
@@ -323,8 +326,12 @@ def _range(units: list[Segment], log: list[Segment]) -> TierQueue:
     if log:
         first = read(log[0].view(), 0, log[0].size, crc=False) if log[0].size else None
         log[0].release()
-        low = max(low, first.queue_offset) if isinstance(first, Record) else low
-    return TierQueue(min(low, high), high, units, log)
+        if isinstance(first, Record) and first.queue_offset > low:
+            # the entries before it are of an expired segment of the log, unless its queue offset is damaged
+            unit = _at(units, first.queue_offset * UNIT, UNIT)
+            if unit is not None and CQ_ENTRY.unpack_from(unit, 0)[0] == log[0].base:
+                low = first.queue_offset
+    return TierQueue(low, high, units, log)
 
 
 def _by_metadata(metadata: TieredMetadata) -> dict[Key, TierQueue]:
@@ -358,12 +365,17 @@ def _look(queue: TierQueue, position: int, size: int) -> LocatedRecord | Damage 
     parsed = read(file.view(), at, file.size)
     if isinstance(parsed, Record):
         return LocatedRecord(file, at, parsed)
-    return Damage(file.path, at, position, min(max(size, 0), file.size - at), parsed.ending, parsed.reason)
+    return _damage(file, at, size, parsed.ending, parsed.reason)
 
 
-def _damage_at(queue: TierQueue, unit: tuple[int, int, int] | None) -> Damage | None:
-    item = _look(queue, *unit[:2]) if unit is not None else None
-    return item if isinstance(item, Damage) and item.length else None
+def _damage(file: Segment, at: int, size: int, ending: Ending, reason: str) -> Damage:
+    return Damage(file.path, at, file.base + at, min(max(size, 0), file.size - at), ending, reason)
+
+
+def _is_message(record: Record, key: Key, queue_offset: int) -> bool:
+    """Whether a record is the message of a queue offset; no checksum covers topic, queue and offset."""
+    topic = record.topic.decode("utf-8", "surrogateescape")
+    return (topic, record.queue_id, record.queue_offset) == (*key, queue_offset)
 
 
 def tier_dangers(layout: StoreLayout, ranges: Ranges) -> list[str]:
