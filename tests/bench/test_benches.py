@@ -19,6 +19,7 @@ from tests.bench import (
     lookup,
     parted,
     recover,
+    replicas,
     rocks,
     scan,
     search,
@@ -173,3 +174,10 @@ def test_the_bench_of_what_waits_runs(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_the_bench_of_searching_finds_what_the_other_program_finds(tmp_path: Path) -> None:
     assert search.report(tmp_path, 128, 1 << 20, 1).keys() >= {"grep", "du"}
+
+
+def test_the_bench_of_replicas_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures = replicas.report(tmp_path, 1 << 20, 1 << 18, 256)
+    assert figures.keys() == {"compare", "one", "merged", "union"}
+    assert all(each["seconds"] > 0 and each["peak_rss"] > 0 for each in figures.values())
+    assert "times one (target 1.5)" in capsys.readouterr().out

@@ -1,6 +1,6 @@
 """Several copies of one store, read as one: every message that is intact in any of them, without a new store.
 
-The logs of all copies are read once, and the queues are built from them in memory, by queue offset, some 40 bytes for
+The logs of all copies are read once, and the queues are built from them in memory, by queue offset, some 50 bytes for
 each message. The copies share one space of physical offsets: the first one, whose history counts, keeps its own; each
 other one has a range of its own above it.
 """
