@@ -97,7 +97,7 @@ rebalance plan: --broker-conf= --broker= --clients-of= --columns= --consumer= --
 rebuild: --backup= --broker-conf= --columns= --dry-run --help --output= --progress= --table= --tz= --wide --yes -h -n
   -o= -y
 recover: --accept-loss --backup= --broker-conf= --columns= --dry-run --engine= --exactly --fix-delay-times --help
-  --output= --progress= --quick --table= --tz= --wide --yes -h -n -o= -y
+  --output= --progress= --quick --table= --tz= --wide --with= --yes -h -n -o= -y
 redact: --also= --backup= --broker-conf= --columns= --dry-run --help --id= --keep-backup --key= --offset= --output=
   --progress= --property= --queue-offset= --queue= --since= --table= --tag= --topic= --tz= --until= --where= --wide
   --yes -h -n -o= -q= -t= -y

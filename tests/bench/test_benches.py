@@ -180,4 +180,4 @@ def test_the_bench_of_replicas_runs(tmp_path: Path, capsys: pytest.CaptureFixtur
     figures = replicas.report(tmp_path, 1 << 20, 1 << 18, 256)
     assert figures.keys() == {"compare", "one", "merged", "union"}
     assert all(each["seconds"] > 0 and each["peak_rss"] > 0 for each in figures.values())
-    assert "times one (target 1.5)" in capsys.readouterr().out
+    assert "of one (target 1.5)" in capsys.readouterr().out

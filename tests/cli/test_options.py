@@ -35,6 +35,7 @@ OWN_WAY = {
     ("--at", "retention"): "when a broker would start",
     ("--broker-conf", "replicas"): "one for each of several stores",
     ("--broker-conf", "salvage"): "one for each of several stores",
+    ("--broker-conf", "serve"): "one for each of several stores",
     ("--property", "send"): "what a message is to have",
     ("--by", "du"): "what is added up",
     ("--where", "dump-to-parquet"): "in the SQL of Spark",

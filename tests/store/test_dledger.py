@@ -6,9 +6,10 @@ import json
 import shutil
 import struct
 import subprocess
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import pytest
 
@@ -20,7 +21,7 @@ from rmqtool.errors import UnreadableStore
 from rmqtool.services.open_store.store import Store
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Damage
+from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.log.dledger import DLedgerLog
 from rmqtool.store.salvage.carve import Salvage
 from tests import roles
@@ -442,3 +443,56 @@ def test_a_start_of_a_damaged_log(
     assert (ledger["endIndex"], ledger["unitsWritten"]) == expected
     assert ledger["committedIndex"] == (245 if damage is commit_all else 236)
     assert sum(loss["messages"] for loss in report["lost"]) == {skip_index: 6, lower_term: 6}.get(damage, 0)
+
+
+# -- what a start of 5.x loses in the queues, and what a group does -----------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["n0", "n1", "n2"])
+def test_a_start_of_5_x_cuts_queue_entries(name: str, tmp_path: Path) -> None:
+    """The messages of the log that the real broker did not serve, to the message."""
+    node = roles.unpack(roles.DLEDGER, name, tmp_path)
+    plain = rmqtool("recover", node.store, "--dry-run", *node.options(), "--output", "json")
+    result = rmqtool("recover", node.store, "--dry-run", "--exactly", *node.options(), "--output", "json")
+    report = json.loads(result.out)
+    unserved = {(row["topic"], row["queueId"]): row["messages"] for row in report["dledger"]["unserved"]}
+    if name == "n2":  # its queues are behind its log
+        assert (unserved, report["dledger"]["queuesCutAt"], result.code) == ({}, None, 0)
+        return
+    served = {(row["cqTopic"], row["cqQueueId"], row["cqOffset"]) for row in roles.served(roles.DLEDGER)}
+    walked = CommitLog(StoreLayout(str(node.store), load(str(node.conf)))).walk()
+    log = [item.record for item in walked if is_message(item)]
+    there = {(record.topic.decode(), record.queue_id, record.queue_offset) for record in log}
+    assert unserved == Counter((topic, queue_id) for topic, queue_id, _offset in there - served)
+    assert sum(unserved.values()) == 5
+    assert (report["dledger"]["queuesCutAt"], result.code) == (176160, 1)
+    assert "5 messages are not served then" in report["destroys"][0]
+    assert (plain.code, json.loads(plain.out)["destroys"]) == (0, [])
+    assert "5 messages are not served then" in json.loads(plain.out)["warnings"][0]
+
+
+def is_message(item: object) -> TypeGuard[LocatedRecord]:
+    return isinstance(item, LocatedRecord) and item.record.sys_flag & 12 in (0, 8)
+
+
+@pytest.mark.parametrize("name", ["n0", "n1", "n2"])
+def test_a_start_of_4_9_cuts_none(name: str, tmp_path: Path) -> None:
+    node = roles.unpack(roles.OLD_DLEDGER, name, tmp_path)
+    words = ("recover", node.store, "--dry-run", "--exactly", *node.options(), "--output", "json")
+    assert json.loads(rmqtool(*words).out)["dledger"]["unserved"] == []
+
+
+def test_a_group_that_starts_together(tmp_path: Path) -> None:
+    """The member that was a leader alone cannot lead, and is cut, as the real group did."""
+    stores = [str(node.store) for node in roles.unpack_all(roles.DLEDGER, tmp_path)]
+    others = [word for store in stores[1:] for word in ("--with", store)]
+    result = rmqtool("recover", stores[0], "--dry-run", *others, "--output", "json")
+    group = json.loads(result.out)["group"]
+    assert group["leaders"] == stores[:2]
+    cut = {(row["store"], row["at"], row["messages"]) for row in group["following"] if row["what"] == "cut"}
+    assert cut == {(stores[2], 126247, 9)}
+    assert (group["lost"], group["lostAcknowledged"]) == (9, 0)
+    shown = " ".join(rmqtool("recover", stores[0], "--dry-run", *others).out.split())
+    assert f"{stores[2]} under {stores[0]}: cut at 126247, and loses 9 messages" in shown
+    refused = rmqtool("recover", stores[0], "--yes", *others)
+    assert (refused.code, "--with needs --dry-run" in refused.err) == (2, True)

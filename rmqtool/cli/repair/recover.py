@@ -1,6 +1,6 @@
 """The command ``recover``: the log as at a broker's next start, the rest made whole."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,9 @@ from rmqtool.cli.framework.options import (
     StoreDir,
 )
 from rmqtool.cli.framework.planning import ASK, Consent
+
+if TYPE_CHECKING:
+    from rmqtool.services.comparison.group import GroupStart
 
 
 @command("recover", "rmqtool recover store --dry-run", progress=True, tables=RECOVERY_TABLES)
@@ -42,6 +45,14 @@ def recover(
         ),
     ] = False,
     accept_loss: AcceptLossOption = False,
+    others: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="OTHER",
+            help="With --dry-run: another copy of its group; shows who can lead, and what is cut from whom.",
+        ),
+    ] = None,
     fix_delay_times: Annotated[
         bool,
         typer.Option("--fix-delay-times", help="Keep the deliver time of delayed messages if 4.9 would lose it."),
@@ -57,11 +68,15 @@ def recover(
     Where intact messages follow damage, a broker cuts them off; salvage keeps them. The plan says how many there are,
     and --yes alone is then refused, as it is if the log is missing. Exit code 0: nothing to do, or done; 1: a dry run
     found work, or the store cannot be loaded; 4: refused.
+
+    --with, once for each other copy of its group, also shows what the group does when its brokers start together. Of a
+    member of a DLedger group the plan counts messages that a start of 5.x no longer serves, though its log has them:
+    as a warning, or with --exactly as part of what the start does.
     """
     from rmqtool.cli.framework.planning import carry_out, refuse_if_held
     from rmqtool.cli.render.text import note
     from rmqtool.cli.repair.show_recovery import question, write_report
-    from rmqtool.errors import Refused, UnreadableStore
+    from rmqtool.errors import BadValue, Refused, UnreadableStore
     from rmqtool.store.disk.lock import holder
     from rmqtool.store.layout.version import has_rocksdb_queues
     from rmqtool.store.recovery import command as recovery
@@ -71,6 +86,8 @@ def recover(
     from rmqtool.store.roles.table import heed
     from rmqtool.words import with_store
 
+    if others and not consent.dry_run:
+        raise BadValue("--with needs --dry-run: recover changes one store alone")
     release = chosen_release(engine)
     layout = need_log(store, broker_conf, say=False).layout
     try:
@@ -95,7 +112,7 @@ def recover(
 
     def plan() -> RecoveryReport:
         if layout.dledger_dirs():
-            return plan_dledger(layout)
+            return plan_dledger(layout, exactly=exactly)
         if has_rocksdb_queues(layout) and (release is None or release.is_5):
             return plan_rocks(layout, release)
         return recovery.plan(layout, **rules)
@@ -116,5 +133,16 @@ def recover(
         question=question,
         do=do,
     )
-    write_report(report, output.value, conf=broker_conf)
+    group = _group_of([store, *others]) if others else None
+    write_report(report, output.value, conf=broker_conf, group=group)
     return 0 if (report.loadOk if done else report.clean and not report.unfit) else 1
+
+
+def _group_of(stores: list[str]) -> "GroupStart":
+    """What the copies of a group do when their brokers start together."""
+    from rmqtool.cli.framework.opening import open_copies
+    from rmqtool.cli.render.text import note
+    from rmqtool.services.comparison.group import group_start
+    from rmqtool.services.comparison.replicas import compare_replicas
+
+    return group_start(compare_replicas(open_copies(stores, None), lambda text: note(f"warning: {text}")))

@@ -1,6 +1,7 @@
 """A recovery report for people and for scripts, of a plan or of a run."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -10,6 +11,9 @@ from rmqtool.cli.render.parts import PARTS
 from rmqtool.cli.render.text import fold, plain
 from rmqtool.store.recovery.report import RecoveryReport
 from rmqtool.words import command_line, commands_in, counted, with_store
+
+if TYPE_CHECKING:
+    from rmqtool.services.comparison.group import GroupStart
 
 _ENDS = {"unwritten": "nothing is written after it", "filler": "the next file goes on"}
 _QUEUES = 20  # messages named one by one
@@ -36,14 +40,22 @@ def _them(messages: int) -> str:
     return "it" if messages == 1 else "them"
 
 
-def write_report(report: RecoveryReport, form: str, *, to_stderr: bool = False, conf: str | None = None) -> None:
+def write_report(
+    report: RecoveryReport,
+    form: str,
+    *,
+    to_stderr: bool = False,
+    conf: str | None = None,
+    group: "GroupStart | None" = None,
+) -> None:
     """Print a report; CSV has one row per queue.
 
     Args:
         conf: the broker's properties file, for the suggested commands.
+        group: what the group of the store does when its brokers start together.
     """
     if form in ("json", "ndjson"):
-        write_object(form, report.to_dict())
+        write_object(form, report.to_dict() | ({"group": group.to_dict()} if group is not None else {}))
     elif PARTS.write(report, form):
         pass
     elif form == "csv":
@@ -62,7 +74,19 @@ def write_report(report: RecoveryReport, form: str, *, to_stderr: bool = False, 
         )
         write_all(writer("csv", QUEUE_FIELDS, [Column(f) for f in QUEUE_FIELDS]), rows)
     else:
-        _show(report, console(form, stderr=to_stderr), ["--broker-conf", conf] if conf else [])
+        out = console(form, stderr=to_stderr)
+        _show(report, out, ["--broker-conf", conf] if conf else [])
+        if group is not None:
+            _show_group(group, out)
+
+
+def _show_group(group: "GroupStart", out: Console) -> None:
+    leaders = " or ".join(group.leaders) or "none of them"
+    _say(out, f"Started together, the leader is {leaders}: {group.why}.", "bold")
+    for row in group.following:
+        lost = f", and loses {counted(row.messages, 'message')}" if row.messages else ""
+        at = f" at {row.at}" if row.at is not None else ""
+        _say(out, f"{row.store} under {row.master}: {row.what}{at}{lost}: {row.why}", indent="  ")
 
 
 def _show(report: RecoveryReport, out: Console, options: list[str]) -> None:

@@ -80,6 +80,8 @@ class DLedgerEnd:
     committedPosition: int  # position after the entry of that index
     endPosition: int  # position after the last entry
     unitsWritten: int  # number of index units rewritten
+    queuesCutAt: int | None = None  # physical offset from which on queue entries are cut, though the log goes on
+    unserved: list[Loss] = field(default_factory=list)  # messages of these entries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

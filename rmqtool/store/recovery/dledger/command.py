@@ -10,6 +10,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.log.dledger import DLedgerLog
 from rmqtool.store.recovery.dledger.member import MemberRefused, MemberVerdict, judge_member
+from rmqtool.store.recovery.dledger.queue_cut import find_queue_cut
 from rmqtool.store.recovery.report import DLedgerEnd, LogStop, Loss, RecoveryReport, StoreState
 from rmqtool.words import command_line, counted
 
@@ -21,8 +22,11 @@ _WRITTEN_BY_OTHERS = (
 _QUEUES = "queues and index files are not looked at: the broker fits them to its log after that"
 
 
-def plan_dledger(layout: StoreLayout) -> RecoveryReport:
+def plan_dledger(layout: StoreLayout, *, exactly: bool = False) -> RecoveryReport:
     """Plan what a broker's start would do with a store's DLedger log; the store is only read.
+
+    Args:
+        exactly: count queue entries that the start cuts without need among what it does; otherwise only warn of them.
 
     Raises:
         UnreadableStore: a file of the log cannot be read.
@@ -30,7 +34,7 @@ def plan_dledger(layout: StoreLayout) -> RecoveryReport:
     log = DLedgerLog.of(layout)[0]
     file_size = layout.commit_log_size(log.data)
     try:
-        return _Report(layout, log, judge_member(log, file_size)).plan()
+        return _Report(layout, log, judge_member(log, file_size), exactly=exactly).plan()
     except MemberRefused as refusal:
         files = log.data.files
         return RecoveryReport(
@@ -58,8 +62,9 @@ def _reason(log: DLedgerLog) -> str:
 class _Report:
     """Converts a verdict to the report of a recovery."""
 
-    def __init__(self, layout: StoreLayout, log: DLedgerLog, verdict: MemberVerdict) -> None:
+    def __init__(self, layout: StoreLayout, log: DLedgerLog, verdict: MemberVerdict, *, exactly: bool) -> None:
         self._layout, self._log, self._verdict = layout, log, verdict
+        self._cut, self._exactly = find_queue_cut(layout, verdict), exactly
 
     def plan(self) -> RecoveryReport:
         layout, verdict = self._layout, self._verdict
@@ -85,11 +90,11 @@ class _Report:
             stop=stop,
             lost=lost,
             bytesCut=self._behind(),
-            warnings=[_WRITTEN_BY_OTHERS] if actions else [],
+            warnings=[*([_WRITTEN_BY_OTHERS] if actions else []), *self._cut_warnings()],
             actions=actions,
             notes=[_QUEUES],
             afterLoad=StoreState(minPhyOffset=self._begin(), maxPhyOffset=verdict.end, queues=[]),
-            destroys=self._destroys(lost),
+            destroys=[*self._destroys(lost), *(self._cut_warnings() if self._exactly else [])],
             salvageKeeps=sum(loss.messages for loss in lost),
             unfit=misfit_warnings(layout),
             dledger=DLedgerEnd(
@@ -100,6 +105,8 @@ class _Report:
                 committedPosition=verdict.committed.position,
                 endPosition=verdict.end,
                 unitsWritten=verdict.index.rewritten,
+                queuesCutAt=self._cut.position if self._cut is not None else None,
+                unserved=self._unserved(),
             ),
         )
 
@@ -125,10 +132,30 @@ class _Report:
             if has_bytes(file.path, at, file.size) > at:
                 steps.append(f"end {self._name(file.path)} at byte {at}; what follows stays until entries go there")
         steps += [f"remove {self._name(file.path)}" for file in [*verdict.removed, *verdict.index.removed]]
+        if self._exactly and self._cut is not None:
+            steps.append(f"cut the queue entries of messages at or after {self._cut.position}")
         if (entries := verdict.index.rewritten_entries()) is not None:
             folder = os.path.join(self._name(self._log.folder), "index")
             steps.append(f"write the units of entries {entries[0]} to {entries[1]} in {folder}")
         return steps
+
+    def _unserved(self) -> list[Loss]:
+        """Return the messages whose queue entries the start cuts."""
+        counts = sorted(self._cut.unserved.items()) if self._cut is not None else []
+        return [Loss(topic=topic, queueId=queue, messages=number) for (topic, queue), number in counts]
+
+    def _cut_warnings(self) -> list[str]:
+        if self._cut is None:
+            return []
+        number = self._cut.unserved.total()
+        messages, verb = counted(number, "message"), "is" if number == 1 else "are"
+        reason = (
+            f"a 5.x broker cuts the queues at {self._cut.position} at this start, though the log goes on to "
+            f"{self._verdict.end}: it leaves out the headers of the entries when it adds up the last file. {messages} "
+            f"{verb} not served then, and nothing is lost in the log: {command_line('salvage', 'STORE', 'NEWSTORE')} "
+            "has all of them"
+        )
+        return [reason]
 
     def _lost(self) -> list[Loss]:
         """Return the messages after the log's end, counted per queue."""
