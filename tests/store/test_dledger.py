@@ -445,7 +445,7 @@ def test_a_start_of_a_damaged_log(
     assert sum(loss["messages"] for loss in report["lost"]) == {skip_index: 6, lower_term: 6}.get(damage, 0)
 
 
-# -- what a start of 5.x loses in the queues, and what a group does -----------------------------------------------------
+# -- what a start of 5.x loses in the queues, and what a group does ----------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["n0", "n1", "n2"])
@@ -496,3 +496,47 @@ def test_a_group_that_starts_together(tmp_path: Path) -> None:
     assert f"{stores[2]} under {stores[0]}: cut at 126247, and loses 9 messages" in shown
     refused = rmqtool("recover", stores[0], "--yes", *others)
     assert (refused.code, "--with needs --dry-run" in refused.err) == (2, True)
+
+
+# -- queues made again -------------------------------------------------------------------------------------------------
+
+
+def queue_files(node: Node) -> dict[str, str]:
+    return {path: digest for path, digest in prints(node.store).items() if path.startswith("consumequeue")}
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize(("case", "name"), [(OLD_DLEDGER, "n0"), (OLD_DLEDGER, "n2"), (DLEDGER, "n2")])
+def test_rebuilt_queues_are_those_of_the_broker(case: str, name: str, lost: bool, tmp_path: Path) -> None:
+    """Byte for byte; what is not committed is not in them."""
+    node = roles.unpack(case, name, tmp_path)
+    before, log = queue_files(node), prints(node.store / f"dledger-{name}")
+    assert len(before) > 10
+    if lost:
+        shutil.rmtree(node.store / "consumequeue")
+    result = rmqtool("rebuild", node.store, "consumequeue", "--yes", *node.options())
+    assert result.code == 0, result.err
+    assert queue_files(node) == before
+    assert prints(node.store / f"dledger-{name}") == log
+
+
+def test_rebuilt_queues_of_5_x_end_where_a_start_does_not_cut_them(tmp_path: Path) -> None:
+    """tests.interop.test_dledger_queues has the real broker's word on it."""
+    node = roles.unpack(DLEDGER, "n0", tmp_path)
+    words = ("recover", node.store, "--dry-run", *node.options(), "--output", "json")
+    assert json.loads(rmqtool(*words).out)["dledger"]["queuesCutAt"] == 176160
+    assert rmqtool("rebuild", node.store, "consumequeue", "index", "--yes", *node.options()).code == 0
+    assert json.loads(rmqtool(*words).out)["dledger"]["queuesCutAt"] is None
+    ends = [row["physicalOffset"] + row["size"] for row in rows("consumequeue", "dump", node.store, *node.options())]
+    assert max(ends) < 176160
+    assert rmqtool("undo", node.store, "--yes").code == 0
+    assert json.loads(rmqtool(*words).out)["dledger"]["queuesCutAt"] == 176160
+
+
+def test_no_queues_without_a_committed_index(tmp_path: Path) -> None:
+    node = roles.unpack(DLEDGER, "n0", tmp_path)
+    (node.store / "dledger-n0" / "checkpoint").unlink()
+    before = prints(node.store)
+    refused = rmqtool("rebuild", node.store, "consumequeue", "--yes", *node.options())
+    assert (refused.code, "does not have a committed index" in refused.err) == (4, True)
+    assert prints(node.store) == before

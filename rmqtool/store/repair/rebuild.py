@@ -28,17 +28,18 @@ from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.writing import changing, pending_runs, planning
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
-from rmqtool.store.dispatch.batch import BatchBuilder, QueuePuts, RecordBatch
+from rmqtool.store.dispatch.batch import BATCH_RECORDS, BatchBuilder, QueuePuts, RecordBatch
 from rmqtool.store.dispatch.generations import Generations, find_remade
 from rmqtool.store.dispatch.reading import recovery_batches
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.mending import refuse_shared_queues
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
-from rmqtool.store.log.commit_log import next_in_file
+from rmqtool.store.log.commit_log import Damage, next_in_file, walk_file
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.queues.reader import BATCH, PLAIN, runs_of
 from rmqtool.store.recovery.actions import Say, find_lost, prepare_index
 from rmqtool.store.recovery.dispatcher import Dispatcher, QueueKey
+from rmqtool.store.recovery.dledger.queue_cut import end_for_queues
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Stage, StagedQueues
 from rmqtool.store.recovery.verdict import LogVerdict
@@ -138,6 +139,7 @@ class Rebuild:
         self._old: OldQueues | None = None
         self._tier = Tier.of(inputs.layout)
         self.tier_dangers: list[str] = []
+        self._stop: int | None = None  # of a DLedger log: physical offset at which queues and index end
 
     def run(self) -> None:
         """Dispatch every message.
@@ -150,15 +152,17 @@ class Rebuild:
         log = self.inputs.log
         if "consumequeue" in self.parts:
             refuse_shared_queues(self.inputs.layout)
-        if "consumequeue" in self.parts and (
-            forms := [*self.inputs.rules.check_forms(), *self.inputs.rules.strange_compaction()]
-        ):
+        # the rules refuse a DLedger log, which a rebuild of queues only reads
+        entries = bool(self.inputs.layout.dledger_dirs())
+        forms = self.inputs.rules.check_forms() if "consumequeue" in self.parts and not entries else []
+        if "consumequeue" in self.parts and (forms := [*forms, *self.inputs.rules.strange_compaction()]):
             raise Refused(forms[0])
         for path in log.segments.foreign:
             raise CorruptFile(path, None, f"does not belong in a commit-log directory (see {command_line('check')})")
         builder = self.inputs.batch_builder(keeps_tags=True)
         files = log.segments.files
         expected = files[0].base if files else 0
+        self._stop = end_for_queues(self.inputs.layout) if entries else None
         with stage("reading the log", sum(file.size for file in files)) as self._reading:
             for number, file in enumerate(files):
                 if file.size != log.file_size or file.base != expected:
@@ -166,6 +170,10 @@ class Rebuild:
                         file.path, None, "of a wrong length, or it does not begin where the file before it ends"
                     )
                 expected = file.end
+                if file.entries:
+                    self._read_entries(file, builder, last=file is files[-1])
+                    file.release()
+                    continue
                 end = self._read(file, builder)
                 file.release()
                 if "consumequeue" in self.parts and not self._continues(file, end, last=number + 2 >= len(files)):
@@ -255,6 +263,37 @@ class Rebuild:
                 return end
             self._observed.passed_bytes += at - end.at
 
+    def _read_entries(self, file: Segment, builder: BatchBuilder, *, last: bool) -> None:
+        """Dispatch the records of one file of a DLedger log.
+
+        Raises:
+            CorruptFile: it has damage between entries, for queues.
+        """
+        for item in walk_file(file, 0, file.size, last=last):
+            if self._stop is not None and item.physical_offset >= self._stop:
+                break
+            if isinstance(item, Damage):
+                if "consumequeue" in self.parts:
+                    raise CorruptFile(file.path, item.at, f"{item.reason}: queues cannot have gaps; salvage renumbers")
+                self._observed.passed_bytes += item.length
+                continue
+            if item.record.physical_offset != item.physical_offset:
+                raise CorruptFile(file.path, item.at, "a record that states another position than its own (see check)")
+            builder.add(item.record)
+            self._observed.last_store_timestamp = item.record.store_timestamp
+            if len(builder) >= BATCH_RECORDS:
+                self._put(builder.take())
+        if len(builder):
+            self._put(builder.take())
+        self._reading.done = file.end - self.inputs.log.segments.files[0].base
+
+    def _put(self, batch: RecordBatch) -> None:
+        if "index" in self.parts or "consumequeue" in self.parts:
+            self.dispatcher.put(batch)
+        else:
+            self.dispatcher.messages += len(batch)
+        batch.release()
+
     def _dispatch(self, file: Segment, at: int, batch: RecordBatch) -> int:
         """Dispatch records at a position of a file; returns the position after them.
 
@@ -268,11 +307,7 @@ class Rebuild:
             position = int(ends[wrong[0]] - batch.size[wrong[0]])
             raise CorruptFile(file.path, position, "a record that states another position than its own (see check)")
         self._observed.last_store_timestamp = int(batch.store_timestamp[-1])
-        if "index" in self.parts or "consumequeue" in self.parts:
-            self.dispatcher.put(batch)
-        else:
-            self.dispatcher.messages += len(batch)
-        batch.release()
+        self._put(batch)
         self._reading.done = file.base + int(ends[-1]) - self.inputs.log.segments.files[0].base
         return int(ends[-1])
 
@@ -435,7 +470,8 @@ def rebuild(
         if len(parts) > 1:
             raise BadValue(_ALONE[part])
     warnings = heed(layout, *(f"rebuild {part}" for part in parts))
-    if not {CONFIG, COMPACTION, LENGTHS, TIER} & set(parts) and layout.aborted:
+    # no recovery comes first where rmqtool does not write the log: a start of that broker only fits queues to it
+    if not {CONFIG, COMPACTION, LENGTHS, TIER} & set(parts) and layout.aborted and not layout.dledger_dirs():
         raise Refused(f"{layout.root}: was not stopped cleanly: run {layout.command('recover')} first")
     if dry_run:
         with planning(layout.root) as change:

@@ -258,6 +258,13 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
     Role.DLEDGER: _row(
         (REDACT, _refuse(_DLEDGER_LOG, "{salvage NEWSTORE} makes an ordinary store, which can be redacted")),
         ((*RECOVERING, *_TRUNCATE, *REBUILDING), _refuse(_DLEDGER_LOG, _DLEDGER_WAY)),
+        (
+            (QUEUES, "rebuild index"),
+            _warn(
+                "made up to the committed index that it knows; its broker puts what follows into queues at its start, "
+                "and rmqtool does not write the log"
+            ),
+        ),
         (_FORCED, _refuse(_OLD_BYTES, _WITHOUT_FORCE)),
         (_CONFIG, _FROM_MASTER),
         (

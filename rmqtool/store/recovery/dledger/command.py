@@ -152,8 +152,8 @@ class _Report:
         reason = (
             f"a 5.x broker cuts the queues at {self._cut.position} at this start, though the log goes on to "
             f"{self._verdict.end}: it leaves out the headers of the entries when it adds up the last file. {messages} "
-            f"{verb} not served then, and nothing is lost in the log: {command_line('salvage', 'STORE', 'NEWSTORE')} "
-            "has all of them"
+            f"{verb} not served then, though the log keeps {'it' if number == 1 else 'them'}: "
+            f"{command_line('rebuild', self._layout.root, 'consumequeue')}, before the start, prevents that"
         )
         return [reason]
 

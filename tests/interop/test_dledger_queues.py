@@ -1,0 +1,73 @@
+"""A real 5.3.3 broker in DLedger mode, alone on a member's directory: queues that its start cuts, and rebuilt ones."""
+
+import json
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+from rmqtool.store.layout.broker_conf import load
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
+from tests import roles
+from tests.amounts import by_turns
+from tests.cli.running import rmqtool
+from tests.interop.broker import Broker
+
+MAX_OFFSET = 30  # code of the request
+
+pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("broker-5.3.3")]
+_OF_BROKERS = ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_", "rmq_sys_", "%DLQ%")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def ends(broker: Broker, node: roles.Node) -> dict[tuple[str, int], int]:
+    """The queue offset after the last message that the broker serves, of every queue that the log has messages of."""
+    broker.boot(node.store, node.settings | {"dLegerPeers": f"n0-127.0.0.1:{free_port()}", "preferredLeaderId": ""})
+    try:
+        served = {}
+        for topic, queue_id in in_log(node):
+            place = {"topic": topic, "queueId": str(queue_id)}
+            served[topic, queue_id] = int(broker.ask("request", code=MAX_OFFSET, fields=place)["fields"]["offset"])
+        return served
+    finally:
+        broker.stop()
+
+
+def in_log(node: roles.Node) -> dict[tuple[str, int], int]:
+    """The queue offset after the last message of each queue, by the log."""
+    found: dict[tuple[str, int], int] = {}
+    for item in CommitLog(StoreLayout(str(node.store), load(str(node.conf)))).walk():
+        if isinstance(item, LocatedRecord):
+            record = item.record
+            topic = record.topic.decode()
+            if not topic.startswith(_OF_BROKERS):
+                found[topic, record.queue_id] = max(found.get((topic, record.queue_id), 0), record.queue_offset + 1)
+    return found
+
+
+@by_turns(7)
+@pytest.mark.parametrize("queues", ["as they are", "rebuilt", "lost"])
+def test_a_start_after_a_kill(queues: str, broker_5: Broker, tmp_path: Path) -> None:
+    """It cuts what the plan says, and nothing of queues that rebuild made; it does not make lost queues again."""
+    node = roles.unpack(roles.DLEDGER, "n0", tmp_path)
+    logged = in_log(node)
+    if queues != "as they are":
+        shutil.rmtree(node.store / "consumequeue")
+    if queues == "rebuilt":
+        result = rmqtool("rebuild", node.store, "consumequeue", "--yes", *node.options())
+        assert result.code == 0, result.err
+    plan = json.loads(rmqtool("recover", node.store, "--dry-run", *node.options(), "--output", "json").out)
+    unserved = {(row["topic"], row["queueId"]): row["messages"] for row in plan["dledger"]["unserved"]}
+    served = ends(broker_5, node)
+    if queues == "lost":
+        assert sum(served.values()) < sum(logged.values())
+        return
+    assert served == {key: end - unserved.get(key, 0) for key, end in logged.items()}
+    assert sum(unserved.values()) == (5 if queues == "as they are" else 0)
