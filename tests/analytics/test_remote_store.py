@@ -29,6 +29,7 @@ from rmqtool.store.disk.remote import show_uri
 from rmqtool.store.dispatch import batch as dispatch
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
+from tests import roles
 from tests.amounts import by_turns, every, some
 from tests.analytics.helpers import TIME, log_of, rows_of, store_of
 from tests.analytics.reading import moment
@@ -350,7 +351,28 @@ def test_what_is_said_of_a_uri() -> None:
     keep_apart("store/out", "s3://bucket/store")
 
 
-@pytest.mark.parametrize("name", [*COMMANDS, "init", "import"])
+def test_a_tier_in_a_bucket(server: Server, tmp_path: Path) -> None:
+    """The same list and the same findings as on a path; nothing is written."""
+    node = roles.unpack(roles.TIERED, "a", tmp_path)
+    segment = next((node.store / "tiered").rglob("Invoices/0/CONSUME_QUEUE/cfcd2084*"))
+    data = segment.read_bytes()
+    segment.write_bytes(data[:20] + bytes(20) + data[40:])
+    uri = server.put("tier/a", node.store)
+    before = server.listing("tier")
+    settings = tmp_path / "bare.conf"  # the tier is below the store, wherever that is
+    settings.write_text("".join(
+        line for line in node.conf.read_text().splitlines(True) if not line.startswith("tieredStoreFilePath")
+    ))  # fmt: skip
+    for words in (("list",), ("check",)):
+        there = rmqtool("tier", *words, uri, "--broker-conf", settings, "-o", "ndjson")
+        here = rmqtool("tier", *words, node.store, "--broker-conf", settings, "-o", "ndjson")
+        assert (there.out.replace("s3://stores/tier/a", str(node.store)), there.code) == (here.out, here.code)
+        assert len(here.out.splitlines()) > 7
+    assert '"code":"tiered-message"' in there.out
+    assert server.listing("tier") == before
+
+
+@pytest.mark.parametrize("name", [*(name for name in COMMANDS if not name.startswith("tier ")), "init", "import"])
 def test_other_commands_refuse_a_uri(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = {"init": ["init", "STORE"], "import": ["import", "STORE", "/dev/null"], **COMMANDS}[name]
@@ -359,7 +381,7 @@ def test_other_commands_refuse_a_uri(name: str, tmp_path: Path, monkeypatch: pyt
     )
     assert result.out == ""
     assert result.err.startswith(
-        "error: s3://bucket/store: a URI: only sql, report and dump-to-parquet read a store there"
+        "error: s3://bucket/store: a URI: only sql, report, dump-to-parquet and tier read a store there"
     )
     assert result.err.count("\n") == 1
     assert result.code == 2

@@ -23,8 +23,8 @@ def tier_list(
     Lost are messages that expired from the local log and are not in the tier: brokers upload no delayed, timer and half
     messages. Of these, waiting are delayed messages that were not delivered.
 
-    With --segments, every segment with the length of its file and that in config/tieredStoreMetadata.json. Exit code 1:
-    the store has no tier.
+    With --segments, every segment with the length of its file and that in config/tieredStoreMetadata.json. STORE may be
+    a URI, as for sql, if the tier is below it. Exit code 1: the store has no tier.
     """
     from rmqtool.cli.render.output import Column, write_all, writer
     from rmqtool.cli.render.rows import names_of, write_rows
@@ -79,8 +79,13 @@ def _range(start: int, stop: int) -> str:
 
 def _open(store: str, broker_conf: str | None) -> StoreLayout | None:
     """The store; None, with a note, if it has no tier."""
+    from rmqtool.store.disk.remote import is_uri
     from rmqtool.store.layout.tier_signs import tier_sign
 
+    if is_uri(store):
+        from rmqtool.analytics.remote.stores import attach_store
+
+        store = attach_store(store)
     layout = need_log(store, broker_conf, say=False).layout
     if tier_sign(layout) is not None:
         return layout

@@ -340,8 +340,8 @@ def checked_path(path: str) -> str:
         return path
     if is_uri(path):
         raise BadValue(
-            f"{show_uri(path)}: a URI: only sql, report and dump-to-parquet read a store there; other commands need a "
-            "path"
+            f"{show_uri(path)}: a URI: only sql, report, dump-to-parquet and tier read a store there; other commands "
+            "need a path"
         )
     return os.path.abspath(path)
 
