@@ -114,6 +114,8 @@ class Whole(Kind):
         self.least = -(1 << bits - 1)
 
     def read(self, raw: Any, dialect: Dialect) -> int:
+        if type(raw) is int and self.least <= raw < -self.least:
+            return raw
         number = raw
         if isinstance(raw, str):
             number = int(raw) if dialect.integer.fullmatch(raw) else None

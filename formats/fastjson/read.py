@@ -25,6 +25,8 @@ _INTEGER = re.compile(r"-?[0-9]++")
 _LONG = "-?[0-9]{1,19}+"
 _NUMBERS = rf"\{{((?:{_LONG}:{_LONG}(?:,|(?=[ \t\r\n}}])))++)[ \t\r\n]*+\}}"
 _ENTRY = re.compile(rf'"([^"\\]*+)":(?:({_LONG})|{_NUMBERS}),[ \t\r\n]*+(?=")')
+_FLAT = r'\{"[A-Za-z]\w*+":(?:"[^"\\{}]*+"|-?[0-9]{1,18}+)(?:,"[A-Za-z]\w*+":(?:"[^"\\{}]*+"|-?[0-9]{1,18}+))*+\}'
+_FLAT_TABLE = re.compile(rf"\{{((?:{_FLAT}:{_FLAT}(?:,(?=\{{)|(?=\}})))++)\}}", re.ASCII)
 _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 _UNENDED_VALUE = re.compile(rb":[ \t\r\n]*-?[0-9.eE+-]+\Z")
 _UNENDED_ITEM = re.compile(rb"[,\[][ \t\r\n]*-?[0-9.eE+-]+\Z")
@@ -86,6 +88,7 @@ def _refuse(name: str) -> Value:
 
 
 _PLAIN = json.JSONDecoder(parse_float=Real, parse_constant=_refuse)
+_PAIRS = json.JSONDecoder(strict=False, object_pairs_hook=tuple)
 
 
 def loads_prefix(data: bytes, *, cycles: bool = True) -> tuple[Value, int]:
@@ -207,7 +210,11 @@ class _Reader:
             first = text[at : at + 1]
             if self.marks is not None:
                 self.marks[id(inside), key] = at, inside
-            if first in ("{", "["):
+            if first == "{" and (flat := self._flat_table(at)) is not None:
+                table, at = flat
+                self._put(inside, key, table)
+                more = False
+            elif first in ("{", "["):
                 if len(outer) == self.most:
                     raise self.error(at, f"nested deeper than {self.dialect.depth} levels")
                 start, at = at + 1, self.skip(blank, at + 1)
@@ -280,6 +287,29 @@ class _Reader:
                 self._put(inside, key, table)
             at = token.end()
         return at
+
+    def _flat_table(self, at: int) -> tuple[dict[Key, Value], int] | None:
+        """Read a table whose keys and values are objects of plain members, and its end; None if it is something else.
+
+        Offsets of queues by queue come by the ten thousand, so each table is read with one match.
+        """
+        text = self.text
+        if not self.dialect.object_keys or not text.startswith("{{", at) or self.marks is not None:
+            return None
+        match = _FLAT_TABLE.match(text, at)
+        if match is None or len(self.outer) + 2 > self.most:
+            return None
+        try:
+            pairs = _PAIRS.decode(f"[{match[1].replace('}:{', '},{')}]")  # strings with braces do not match
+        except ValueError:
+            return None
+        table: dict[Key, Value] = {}
+        for key, members in zip(pairs[::2], pairs[1::2], strict=True):
+            value = dict(members)
+            if len(value) < len(members) or len(dict(key)) < len(key):
+                return None  # duplicate keys
+            table[ObjectKey(key)] = value
+        return (table, match.end()) if 2 * len(table) == len(pairs) else None
 
     def _key(self, at: int) -> tuple[Key, int]:
         key: Key

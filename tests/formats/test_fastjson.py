@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from formats.errors import BadText
-from formats.fastjson.dialects import BROWSER, FILE
+from formats.fastjson import read
+from formats.fastjson.dialects import BODY, BROWSER, FILE
 from formats.fastjson.read import loads, loads_prefix, locate
 from formats.fastjson.values import MAX_NUMBER, Inline, Key, Real
 from formats.fastjson.write import dumps
@@ -343,3 +344,42 @@ def test_locate_finds_the_byte_of_a_value() -> None:
     for missing in absent:
         assert locate(raw, missing) == 0
     assert locate(b" " + raw, []) == 1
+
+
+KEY = '{"brokerName":"a","queueId":0,"topic":"T"}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{{{KEY}:{{"minOffset":0,"maxOffset":-5}},{{"queueId":1}}:{{"lag":9}}}}',
+        f'{{{KEY}:{{"minOffset":1}},{KEY}:{{"minOffset":2}}}}',
+        f'{{{KEY}:{{"a":1,"a":2}}}}',
+        '{{"a":1,"a":2}:{"b":1}}',
+        f'{{{KEY}:{{"minOffset":007}}}}',
+        f'{{{KEY}:{{"minOffset":1}},"plain":1}}',
+        f'{{{KEY}:{{"minOffset":1}},}}',
+        f'{{{KEY}:{{"topic":"a}}:{{b","tab":"\t"}}}}',
+        f'{{{KEY}:{{"topic":"a\\u0041"}}}}',
+        f'{{{KEY}:{{"tps":1.5}}}}',
+        f'{{{KEY}: {{"minOffset":1}}}}',
+        f'{{"offsetTable":{{{KEY}:{{"minOffset":1}}}},"consumeTps":0.0}}',
+        f'{{{KEY}:{{"minOffset":1}}',
+    ],
+)
+def test_a_table_is_read_at_once_as_entry_by_entry(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def outcome() -> object:
+        try:
+            return repr(loads(text.encode(), BODY))
+        except BadText as err:
+            return err.at, err.reason
+
+    at_once = outcome()
+    monkeypatch.setattr(read._Reader, "_flat_table", lambda _self, _at: None)
+    assert at_once == outcome()
+
+
+def test_tables_of_queues_take_the_fast_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read._Reader, "_object_key", lambda _self, at: pytest.fail(f"entry by entry from {at} on"))
+    table = loads(f'{{"offsetTable":{{{KEY}:{{"minOffset":0}}}}}}'.encode(), BODY)
+    assert table == {"offsetTable": {(("brokerName", "a"), ("queueId", 0), ("topic", "T")): {"minOffset": 0}}}

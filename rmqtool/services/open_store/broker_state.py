@@ -8,7 +8,8 @@ broker.subscription.SubscriptionGroupManager, broker.offset.ConsumerOffsetManage
 12.1.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
@@ -118,6 +119,7 @@ class BrokerState:
         self._delays = self._load(DELAYS, DelayOffsets)
         self.delay_offsets: dict[int, int] = dict(self._delays.offsets)  # level → next queue offset
         self._offsets_path, self._offsets = self._load_offsets()
+        self._consumed: tuple[int, dict[str, set[str]]] = (-1, {})  # number of offsets, and each group's topics
         self._changed: dict[Key, int] = {}
         self._removed: set[tuple[str, str]] = set()  # (topic, group) whose offsets go
 
@@ -250,6 +252,7 @@ class BrokerState:
                 del self._offsets[key]
                 self._changed.pop(key, None)
                 self._removed.add(key[:2])
+            self._consumed = (-1, {})
 
     def _set_group(self, name: str, config: SubscriptionGroup | None, *, later: bool = False) -> None:
         before, known = self._groups, self._groups.groups.get(name)
@@ -291,6 +294,15 @@ class BrokerState:
     def offsets(self) -> Mapping[Key, int]:
         """Next offset by topic, group and queue id."""
         return self._offsets
+
+    def topics_of(self, group: str) -> Set[str]:
+        """Topics in which a group has offsets."""
+        if self._consumed[0] != len(self._offsets):  # removals forget it; otherwise offsets are only added
+            topics: dict[str, set[str]] = defaultdict(set)
+            for topic, name, _queue in self._offsets:
+                topics[name].add(topic)
+            self._consumed = len(self._offsets), topics
+        return self._consumed[1].get(group, frozenset())
 
     def set_offset(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         """Set the next offset of a group in a queue."""

@@ -84,7 +84,7 @@ class Status:
 
     def _progress(self, group: str, only: str | None = None) -> b.ConsumeStats:
         context = self._context
-        topics = {only} if only else {topic for topic, name, _queue in context.state.offsets if name == group}
+        topics = {only} if only else context.state.topics_of(group)
         online = context.clients.consumers.get(group)
         table: dict[MessageQueue, OffsetWrapper] = {}
         rate = 0.0
@@ -108,8 +108,7 @@ class Status:
         context, total = self._context, 0
         rows: list[Value] = []
         for group in context.state.groups:
-            topics = {topic for topic, name, _queue in context.state.offsets if name == group}
-            progress = [self._progress(group, topic) for topic in sorted(topics)]
+            progress = [self._progress(group, topic) for topic in sorted(context.state.topics_of(group))]
             if progress := [entry for entry in progress if entry.offset_table]:
                 total += sum(
                     w.broker_offset - w.consumer_offset for entry in progress for w in entry.offset_table.values()
@@ -131,8 +130,9 @@ class Status:
     def list_topics_of_group(self, call: Call[a.OneGroup, None]) -> Command:
         """Request 343: topics that it has offsets in."""
         name = call.header.group
-        topics = {topic for topic, group, _queue in self._context.state.offsets if group == name}
-        return call.answer(body=b.TopicList(sorted(topics), self._context.settings.address))
+        return call.answer(
+            body=b.TopicList(sorted(self._context.state.topics_of(name)), self._context.settings.address)
+        )
 
     @handles(C.QUERY_SUBSCRIPTION_BY_CONSUMER, right=rights.consume, since=V5_3)
     def show_subscription(self, call: Call[a.GroupOfTopic, None]) -> Command:
