@@ -280,11 +280,23 @@ class HaClientInfo:
 
 
 @dataclass(kw_only=True)
+class HaConnection:
+    """A slave, as its master sees it (body.HARuntimeInfo.HAConnectionRuntimeInfo, 5.x)."""
+
+    addr: str
+    slave_ack_offset: Long
+    diff: Long
+    in_sync: bool
+    transferred_byte_in_second: Long = 0
+    transfer_from_where: Long = 0
+
+
+@dataclass(kw_only=True)
 class HaStatus:
     """Replication state of a broker and its slaves (body.HARuntimeInfo, 5.x)."""
 
     ha_client_runtime_info: HaClientInfo = field(default_factory=HaClientInfo)
-    ha_connection_info: list[str] = field(default_factory=list)  # empty without slaves
+    ha_connection_info: list[HaConnection] = field(default_factory=list)
     in_sync_slave_nums: Int = 0
     master: bool = True
     master_commit_log_max_offset: Long = 0

@@ -184,11 +184,18 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         Group(
             "cluster", "Brokers of a live cluster", "Look at the brokers of a live cluster",
             _asks("list", "admin.cluster", "List brokers: roles, versions, rates, disks, waits."),
+            _asks("replicas", "admin.cluster", "List the slaves of each master, and how far they are behind."),
         ),
         Group(
             "broker-config", "Settings of live brokers", "Look at the settings of live brokers",
             _asks("show", "admin.cluster", "Show the settings that brokers run with.", "target broker"),
+            _asks("diff", "admin.cluster", "Show settings that differ between brokers, or from a file or defaults."),
             _changes("set", "admin.settings", "Change settings of brokers.", "target setting"),
+        ),
+        Group(
+            "namesrv-config", "Settings of name servers", None,
+            _asks("show", "admin.settings", "Show the settings that name servers run with."),
+            _changes("set", "admin.settings", "Change settings of name servers.", "target setting"),
         ),
         Group(
             "write-perm", "Write permission of brokers on name servers", None,
@@ -223,6 +230,26 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         Group(
             "client", "Clients of a live cluster", "Look at the clients of a live cluster",
             _asks("list", "admin.cluster", "List the consumers that are online.", "target group"),
+            _asks("producers", "admin.clients", "List the producers that are online.", "target group"),
+            _asks("show", "admin.clients", "Show who holds which queue, and why it stands still.", "target group"),
+            _asks("stack", "admin.clients", "Show what the threads of consumers are doing.", "target group"),
+        ),
+        Group(
+            "message", "Single messages of a live cluster", None,
+            Command(
+                "consume-directly", "admin.clients", "Have one consumer consume one message now.", "target id group",
+                live=True, writes=True,
+            ),
+        ),
+        Group(
+            "cold-data", "Limits on cold data of live brokers, 5.x", None,
+            _asks("list", "admin.cold_data", "List groups that have a limit, or have read cold data.", "target group"),
+            _changes("set", "admin.cold_data", "Limit the cold data that a group may read.", "target group size"),
+            _changes("remove", "admin.cold_data", "Remove a group's own limit.", "target group"),
+        ),
+        Command(
+            "send-rtt", "admin.cluster", "Measure how long brokers take to store a message.", "target topic", live=True,
+            writes=True, marked=False,
         ),
         Command("send", "live.send", "Send messages, given as NDJSON or lines.", "live-topic file"),
         Command("consume", "live.consume", "Show messages of a topic; --ack consumes them.", "live-topic"),
@@ -242,6 +269,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             ),
             _changes("create", "admin.groups", "Create a group on live brokers.", "target group"),
             _changes("update", "admin.groups", "Change a group on live brokers.", "target group"),
+            _changes("mode", "admin.groups", "Have a group pull a topic, or pop it.", "target group topic mode"),
             _changes("delete", "admin.groups", "Delete a group on live brokers.", "target group"),
             _shows(
                 "diff", "consumers.group", "Compare the offsets of two stores or snapshots.", "store other group topic"

@@ -11,6 +11,7 @@ backup create: --broker-conf= --columns= --help --incremental --output= --progre
 backup list: --columns= --help --output= --wide -h -o=
 backup restore: --broker-conf= --columns= --help --name= --output= --progress= --wide -h -o=
 backup verify: --columns= --help --name= --output= --progress= --wide -h -o=
+broker-config diff: --columns= --defaults --file= --help --name= --output= --own --tz= --wide -h -o=
 broker-config set: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 broker-config show: --columns= --help --limit= --name= --output= --tz= --wide -h -o=
 check: --broker-conf= --columns= --engine= --help --limit-per-code= --output= --progress= --severity= --tz= --wide -h
@@ -19,7 +20,14 @@ checkpoint: --broker-conf= --columns= --help --output= --tz= --wide -h -o=
 clean: --accept-loss --backup= --broker-conf= --columns= --delete --dry-run --files= --help --hours= --output=
   --progress= --table= --tz= --wide --yes -h -n -o= -y
 client list: --columns= --group= --help --limit= --output= --tz= --wide -g= -h -o=
+client producers: --columns= --group= --help --limit= --output= --tz= --wide -g= -h -o=
+client show: --columns= --help --limit= --output= --stuck --tz= --wide -h -o=
+client stack: --client= --columns= --help --output= --tz= --wide -h -o=
 cluster list: --columns= --help --output= --tz= --wide -h -o=
+cluster replicas: --columns= --help --output= --tz= --wide -h -o=
+cold-data list: --columns= --group= --help --output= --tz= --wide -g= -h -o=
+cold-data remove: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
+cold-data set: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 commitlog dump: --body= --broker-conf= --columns= --follow --help --key= --limit= --offset= --output= --property=
   --queue-offset= --queue= --records --since= --tag= --topic= --tz= --until= --where= --wide -f -h -o= -q= -t=
 commitlog hexdump: --broker-conf= --help --limit= --offset= --tz= -h
@@ -63,6 +71,7 @@ group inflight: --broker-conf= --columns= --group= --help --limit= --output= --q
 group lag: --broadcast= --broker-conf= --broker= --by= --columns= --group= --help --lagging --limit= --output=
   --prometheus= --queue= --rounds= --topic= --tz= --watch= --wide -g= -h -o= -q= -t=
 group list: --broker-conf= --columns= --help --output= --tz= --wide -h -o=
+group mode: --backup= --broker= --columns= --dry-run --help --output= --share= --tz= --wide --yes -h -n -o= -y
 group offsets: --broadcast= --broker-conf= --broker= --columns= --group= --help --limit= --output= --queue= --topic=
   --tz= --wide -g= -h -o= -q= -t=
 group reset: --backup= --broadcast= --broker-conf= --broker= --clamp --columns= --dry-run --from-csv= --help --output=
@@ -79,9 +88,12 @@ kv delete: --backup= --columns= --dry-run --help --output= --tz= --wide --yes -h
 kv set: --backup= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 kv show: --columns= --help --output= --tz= --wide -h -o=
 manual: --columns= --help --man --output= --wide -h -o=
+message consume-directly: --client= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 mirror: --acl= --broker-conf= --columns= --engine= --follow --help --keep-times --limit= --namesrv= --output=
   --progress= --tls-config= --wide -f -h -o=
 namesrv: --columns= --help --kv-config= --listen= --output= --tls-config= --wide -h -o=
+namesrv-config set: --backup= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
+namesrv-config show: --columns= --help --name= --output= --tz= --wide -h -o=
 offsets: --bak --broker-conf= --columns= --group= --help --limit= --output= --queue= --topic= --tz= --wide -g= -h -o=
   -q= -t=
 order-conf delete: --backup= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
@@ -126,6 +138,7 @@ run: --broker-conf= --columns= --help --once --output= --progress= --transaction
 salvage: --broker-conf= --columns= --help --output= --progress= --to= --tz= --wide -h -o=
 send: --acl= --batch= --columns= --delay= --engine= --group= --help --key= --lines --namesrv= --oneway --output=
   --property= --queue= --rate= --tag= --tls-config= --transaction= --wide -g= -h -o= -q=
+send-rtt: --broker= --columns= --count= --dry-run --help --output= --size= --tz= --wide --yes -h -n -o= -y
 serve: --acl-config= --broker-conf= --cluster= --columns= --create --engine= --follow --help --listen= --metrics=
   --name= --namesrv-listen= --namesrv= --offsets= --output= --read-only --tls-config= --tz= --until= --wide -h -o=
 sql: --broker-conf= --columns= --help --output= --overwrite --progress= --to= --tz= --wide -h -o=

@@ -2,9 +2,14 @@
 
 from rmqtool.admin.changes.access import Rules, Users
 from rmqtool.admin.changes.change import Kind
-from rmqtool.admin.changes.name_servers import KeyValues, Routes, WritePermissions
+from rmqtool.admin.changes.modes import ColdThresholds, Modes
+from rmqtool.admin.changes.name_servers import KeyValues, NameServerSettings, Routes, WritePermissions
 from rmqtool.admin.changes.tables import Groups, Offsets, Settings, Topics
 
 KINDS: dict[str, type[Kind]] = {
-    kind.name: kind for kind in (Topics, Groups, Offsets, Settings, KeyValues, Routes, WritePermissions, Users, Rules)
-}
+    kind.name: kind
+    for kind in (
+        Topics, Groups, Offsets, Settings, KeyValues, Routes, WritePermissions, Users, Rules, Modes, ColdThresholds,
+        NameServerSettings,
+    )
+}  # fmt: skip

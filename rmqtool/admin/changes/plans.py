@@ -12,7 +12,8 @@ from formats.remoting.shapes import TopicOffset
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX, Perm
 from rmqtool.admin.changes.access import Rules, Users
 from rmqtool.admin.changes.change import Change, Place, Value
-from rmqtool.admin.changes.name_servers import ORDER_TOPICS, KeyValues, Routes, WritePermissions
+from rmqtool.admin.changes.modes import ColdThresholds, Modes
+from rmqtool.admin.changes.name_servers import ORDER_TOPICS, KeyValues, NameServerSettings, Routes, WritePermissions
 from rmqtool.admin.changes.run import Plan, Servers, need_values
 from rmqtool.admin.changes.tables import Groups, Offsets, Settings, Topics, fetch_clients, group_value, topic_value
 from rmqtool.admin.live.questions import Node, NotTold, Questions
@@ -259,6 +260,54 @@ async def plan_group_deletion(questions: Questions, where: Where, group: str) ->
     )  # fmt: skip
 
 
+async def plan_mode(questions: Questions, where: Where, group: str, topic: str, mode: str, share: int) -> Plan:
+    """Have a group pull a topic, or pop it.
+
+    Args:
+        share: popping: queues of so many other clients that a client also reads; 0 for all.
+
+    Raises:
+        BadValue: the topic is a retry topic.
+        Refused: no broker has the topic.
+        ClientError, RemotingError: a server does not answer.
+    """
+    if topic.startswith(RETRY_PREFIX):
+        raise BadValue(f"{topic}: retry topics are always pulled")
+    servers, masters = await Servers.of(questions), await where.masters(questions)
+    topics = await _values(questions, servers, [servers.place(Topics, node, topic) for node in masters])
+    there = [servers.of_place(place) for place, value in topics if value is not None]
+    if not there:
+        raise Refused(f"topic {topic}: no broker has it")
+    after = {"mode": mode, "popShareQueueNum": share}
+    pairs = await _values(questions, servers, [servers.place(Modes, node, group, topic) for node in there])
+    changes = tuple(Change(place=place, before=value, after=after) for place, value in pairs)
+    warnings = ["clients that assign queues themselves do not heed it (clientRebalance, true by default)"]
+    return Plan(target=where.target.text, command="group mode", changes=changes, warnings=tuple(warnings))
+
+
+async def plan_cold_threshold(questions: Questions, where: Where, group: str, threshold: int | None) -> Plan:
+    """Limit the cold data that a group may read, or take its own limit away.
+
+    Args:
+        threshold: bytes in a period; None for the brokers' limit for all groups.
+
+    Raises:
+        Refused: there is no limit to take away.
+        ClientError, RemotingError: a server does not answer.
+    """
+    servers, masters = await Servers.of(questions), await where.masters(questions)
+    pairs = await _values(questions, servers, [servers.place(ColdThresholds, node, group) for node in masters])
+    if threshold is None:
+        changes = _deletions(pairs, f"cold-data {group}")
+    else:
+        changes = [Change(place=place, before=value, after=threshold) for place, value in pairs]
+    command = f"cold-data {'set' if threshold is not None else 'remove'}"
+    return Plan(
+        target=where.target.text, command=command, changes=tuple(changes),
+        warnings=("brokers keep it in memory: a restart loses it",),
+    )  # fmt: skip
+
+
 # -- settings ---------------------------------------------------------------------------------------------------------
 
 
@@ -288,6 +337,23 @@ async def _no_setting(questions: Questions, node: Node, name: str) -> str:
         table = None
     near = difflib.get_close_matches(name, table or (), 1)
     return f"broker {node.name} has no setting {name}" + (f"; it has {near[0]}" if near else "")
+
+
+async def plan_name_server_settings(questions: Questions, target: Target, settings: Mapping[str, str]) -> Plan:
+    """Set settings of every name server.
+
+    Raises:
+        BadValue: a name server has no such setting.
+        ClientError, RemotingError: a name server does not answer.
+    """
+    servers = await Servers.of(questions)
+    places = [servers.place(NameServerSettings, node, name) for node in questions.name_servers() for name in settings]
+    pairs = await _values(questions, servers, places)
+    for place, value in pairs:
+        if value is None:
+            raise BadValue(f"name server {place.server} has no setting {place.name[0]}")
+    changes = tuple(Change(place=place, before=value, after=settings[place.name[0]]) for place, value in pairs)
+    return Plan(target=target.text, command="namesrv-config set", changes=changes)
 
 
 # -- name servers -----------------------------------------------------------------------------------------------------

@@ -209,14 +209,13 @@ class Settings(Kind):
         return {name: table[name[0]] for name in names if name[0] in table}
 
     async def write(self, questions: Questions, node: Node, change: Change) -> None:
-        text = f"{change.place.name[0]}={_escaped(change.after)}\n"
-        await questions.send(node, C.UPDATE_BROKER_CONFIG, None, text.encode())
+        await questions.send(node, C.UPDATE_BROKER_CONFIG, None, property_line(change.place.name[0], change.after))
 
 
-def _escaped(value: str) -> str:
-    """A value as java.util.Properties reads it, by a broker that takes the bytes for UTF-8."""
+def property_line(name: str, value: str) -> bytes:
+    """A setting as java.util.Properties reads it, on a server that takes the bytes for UTF-8."""
     text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
-    return "\\" + text if text.startswith(" ") else text
+    return f"{name}={chr(92) if text.startswith(' ') else ''}{text}\n".encode()
 
 
 def offsets_of(rows: Iterable[Any], group: str) -> dict[Name, int]:

@@ -19,13 +19,14 @@ from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
 from rmqtool.admin.doctor.codes import CODES
 from rmqtool.admin.live.groups import LiveGroupLag, lag_of
 from rmqtool.admin.live.questions import TIMEOUT, Node, Questions, Warn, ask, body
+from rmqtool.admin.live.settings import release_of_broker
 from rmqtool.admin.live.tables import Ranges, Topics, fetch_groups, fetch_ranges, fetch_topics
 from rmqtool.admin.target import Target
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.contract import PlainRow
 from rmqtool.errors import CorruptFile
 from rmqtool.remoting.errors import RemotingError
-from rmqtool.rules.releases import RELEASES, Release, release_named
+from rmqtool.rules.releases import Release
 from rmqtool.services.lookup.topics import permission
 from rmqtool.store.check.codes.code import INFO, SEVERITIES
 from rmqtool.store.config.fit import unread
@@ -173,7 +174,7 @@ class _Examination:
             return settings or {}
 
         for node, settings in (await self._questions.collect([*runtime], fetch)).items():
-            release = _release(runtime[node].get("brokerVersionDesc"))
+            release = release_of_broker(runtime[node].get("brokerVersionDesc"))
             if release is not None:
                 self._unknown_settings(node, settings, release)
             ratios = [
@@ -340,10 +341,3 @@ class _Examination:
 
 def _number(text: str | None) -> int | None:
     return int(text) if text is not None and re.fullmatch("-?[0-9]{1,18}", text) else None
-
-
-def _release(description: str | None) -> Release | None:
-    """The release of a broker, by a description like ``V5_3_3``; None if its settings are not known."""
-    match = re.match(r"V([0-9]+)_([0-9]+)_", description or "")
-    name = f"{match[1]}.{match[2]}" if match is not None else ""
-    return release_named(name) if name in RELEASES else None

@@ -118,7 +118,7 @@ class LiveBrokers:
 
     async def gather_statuses(self, questions: Questions) -> list[BrokerStatus]:
         nodes = await questions.nodes()
-        tables = await questions.collect(nodes, lambda node: _fetch_runtime(questions, node))
+        tables = await questions.collect(nodes, lambda node: fetch_runtime(questions, node))
         ends = {
             (node.cluster, node.name): _whole(table.get("commitLogMaxOffset"))
             for node, table in tables.items()
@@ -128,14 +128,10 @@ class LiveBrokers:
 
     async def _settings(self, questions: Questions, broker: str | None) -> list[BrokerSetting]:
         nodes = [node for node in await questions.nodes() if broker in (None, node.name, node.address)]
-
-        async def fetch(node: Node) -> Mapping[str, str]:
-            settings = await questions.fetch(node, C.GET_BROKER_CONFIG, _read_settings, what="its settings are")
-            return settings or {}
-
+        tables = await questions.collect(nodes, lambda node: fetch_settings(questions, node))
         return [
             BrokerSetting(cluster=node.cluster, brokerName=node.name, brokerId=node.broker_id, name=name, value=value)
-            for node, table in (await questions.collect(nodes, fetch)).items()
+            for node, table in tables.items()
             for name, value in sorted(table.items())
         ]
 
@@ -172,7 +168,21 @@ def _read_settings(body: bytes) -> Mapping[str, str]:
     return settings
 
 
-async def _fetch_runtime(questions: Questions, node: Node) -> Mapping[str, str]:
+async def fetch_settings(questions: Questions, node: Node) -> Mapping[str, str]:
+    """The settings that a broker runs with.
+
+    Raises:
+        NotTold: it does not answer.
+    """
+    return await questions.fetch(node, C.GET_BROKER_CONFIG, _read_settings, what="its settings are") or {}
+
+
+async def fetch_runtime(questions: Questions, node: Node) -> Mapping[str, str]:
+    """What a broker reports of its own state.
+
+    Raises:
+        NotTold: it does not answer.
+    """
     runtime = await questions.fetch(node, C.GET_BROKER_RUNTIME_INFO, body(KVTable), what="its state is")
     return {} if runtime is None else runtime.table
 

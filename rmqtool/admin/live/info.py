@@ -23,6 +23,8 @@ TABLES = {
     "topics.json": C.GET_ALL_TOPIC_CONFIG,
 }
 """Config files whose content brokers report."""
+TABLES_OF_5 = {"messageRequestMode.json": C.GET_ALL_MESSAGE_REQUEST_MODE}
+"""Those that only brokers of 5.x report, on request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +165,8 @@ def read_table(target: Target, name: str, broker: str | None, warn: Warn) -> Any
         UnreadableStore: brokers do not report such a file, or none answers.
         BadValue: there are several brokers, and none is named.
     """
-    if name not in TABLES:
-        raise UnreadableStore(f"{name}: brokers do not tell it; they tell {', '.join(TABLES)}")
+    if name not in TABLES | TABLES_OF_5:
+        raise UnreadableStore(f"{name}: brokers do not tell it; they tell {', '.join(TABLES | TABLES_OF_5)}")
 
     async def work(questions: Questions) -> Value:
         nodes = [node for node in await questions.masters() if broker in (None, node.name, node.address)]
@@ -182,4 +184,5 @@ async def fetch_table(questions: Questions, node: Node, name: str) -> Value:
     Raises:
         NotTold: the broker does not answer.
     """
-    return await questions.fetch(node, TABLES[name], lambda body: loads(body, cycles=False), what=f"{name} is")
+    code = (TABLES | TABLES_OF_5)[name]
+    return await questions.fetch(node, code, lambda body: loads(body, cycles=False), what=f"{name} is")

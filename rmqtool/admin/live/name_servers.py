@@ -37,15 +37,10 @@ def list_entries(target: Target, namespace: str, key: str | None, warn: Warn) ->
         ClientError: no name server answers.
     """
 
-    async def fetch(questions: Questions, node: Node) -> Mapping[str, str]:
-        table = await questions.fetch(
-            node, C.GET_KVLIST_BY_NAMESPACE, body(KVTable), n.Namespace(namespace=namespace), what="its entries are",
-            absent=(ResponseCode.QUERY_NOT_FOUND,),
-        )  # fmt: skip
-        return {} if table is None else table.table
-
     async def work(questions: Questions) -> list[Entry]:
-        tables = await questions.collect(questions.name_servers(), lambda node: fetch(questions, node))
+        tables = await questions.collect(
+            questions.name_servers(), lambda node: fetch_entries(questions, node, namespace)
+        )
         if not tables:
             raise ClientError(f"no name server answers: {'; '.join(questions.reasons())}")
         rows = [
@@ -57,3 +52,16 @@ def list_entries(target: Target, namespace: str, key: str | None, warn: Warn) ->
         return sorted(rows, key=lambda row: (row.key, row.server))
 
     return ask(target, warn, work)
+
+
+async def fetch_entries(questions: Questions, node: Node, namespace: str) -> Mapping[str, str]:
+    """The entries of a namespace of one name server.
+
+    Raises:
+        NotTold: it does not answer.
+    """
+    table = await questions.fetch(
+        node, C.GET_KVLIST_BY_NAMESPACE, body(KVTable), n.Namespace(namespace=namespace), what="its entries are",
+        absent=(ResponseCode.QUERY_NOT_FOUND,),
+    )  # fmt: skip
+    return {} if table is None else table.table

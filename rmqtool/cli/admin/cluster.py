@@ -1,4 +1,4 @@
-"""The commands ``cluster list``, ``broker-config show`` and ``client list``."""
+"""The commands that show brokers, their settings and their clients, and how long they take to store a message."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -6,13 +6,24 @@ import typer
 
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import live_target
-from rmqtool.cli.framework.options import GroupOption, LimitOption, Output, OutputOption, TargetArgument
+from rmqtool.cli.framework.options import (
+    BrokersOption,
+    GroupOption,
+    LimitOption,
+    Output,
+    OutputOption,
+    TargetArgument,
+)
+from rmqtool.cli.framework.planning import ASK, Consent
 from rmqtool.errors import BadValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from formats.remoting.shapes import MessageQueue
     from rmqtool.admin.live.brokers import LiveBrokers
+
+_MOST_CONF = 1 << 20  # bytes of a properties file
 
 
 def open_brokers(target: str, warn: "Callable[[str], None]") -> "LiveBrokers":
@@ -101,3 +112,105 @@ def client_list(
     spare = ("brokers", "messageModel", "consumeType", "version")
     write_rows(output.value, GroupClient, first(rows, limit), shown, spare=spare)
     return no_match(len(rows), warn.tell(), group=group)
+
+
+@command("cluster replicas", "rmqtool cluster replicas @prod")
+def cluster_replicas(store: TargetArgument, output: OutputOption = Output.text) -> int:
+    """List the slaves of each master: acknowledged offset, bytes behind, whether in sync, bytes per second.
+
+    Brokers of 4.9 do not report their slaves. Exit code 1: a broker does not answer or report.
+    """
+    from rmqtool.cli.framework.changing import need_target
+    from rmqtool.cli.render.rows import Warnings, write_rows
+
+    target, warn = need_target(store), Warnings()
+    from rmqtool.admin.live.replicas import Replica, list_replicas
+
+    rows = list_replicas(target, warn)
+    write_rows(output.value, Replica, rows, spare=("cluster", "masterMaxOffset", "transferredByteInSecond"))
+    return warn.tell()
+
+
+@command("broker-config diff", "rmqtool broker-config diff @prod --defaults")
+def broker_config_diff(
+    store: TargetArgument,
+    file: Annotated[
+        str | None, typer.Option("--file", metavar="FILE", help="Compare with this properties file of a broker.")
+    ] = None,
+    defaults: Annotated[
+        bool, typer.Option("--defaults", help="Compare with the defaults of each broker's release.")
+    ] = False,
+    own: Annotated[
+        bool, typer.Option("--own", help="Also settings meant to differ: names, addresses, ports, paths, roles.")
+    ] = False,
+    name: Annotated[
+        list[str] | None,
+        typer.Option("--name", metavar="SETTING", help="Only these settings, * and ? match; may be repeated."),
+    ] = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Show the settings in which brokers differ from each other, from a file, or from the defaults of their release.
+
+    A setting that the file does not name is not compared. Exit code 1: there are differences, or a broker does not
+    answer.
+    """
+    from rmqtool.cli.framework.changing import need_target
+    from rmqtool.cli.framework.choice import matches
+    from rmqtool.cli.render.rows import Warnings, write_rows
+
+    if file is not None and defaults:
+        raise BadValue("--file cannot be given with --defaults")
+    target, warn = need_target(store), Warnings()
+    from formats.config.properties import parse_properties
+    from rmqtool.admin.live.settings import SettingDifference, compare_settings
+    from rmqtool.remoting.files import read_small
+
+    known = None if file is None else parse_properties(read_small(file, _MOST_CONF, "a broker's properties file"))
+    rows = compare_settings(target, warn, lambda text: matches(text, name), file=known, defaults=defaults, own=own)
+    shown = ("name", "brokerName", "brokerId", "value", *(("other",) if known is not None or defaults else ()))
+    write_rows(output.value, SettingDifference, rows, shown, wide=("value", "other"), spare=("brokerId",))
+    return warn.tell() or int(bool(rows))
+
+
+@command("send-rtt", "rmqtool send-rtt @lab --count 20 --yes")
+def send_rtt(
+    store: TargetArgument,
+    topic: Annotated[
+        str | None,
+        typer.Argument(metavar="[TOPIC]", help="Topic to send to; by default that with each broker's name."),
+    ] = None,
+    count: Annotated[int, typer.Option("--count", min=1, max=100_000, metavar="N", help="Messages per broker.")] = 10,
+    size: Annotated[int, typer.Option("--size", min=1, max=4_000_000, metavar="BYTES", help="Size of a body.")] = 128,
+    broker: BrokersOption = None,
+    consent: Consent = ASK,
+    output: OutputOption = Output.text,
+) -> int:
+    """Measure how long each broker takes to store a message: least, median and most milliseconds.
+
+    The messages are stored, with the tag rmqtool-send-rtt, and consumers of TOPIC get them; so the command asks first.
+    They are sent one after the other. Exit code 1: a dry run, or a message was not acknowledged.
+    """
+    from rmqtool.cli.framework.changing import need_target
+    from rmqtool.cli.framework.planning import carry_out
+    from rmqtool.cli.render.rows import Warnings, write_rows
+    from rmqtool.cli.render.text import note
+    from rmqtool.words import counted
+
+    consent.need("send-rtt")
+    target, warn = need_target(store), Warnings()
+    from rmqtool.admin.live.round_trips import RoundTrips, measure_round_trips, plan_round_trips
+
+    def plan(planned: "list[MessageQueue] | None" = None) -> "list[MessageQueue]":
+        return planned or plan_round_trips(target, warn, topic, broker or ())
+
+    def show(queues: "list[MessageQueue]") -> None:
+        note(f"  {counted(count, 'message')} each: {', '.join(map(str, queues))}")
+
+    queues, done = carry_out(consent, plan=plan, show=show, question=lambda _queues: "Send them?", do=plan)
+    if not done:
+        brokers = counted(len({queue.broker_name for queue in queues}), "broker")
+        note(f"{counted(count, 'message')} would be sent to each of {brokers}: {', '.join(map(str, queues))}")
+        return warn.tell() or 1
+    rows = measure_round_trips(target, warn, queues, count=count, size=size)
+    write_rows(output.value, RoundTrips, rows, wide=("reason",), spare=("queues",))
+    return warn.tell() or int(any(row.failed for row in rows))

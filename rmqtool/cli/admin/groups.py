@@ -112,6 +112,36 @@ def group_delete(
     )  # fmt: skip
 
 
+@command("group mode", "rmqtool group mode @lab lab-consumer Orders POP --dry-run")
+def group_mode(
+    store: TargetArgument,
+    consumer_group: GroupName,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
+    mode: Annotated[str, typer.Argument(metavar="MODE", help="PULL or POP.")],
+    share: Annotated[
+        int,
+        typer.Option("--share", min=0, max=65536, metavar="N", help="POP: clients that share queues; 0: all."),
+    ] = 0,
+    broker: BrokersOption = None,
+    options: ChangeOptions = CHANGE,
+) -> int:
+    """Have a group pull a topic or pop it, on every broker that has the topic (5.x), after showing the plan.
+
+    Only clients that let brokers assign their queues follow it. Exit codes as for topic create.
+    """
+    if mode.upper() not in ("PULL", "POP"):
+        raise BadValue(f"{mode}: give PULL or POP")
+    if share and mode.upper() == "PULL":
+        raise BadValue("--share: goes with POP")
+    from rmqtool.admin.changes.plans import plan_mode
+
+    return change_brokers(
+        store, broker,
+        lambda questions, where: plan_mode(questions, where, consumer_group, topic, mode.upper(), share),
+        command="group mode", options=options,
+    )  # fmt: skip
+
+
 def _change(
     store: str,
     group: str,

@@ -33,12 +33,7 @@ def broker_config_set(
     A broker also writes them to its properties file, if it was started with one. Names that a broker does not know are
     refused; the broker itself would accept and ignore them. Exit codes as for topic create.
     """
-    values: dict[str, str] = {}
-    for text in settings:
-        name, sign, value = text.partition("=")
-        if not name.isalnum() or not sign:
-            raise BadValue(f"{text}: give NAME=VALUE")
-        values[name] = value
+    values = _parse_settings(settings)
     from rmqtool.admin.changes.plans import plan_settings
 
     return change_brokers(
@@ -84,7 +79,61 @@ def _write_permission(store: str, broker: str, options: ChangeOptions, *, wipe: 
     )  # fmt: skip
 
 
+def _parse_settings(settings: list[str]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for text in settings:
+        name, sign, value = text.partition("=")
+        if not name.isalnum() or not sign:
+            raise BadValue(f"{text}: give NAME=VALUE")
+        values[name] = value
+    return values
+
+
 # -- name servers -----------------------------------------------------------------------------------------------------
+
+
+@command("namesrv-config show", "rmqtool namesrv-config show @lab --name '*Thread*'")
+def namesrv_config_show(
+    store: TargetArgument,
+    name: Annotated[
+        list[str] | None,
+        typer.Option("--name", metavar="SETTING", help="Only these settings, * and ? match; may be repeated."),
+    ] = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Show the settings that name servers run with.
+
+    Exit code 1: a name server does not answer, or no setting matches.
+    """
+    from rmqtool.cli.framework.choice import matches, no_match
+    from rmqtool.cli.render.rows import Warnings, write_rows
+
+    target, warn = need_target(store), Warnings()
+    from rmqtool.admin.live.settings import NameServerSetting, list_name_server_settings
+
+    rows = list_name_server_settings(target, warn, lambda text: matches(text, name))
+    write_rows(output.value, NameServerSetting, rows, wide=("value",))
+    return no_match(len(rows), warn.tell(), name=name)
+
+
+@command("namesrv-config set", "rmqtool namesrv-config set @lab orderMessageEnable=true --dry-run")
+def namesrv_config_set(
+    store: TargetArgument,
+    settings: Annotated[list[str], typer.Argument(metavar="SETTING...", help="Settings, each as NAME=VALUE.")],
+    options: ChangeOptions = CHANGE,
+) -> int:
+    """Change settings of every name server, after showing the plan.
+
+    A name server also writes them to its properties file. Names that it does not have are refused. Exit codes as for
+    topic create.
+    """
+    target, values = need_target(store), _parse_settings(settings)
+    from rmqtool.admin.changes.plans import plan_name_server_settings
+
+    return change(
+        target, lambda questions: plan_name_server_settings(questions, target, values), command="namesrv-config set",
+        options=options,
+    )  # fmt: skip
 
 
 @command("kv show", "rmqtool kv show @lab ORDER_TOPIC_CONFIG")
