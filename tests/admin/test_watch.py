@@ -5,8 +5,10 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,63 @@ def test_a_round_that_fails_is_not_the_last(served: Serving, monkeypatch: pytest
     gone = rmqtool("group", "lag", "rocketmq://127.0.0.1:1", "--watch", "100ms", "--rounds", "2", "-o", "ndjson")
     assert (gone.code, gone.out) == (3, "")
     assert gone.err.count("127.0.0.1:1") == 2
+
+
+def page_of(process: "subprocess.Popen[str]") -> str:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("metrics at "):
+            return line.split()[-1]
+    raise AssertionError("no page")
+
+
+def read_page(url: str, wanted: Callable[[str], bool]) -> str:
+    for _ in range(100):
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            text: str = answer.read().decode()
+        if wanted(text):
+            return text
+        time.sleep(0.1)
+    raise AssertionError(text)
+
+
+def test_a_page(served: Serving, target: str) -> None:
+    words = [*RMQTOOL, "group", "lag", target, "-g", GROUP, "--watch", "200ms", "--prometheus", "127.0.0.1:0"]
+    with subprocess.Popen(
+        [*words, "-o", "ndjson"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        url = page_of(process)
+        text = read_page(url, lambda text: "rocketmq_consumer_lag_messages{" in text)
+        lines = [line for line in text.splitlines() if line.startswith("rocketmq_consumer_lag_messages{")]
+        assert any('topic="Orders"' in line and 'queue="1"' in line and 'node_id="lab-a"' in line for line in lines)
+        beside = rmqtool("group", "lag", target, "--watch", "1s", "--prometheus", url.split("/")[2], "--rounds", "1")
+        assert (beside.code, "in use" in beside.err) == (4, True), beside.err
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+    done = rmqtool("group", "lag", target, "--prometheus", "127.0.0.1:0")
+    assert (done.code, "goes with --watch" in done.err) == (2, True)
+    assert rmqtool("group", "lag", target, "--watch", "1s", "--prometheus", ":70000").code == 2
+
+
+def test_a_page_while_rounds_fail(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(ROOT / "examples" / "store", store)
+    with Serving(store, "--read-only") as other:
+        words = [*RMQTOOL, "group", "lag", f"rocketmq://{other.namesrv}", "--watch", "100ms", "--prometheus"]
+        process = subprocess.Popen(
+            [*words, "127.0.0.1:0", "-o", "ndjson"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        with process:
+            url = page_of(process)
+            read_page(url, lambda text: "rocketmq_consumer_lag_messages{" in text)
+            other.process.kill()
+            other.process.wait()
+            drain = threading.Thread(target=process.stderr.read if process.stderr else None)
+            drain.start()
+            read_page(url, lambda text: "rocketmq_consumer_lag_messages{" not in text)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 3, "the code of the last round"
+            drain.join()
 
 
 def test_a_file_that_cannot_be_written(target: str, tmp_path: Path) -> None:

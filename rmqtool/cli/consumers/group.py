@@ -100,7 +100,9 @@ def group_lag(
     ] = None,
     prometheus: Annotated[
         str | None,
-        typer.Option("--prometheus", metavar="FILE", help="Also write metrics for the node exporter's text collector."),
+        typer.Option(
+            "--prometheus", metavar="FILE|HOST:PORT", help="Metrics for the node exporter's text collector, or a page."
+        ),
     ] = None,
     limit: LimitOption = None,
     broadcast: BroadcastOption = None,
@@ -114,7 +116,7 @@ def group_lag(
 
     --watch shows rows with messages stored and consumed per second, the time until nothing is left, and when the oldest
     unread message was stored; NDJSON has a line for each row and round. --prometheus replaces FILE in each round, and
-    ends after one without --watch.
+    ends after one without --watch; with HOST:PORT or :PORT it serves a page with the newest round until the end.
 
     Exit code 1: an offset lies beyond the end of its queue (ahead), or the message at it has expired (expired); or no
     offset matches.

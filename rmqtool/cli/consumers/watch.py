@@ -1,9 +1,11 @@
 """``group lag --watch`` and ``--prometheus``: the lag of groups in rounds."""
 
+import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rmqtool.cli.framework.ending import StopSignal
@@ -18,8 +20,10 @@ from rmqtool.words import counted
 
 if TYPE_CHECKING:
     from rmqtool.admin.subjects import Groups
+    from rmqtool.cli.consumers.lag_metrics import MetricsFile, MetricsPage
 
 _HOME, _REST = "\x1b[H\x1b[2J", "\x1b[J"  # first round: an empty screen; and what is left of the round before
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]*):[0-9]{1,5}", re.ASCII)
 _LEAST = 100  # ms between two rounds
 _COLUMNS = {
     "queue": ("group", "topic", "queueId", "diff", "change", "inRate", "outRate", "drainSeconds", "oldestTimestamp"),
@@ -49,7 +53,7 @@ def watch_lag(
         open_groups: opens the groups, anew for each round.
         pause: ms from the beginning of a round to that of the next; None for a single round.
         rounds: number of rounds.
-        prometheus: file for the text collector of the node exporter, replaced in each round.
+        prometheus: file for the text collector of the node exporter, replaced in each round, or HOST:PORT of a page.
         cluster: label of its metrics.
 
     Raises:
@@ -58,11 +62,13 @@ def watch_lag(
     """
     if pause is not None and pause < _LEAST:
         raise BadValue("--watch: at least 100ms")
+    if pause is None and prometheus is not None and is_address(prometheus):
+        raise BadValue(f"--prometheus {prometheus}: a page goes with --watch")
     if pause is not None and output == "json":
         raise BadValue("--watch: give --output ndjson, which has a line for each row and round, or csv")
     watch, ending, code, count = Watch(by), StopSignal(), 0, 0
     screen = _Screen(output)
-    with ending.watch():
+    with ending.watch(), _metrics_at(prometheus) as metrics:
         while not ending.asked:
             started, warn = time.monotonic(), Warnings()
             try:
@@ -71,10 +77,8 @@ def watch_lag(
                 oldest = groups.oldest([row for row in lags if (row.diff or 0) > 0])
                 now = int(time.time() * 1000)
                 rows = watch.next_round(lags, oldest, now)
-                if prometheus is not None:
-                    from rmqtool.cli.consumers.lag_metrics import write_metrics
-
-                    write_metrics(prometheus, lags, oldest, now, cluster)
+                if metrics is not None:
+                    metrics.show(lags, oldest, now, cluster)
                 shown = [row for row in rows if row.diff or not lagging]
                 screen.show(shown, names_of_table(by, groups), limit, now)
                 code = warn.tell() or (1 if any(row.problems for row in rows) else 0)
@@ -82,6 +86,8 @@ def watch_lag(
                 if pause is None:
                     raise
                 note(f"{time_text(int(time.time() * 1000))} {err}")
+                if metrics is not None:
+                    metrics.clear()
                 code = err.exit_code
             count += 1
             if pause is None or count == rounds:
@@ -89,6 +95,27 @@ def watch_lag(
             ending.wait(max(pause - round((time.monotonic() - started) * 1000), 0))
     screen.close()
     return code
+
+
+def is_address(place: str) -> bool:
+    """Whether metrics go to a page, at ``HOST:PORT`` or ``:PORT``, and not to a file."""
+    return _ADDRESS.fullmatch(place) is not None
+
+
+@contextmanager
+def _metrics_at(place: str | None) -> "Iterator[MetricsFile | MetricsPage | None]":
+    if place is None:
+        yield None
+        return
+    from rmqtool.cli.consumers.lag_metrics import MetricsFile, MetricsPage
+
+    metrics = MetricsPage(place) if is_address(place) else MetricsFile(place)
+    if isinstance(metrics, MetricsPage):
+        note(f"metrics at http://{metrics.address}/metrics")
+    try:
+        yield metrics
+    finally:
+        metrics.close()
 
 
 def names_of_table(by: str, groups: "Groups") -> tuple[str, ...]:
