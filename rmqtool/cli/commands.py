@@ -178,7 +178,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         Command("namesrv", "serve.namesrv", "Run a name server for brokers and clients."),
     ),
     "Live clusters": (
-        _changes("apply", "admin.apply", "Make topics and groups as a file declares them.", "target file"),
+        _changes("apply", "admin.apply", "Make topics and groups as a file declares them.", "store file"),
         _shows("compare", "admin.compare", "Compare a store directory with a live broker.", "store target"),
         _asks("doctor", "admin.doctor", "Find what is wrong in a live cluster, and say what to do."),
         Group(

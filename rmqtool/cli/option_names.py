@@ -6,7 +6,8 @@ acl list: --columns= --help --output= --tz= --wide -h -o=
 acl set: --action= --backup= --broker= --columns= --default --deny --dry-run --help --output= --resource= --source-ip=
   --tz= --wide --yes -h -n -o= -y
 append: --broker-conf= --columns= --engine= --help --keep-times --output= --progress= --sync --tz= --wide -h -o=
-apply: --backup= --broker= --columns= --dry-run --help --output= --prune --tz= --wide --yes -h -n -o= -y
+apply: --backup= --broker-conf= --broker= --columns= --dry-run --help --output= --prune --tz= --wide --yes -h -n -o=
+  -y
 backup create: --broker-conf= --columns= --help --incremental --output= --progress= --rate= --tz= --wide -h -o=
 backup list: --columns= --help --output= --wide -h -o=
 backup restore: --broker-conf= --columns= --help --name= --output= --progress= --wide -h -o=

@@ -133,7 +133,7 @@ def test_files_that_are_not_as_they_should_be(text: str, reason: str, lab: Lab, 
 
 def test_no_file(lab: Lab, tmp_path: Path) -> None:  # noqa: F811
     assert rmqtool("apply", lab.target, tmp_path / "none.yaml", "--yes").code == 3
-    assert rmqtool("apply", str(ROOT / "examples" / "store"), tmp_path / "none.yaml", "--yes").code == 2
+    assert rmqtool("apply", str(ROOT / "examples" / "store"), tmp_path / "none.yaml", "--yes").code == 3
     assert rmqtool("config", lab.target, "topics.json", "--yaml").code == 2
 
 

@@ -166,6 +166,7 @@ def run(command: str, node: Node, folder: Path) -> tuple[int, str]:
     typed: dict[str, tuple[object, ...]] = {
         "truncate": ("truncate", store, log_end(node), "--yes"),
         "append": ("append", store, lines),
+        "apply": ("apply", store, lines, "--yes"),
         "dispatch": ("dispatch", store),
         "dlq requeue": ("dlq", "requeue", store, "billing", "--yes"),
         "run": ("run", store, "--once"),
@@ -181,7 +182,7 @@ def run(command: str, node: Node, folder: Path) -> tuple[int, str]:
         "undo --force": ("undo", store, "--force", "--yes"),
     }
     line = typed.get(command, (words[0], store, *words[1:], "--yes"))
-    lines.write_text('{"topic": "Events", "body": "one"}\n')
+    lines.write_text('{"topic": "Events", "body": "one"}\n' if command != "apply" else "topics: {Fresh: {}}\n")
     result = rmqtool(*line, *node.options())
     lines.unlink()
     return result.code, result.out + result.err

@@ -50,8 +50,8 @@ from rmqtool.words import counted
 _MOST = 16 << 20  # bytes of a file
 _BROKERS = "brokers"
 _PERMS = {"RW": Perm.READ | Perm.WRITE, "WR": Perm.READ | Perm.WRITE, "R": Perm.READ, "W": Perm.WRITE, "-": Perm(0)}
-_NEW_TOPIC = topic_value(TopicConfig(topic_name="", read_queue_nums=8, write_queue_nums=8))
-_NEW_GROUP = group_value(SubscriptionGroup(group_name=""))
+NEW_TOPIC = topic_value(TopicConfig(topic_name="", read_queue_nums=8, write_queue_nums=8))
+NEW_GROUP = group_value(SubscriptionGroup(group_name=""))
 _OWN_GROUPS = frozenset({
     "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "SELF_TEST_P_GROUP", "CID_ONS-HTTP-PROXY",
     "CID_ONSAPI_PULL", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "SCHEDULE_CONSUMER",
@@ -137,8 +137,8 @@ def read_declared(path: str) -> Declared:
         if not isinstance(globs, list) or not all(isinstance(glob, str) and glob for glob in globs):
             raise BadValue(f"{path}: owns: {what}: give a list of names or patterns")
     return Declared(
-        _entries(path, "topics", content.get("topics"), _NEW_TOPIC),
-        _entries(path, "groups", content.get("groups"), _NEW_GROUP),
+        _entries(path, "topics", content.get("topics"), NEW_TOPIC),
+        _entries(path, "groups", content.get("groups"), NEW_GROUP),
         owns,
     )
 
@@ -230,8 +230,8 @@ def declare(
         for broker, table in groups.items()
     }
     content = {
-        "topics": _combine(chosen, _shown(_NEW_TOPIC), always=("readQueueNums", "writeQueueNums", "perm")),
-        "groups": _combine(own, _NEW_GROUP, always=("retryMaxTimes",)),
+        "topics": _combine(chosen, _shown(NEW_TOPIC), always=("readQueueNums", "writeQueueNums", "perm")),
+        "groups": _combine(own, NEW_GROUP, always=("retryMaxTimes",)),
     }
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
 
@@ -287,7 +287,7 @@ async def plan_declared(questions: Questions, where: Where, declared: Declared, 
     names = {node.name for node in await questions.nodes()}
     changes: list[Change] = []
     parts: tuple[tuple[type[Kind], Mapping[str, Entry], Mapping[str, Value]], ...] = (
-        (Topics, declared.topics, _NEW_TOPIC), (Groups, declared.groups, _NEW_GROUP),
+        (Topics, declared.topics, NEW_TOPIC), (Groups, declared.groups, NEW_GROUP),
     )  # fmt: skip
     for kind, entries, new in parts:
         for name, entry in entries.items():

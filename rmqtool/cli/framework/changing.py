@@ -119,6 +119,26 @@ def carry_out_change(
     return 1 if result.failed else code
 
 
+def carry_out_shown(
+    plan: "Callable[[], Plan]", do: "Callable[[Plan | None], Plan]", *, command: str, options: ChangeOptions
+) -> int:
+    """As :func:`change`, of a store directory, whose changes have a backup beside it."""
+    options.need(command)
+    result, _done = carry_out(
+        options, plan=plan, show=_note_plan, question=_question, do=do, settled=lambda made: not made.needed
+    )
+    write_changes(result, options.output.value)
+    for text in result.warnings:
+        note(f"warning: {text}")
+    count = counted(len(result.changes), "entry", "entries")
+    if not result.applied:
+        note(f"{len(result.needed)} of {count} would be changed" if result.needed else "nothing to change")
+        return 1 if result.needed else 0
+    note(f"{len(result.needed)} of {count} changed; what was replaced is kept in {result.journal}")
+    note(f"{command_line('undo', result.target)} puts it back")
+    return 0
+
+
 def write_changes(plan: "Plan", output: str) -> None:
     """Write a row for each value, or the whole plan as an object."""
     from rmqtool.admin.changes.run import SAME, ChangeRow

@@ -150,11 +150,11 @@ TAKING_OUT = ("salvage", "export")
 REDACT = ("redact",)
 COMMANDS = (
     *RECOVERING, "truncate", "undo", "undo --force", *REBUILDING, "rebuild config", "rebuild tiered-metadata",
-    *STORING, *OFFSETS, *TAKING_OUT, *REDACT,
+    "apply", *STORING, *OFFSETS, *TAKING_OUT, *REDACT,
 )  # fmt: skip
 
 # these do not write files with the configured length, or only into a new store
-_ANY_LENGTH = {*TAKING_OUT, "undo", "undo --force", "rebuild config", "rebuild tiered-metadata"}
+_ANY_LENGTH = {*TAKING_OUT, "undo", "undo --force", "rebuild config", "rebuild tiered-metadata", "apply"}
 
 _COMMAND = re.compile(r"\{([^}]+)\}")
 _ALLOWED = Rule(Verdict.ALLOWED)
@@ -175,7 +175,7 @@ def _row(*cells: tuple[tuple[str, ...], Rule]) -> Mapping[str, Rule]:
 
 
 _FORCED = ("undo --force",)
-_CONFIG = ("rebuild config",)
+_CONFIG = ("rebuild config", "apply")
 _TRUNCATE = ("truncate",)
 _OTHER_REPLICAS = _warn("the other replicas keep their copies: redact those stores, too")
 _OLD_BYTES = "files have changed since, and the other brokers of its group rely on them as they are now"
