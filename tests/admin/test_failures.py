@@ -1,6 +1,7 @@
 """Half of a cluster fails in every way that peers fail: each command reports it in time, and shows the other half."""
 
 import asyncio
+import json
 import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -40,7 +41,11 @@ WORDS = {
     "config": (),
     "cluster list": (),
     "broker-config show": ("--name", "brokerName"),
+    "broker-config diff": ("--defaults",),
     "client list": (),
+    "client producers": (),
+    "client show": ("lab-consumer",),
+    "client stack": ("lab-consumer",),
     "trace": ("FD0000000000000000000000000000020FB630946E09664343CD0000",),
     "retry list": (),
     "dlq list": (),
@@ -53,6 +58,7 @@ WORDS = {
     "doctor": (),
 }
 OF_ONE_BROKER = ("query-offset", "query-time")  # only the broker in --broker is queried
+NO_CLIENTS = ("client list", "client producers", "client stack")  # none is online
 NAME = "lab-b"
 
 
@@ -160,6 +166,7 @@ async def huge() -> AsyncIterator[str]:
 
 FAILURES: dict[str, Callable[[], AbstractAsyncContextManager[str]]] = {
     "gone": gone, "silent": silent, "refusing": refusing, "wrong": wrong, "leaving": leaving, "200 MB": huge,
+    "TLS alert": lambda: raw_peer(b"\x15\x03\x01\x00\x02\x02\x28"),
     "half an answer": lambda: raw_peer(b"\0\0\1\0\0\0\0\x10{"),
     **{name: sends(answer) for name, answer in BYTES.items()},
 }  # fmt: skip
@@ -182,8 +189,28 @@ CHANGES = {
     "topic delete": ("Orders",), "group create": ("new",), "group update": ("lab-consumer", "--no-consume"),
     "group delete": ("lab-orderly",), "group reset": ("lab-consumer", "--to-earliest"),
     "group clone": ("lab-consumer", "lab-orderly"), "broker-config set": ("brokerPermission=4",),
-    "dlq requeue": ("lab-consumer",),
+    "dlq requeue": ("lab-consumer",), "group mode": ("lab-consumer", "Orders", "POP"),
+    "cold-data set": ("lab-consumer", "1M"), "cold-data remove": ("lab-consumer",),
+    "message consume-directly": ("FD0000000000000000000000000000020FB630946E09664346B10041", "lab-consumer"),
+    "send-rtt": ("Orders",), "write-perm wipe": (NAME,), "write-perm add": (NAME,),
+    "user create": ("billing", "--password-file", "PASSWORD"), "user update": ("billing", "--disable"),
+    "user delete": ("billing",), "acl set": ("User:billing", "--resource", "Topic:Orders", "--action", "Sub"),
+    "acl delete": ("User:billing",), "apply": ("CLUSTER.YAML",),
 }  # fmt: skip
+# carried out with the other half, and the name servers
+NOT_OF_ALL = ("message consume-directly", "send-rtt", "write-perm wipe", "write-perm add")
+
+
+@pytest.fixture(scope="module")
+def changes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, ...]]:
+    """:data:`CHANGES` with the files that they need."""
+    folder = tmp_path_factory.mktemp("files")
+    files = {"PASSWORD": "a-password\n", "CLUSTER.YAML": "topics: {Fresh: {}}\n"}
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return {
+        name: tuple(str(folder / word) if word in files else word for word in words) for name, words in CHANGES.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -202,15 +229,21 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     ("key", "secret"),
     [(None, None), ("an-admin", "wrong-secret"), ("nobody", "right-secret"), ("a-reader", "right-secret")],
 )
-def test_the_wrong_key(key: str | None, secret: str | None, guarded: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wrong_key(
+    key: str | None,
+    secret: str | None,
+    guarded: Serving,
+    changes: dict[str, tuple[str, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """No key, a wrong one, and one without rights: every command ends with one clear line, and code 3."""
     if key is not None and secret is not None:
         monkeypatch.setenv("RMQTOOL_ACCESS_KEY", key)
         monkeypatch.setenv("RMQTOOL_SECRET_KEY", secret)
     # a reader may look for messages, but not at tables
     looking = {"query-key", "query-offset", "query-time"} if key == "a-reader" else set()
-    for name, words in (WORDS | {name: (*words, "--dry-run") for name, words in CHANGES.items()}).items():
-        if name in looking:
+    for name, words in (WORDS | {name: (*words, "--dry-run") for name, words in changes.items()}).items():
+        if name in looking or name in ("write-perm wipe", "write-perm add", "send-rtt"):  # name servers have no keys
             continue
         started = time.monotonic()
         result = rmqtool(*name.split(), f"rocketmq://{guarded.namesrv}", *words, "-o", "ndjson")
@@ -223,8 +256,8 @@ def test_the_wrong_key(key: str | None, secret: str | None, guarded: Serving, mo
 
 
 def test_every_change_is_here() -> None:
-    # of name servers, of 5.x; with files; writes no brokers
-    apart = {"kv", "order-conf", "write-perm", "user", "acl", "undo", "apply", "dump-to-parquet"}
+    # of name servers, of journals, and what writes no brokers
+    apart = {"kv", "order-conf", "namesrv-config", "undo", "dump-to-parquet"}
     assert CHANGES.keys() == {
         name for name, command in COMMANDS.items() if command.live and command.writes and name.split()[0] not in apart
     }
@@ -232,7 +265,8 @@ def test_every_change_is_here() -> None:
 
 def test_every_command_is_here() -> None:
     # what changes something is in test_changes_failing; name servers are no brokers, users are of 5.x, sql needs Spark
-    apart = {"kv show", "order-conf show", "user list", "acl list", "sql"}
+    apart = {"kv show", "order-conf show", "namesrv-config show", "sql"}
+    apart |= {"user list", "acl list", "cold-data list", "cluster replicas"}  # the lab's release has none of these
     assert WORDS.keys() == {name for name, command in COMMANDS.items() if command.live and not command.writes} - apart
 
 
@@ -245,7 +279,7 @@ def test_half_of_the_brokers_fail(failing: str, broker: str) -> None:
             result = rmqtool(*name.split(), f"rocketmq://{namesrv}", *words, "-o", "ndjson")
             assert time.monotonic() - started < 20 * TIMEOUT, f"{name}: each request has its time, and no broker two"
             assert "Traceback" not in result.err, result.err
-            assert result.out or name == "client list", f"{name}: the other half is shown"
+            assert result.out or name in NO_CLIENTS, f"{name}: the other half is shown"
             if name in OF_ONE_BROKER:
                 assert result.code == 0, (name, result.err)
                 continue
@@ -255,6 +289,56 @@ def test_half_of_the_brokers_fail(failing: str, broker: str) -> None:
             assert all("127.0.0.1:" in line and "missing" in line for line in lines), lines
             if failing == "refusing":
                 assert "NO_PERMISSION (16): no right, says the broker" in result.err
+
+
+@by_turns(7)
+@pytest.mark.parametrize("failing", FAILURES)
+def test_nothing_is_changed_while_half_of_the_brokers_fail(
+    failing: str, broker: str, changes: dict[str, tuple[str, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One clear line with the reason, code 3, in time; no journal is begun, and the other half is as before."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with serving(namesrv_of(broker, failing)) as namesrv:
+        for name, words in changes.items():
+            if name in NOT_OF_ALL:
+                continue
+            started = time.monotonic()
+            result = rmqtool(*name.split(), f"rocketmq://{namesrv}", *words, "--yes", "-o", "json")
+            assert time.monotonic() - started < 20 * TIMEOUT, name
+            assert result.code == 3, (name, result)
+            assert "Traceback" not in result.err, result.err
+            last = result.err.splitlines()[-1]
+            assert "127.0.0.1:" in last, (name, result.err)
+            assert "nothing was changed" in last or name == "dlq requeue", (name, result.err)
+            assert not list(tmp_path.rglob("*.json")), name
+
+
+def test_what_needs_one_broker_names_what_fails(
+    broker: str, changes: dict[str, tuple[str, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for failing in ("gone", "silent", "refusing", "wrong", "200 MB"):
+        with serving(namesrv_of(broker, failing)) as namesrv:
+            target = f"rocketmq://{namesrv}"
+            sent = rmqtool("send-rtt", target, "Orders", "--count", "2", "--yes", "-o", "json")
+            assert sent.code == 1, sent
+            rows = {row["brokerName"]: row for row in json.loads(sent.out)}
+            assert (rows[NAME]["sent"], rows[NAME]["failed"]) == (0, 2)
+            assert "127.0.0.1:" in rows[NAME]["reason"]
+            words = changes["message consume-directly"]
+            done = rmqtool("message", "consume-directly", target, *words, "--yes")
+            assert (done.code, "Traceback" in done.err) == (3, False), done.err
+
+
+@pytest.mark.parametrize("failing", ["gone", "silent", "refusing", "wrong", "leaving", "200 MB"])
+def test_a_store_beside_a_broker_that_fails(failing: str) -> None:
+    with serving(namesrv_of("127.0.0.1:1", failing)) as namesrv:
+        started = time.monotonic()
+        done = rmqtool("compare", ROOT / "examples" / "store", f"rocketmq://{namesrv}", "--broker", NAME, "-o", "json")
+        assert time.monotonic() - started < 20 * TIMEOUT
+    assert done.code in (1, 3), done
+    assert "127.0.0.1:" in done.err, done.err
+    assert "Traceback" not in done.err
 
 
 @pytest.mark.parametrize("name", WORDS)

@@ -4,10 +4,8 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from formats.config.properties import parse_properties
 from formats.model.groups import SubscriptionGroup
 from formats.model.topics import TopicConfig
-from formats.remoting.codes import RequestCode
 from formats.remoting.shapes import TopicOffset
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX, Perm
 from rmqtool.admin.changes.access import Rules, Users
@@ -16,6 +14,7 @@ from rmqtool.admin.changes.modes import ColdThresholds, Modes
 from rmqtool.admin.changes.name_servers import ORDER_TOPICS, KeyValues, NameServerSettings, Routes, WritePermissions
 from rmqtool.admin.changes.run import Plan, Servers, need_values
 from rmqtool.admin.changes.tables import Groups, Offsets, Settings, Topics, fetch_clients, group_value, topic_value
+from rmqtool.admin.live.brokers import fetch_settings
 from rmqtool.admin.live.questions import Node, NotTold, Questions
 from rmqtool.admin.live.tables import fetch_offsets, fetch_ranges
 from rmqtool.admin.target import Target
@@ -332,10 +331,10 @@ async def plan_settings(questions: Questions, where: Where, settings: Mapping[st
 
 async def _no_setting(questions: Questions, node: Node, name: str) -> str:
     try:
-        table = await questions.fetch(node, RequestCode.GET_BROKER_CONFIG, parse_properties, what="its settings are")
+        table: Mapping[str, str] = await fetch_settings(questions, node)
     except NotTold:
-        table = None
-    near = difflib.get_close_matches(name, table or (), 1)
+        table = {}
+    near = difflib.get_close_matches(name, table, 1)
     return f"broker {node.name} has no setting {name}" + (f"; it has {near[0]}" if near else "")
 
 

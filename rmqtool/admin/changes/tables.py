@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from formats.config.properties import parse_properties
 from formats.fastjson.declare import NEWEST
 from formats.fastjson.dialects import BODY
 from formats.fastjson.write import dumps
@@ -18,6 +17,7 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.topics import AUTO_CREATE
 from rmqtool.admin.changes.change import Change, Kind, Name, Value
+from rmqtool.admin.live.brokers import fetch_settings
 from rmqtool.admin.live.questions import Node, Questions, body
 from rmqtool.admin.live.tables import fetch_groups, fetch_offsets, fetch_topics
 
@@ -181,8 +181,8 @@ class Offsets(Kind):
             NotTold: it does not tell.
         """
         if node not in self._sets:
-            settings = await questions.fetch(node, C.GET_BROKER_CONFIG, parse_properties, what="its settings are")
-            self._sets[node] = (settings or {}).get("useServerSideResetOffset", "false").strip() == "true"
+            settings = await fetch_settings(questions, node)
+            self._sets[node] = settings.get("useServerSideResetOffset", "false").strip() == "true"
         return self._sets[node]
 
 
@@ -205,7 +205,7 @@ class Settings(Kind):
     name = "setting"
 
     async def read(self, questions: Questions, node: Node, names: Sequence[Name]) -> Mapping[Name, Value]:
-        table = await questions.fetch(node, C.GET_BROKER_CONFIG, parse_properties, what="its settings are") or {}
+        table = await fetch_settings(questions, node)
         return {name: table[name[0]] for name in names if name[0] in table}
 
     async def write(self, questions: Questions, node: Node, change: Change) -> None:
