@@ -23,11 +23,22 @@ from rmqtool.admin.live.questions import Questions
 from rmqtool.admin.target import parse_target
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.errors import Refused
-from tests.cli.running import ROOT, Result, rmqtool
+from tests.amounts import by_turns
+from tests.cli.running import ROOT, rmqtool
 from tests.client.peers import peer, route, serving, tells
 from tests.interop.serving import Serving
 
-READS = (C.GET_ALL_TOPIC_CONFIG, C.GET_TOPIC_STATS_INFO, C.GET_ALL_CONSUMER_OFFSET, C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+# what a command is given, and the request that it writes by
+CHANGES = {
+    "topic perm": (("Orders", "R"), C.UPDATE_AND_CREATE_TOPIC),
+    "topic create": (("Fresh", "--queues", "2"), C.UPDATE_AND_CREATE_TOPIC),
+    "group update": (("lab-orderly", "--no-consume"), C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP),
+    "group delete": (("lab-orderly",), C.DELETE_SUBSCRIPTIONGROUP),
+    "group reset": (("lab-orderly", "--to-earliest"), C.UPDATE_CONSUMER_OFFSET),
+    "broker-config set": (("brokerPermission=4",), C.UPDATE_BROKER_CONFIG),
+    "apply": (("CLUSTER.YAML",), C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP),
+}
+WRITES = {code for _words, code in CHANGES.values()}
 WAYS = ("refuses", "says nothing", "does it and says nothing", "is gone after it", "lies")
 
 
@@ -58,7 +69,8 @@ async def cluster(first: str, second: str, way: str | None = None) -> AsyncItera
         async def forward(request: Command) -> Command:
             if gone:
                 await asyncio.sleep(60)
-            answer = await client.call(second, client.request(C(request.code)), 5)
+            again = Command(request.code, fields=request.fields, body=request.body)
+            answer = await client.call(second, again, 5)
             return request.response(answer.code, answer.remark, fields=answer.fields, body=answer.body)
 
         async def change(request: Command) -> Command:
@@ -69,14 +81,12 @@ async def cluster(first: str, second: str, way: str | None = None) -> AsyncItera
                 return request.response()
             gone = way == "is gone after it"
             if way != "says nothing":
-                again = client.request(C(request.code))
-                await client.call(second, Command(again.code, fields=request.fields, body=request.body), 5)
+                await client.call(second, Command(request.code, fields=request.fields, body=request.body), 5)
             await asyncio.sleep(60)
             return request.response()
 
-        for code in READS:
-            broken.replies[code] = forward
-        broken.replies[C.UPDATE_AND_CREATE_TOPIC] = change
+        for code in C:
+            broken.replies[code] = change if code in WRITES else forward
         addresses = {"lab-a": first, "lab-b": second if way is None else broken.address}
         info = ClusterInfo(
             {name: BrokerData("C", name, {0: address}) for name, address in addresses.items()}, {"C": [*addresses]}
@@ -86,36 +96,67 @@ async def cluster(first: str, second: str, way: str | None = None) -> AsyncItera
         yield namesrv.address
 
 
-def rows(result: Result) -> dict[str, dict[str, Any]]:
-    """By broker."""
-    assert result.out, result.err
-    return {row["server"]: row for row in json.loads(result.out)["changes"]}
+def values(target: str) -> dict[str, Any]:
+    """Settings and offsets of both brokers."""
+    found = {}
+    for words in ("topic list", "group list", "group offsets", "broker-config show --name brokerPermission"):
+        name, _, more = words.partition(" --")
+        done = rmqtool(*name.split(), target, *(f"--{more}".split() if more else ()), "-o", "json")
+        assert done.code == 0, done.err
+        found[name] = json.loads(done.out)
+    return found
 
 
+@by_turns(4)
+@pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize("way", WAYS)
-def test_what_one_of_two_brokers_does_not_do_is_told(way: str, brokers: tuple[str, str]) -> None:
-    with serving(cluster(*brokers, way)) as namesrv:
-        done = rmqtool("topic", "perm", f"rocketmq://{namesrv}", "Orders", "R", "--yes", "-o", "json")
-    told = rows(done)
-    assert told["lab-a"]["state"] == "done"
-    state, reason = told["lab-b"]["state"], told["lab-b"]["reason"]
-    if way == "does it and says nothing":
-        assert (done.code, state) == (0, "done")
-    else:
-        assert done.code == 1
-        assert state == ("unknown" if way == "is gone after it" else "not-done")
-        assert {
-            "refuses": "no right, says the broker", "says nothing": "no answer", "is gone after it": "no answer",
-            "lies": "did not stick",
-        }[way] in reason  # fmt: skip
-        assert "lab-b: topic Orders" in done.err
+def test_what_one_of_two_brokers_does_not_do_is_told(
+    way: str, name: str, brokers: tuple[str, str], tmp_path: Path
+) -> None:
+    """The other half is done; the state and the reason of what is not are told; undo puts everything back."""
+    file = tmp_path / "cluster.yaml"
+    file.write_text("groups: {lab-orderly: {retryMaxTimes: 3}, billing: {}}\n")
+    words = [str(file) if word == "CLUSTER.YAML" else word for word in CHANGES[name][0]]
     with serving(cluster(*brokers)) as namesrv:
-        # the name server is another one, so that the journal is found by its path alone
+        before = values(f"rocketmq://{namesrv}")
+    with serving(cluster(*brokers, way)) as namesrv:
         target = f"rocketmq://{namesrv}"
-        back = rmqtool("topic", "perm", target, "Orders", "RW", "--yes")
-        assert back.code == 0, back.err
-        (orders,) = json.loads(rmqtool("topic", "list", target, "Orders", "-o", "json").out)
-        assert orders["perm"] == "RW"
+        done = rmqtool(*name.split(), target, *words, "--yes", "-o", "json")
+        assert done.out, done.err
+        result = json.loads(done.out)
+        told = [row for row in result.get("changes", []) if row["state"] != "same"]
+        if name == "group reset":  # has its own rows, in the fields of a store, and states on stderr alone
+            assert done.code == int(way != "does it and says nothing"), done.err
+            lines = [line for line in done.err.splitlines() if line.startswith(("not-done: ", "unknown: "))]
+            assert bool(lines) is bool(done.code)
+            assert all(": lab-b: offset lab-orderly Sequenced " in f": {line.split(': ', 1)[1]}" for line in lines)
+            told = [
+                {"server": server, "state": state, "reason": done.err}
+                for server, state in (("lab-a", "done"), ("lab-b", lines[0].split(":")[0] if lines else "done"))
+            ]
+        assert {row["state"] for row in told if row["server"] == "lab-a"} == {"done"}, told
+        ours = [row for row in told if row["server"] == "lab-b"]
+        if way == "does it and says nothing":
+            assert (done.code, {row["state"] for row in ours}) == (0, {"done"}), told
+        else:
+            assert done.code == 1
+            state = "unknown" if way == "is gone after it" else "not-done"
+            assert state in {row["state"] for row in ours}, told
+            reasons = " ".join(row["reason"] or "" for row in ours)
+            assert {
+                "refuses": "no right, says the broker", "says nothing": "no answer", "is gone after it": "no answer",
+                "lies": "did not stick",
+            }[way] in reasons  # fmt: skip
+            assert "lab-b: " in done.err
+        assert "Traceback" not in done.err
+    (journal,) = tmp_path.rglob("rmqtool/*.json")
+    with serving(cluster(*brokers)) as namesrv:
+        target = f"rocketmq://{namesrv}"  # a name server with another address, but the same brokers
+        content = json.loads(journal.read_text())
+        journal.write_text(json.dumps({**content, "namesrv": [namesrv]}))
+        back = rmqtool("undo", target, "--yes")
+        assert back.code in (0, 1), back.err
+        assert values(target) == before, back.err
 
 
 @pytest.mark.parametrize(
