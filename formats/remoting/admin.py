@@ -105,7 +105,7 @@ class ProducerInfo:
     client_id: str
     language: str
     last_update_timestamp: Long
-    remote_ip: str
+    remote_ip: str = member("remoteIP")
     version: Int
 
 

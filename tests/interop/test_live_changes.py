@@ -145,6 +145,52 @@ def test_groups(lab: Lab) -> None:
     lab.change("group delete TARGET readers", 4)
 
 
+def test_how_a_group_reads(lab: Lab) -> None:
+    if lab.judge.engine == "4.9":
+        lab.change("group mode TARGET idle Orders POP", 3)
+        return
+
+    def mode() -> Any:
+        table = lab.ours("config TARGET messageRequestMode.json")["messageRequestModeMap"]
+        return table.get("Orders", {}).get("idle", {}).get("mode")
+
+    lab.change("group mode TARGET idle Orders POP --share 2")
+    assert mode() == "POP"
+    lab.change("undo TARGET")
+    assert mode() == "PULL"
+    lab.admin(f"setConsumeMode -c {CLUSTER} -t Orders -g idle -m POP -q 1")
+    assert mode() == "POP"
+    planned = rmqtool("group", "mode", lab.target, "idle", "Orders", "POP", "--share", "1", "--dry-run")
+    assert (planned.code, "nothing to change" in planned.err) == (0, True), planned.err
+    lab.change("group mode TARGET idle Orders PULL")
+
+
+def test_limits_on_cold_data(lab: Lab) -> None:
+    if lab.judge.engine == "4.9":
+        lab.change("cold-data set TARGET idle 1M", 3)
+        return
+    lab.change("cold-data set TARGET idle 1M")
+    assert "1048576" in lab.admin(f"getColdDataFlowCtrInfo -c {CLUSTER}")
+    lab.admin(f"updateColdDataFlowCtrGroupConfig -c {CLUSTER} -g idle -v 4096")
+    (row,) = lab.ours("cold-data list TARGET -g idle")
+    assert row["threshold"] == 4096
+    lab.change("cold-data remove TARGET idle")
+    assert "4096" not in lab.admin(f"getColdDataFlowCtrInfo -c {CLUSTER}")
+    lab.change("undo TARGET")
+    assert lab.ours("cold-data list TARGET -g idle") == [row]
+    lab.change("cold-data remove TARGET idle")
+
+
+def test_settings_of_name_servers(lab: Lab) -> None:
+    (row,) = lab.ours("namesrv-config show TARGET --name orderMessageEnable")
+    other = "false" if row["value"] == "true" else "true"
+    lab.change(f"namesrv-config set TARGET orderMessageEnable={other}")
+    assert fields(lab.admin("getNamesrvConfig"), "=")["orderMessageEnable"] == other
+    lab.change("undo TARGET")
+    assert lab.ours("namesrv-config show TARGET --name orderMessageEnable") == [row]
+    lab.change("namesrv-config set TARGET none=1", 2)
+
+
 def test_a_group_comes_back_with_its_offsets(lab: Lab) -> None:
     before = lab.state()
     lab.change("group delete TARGET idle")
