@@ -132,6 +132,73 @@ def parse_sub_after(text: str) -> list[SubAfter]:
     return records
 
 
+def parse_records(text: str) -> list[Pub | SubBefore | SubAfter | EndTransaction]:
+    """All records in the content of a trace message; malformed ones and those of other kinds are skipped."""
+    records: list[Pub | SubBefore | SubAfter | EndTransaction] = []
+    for line in text.split(_END):
+        kind, *fields = line.split(_FIELD)
+        if kind == "SubAfter":
+            records += parse_sub_after(line)
+            continue
+        try:
+            if kind == "Pub" and len(fields) >= 12:
+                records.append(_parse_pub(fields))
+            elif kind == "SubBefore" and len(fields) >= 7:
+                time, region, group, request_id, message_id, retry_times, keys = fields[:7]
+                records.append(
+                    SubBefore(
+                        time=_number(time), region=_or_none(region), group=group, request_id=request_id,
+                        message_id=message_id, retry_times=_number(retry_times), keys=_or_none(keys),
+                    )
+                )  # fmt: skip
+            elif kind == "EndTransaction" and len(fields) >= 12:
+                time, region, group, topic, message_id, tags, keys, host, type_, transaction_id, state, check = fields[
+                    :12
+                ]
+                records.append(
+                    EndTransaction(
+                        time=_number(time), region=region, group=group, topic=topic, message_id=message_id,
+                        tags=_or_none(tags), keys=_or_none(keys), store_host=host, kind=_number(type_),
+                        transaction_id=_or_none(transaction_id), state=state, from_check=check == "true",
+                    )
+                )  # fmt: skip
+        except ValueError:
+            continue
+    return records
+
+
+def _parse_pub(fields: list[str]) -> Pub:
+    """From the fields behind the kind; clients before 4.4 write no offset id.
+
+    Raises:
+        ValueError: a number is none.
+    """
+    time, region, group, topic, message_id, tags, keys, host, length, took, kind = fields[:11]
+    offset_message_id = fields[11] if len(fields) > 12 else None
+    return Pub(
+        time=_number(time), region=region, group=group, topic=topic, message_id=message_id, tags=_or_none(tags),
+        keys=_or_none(keys), store_host=host, body_length=_number(length), took=_number(took), kind=_number(kind),
+        offset_message_id=None if offset_message_id is None else _or_none(offset_message_id),
+        success=fields[12 if len(fields) > 12 else 11] == "true",
+    )  # fmt: skip
+
+
+def _number(text: str) -> int:
+    """A number of up to 18 digits.
+
+    Raises:
+        ValueError: it is none.
+    """
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal() and len(digits) < 19):
+        raise ValueError(text)
+    return int(text)
+
+
+def _or_none(text: str) -> str | None:
+    return None if text == "null" else text
+
+
 def _record(*fields: str | int | bool | None) -> str:
     return _FIELD.join(map(_text, fields)) + _END
 

@@ -98,7 +98,7 @@ class TopicConfigs:
     data_version: DataVersion = field(default_factory=DataVersion)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class ProducerInfo:
     """A connected producer (body.ProducerInfo)."""
 

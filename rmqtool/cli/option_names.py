@@ -155,7 +155,7 @@ topic show: --broker-conf= --columns= --help --output= --table= --tz= --wide -h 
 topic unused: --broker-conf= --columns= --help --output= --tz= --wide -h -o=
 topic update: --attribute= --backup= --broker= --columns= --dry-run --help --output= --perm= --queues= --read-queues=
   --tz= --wide --write-queues= --yes -h -n -o= -y
-trace: --body= --broker-conf= --columns= --help --output= --scan --table= --tz= --wide -h -o=
+trace: --body= --broker-conf= --columns= --help --output= --scan --table= --trace-topic= --tz= --wide -h -o=
 transaction list: --broker-conf= --columns= --group= --help --limit= --output= --since= --state= --topic= --tz=
   --until= --wide -g= -h -o= -t=
 transaction show: --broker-conf= --columns= --help --output= --tz= --wide -h -o=

@@ -21,18 +21,19 @@ from formats.message.properties import DELAY, REAL_TOPIC, UNIQ_KEY, parse
 from formats.message.read import Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
 from formats.sql92.filter import BadFilter, compile_filter
-from formats.topics import DLQ_PREFIX, GIVEN_UP, HALVES, RETRY_PREFIX, SCHEDULE, SYSTEM_TOPICS
+from formats.topics import DLQ_PREFIX, GIVEN_UP, HALVES, RETRY_PREFIX, SCHEDULE, SYSTEM_TOPICS, TRACE
 from rmqtool.contract import message_row
 from rmqtool.errors import RmqError
 from rmqtool.progress import stage
 from rmqtool.services.delays.delays import Delays, number_of
 from rmqtool.services.lookup.configs import FILES, Warn, known_offsets, look_at_config, offsets_of
-from rmqtool.services.lookup.query import KeyReader, Search, query_id
+from rmqtool.services.lookup.query import KeyReader, Search, query_id, query_key
 from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID, TopicQueues, messages_of, warn_of_unbuilt
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
 from rmqtool.services.lookup.stored import StoredMessage
 from rmqtool.services.lookup.topic_names import topics_in
 from rmqtool.services.popping.in_flight import MessagesInFlight, pops_of
+from rmqtool.services.trace_reports import Report, reports_in
 from rmqtool.services.transactions.half_messages import TransactionInfo, Transactions
 from rmqtool.store.changes import manifest as manifests
 from rmqtool.store.changes.manifest import print_of, same
@@ -210,13 +211,23 @@ class Trace:
     keys: list[str] = field(default_factory=list)
     body: Any = None
     bodyEncoding: str | None = None
+    reports: Sequence[Report] = ()  # of clients, in the trace topic
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
         return {**asdict(self), "transaction": self.transaction.to_dict() if self.transaction else None}
 
 
-def trace(log: CommitLog, message_id: str, now: int, warn: Warn, *, scan: bool = False, body: str = "auto") -> Trace:
+def trace(
+    log: CommitLog,
+    message_id: str,
+    now: int,
+    warn: Warn,
+    *,
+    scan: bool = False,
+    body: str = "auto",
+    trace_topic: str = TRACE,
+) -> Trace:
     """The history of a message.
 
     Args:
@@ -224,8 +235,9 @@ def trace(log: CommitLog, message_id: str, now: int, warn: Warn, *, scan: bool =
         now: ms, to tell which deliveries are still to come.
         scan: read the whole log even if the index has the message; done anyway if it has nothing or is damaged.
         body: format of the body, see :func:`rmqtool.contract.render_body`.
+        trace_topic: where clients report what they do with messages.
     """
-    return _Tracer(log, now, warn).run(message_id, scan=scan, body=body)
+    return _Tracer(log, now, warn).run(message_id, scan=scan, body=body, trace_topic=trace_topic)
 
 
 def topics_with_key(layout: StoreLayout, key: str) -> list[str]:
@@ -243,7 +255,7 @@ class _Tracer:
         self.copies: dict[int, LocatedRecord] = {}
         self.names = retry_names(log.layout, warn)
 
-    def run(self, message_id: str, *, scan: bool, body: str) -> Trace:
+    def run(self, message_id: str, *, scan: bool, body: str, trace_topic: str) -> Trace:
         scan = scan or any(isinstance(file, BadIndex) for file in open_index(self.log.layout))
         first = self._by_offset_id(message_id)
         unique = parse(first.record.properties).get(UNIQ_KEY) if first is not None else message_id
@@ -270,8 +282,15 @@ class _Tracer:
             events=events,
             groups=list(self._groups(events)),
             transaction=transaction,
+            reports=self._reports(unique, trace_topic) if self.copies else (),
             **self._contents(body),
         )
+
+    def _reports(self, unique: str | None, topic: str) -> list[Report]:
+        if unique is None or not is_dir(self.log.layout.path("consumequeue", topic)):
+            return []
+        found = query_key(self.log.layout, topic, unique, Search(), self.warn)
+        return reports_in((message.record for message in found), unique)
 
     def _contents(self, form: str) -> dict[str, Any]:
         """Tag, keys and body, which all copies share."""

@@ -1,7 +1,8 @@
 """Our commands and ``mqadmin`` on one real cluster: seconds of each, from the start of its process to its end.
 
 Run as ``python -m tests.bench.admin [--release 5.3.3] [--rounds N]``. Both are new processes each time, in turns; the
-better round of each counts. ``mqadmin`` runs with a small heap and the client compiler alone, so faster than its own script.
+better round of each counts. ``mqadmin`` runs with a small heap and the client compiler alone, which makes it faster
+than its own script.
 """
 
 import argparse

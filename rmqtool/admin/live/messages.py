@@ -243,6 +243,17 @@ async def find_copies(questions: Questions, warn: Warn, node: Node, topic: str, 
     return [message.record for message in found]
 
 
+async def find_keyed(questions: Questions, warn: Warn, node: Node, topic: str, key: str) -> list[Record]:
+    """Messages of a topic with a key, of one broker.
+
+    Raises:
+        NotTold: the broker does not answer.
+    """
+    pages, name = _Pages(questions, warn, Search()), topic.encode("utf-8", "surrogateescape")
+    found = await pages.find(node, topic, key, lambda record: has_key(record, name, key))
+    return [message.record for message in found]
+
+
 def _records_from(node: Node) -> Callable[[bytes], list[Record]]:
     return lambda data: list(records_in(data, node.address))
 

@@ -7,8 +7,8 @@ from typing import Any
 from formats.message.ids import is_id
 from formats.message.properties import REAL_TOPIC, UNIQ_KEY, parse
 from formats.message.read import Record
-from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
-from rmqtool.admin.live.messages import WireMessage, find_by_id, find_by_offset_id
+from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE, TRACE
+from rmqtool.admin.live.messages import WireMessage, find_by_id, find_by_offset_id, find_keyed
 from rmqtool.admin.live.questions import Node, Warn
 from rmqtool.admin.live.queues import LiveQueues
 from rmqtool.admin.live.transactions import LiveTransactionInfo, LiveTransactions
@@ -27,6 +27,7 @@ from rmqtool.services.trace import (
     reason_in,
     state_of,
 )
+from rmqtool.services.trace_reports import Report, reports_in
 
 PASSED = "consumed, filtered or reset"
 
@@ -66,12 +67,13 @@ class LiveTracer:
     def __init__(self, queues: LiveQueues, now: int, warn: Warn, say: Warn) -> None:
         self._queues, self._now, self._warn, self._say = queues, now, warn, say
 
-    def trace(self, message_id: str, body: str = "auto") -> LiveTrace:
+    def trace(self, message_id: str, body: str = "auto", trace_topic: str = TRACE) -> LiveTrace:
         """The history of a message.
 
         Args:
             message_id: unique id, or the offset id of any copy.
             body: format of the body, see :func:`rmqtool.contract.render_body`.
+            trace_topic: where clients report what they do with messages.
         """
         copies = self._copies(message_id)
         events = sorted(
@@ -100,8 +102,21 @@ class LiveTracer:
             events=events,
             groups=list(self._groups(events)),
             transaction=transaction,
+            reports=self._reports(unique, trace_topic),
             **contents,
         )
+
+    def _reports(self, unique: str | None, topic: str) -> list[Report]:
+        queues = self._queues
+        nodes = [node for node in queues.nodes if queues.has(node, topic)]
+        if unique is None or not nodes:
+            return []
+
+        async def fetch(node: Node) -> list[Record]:
+            return await find_keyed(queues.questions, self._warn, node, topic, unique)
+
+        answers = queues.run(queues.questions.collect(nodes, fetch))
+        return reports_in((record for records in answers.values() for record in records), unique)
 
     def _copies(self, message_id: str) -> list[tuple[Node, Record]]:
         questions = self._queues.questions

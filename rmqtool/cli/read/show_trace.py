@@ -10,6 +10,7 @@ from rmqtool.cli.render.rows import write_rows
 from rmqtool.cli.render.text import cell_text, fold, plain
 from rmqtool.cli.render.times import time_text
 from rmqtool.services.trace import Event, Trace
+from rmqtool.services.trace_reports import Report
 from rmqtool.services.transactions.half_messages import HalfCopy, TransactionInfo
 from rmqtool.words import counted
 
@@ -18,6 +19,9 @@ _EVENT_NAMES = (
     *("deliverTimestamp", "detail"),
 )
 _TAKEN_NAMES = ("group", "topic", "queueId", "queueOffset", "consumerOffset", "passed", "why")
+_REPORT_NAMES = (
+    "time", "event", "group", "clientHost", "topic", "tookMillis", "success", "outcome", "retryTimes",
+)  # fmt: skip
 _MOST_BODY = 1000  # characters
 
 
@@ -51,6 +55,10 @@ def write_trace(found: Trace, form: str) -> None:
             out.print()
             out.file.flush()
             write_rows(form, type(found.groups[0]), found.groups, _TAKEN_NAMES, wide=("why",))
+        if found.reports:
+            out.print()
+            out.file.flush()
+            write_rows(form, Report, found.reports, _REPORT_NAMES, spare=("retryTimes", "topic", "success"))
 
 
 def _write_events(events: Sequence[Event], width: int) -> None:

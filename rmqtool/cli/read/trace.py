@@ -12,7 +12,7 @@ from rmqtool.cli.framework.options import Body, BodyOption, BrokerConfOption, Ou
 @command(
     "trace",
     "rmqtool trace store FD0000000000000000000000000000020FB630946E09664343CD0000",
-    tables=("events", "groups", "keys", "report"),
+    tables=("events", "groups", "keys", "reports", "report"),
 )
 def trace(
     store: StoreOrTarget,
@@ -20,6 +20,9 @@ def trace(
         str, typer.Argument(metavar="MSGID", help="Unique id (msgId), or offset id of any copy (offsetMsgId).")
     ],
     scan: Annotated[bool, typer.Option("--scan", help="Read the whole log, even if the index has an answer.")] = False,
+    trace_topic: Annotated[
+        str, typer.Option("--trace-topic", metavar="TOPIC", help="Where clients report what they do with messages.")
+    ] = "RMQ_SYS_TRACE_TOPIC",
     body: BodyOption = Body.auto,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
@@ -29,8 +32,9 @@ def trace(
     A message may be stored, delayed and delivered, committed or rolled back, retried, and become a dead letter. Copies
     are found through the index; without an intact index, the whole log is read. A group has passed a message if its
     offset is beyond it. As far as the store shows, the reason is given: acked, given back, filtered by the group's SQL
-    condition, or skipped by an offset reset; brokers do not store the tags that a group subscribes to. Exit code 1: not
-    found.
+    condition, or skipped by an offset reset; brokers do not store the tags that a group subscribes to. What
+    clients with message tracing have reported follows: sent, received and consumed, with times and results. Exit code
+    1: not found.
     """
     import time
 
@@ -47,7 +51,7 @@ def trace(
         from rmqtool.admin.live.trace import LiveTracer
 
         with Session(target, warn) as session:
-            live = LiveTracer(LiveQueues(session, warn), now, warn, note).trace(message_id, body.value)
+            live = LiveTracer(LiveQueues(session, warn), now, warn, note).trace(message_id, body.value, trace_topic)
         if live.events or output in (Output.json, Output.ndjson):
             write_trace(live, output.value)
         if not live.events:
@@ -55,7 +59,7 @@ def trace(
         return warn.tell() or (0 if live.events else 1)
     with showing("auto", streams=False):
         log = need_messages(store, broker_conf, reads_tier=True)
-        report = engine.trace(log, message_id, now, warn, scan=scan, body=body.value)
+        report = engine.trace(log, message_id, now, warn, scan=scan, body=body.value, trace_topic=trace_topic)
     if report.events or output in (Output.json, Output.ndjson):
         write_trace(report, output.value)
     if not report.events:

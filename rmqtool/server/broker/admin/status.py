@@ -195,11 +195,11 @@ class Status:
         for name, group in context.clients.producers.items():
             table[name] = [
                 a.ProducerInfo(
-                    client.client_id,
-                    _language(client),
-                    context.clock() - int((context.now() - client.seen) * 1000),
-                    client.connection.peer,
-                    client.version,
+                    client_id=client.client_id,
+                    language=_language(client),
+                    last_update_timestamp=context.clock() - int((context.now() - client.seen) * 1000),
+                    remote_ip=client.connection.peer,
+                    version=client.version,
                 )
                 for client in group.values()
             ]
