@@ -14,12 +14,16 @@ import pytest
 
 from formats.fastjson.declare import body_of
 from formats.message.properties import UNIQ_KEY, build
+from formats.message.read import Record
 from formats.remoting import headers as h
 from formats.remoting.bodies import LockRequest
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue
 from rmqtool.admin.live import questions, requeue, requeue_lock
+from rmqtool.admin.live.questions import Session
+from rmqtool.admin.live.queues import LiveQueue, LiveQueues
+from rmqtool.admin.target import parse_target
 from rmqtool.client.cluster.answers import header_from
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.remoting.errors import NoAnswer
@@ -261,3 +265,23 @@ def test_a_lock_that_stays(served: Serving, monkeypatch: pytest.MonkeyPatch) -> 
     assert (done.code, rows) == (3, [])
     assert "another run gives dead letters of lab-consumer back" in done.err
     assert messages(target, RETRY) == before
+
+
+def test_queues_are_looked_through_together(served: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pull waits until those of all four queues are in flight."""
+    pull, waiting, together = LiveQueues._pull, set[int](), asyncio.Event()
+
+    async def wait(self: LiveQueues, queue: LiveQueue, offsets: range) -> list[Record]:
+        waiting.add(queue.queue_id)
+        if len(waiting) == 4:
+            together.set()
+        async with asyncio.timeout(20):
+            await together.wait()
+        return await pull(self, queue, offsets)
+
+    monkeypatch.setattr(LiveQueues, "_pull", wait)
+    with Session(parse_target(target_of(served)), pytest.fail) as session:
+        queues = LiveQueues(session, pytest.fail)
+        records = list(queues.records_from(0, queues.queues_of("Orders")))
+        assert queues.whole
+    assert len({record.physical_offset for record in records}) == 420

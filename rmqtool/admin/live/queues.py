@@ -34,6 +34,7 @@ from rmqtool.words import counted
 T = TypeVar("T")
 _PAGE = 32  # messages of a pull; brokers give no more
 _AHEAD = 16  # pulls of one queue in flight
+_TOGETHER = 256  # pulls of several queues whose messages are held
 
 
 @dataclass(frozen=True)
@@ -234,6 +235,39 @@ class LiveQueues:
         self.whole = False
         self._partly_read.add((queue.node, queue.topic))
 
+    def records_from(self, timestamp: int, queues: Sequence[LiveQueue]) -> Iterator[Record]:
+        """Records of several queues stored at or after a time (ms), and a few before; in no order.
+
+        Pulls of all queues are in flight together. What does not come clears :attr:`whole`.
+        """
+
+        async def find_start(queue: LiveQueue) -> int:
+            puller = Puller(self.questions.cluster, LOOKING, address=queue.node.address)
+            return await self.questions.attempt(
+                queue.node, "offsets of times are", lambda: puller.offset_at(queue.name, timestamp)
+            )
+
+        async def pull(part: tuple[LiveQueue, range]) -> list[Record]:
+            return await self._pull(*part)
+
+        starts = self.run(self.questions.collect(queues, find_start))
+        for queue in queues:
+            if queue not in starts:
+                self._note_partly_read(queue)
+        parts = [
+            (queue, range(at, min(at + _PAGE, queue.max_offset)))
+            for queue, start in starts.items()
+            for at in range(max(start, queue.min_offset), queue.max_offset, _PAGE)
+        ]
+        for first in range(0, len(parts), _TOGETHER):
+            some = parts[first : first + _TOGETHER]
+            pages = self.run(self.questions.collect(some, pull))
+            for part in some:
+                if len(pages.get(part, ())) < len(part[1]):
+                    self._note_partly_read(part[0])
+            for records in pages.values():
+                yield from records
+
     def one(self, queue: LiveQueue, offset: int) -> QueueMessage | None:
         """The message at an offset, or None."""
         return next(self.messages(queue, offset, offset + 1), None)
@@ -249,17 +283,6 @@ class LiveQueues:
             return next(iter(await self._pull(queue, range(offset, offset + 1))), None)
 
         return self.run(self.questions.collect(places, fetch))
-
-    def offset_at(self, queue: LiveQueue, timestamp: int) -> int:
-        """The offset of the first message stored at or after a time (ms), or an earlier one.
-
-        Raises:
-            NotTold: the broker does not answer.
-        """
-        puller = Puller(self.questions.cluster, LOOKING, address=queue.node.address)
-        return self.run(
-            self.questions.attempt(queue.node, "offsets of times are", lambda: puller.offset_at(queue.name, timestamp))
-        )
 
     async def _pull(self, queue: LiveQueue, offsets: range) -> list[Record]:
         puller = Puller(self.questions.cluster, LOOKING, address=queue.node.address)

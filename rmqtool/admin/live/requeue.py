@@ -24,7 +24,7 @@ from formats.remoting.codes import ResponseCode
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX, Perm
 from formats.variants.pop_handle import POP_CK
 from rmqtool.admin.live.messages import WireMessage, find_by_offset_id
-from rmqtool.admin.live.questions import TIMEOUT, Node, NotTold, Warn
+from rmqtool.admin.live.questions import TIMEOUT, Node, Warn
 from rmqtool.admin.live.queues import LiveQueues
 from rmqtool.admin.live.requeue_lock import RequeueLock
 from rmqtool.admin.live.retries import LiveDeadLetter, LiveRetries
@@ -195,14 +195,9 @@ class LiveRequeue:
         """Dead letters already requeued to a topic; only messages newer than the first dead letter are read."""
         if topic not in self._before:
             self._before[topic] = set()
-            for queue in self._queues.queues_of(topic):
-                try:
-                    start = self._queues.offset_at(queue, max(oldest - _SKEW, 0))
-                except NotTold:
-                    self._refuse(f"not known what was given back to {topic} before")
-                for message in self._queues.messages(queue, start):
-                    if (dead_id := message.properties.get(REQUEUED_FROM)) is not None:
-                        self._before[topic].add(dead_id)
+            for record in self._queues.records_from(max(oldest - _SKEW, 0), self._queues.queues_of(topic)):
+                if (dead_id := parse(record.properties).get(REQUEUED_FROM)) is not None:
+                    self._before[topic].add(dead_id)
             if not self._queues.whole or self._queues.is_missing(topic):
                 self._refuse(f"not known what was given back to {topic} before")
         return self._before[topic]
