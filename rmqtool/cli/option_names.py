@@ -139,7 +139,7 @@ run: --broker-conf= --columns= --help --once --output= --progress= --transaction
 salvage: --broker-conf= --columns= --help --output= --progress= --to= --tz= --wide -h -o=
 send: --acl= --batch= --columns= --delay= --engine= --group= --help --key= --lines --namesrv= --oneway --output=
   --property= --queue= --rate= --tag= --tls-config= --transaction= --wide -g= -h -o= -q=
-send-rtt: --broker= --columns= --count= --dry-run --help --output= --size= --tz= --wide --yes -h -n -o= -y
+send-rtt: --broker= --columns= --dry-run --help --messages= --output= --size= --tz= --wide --yes -h -n -o= -y
 serve: --acl-config= --broker-conf= --cluster= --columns= --create --engine= --follow --help --listen= --metrics=
   --name= --namesrv-listen= --namesrv= --offsets= --output= --read-only --tls-config= --tz= --until= --wide -h -o=
 sql: --broker-conf= --columns= --help --output= --overwrite --progress= --to= --tz= --wide -h -o=

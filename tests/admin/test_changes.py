@@ -377,7 +377,7 @@ def test_masters_without_slaves(lab: Lab) -> None:
 
 def test_how_long_brokers_take(lab: Lab) -> None:
     changed("topic", "create", lab.target, "Timed", "--queues", "2")
-    words = ("send-rtt", lab.target, "Timed", "--count", "5")
+    words = ("send-rtt", lab.target, "Timed", "--messages", "5")
     assert rmqtool(*words).code == 4
     planned = rmqtool(*words, "--dry-run")
     assert (planned.code, planned.out) == (1, "")

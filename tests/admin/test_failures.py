@@ -320,7 +320,7 @@ def test_what_needs_one_broker_names_what_fails(
     for failing in ("gone", "silent", "refusing", "wrong", "200 MB"):
         with serving(namesrv_of(broker, failing)) as namesrv:
             target = f"rocketmq://{namesrv}"
-            sent = rmqtool("send-rtt", target, "Orders", "--count", "2", "--yes", "-o", "json")
+            sent = rmqtool("send-rtt", target, "Orders", "--messages", "2", "--yes", "-o", "json")
             assert sent.code == 1, sent
             rows = {row["brokerName"]: row for row in json.loads(sent.out)}
             assert (rows[NAME]["sent"], rows[NAME]["failed"]) == (0, 2)

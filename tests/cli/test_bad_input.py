@@ -77,6 +77,7 @@ COMMANDS: dict[str, list[str]] = {
     "transaction show": ["transaction", "show", "STORE", "5"],
     "rebalance plan": ["rebalance", "plan", "STORE", "Orders", "--consumer", "c1"],
     "append": ["append", "STORE", "/dev/null"],
+    "apply": ["apply", "STORE", str(Path(__file__).with_name("cluster.yaml")), "--dry-run"],
     "clean": ["clean", "STORE", "--dry-run"],
     "truncate": ["truncate", "STORE", "0", "--dry-run"],
     "dispatch": ["dispatch", "STORE", "--dry-run"],

@@ -15,7 +15,20 @@ from tests.cli.test_help import commands
 
 KINDS = {*_KINDS, "page", "part...", "store", "new", "file", "file...", "id", "key", "offset", "time", "other", "out"}
 KINDS |= {"query", "live-topic", "live-topic...", "target", "broker", "other..."}
-KINDS |= {"perm", "setting", "namespace", "value", "name", "queues", "user", "subject", "pattern", "message..."}
+KINDS |= {
+    "perm",
+    "setting",
+    "namespace",
+    "value",
+    "name",
+    "queues",
+    "user",
+    "subject",
+    "pattern",
+    "message...",
+    "mode",
+    "size",
+}
 
 
 def registered() -> dict[str, str]:

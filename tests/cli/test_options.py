@@ -28,7 +28,7 @@ OWN_WAY = {
     ("--broker", "group offsets"): "in the file of a broadcasting client",
     ("--broker", "group reset"): "in the file of a broadcasting client",
     ("--broker", "group clone"): "in the file of a broadcasting client",
-    ("--name", "broker-config show"): "of settings",
+    ("--name", "serve"): "of the broker",
     ("--broker", "rebalance plan"): "many brokers, with their queues",
     ("--output", "dlq export"): "whole messages, which a table does not show: ndjson is the default",
     ("--by", "report duplicates"): "what is compared",
@@ -138,7 +138,7 @@ def test_what_is_asked_for_everywhere() -> None:
     assert {parameter.metavar for parameter in OPTIONS["--offset"].values()} == {"A:B"}
     sizes = [parameter for named in OPTIONS.values() for parameter in named.values() if parameter.metavar == "BYTES"]
     assert {spelling(parameter) for parameter in sizes} == {
-        "--row-group-size", "--file-size", "--split-size", "--rate", "--most",
+        "--row-group-size", "--file-size", "--split-size", "--rate", "--most", "--size",
     }  # fmt: skip
 
 

@@ -123,7 +123,7 @@ NEEDED = {
 }  # fmt: skip
 VALUES = {
     "message_id": "X", "time": "now", "settings": "a=b", "perm": "R", "queues": "lab-a:4", "subject": "User:a",
-    "target": "2",
+    "target": "2", "mode": "POP",
 }  # fmt: skip
 
 

@@ -280,7 +280,7 @@ def test_settings_of_name_servers(both: Both) -> None:
 
 def test_round_trips(both: Both) -> None:
     before = both.ours("topic list TARGET Orders")[0]["messages"]
-    (row,) = both.ours("send-rtt TARGET Orders --count 3 --yes")
+    (row,) = both.ours("send-rtt TARGET Orders --messages 3 --yes")
     assert (row["brokerName"], row["sent"], row["failed"]) == (NAME, 3, 0)
     assert both.ours("topic list TARGET Orders")[0]["messages"] == before + 3
 

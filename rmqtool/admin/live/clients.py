@@ -4,6 +4,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from formats.fastjson.declare import read_body
 from formats.message.ids import offset_id
@@ -320,7 +321,7 @@ def plan_direct(target: Target, warn: Warn, message_id: str, group: str, client_
 
     Args:
         message_id: offset id or unique id.
-        client_id: None for the only client of the group.
+        client_id: id or pattern of one client; None for the only one of the group.
 
     Raises:
         ClientError: there is no such message, several, or no such client.
@@ -336,16 +337,15 @@ def plan_direct(target: Target, warn: Warn, message_id: str, group: str, client_
         ((place, message),) = ids.items()
         assert message.node is not None
         names = sorted((await _find_clients(questions, [message.node], group)).nodes)
-        if client_id is None and len(names) > 1:
-            raise ClientError(f"group {group} has {len(names)} clients: give --client, one of {', '.join(names)}")
-        if not names or client_id not in (None, *names):
+        chosen = [name for name in names if client_id in (None, name) or fnmatchcase(name, client_id or "")]
+        if len(chosen) > 1:
+            raise ClientError(f"group {group} has {len(chosen)} clients: give --client, one of {', '.join(chosen)}")
+        if not chosen:
             online = f"it has {', '.join(names)}" if names else "no client of the group is there"
             wanted = f"has no client {client_id}" if client_id is not None else "is not online"
             raise ClientError(f"group {group} {wanted} at broker {message.node.name}: {online}")
         topic = message.record.topic.decode("utf-8", "surrogateescape")
-        return DirectPlan(
-            group=group, client_id=client_id or names[0], message_id=place, topic=topic, node=message.node
-        )
+        return DirectPlan(group=group, client_id=chosen[0], message_id=place, topic=topic, node=message.node)
 
     return ask(target, warn, work)
 

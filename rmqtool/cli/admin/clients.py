@@ -12,9 +12,6 @@ from rmqtool.cli.framework.planning import ASK, Consent
 
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
 ClientOption = Annotated[str | None, typer.Option("--client", metavar="ID", help="Only this client; * and ? match.")]
-OneClientOption = Annotated[
-    str | None, typer.Option("--client", metavar="ID", help="This client; not needed if the group has only one.")
-]
 
 
 @command("client producers", "rmqtool client producers @prod --group billing")
@@ -110,7 +107,7 @@ def message_consume_directly(
     store: TargetArgument,
     message_id: Annotated[str, typer.Argument(metavar="ID", help="Offset id or unique id of the message.")],
     consumer_group: GroupName,
-    client: OneClientOption = None,
+    client: ClientOption = None,
     consent: Consent = ASK,
     output: OutputOption = Output.text,
 ) -> int:

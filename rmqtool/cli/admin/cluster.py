@@ -172,14 +172,16 @@ def broker_config_diff(
     return warn.tell() or int(bool(rows))
 
 
-@command("send-rtt", "rmqtool send-rtt @lab --count 20 --yes")
+@command("send-rtt", "rmqtool send-rtt @lab --messages 20 --yes")
 def send_rtt(
     store: TargetArgument,
     topic: Annotated[
         str | None,
         typer.Argument(metavar="[TOPIC]", help="Topic to send to; by default that with each broker's name."),
     ] = None,
-    count: Annotated[int, typer.Option("--count", min=1, max=100_000, metavar="N", help="Messages per broker.")] = 10,
+    count: Annotated[
+        int, typer.Option("--messages", min=1, max=100_000, metavar="N", help="Messages per broker.")
+    ] = 10,
     size: Annotated[int, typer.Option("--size", min=1, max=4_000_000, metavar="BYTES", help="Size of a body.")] = 128,
     broker: BrokersOption = None,
     consent: Consent = ASK,

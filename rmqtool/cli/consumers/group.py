@@ -101,7 +101,7 @@ def group_lag(
     prometheus: Annotated[
         str | None,
         typer.Option(
-            "--prometheus", metavar="FILE|HOST:PORT", help="Metrics for the node exporter's text collector, or a page."
+            "--prometheus", metavar="FILE", help="Metrics for the node exporter's text collector; HOST:PORT: a page."
         ),
     ] = None,
     limit: LimitOption = None,
