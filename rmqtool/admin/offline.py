@@ -6,7 +6,7 @@ from functools import cached_property
 
 from formats.config.files import OffsetTable
 from rmqtool.errors import UnreadableStore
-from rmqtool.services.consumers.groups import ConsumerGroups, GroupInfo, GroupLag
+from rmqtool.services.consumers.groups import ConsumerGroups, GroupInfo, GroupLag, oldest_unread
 from rmqtool.services.consumers.watch import Place, place_of
 from rmqtool.services.lookup.configs import FILES, Warn, group_offsets, sort_offsets
 from rmqtool.services.lookup.offsets import OffsetRow, StoredOffset, consumer_offsets
@@ -60,14 +60,8 @@ class StoreGroups:
     def oldest(self, rows: Sequence[GroupLag]) -> dict[Place, int]:
         """The store time (ms) of the oldest unread message of each row whose message is there."""
         log, queues = CommitLog(self._layout), TopicQueues(self._layout)
-        times: dict[Place, int] = {}
-        for row in rows:
-            queue = queues.one(row.topic, row.queueId)
-            entry = queue.entry(max(row.consumerOffset or 0, row.minOffset or 0)) if queue is not None else None
-            message = log.read(entry.physical_offset, crc=False) if entry is not None else None
-            if message is not None:
-                times[place_of(row)] = message.record.store_timestamp
-        return times
+        times = ((place_of(row), oldest_unread(log, queues, row)) for row in rows)
+        return {place: time for place, time in times if time is not None}
 
     def offsets(self) -> Iterator[StoredOffset]:
         """Offsets as they are stored, sorted by group, topic and queue.

@@ -319,6 +319,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
                 "unconsumed", "tables.report", "List messages that were sent and not consumed.", "store group topic"
             ),
             Command("retries", "tables.report", "Follow messages that a group failed to consume.", "store group"),
+            Command("html", "html.report", "Write a page about a store, for a browser.", "store out"),
         ),
         _writes("warm-up", "tables.warm_up", "Make later starts of Spark faster.", marked=False),
     ),

@@ -120,6 +120,7 @@ replay: --acl= --batch= --broker-conf= --columns= --dry-run --engine= --group= -
 replicas: --broker-conf= --columns= --help --output= --progress= --table= --tz= --wide -h -o=
 report duplicates: --broker-conf= --by= --columns= --help --limit= --output= --progress= --runner= --since= --topic=
   --tz= --until= --wide -h -o= -t=
+report html: --at= --broker-conf= --columns= --help --output= --progress= --redact --tz= --wide -h -o=
 report lag: --broker-conf= --columns= --group= --help --limit= --output= --progress= --runner= --topic= --tz= --wide
   -g= -h -o= -t=
 report producers: --broker-conf= --columns= --help --limit= --output= --progress= --runner= --since= --topic= --tz=

@@ -49,6 +49,7 @@ COMMANDS: dict[str, list[str]] = {
     "redact": ["redact", "STORE", "--key", "order-40", "--dry-run"],
     "backup create": ["backup", "create", "STORE", "NEW"],
     "evidence": ["evidence", "STORE", "NEW"],
+    "report html": ["report", "html", "STORE", "NEW"],
     "check": ["check", "STORE"],
     "trace": ["trace", "STORE", "FD0000000000000000000000000000020FB630946E09664343CD0000"],
     "why": ["why", "STORE", "Orders", "order-65"],
@@ -280,7 +281,7 @@ def test_a_broker_conf_of_garbage(name: str, golden: Unpacked, tmp_path: Path) -
     expected, got = (run(name, store, "--broker-conf", path, *form) for path in (right, conf))
     got = Result(got.code, *(text.replace(str(conf), str(right)) for text in (got.out, got.err)))
     # these report each line, or the time of the run; nothing else is a setting
-    assert got == expected or name in ("query-time", "check", "evidence", "backup create")
+    assert got == expected or name in ("query-time", "check", "evidence", "report html", "backup create")
 
 
 # -- files that cannot be read ----------------------------------------------------------------------------------------

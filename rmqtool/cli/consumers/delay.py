@@ -8,6 +8,7 @@ from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import live_target, need_messages
 from rmqtool.cli.framework.options import (
     LISTING,
+    AtOption,
     BrokerConfOption,
     Listing,
     Output,
@@ -18,10 +19,6 @@ from rmqtool.cli.framework.options import (
     TopicOption,
     UntilOption,
 )
-
-AtOption = Annotated[
-    str, typer.Option("--at", metavar="TIME", help="What is due at this time (ms, ISO 8601, -48h, now).")
-]
 
 _LEVEL_NAMES = (
     "level", "queueId", "delay", "minOffset", "maxOffset", "deliveredOffset", "delivered", "pending", "due",

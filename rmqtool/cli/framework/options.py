@@ -94,6 +94,9 @@ AclOption = Annotated[
         "--acl", metavar="FILE", help="Sign requests with the keys in this tools.yml; default: RMQTOOL_ACCESS_KEY."
     ),
 ]
+AtOption = Annotated[
+    str, typer.Option("--at", metavar="TIME", help="What is due at this time (ms, ISO 8601, -48h, now).")
+]
 BrokerConfOption = Annotated[
     str | None,
     typer.Option("--broker-conf", metavar="FILE", help="The broker's properties file, for its file sizes and paths."),

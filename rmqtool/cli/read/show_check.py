@@ -101,7 +101,7 @@ def _steps(reading: Reading, width: int, paint: _Paint) -> Iterator[str]:
 def _step(lead: str, step: Step, paint: _Paint, width: int, of: str = "this store") -> Iterator[str]:
     if step.command:
         yield lead + paint.bold(plain(shlex.join(step.command)))
-    text = " ".join(_sentence(_STORE.sub(of, part)) for part in (step.does, step.costs) if part)
+    text = " ".join(sentence(_STORE.sub(of, part)) for part in (step.does, step.costs) if part)
     if step.command:
         yield from _text(text, width, _INDENT)
     else:
@@ -118,7 +118,7 @@ def _cause(cause: Cause, width: int, paint: _Paint) -> Iterator[str]:
     about_all = first.consequence == CODES[cause.root.code].broker
     for place in more if about_all else ():
         yield from _place(place, width)
-    yield from _text(_sentence(first.consequence), width, _INDENT)
+    yield from _text(sentence(first.consequence), width, _INDENT)
     for place in () if about_all else more:
         yield from _place(place, width)
     if cause.follows:
@@ -150,7 +150,8 @@ def _place(finding: Finding, width: int) -> Iterator[str]:
     yield from _text(text, width, _INDENT, hang="  ")
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """Text with a capital at its beginning and a full stop at its end."""
     text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "?", "!")) or not text else f"{text}."
 

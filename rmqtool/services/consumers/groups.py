@@ -273,6 +273,14 @@ def offset_state(offset: int | None, low: int | None, high: int | None, wrong: s
     return "none" if offset is None and high else "behind" if high > consumed else "ok"
 
 
+def oldest_unread(log: CommitLog, queues: TopicQueues, row: GroupLag) -> int | None:
+    """The store time (ms) of a group's oldest unread message in a queue; None if there is none, or it is gone."""
+    queue = queues.one(row.topic, row.queueId)
+    entry = queue.entry(max(row.consumerOffset or 0, row.minOffset or 0)) if queue is not None else None
+    message = log.read(entry.physical_offset, crc=False) if entry is not None else None
+    return message.record.store_timestamp if message is not None else None
+
+
 def total_diff(rows: Iterable[GroupLag]) -> int | None:
     """The sum of lags; None if one of them is not known."""
     total = 0

@@ -18,19 +18,17 @@ from typing import Any
 
 from formats.config.files import kind_of
 from rmqtool.contract import PlainRow
-from rmqtool.errors import BadValue, Refused, RmqError
+from rmqtool.errors import BadValue, RmqError
 from rmqtool.progress import stage
 from rmqtool.rules.releases import RELEASES
-from rmqtool.services.evidence.masking import Mask
+from rmqtool.services.evidence.masking import Mask, names_in
 from rmqtool.services.evidence.places import Places
-from rmqtool.services.lookup.configs import known_offsets
 from rmqtool.services.lookup.info import StoreInfo, store_info
 from rmqtool.store.check.common.findings import Finding
 from rmqtool.store.check.run import check_store
 from rmqtool.store.config.files import list_configs, raw_config
 from rmqtool.store.config.settings import Setting, settings_of
-from rmqtool.store.disk.new_files import make_file
-from rmqtool.store.disk.remote import place_of
+from rmqtool.store.disk.outputs import check_output, write_output
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan
 from rmqtool.version import __version__
@@ -131,16 +129,12 @@ def collect_evidence(layout: StoreLayout, out: str, *, most: int = MOST, hide_na
     """
     if most < LEAST:
         raise BadValue(f"--most: a bundle needs at least {LEAST} bytes")
-    if os.path.lexists(out):
-        raise Refused(f"{out}: exists: a bundle is never written over anything")
-    inside = os.path.realpath(out).startswith(os.path.realpath(layout.root) + os.sep)
-    if place_of(layout.root) is None and inside:
-        raise Refused(f"{out}: lies in the store: give a place outside of it")
+    check_output(out, layout.root)
     archive, warnings = _Archive(most), Counter[str]()
     info = store_info(layout)
     with stage("checking the store"):
         findings = list(check_store(layout))
-    mask = Mask(layout.root, _names(layout, info, findings), hide_names=hide_names)
+    mask = Mask(layout.root, names_in(layout, info, findings), hide_names=hide_names)
 
     def failed(part: str, err: RmqError | OSError) -> None:
         warnings[mask.text(f"{part}: {err}")] += 1
@@ -190,8 +184,7 @@ def collect_evidence(layout: StoreLayout, out: str, *, most: int = MOST, hide_na
             "warnings": [text[:500] for text in warnings][:20],
         }
     )
-    if not make_file(os.path.abspath(out), data):
-        raise Refused(f"{out}: exists: a bundle is never written over anything")
+    write_output(out, data)
     return BundleRow(
         path=out,
         bytes=len(data),
@@ -201,14 +194,6 @@ def collect_evidence(layout: StoreLayout, out: str, *, most: int = MOST, hide_na
         replaced=sum(mask.replaced.values()),
         incomplete=sum(bool(item["leftOutLines"]) for item in archive.contents),
     )
-
-
-def _names(layout: StoreLayout, info: StoreInfo, findings: list[Finding]) -> set[str]:
-    tables = list(known_offsets(layout, lambda _text: None))
-    queues = {topic for kind in ("consumequeue", "batchconsumequeue") for topic, _id, _path in layout.queue_dirs(kind)}
-    found = {finding.topic for finding in findings if finding.topic}
-    known = {topic.topic for topic in info.topics} | {*info.groups}
-    return known | queues | found | {table.topic for table in tables} | {table.group for table in tables}
 
 
 def _lines(value: Any) -> list[str]:

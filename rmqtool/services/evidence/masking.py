@@ -2,11 +2,15 @@
 
 import re
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from hashlib import blake2b
 from typing import Any
 
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS
+from rmqtool.services.lookup.configs import known_offsets
+from rmqtool.services.lookup.info import StoreInfo
+from rmqtool.store.check.common.findings import Finding
+from rmqtool.store.layout.paths import StoreLayout
 
 _PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 _HASH_SIZE = 6  # bytes; enough to see which values are equal
@@ -122,3 +126,12 @@ class Mask:
 
 def _is_system(name: str) -> bool:
     return name in SYSTEM_TOPICS or name.lower().startswith(SYSTEM_PREFIX)
+
+
+def names_in(layout: StoreLayout, info: StoreInfo, findings: Iterable[Finding]) -> set[str]:
+    """The names of topics and groups that are known in a store."""
+    tables = list(known_offsets(layout, lambda _text: None))
+    queues = {topic for kind in ("consumequeue", "batchconsumequeue") for topic, _id, _path in layout.queue_dirs(kind)}
+    found = {finding.topic for finding in findings if finding.topic}
+    known = {topic.topic for topic in info.topics} | {*info.groups}
+    return known | queues | found | {table.topic for table in tables} | {table.group for table in tables}

@@ -4,17 +4,14 @@ An inner batch of 5.x counts as several messages; its bytes count once, as they 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from formats.layouts.derived import HEAD_V4_V4
-from formats.message.inner import is_inner_batch, messages_in
 from formats.message.properties import TAGS, parse_raw
-from formats.message.read import Record, read
-from formats.primitives import BORN_V6, INNER_BATCH, address_text
+from formats.primitives import BORN_V6, address_text
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.kernels.scan import Rows
 from rmqtool.kernels.tables.shapes import Column
@@ -22,6 +19,7 @@ from rmqtool.progress import stage
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
 from rmqtool.services.lookup.selection import Selection
+from rmqtool.services.usage.counting import Names, Sums, count_messages, texts_of
 from rmqtool.services.usage.purpose import purpose_of
 from rmqtool.store.log.commit_log import CommitLog, Damage
 from rmqtool.store.log.scan import FileRows, scan_log
@@ -62,8 +60,8 @@ def measure(log: CommitLog, by: str, selection: Selection, warn: Warn) -> Usage:
         selection: only its topics and times are used.
         warn: called for each config file that cannot be read.
     """
-    usage, names = Usage(), _Names()
-    kind, sums = KINDS[by](names), _Sums()
+    usage, names = Usage(), Names()
+    kind, sums = KINDS[by](names), Sums()
     chosen = _Chosen(selection, names)
     with stage("reading the log", log.segments.bytes) as reading:
         for item in scan_log(log, crc=False):
@@ -72,10 +70,10 @@ def measure(log: CommitLog, by: str, selection: Selection, warn: Warn) -> Usage:
                 usage.damaged_bytes += item.length
                 continue
             rows = item.rows
-            topics = names.number(_texts(item.view, rows.topic_at, rows.topic_length))
+            topics = names.number(texts_of(item.view, rows.topic_at, rows.topic_length))
             usage.log_bytes += int(rows.total_size.sum())
             mask = chosen.mask(rows, topics)
-            sums.add(kind.codes(item, topics)[mask], _messages(item)[mask], rows.total_size[mask])
+            sums.add(kind.codes(item, topics)[mask], count_messages(item)[mask], rows.total_size[mask])
             reading.done = item.file.base + int(rows.at[-1]) - max(log.min_offset, 0)
     retries = retry_names(log.layout, warn)
     merged: dict[tuple[tuple[str, Any], ...], list[int]] = {}
@@ -93,67 +91,10 @@ def measure(log: CommitLog, by: str, selection: Selection, warn: Warn) -> Usage:
     return usage
 
 
-# -- counting ---------------------------------------------------------------------------------------------------------
-
-
-def _texts(view: memoryview, at: Column, length: Column) -> Iterable[bytes]:
-    return (bytes(view[start:stop]) for start, stop in zip(at.tolist(), (at + length).tolist(), strict=True))
-
-
-def _messages(scanned: FileRows) -> Column:
-    """The number of messages in each record."""
-    rows = scanned.rows
-    counts = np.ones(rows.records, np.int64)
-    for row in np.flatnonzero(rows.sys_flag & INNER_BATCH):
-        record = read(scanned.view, int(rows.at[row]), scanned.file.size, crc=False)
-        if isinstance(record, Record) and is_inner_batch(record.sys_flag):
-            counts[row] = sum(1 for _message in messages_in(record))
-    return counts
-
-
-class _Names:
-    """Assigns numbers to texts in order of appearance."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[bytes, int] = {}
-        self._raw: list[bytes] = []
-
-    def number(self, texts: Iterable[bytes]) -> Column:
-        """The number of each text."""
-        numbers = self.numbers
-        return np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
-
-    def raw(self, number: int) -> bytes:
-        """The text with this number, as bytes."""
-        if len(self._raw) < len(self.numbers):
-            self._raw = [*self.numbers]
-        return self._raw[number]
-
-    def text(self, number: int) -> str:
-        """The text with this number, as str."""
-        return self.raw(number).decode("utf-8", "surrogateescape")
-
-
-class _Sums:
-    """Messages and bytes by code."""
-
-    def __init__(self) -> None:
-        self.by_code: dict[int, list[int]] = {}
-
-    def add(self, codes: Column, messages: Column, sizes: Column) -> None:
-        distinct, which = np.unique(codes, return_inverse=True)
-        # the sums of one step are far below 2**53, up to which floats are exact
-        totals = (np.bincount(which, weights, len(distinct)).astype(np.int64).tolist() for weights in (messages, sizes))
-        for code, count, size in zip(distinct.tolist(), *totals, strict=True):
-            sums = self.by_code.setdefault(code, [0, 0])
-            sums[0] += count
-            sums[1] += size
-
-
 class _Chosen:
     """Selects records by topic and time."""
 
-    def __init__(self, selection: Selection, names: _Names) -> None:
+    def __init__(self, selection: Selection, names: Names) -> None:
         self._selection, self._names = selection, names
         self._topics = np.zeros(0, np.bool_)  # by number
 
@@ -178,9 +119,9 @@ class _Kind(ABC):
         names: numbers of the topics.
     """
 
-    def __init__(self, names: _Names) -> None:
+    def __init__(self, names: Names) -> None:
         self.topics = names
-        self.others = _Names()
+        self.others = Names()
 
     @abstractmethod
     def codes(self, scanned: FileRows, topics: Column) -> Column:
@@ -219,7 +160,7 @@ class _Tag(_Kind):
         rows = scanned.rows
         tags = (
             parse_raw(properties).get(TAGS.encode(), b"")
-            for properties in _texts(scanned.view, rows.properties_at, rows.properties_length)
+            for properties in texts_of(scanned.view, rows.properties_at, rows.properties_length)
         )
         return self.both(topics, self.others.number(tags))
 
@@ -240,7 +181,7 @@ class _Host(_Kind):
     def codes(self, scanned: FileRows, topics: Column) -> Column:
         rows = scanned.rows
         length = np.where(rows.sys_flag & BORN_V6, 16, 4)
-        return self.others.number(_texts(scanned.view, rows.at + _BORN_ADDRESS, length))
+        return self.others.number(texts_of(scanned.view, rows.at + _BORN_ADDRESS, length))
 
     def fields(self, code: int, names: RetryNames) -> Row:
         return {"host": address_text(self.others.raw(code))}

@@ -18,6 +18,7 @@ from rmqtool.store.check.advice.steps import (
     by_hand,
     recover_cutting,
 )
+from rmqtool.store.log.shape import LogShape
 from rmqtool.words import command_line
 
 _PARTS_FROM_LOG = ("consumequeue", "index", "checkpoint")
@@ -69,6 +70,7 @@ class Situation:
         unfit: whether a broker with the given configuration would not start on the store.
         misnamed: whether the names of log files disagree with their records.
         queues_damaged: whether more than the tails of queues is damaged, where a start may truncate them.
+        log: files of the log, damage in them, and where the next start ends it; None until the log has been read.
     """
 
     settled: bool = False
@@ -84,6 +86,7 @@ class Situation:
     unfit: bool = False
     misnamed: bool = False
     queues_damaged: bool = False
+    log: LogShape | None = None
 
     def advise(self, code: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         """Adapt the steps that a code advises."""

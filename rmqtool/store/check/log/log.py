@@ -18,6 +18,7 @@ from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch.batch import BATCH_RECORDS, RecordBatch, is_bulk
 from rmqtool.store.log.commit_log import next_in_file, next_record
+from rmqtool.store.log.shape import DamagedRange, FileSpan, LogShape
 
 _WINDOW = 16 << 20  # bytes read before their pages are released
 Column = np.ndarray[Any, np.dtype[Any]]
@@ -45,6 +46,7 @@ class _Damage(NamedTuple):
     code: str
     path: str
     at: int
+    length: int
     number: int  # number of the file
     records_before: int  # number of records before it in the log, itself included
     about: dict[str, Any]
@@ -127,7 +129,7 @@ class LogCheck:
                 if following >= file.size:
                     if not last and self.ctx.rules.find_end(file, end, file.size).ending is Ending.DAMAGED:
                         about = {"severity": ERROR, "expected": left, "actual": size}
-                        self._damages.append(_Damage("log-blank-size", file.path, at, number, self._records, about))
+                        self._damages.append(_Damage("log-blank-size", file.path, at, 8, number, self._records, about))
                     elif size:
                         self.ctx.found.add("log-blank-size", name, offset=at, expected=left, actual=size)
                     break
@@ -158,12 +160,14 @@ class LogCheck:
         record = record_at(view, at, file.size, crc=False)
         assert isinstance(record, Record)
         about = {**_message_fields(record), "expected": "two numbers", "actual": self.ctx.rules.stumbles}
-        self._damages.append(_Damage("log-batch-numbers", file.path, at, number, self._records + before, about))
+        self._damages.append(
+            _Damage("log-batch-numbers", file.path, at, record.total_size, number, self._records + before, about)
+        )
 
     def _add_crc_damage(self, file: Segment, number: int, at: int, record: Record, end: End) -> None:
         """Report a wrong body checksum; all other checks treat the record as intact."""
         about = {**_message_fields(record), "expected": end.expected, "actual": end.actual}
-        self._damages.append(_Damage("log-crc", file.path, at, number, self._records + 1, about))
+        self._damages.append(_Damage("log-crc", file.path, at, record.total_size, number, self._records + 1, about))
         self._builder.add(record)
         self._pass_records(file, [(at, record)])
 
@@ -192,7 +196,7 @@ class LogCheck:
             "expected": "an end-of-file blank" if code == "log-blank-missing" else "a record",
             "actual": f"{length} bytes skipped: {reason}",
         }
-        self._damages.append(_Damage(code, file.path, at, number, self._records, about))
+        self._damages.append(_Damage(code, file.path, at, length, number, self._records, about))
 
     def _report_damages(self) -> None:
         """Report damage, once it is known how much data follows it."""
@@ -201,6 +205,7 @@ class LogCheck:
         if first is not None:
             damaged = sum(d.code == "log-crc" and d.records_before > first.records_before for d in self._damages)
             self.ctx.found.situation.cuts = self._records - first.records_before - damaged
+        self.ctx.found.situation.log = self._shape(first)
         for damage in self._damages:
             self.ctx.found.add(
                 damage.code,
@@ -211,6 +216,22 @@ class LogCheck:
                 **damage.about,
             )
         self._damages.clear()
+
+    def _shape(self, first: _Damage | None) -> LogShape:
+        """The shape of the log.
+
+        Args:
+            first: the damage at which the next start ends it.
+        """
+        files = self.ctx.log.segments.files
+        damaged = [DamagedRange(files[each.number].base + each.at, each.length, each.code) for each in self._damages]
+        return LogShape(
+            files=[FileSpan(self.ctx.name(file.path), file.base, file.size) for file in files],
+            end=self.ctx.log_seen.end,
+            damaged=sorted(damaged),
+            cut=files[first.number].base + first.at if first is not None and self.ctx.found.situation.cuts else None,
+            checked_from=files[self.ctx.start.number].base if files else 0,
+        )
 
     def _ends_log(self, damage: _Damage) -> bool:
         """Whether the next start reads this damage and takes it for the end of the log."""

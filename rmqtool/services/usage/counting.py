@@ -1,0 +1,67 @@
+"""Count records by what they say: numbers for texts, and sums by code."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from formats.message.inner import is_inner_batch, messages_in
+from formats.message.read import Record, read
+from formats.primitives import INNER_BATCH
+from rmqtool.kernels.tables.shapes import Column
+from rmqtool.store.log.scan import FileRows
+
+
+def texts_of(view: memoryview, at: Column, length: Column) -> Iterable[bytes]:
+    """The bytes at each position."""
+    return (bytes(view[start:stop]) for start, stop in zip(at.tolist(), (at + length).tolist(), strict=True))
+
+
+def count_messages(scanned: FileRows) -> Column:
+    """The number of messages in each record."""
+    rows = scanned.rows
+    counts = np.ones(rows.records, np.int64)
+    for row in np.flatnonzero(rows.sys_flag & INNER_BATCH):
+        record = read(scanned.view, int(rows.at[row]), scanned.file.size, crc=False)
+        if isinstance(record, Record) and is_inner_batch(record.sys_flag):
+            counts[row] = sum(1 for _message in messages_in(record))
+    return counts
+
+
+class Names:
+    """Assigns numbers to texts in order of appearance."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[bytes, int] = {}
+        self._raw: list[bytes] = []
+
+    def number(self, texts: Iterable[bytes]) -> Column:
+        """The number of each text."""
+        numbers = self.numbers
+        return np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
+
+    def raw(self, number: int) -> bytes:
+        """The text with this number, as bytes."""
+        if len(self._raw) < len(self.numbers):
+            self._raw = [*self.numbers]
+        return self._raw[number]
+
+    def text(self, number: int) -> str:
+        """The text with this number, as str."""
+        return self.raw(number).decode("utf-8", "surrogateescape")
+
+
+class Sums:
+    """Messages and bytes by code."""
+
+    def __init__(self) -> None:
+        self.by_code: dict[int, list[int]] = {}
+
+    def add(self, codes: Column, messages: Column, sizes: Column) -> None:
+        """Add records with their codes, numbers of messages and sizes in bytes."""
+        distinct, which = np.unique(codes, return_inverse=True)
+        # the sums of one step are far below 2**53, up to which floats are exact
+        totals = (np.bincount(which, weights, len(distinct)).astype(np.int64).tolist() for weights in (messages, sizes))
+        for code, count, size in zip(distinct.tolist(), *totals, strict=True):
+            sums = self.by_code.setdefault(code, [0, 0])
+            sums[0] += count
+            sums[1] += size
