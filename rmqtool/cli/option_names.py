@@ -121,16 +121,16 @@ replicas: --broker-conf= --columns= --help --output= --progress= --table= --tz= 
 report duplicates: --broker-conf= --by= --columns= --help --limit= --output= --progress= --runner= --since= --topic=
   --tz= --until= --wide -h -o= -t=
 report html: --at= --broker-conf= --columns= --help --output= --progress= --redact --tz= --wide -h -o=
-report lag: --broker-conf= --columns= --group= --help --limit= --output= --progress= --runner= --topic= --tz= --wide
-  -g= -h -o= -t=
-report producers: --broker-conf= --columns= --help --limit= --output= --progress= --runner= --since= --topic= --tz=
-  --until= --wide -h -o= -t=
+report lag: --broker-conf= --columns= --group= --help --limit= --output= --plot --progress= --runner= --topic= --tz=
+  --wide -g= -h -o= -t=
+report producers: --broker-conf= --columns= --help --limit= --output= --plot --progress= --runner= --since= --topic=
+  --tz= --until= --wide -h -o= -t=
 report retries: --broker-conf= --columns= --group= --help --limit= --output= --progress= --runner= --since= --tz=
   --until= --wide -g= -h -o=
-report sizes: --broker-conf= --columns= --help --limit= --output= --progress= --runner= --since= --topic= --tz=
+report sizes: --broker-conf= --columns= --help --limit= --output= --plot --progress= --runner= --since= --topic= --tz=
   --until= --wide -h -o= -t=
-report traffic: --broker-conf= --by= --columns= --help --limit= --output= --progress= --runner= --since= --topic=
-  --tz= --until= --wide -h -o= -t=
+report traffic: --broker-conf= --by= --columns= --help --limit= --output= --plot --progress= --runner= --since=
+  --topic= --tz= --until= --wide -h -o= -t=
 report unconsumed: --broker-conf= --columns= --group= --help --limit= --output= --progress= --runner= --since=
   --topic= --tz= --until= --wide -g= -h -o= -t=
 retention: --at= --broker-conf= --columns= --help --output= --table= --tz= --wide -h -o=

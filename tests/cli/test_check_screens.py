@@ -22,7 +22,7 @@ def test_lines_fit(case: str, golden: Unpacked) -> None:
     reader, situation = Reader(), Situation()
     for finding in check_store(StoreLayout(str(golden(case))), situation=situation):
         reader.take(finding)
-    for line in lines_of(reader.reading(situation), 80, colour=False):
+    for line in lines_of(reader.reading(situation), 80, situation.log, colour=False):
         assert len(line) <= 80 or re.match(r"\d+\. ", line) or " " not in line.strip()
 
 

@@ -145,7 +145,7 @@ def _read(
     reading = replace(reading, steps=tuple(_of_store(step, checked.store, broker_conf) for step in reading.steps))
     if checked.name:
         sys.stdout.write(f"{plain(checked.name)}:\n\n")
-    show_reading(reading, room_of(sys.stdout) or MOST_COLUMNS)
+    show_reading(reading, situation.log, room_of(sys.stdout) or MOST_COLUMNS)
     return 1 if problems else 0
 
 

@@ -6,10 +6,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
+from rmqtool.cli.read.show_log import lines_of_log
 from rmqtool.cli.render.text import MOST_COLUMNS, plain, use_color
 from rmqtool.store.check import CODES, Finding
 from rmqtool.store.check.advice.steps import Step
 from rmqtool.store.check.reading.reading import Cause, CodeFindings, Reading, severities_of
+from rmqtool.store.log.shape import LogShape
 from rmqtool.words import command_line
 
 _COLOURS = {"error": "31", "warning": "33", "info": "36"}
@@ -17,13 +19,18 @@ _STORE = re.compile(r"\bSTORE\b")
 _INDENT = "   "
 
 
-def show_reading(reading: Reading, width: int) -> None:
-    """Print a reading to stdout, in lines of at most ``width`` cells; commands are not broken."""
-    sys.stdout.write("".join(line + "\n" for line in lines_of(reading, min(width, MOST_COLUMNS), colour=use_color())))
+def show_reading(reading: Reading, shape: LogShape | None, width: int) -> None:
+    """Print a reading to stdout, in lines of at most ``width`` cells; commands are not broken.
+
+    Args:
+        shape: of the log; None if it was not read.
+    """
+    lines = lines_of(reading, min(width, MOST_COLUMNS), shape, colour=use_color())
+    sys.stdout.write("".join(line + "\n" for line in lines))
     sys.stdout.flush()
 
 
-def lines_of(reading: Reading, width: int, *, colour: bool) -> Iterator[str]:
+def lines_of(reading: Reading, width: int, shape: LogShape | None = None, *, colour: bool) -> Iterator[str]:
     """The lines of a reading, at most ``width`` cells wide; commands are not broken."""
     paint = _Paint(colour)
     for cause in reading.causes:
@@ -31,6 +38,9 @@ def lines_of(reading: Reading, width: int, *, colour: bool) -> Iterator[str]:
             for finding in cause.root.places:
                 yield from _text(f"This is {finding.actual}", width, "")
     yield from _verdict(reading, width, paint)
+    if shape is not None and shape.files:
+        yield ""
+        yield from lines_of_log(shape, width, colour=colour)
     if reading.steps:
         yield from _steps(reading, width, paint)
     if reading.causes:

@@ -59,6 +59,11 @@ RunnerOption = Annotated[
 ]
 
 
+PlotOption = Annotated[
+    bool, typer.Option("--plot", help="Draw it in the terminal: a sparkline for each topic, or bars.")
+]
+
+
 @dataclass(frozen=True)
 class How:
     """How a report is made and shown."""
@@ -80,6 +85,7 @@ def _run(
     topics: list[str] | None = None,
     groups: list[str] | None = None,
     times: Times = ANY_TIME,
+    plot: bool = False,
 ) -> int:
     """Run a report: 0, or 1 when damage was met, duplicates were found, or nothing matches."""
     from contextlib import closing
@@ -91,7 +97,10 @@ def _run(
     from rmqtool.cli.render.output import Column
     from rmqtool.cli.render.times import parse_time
     from rmqtool.cli.tables.asked import plain_row, request, say
+    from rmqtool.errors import BadValue
 
+    if plot and how.output is not Output.text:
+        raise BadValue("--plot draws for people: it goes with no other --output")
     ready = READY[name]
     asked = request(
         store,
@@ -102,7 +111,7 @@ def _run(
         since=str(parse_time(times.since)) if times.since else None,
         until=str(parse_time(times.until)) if times.until else None,
     )
-    shape = _Shape(name, how.output, topics, groups, how.limit)
+    shape = _Shape(name, how.output, topics, groups, how.limit, plot)
     if how.runner is Runner.local or (how.runner is Runner.auto and is_small(asked)):
         counters = Counters()
         native = native_rows(name, asked, counters)
@@ -130,6 +139,7 @@ class _Shape(NamedTuple):
     topics: list[str] | None
     groups: list[str] | None
     limit: int | None
+    plot: bool
 
     def write(self, every: Generator[dict[str, Any], None, None], names: list[str], columns: "list[Column]") -> int:
         """Write the rows that match; returns their number."""
@@ -140,12 +150,25 @@ class _Shape(NamedTuple):
         rows: Iterable[dict[str, Any]] = (
             row for row in every if matches(row.get("topic"), self.topics) and matches(row.get("group"), self.groups)
         )
+        if self.plot:
+            return self._draw(rows)
         rows = limit_rows(iter(rows), self.limit, every)
         bar = READY[self.name].bar
         if self.output in PEOPLE and bar is not None:
             rows = _draw_bars(list(rows), bar)
             columns.append(Column("bar"))
         return write_all(writer(self.output, names, columns), rows)
+
+    def _draw(self, rows: Iterable[dict[str, Any]]) -> int:
+        """Draw the rows; returns the number of lines."""
+        import sys
+
+        from rmqtool.cli.render.text import MOST_COLUMNS, room_of
+        from rmqtool.cli.tables.plot import PLOTS, draw
+
+        lines = list(draw(PLOTS[self.name], rows, room_of(sys.stdout) or MOST_COLUMNS, self.limit))
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        return len(lines)
 
 
 def _draw_bars(rows: list[dict[str, Any]], name: str) -> Iterator[dict[str, Any]]:
@@ -163,11 +186,12 @@ def traffic(
     by: Annotated[Bucket, typer.Option("--by", metavar="TIME", help="hour or minute.")] = Bucket.hour,
     topic: TopicOption = None,
     times: Times = ANY_TIME,
+    plot: PlotOption = False,
     how: How = PLAINLY,
 ) -> int:
     """Count messages and bytes by topic and hour or minute (UTC)."""
     name = "traffic" if by is Bucket.hour else "traffic-by-minute"
-    return _run(name, store, how, topics=topic, times=times)
+    return _run(name, store, how, topics=topic, times=times, plot=plot)
 
 
 @command("report sizes", "rmqtool report sizes store --topic Orders", progress=True)
@@ -175,13 +199,14 @@ def sizes(
     store: StoresDir,
     topic: TopicOption = None,
     times: Times = ANY_TIME,
+    plot: PlotOption = False,
     how: How = PLAINLY,
 ) -> int:
     """Count messages by topic and stored size.
 
     A size class includes its upper end, atMost bytes, and starts above half of that.
     """
-    return _run("sizes", store, how, topics=topic, times=times)
+    return _run("sizes", store, how, topics=topic, times=times, plot=plot)
 
 
 @command("report duplicates", "rmqtool report duplicates store --by key", progress=True)
@@ -208,10 +233,11 @@ def producers(
     store: StoresDir,
     topic: TopicOption = None,
     times: Times = ANY_TIME,
+    plot: PlotOption = False,
     how: How = PLAINLY,
 ) -> int:
     """Count messages by the host that sent them."""
-    return _run("producers", store, how, topics=topic, times=times)
+    return _run("producers", store, how, topics=topic, times=times, plot=plot)
 
 
 @command("report lag", "rmqtool report lag store --group billing", progress=True)
@@ -219,10 +245,11 @@ def lag(
     store: StoresDir,
     topic: TopicOption = None,
     groups: GroupOption = None,
+    plot: PlotOption = False,
     how: How = PLAINLY,
 ) -> int:
     """Show the lag of consumer groups by topic."""
-    return _run("lag", store, how, topics=topic, groups=groups)
+    return _run("lag", store, how, topics=topic, groups=groups, plot=plot)
 
 
 @command("report unconsumed", "rmqtool report unconsumed store --group billing --limit 20", progress=True)
