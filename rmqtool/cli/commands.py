@@ -139,6 +139,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         _shows("diff", "read.diff", "Compare two stores: logs, messages, queues, offsets, config.", "store other"),
         _shows("replicas", "read.replicas", "Compare replicas, and show which to start.", "other..."),
         _shows("du", "read.usage", "Show the space used, by topic, tag, day and more.", "store topic"),
+        Command("browse", "browse.command", "Look around in a store in the terminal.", "store"),
         _shows("retention", "read.usage", "Show when files expire, and how long the disk lasts.", "store"),
         _shows("manual", "man.manual", "Read the manual: emergencies, commands, file formats.", "page"),
     ),

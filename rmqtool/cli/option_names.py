@@ -15,6 +15,7 @@ backup verify: --columns= --help --name= --output= --progress= --wide -h -o=
 broker-config diff: --columns= --defaults --file= --help --name= --output= --own --tz= --wide -h -o=
 broker-config set: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 broker-config show: --columns= --help --limit= --name= --output= --tz= --wide -h -o=
+browse: --broker-conf= --help --tz= -h
 check: --broker-conf= --columns= --engine= --help --limit-per-code= --output= --progress= --severity= --tz= --wide -h
   -o=
 checkpoint: --broker-conf= --columns= --help --output= --tz= --wide -h -o=

@@ -87,6 +87,7 @@ COMMANDS: dict[str, list[str]] = {
 APART = (
     {
         "backup list",
+        "browse",
         "backup restore",
         "backup verify",
         "dump-to-parquet",

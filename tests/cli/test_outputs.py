@@ -20,6 +20,7 @@ from tests.conftest import Unpacked
 
 NO_OUTPUT = {
     "commitlog hexdump": "text for people",
+    "browse": "a terminal view",
     "config": "a file is JSON, whatever is asked for",
 }
 # these have clusters, servers or Spark behind them
@@ -28,7 +29,7 @@ APART = {
     "serve": "tests/server", "namesrv": "test_namesrv", "send": "tests/client", "consume": "tests/client",
     "replay": "tests/client", "mirror": "tests/client",
     **dict.fromkeys(("backup list", "backup verify", "backup restore"), "tests/store/test_backup.py"),
-    "sql": "tests/analytics", "dump-to-parquet": "test_dump", "warm-up": "tests/analytics",
+    "browse": "test_browse", "sql": "tests/analytics", "dump-to-parquet": "test_dump", "warm-up": "tests/analytics",
 }  # fmt: skip
 # command to its words, where those of the tests of bad input change too much, or nothing
 WORDS: dict[str, list[str]] = {name: words for name, words in COMMANDS.items() if "--yes" not in words}

@@ -1,0 +1,334 @@
+"""What lists show: each knows how many rows it has, and makes a row when it is looked at.
+
+The engine is imported by what needs it, as the first list is to appear at once.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqtool.cli.render.text import cell_text, plain
+from rmqtool.cli.render.times import time_text
+
+if TYPE_CHECKING:
+    from rmqtool.services.consumers.groups import GroupInfo, GroupLag
+    from rmqtool.services.open_store.message import StoredMessage
+    from rmqtool.services.open_store.store import Store
+    from rmqtool.store.check.common.findings import Finding
+    from rmqtool.store.layout.paths import StoreLayout
+    from rmqtool.store.recovery.report import QueueRange
+
+_PAGE = 32  # messages read at once
+_PAGES, _ROWS = 64, 4096  # kept
+_ID = 32  # characters at the end of an id, in which ids of one producer differ
+_MOST_MESSAGES = 1000  # of an export
+
+
+class Column(NamedTuple):
+    """A column; the one of width 0 gets the room that is left."""
+
+    title: str
+    width: int = 0
+    right: bool = False
+    spare: bool = False  # left out of narrow terminals
+
+
+class Source(ABC):
+    """Rows of one list.
+
+    Attributes:
+        title: of the list.
+        columns: of its rows.
+        hint: what a search looks for.
+    """
+
+    title: str
+    columns: Sequence[Column]
+    hint = "text in a row"
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """Number of rows."""
+
+    @abstractmethod
+    def cells(self, row: int) -> Sequence[str]:
+        """The cells of a row."""
+
+    @abstractmethod
+    def to_dict(self, row: int) -> dict[str, Any]:
+        """A row for an export."""
+
+    def name(self, row: int) -> str:
+        """What a search looks at."""
+        return " ".join(self.cells(row))
+
+    def find(self, text: str, start: int) -> int | None:
+        """The first row with a text at or after ``start``, then from the beginning."""
+        wanted = text.casefold()
+        order = (*range(start, self.count), *range(min(start, self.count)))
+        return next((row for row in order if wanted in self.name(row).casefold()), None)
+
+    def exported(self, _row: int) -> Iterator[dict[str, Any]]:
+        """What an export writes when the cursor is at a row."""
+        return map(self.to_dict, range(self.count))
+
+
+class Topics(Source):
+    """The topics of a store."""
+
+    title, hint = "Topics", "part of a name"
+    columns = (
+        Column("Topic"), Column("Queues", 6, right=True), Column("Messages", 13, right=True),
+        Column("What it is for", 34, spare=True),
+    )  # fmt: skip
+
+    def __init__(self, layout: "StoreLayout", warn: Callable[[str], None]) -> None:
+        from rmqtool.services.lookup.configs import topics_of
+        from rmqtool.services.lookup.queue_messages import TopicQueues
+        from rmqtool.services.lookup.retry_names import retry_names
+        from rmqtool.store.log.commit_log import CommitLog
+        from rmqtool.store.tier.tier import Tier
+
+        self._queues, self._low = TopicQueues(layout), CommitLog(layout).min_offset
+        self._tier = Tier.of(layout)
+        table = topics_of(layout, warn)
+        self._purposes = retry_names(layout, warn)
+        self.names: list[str] = sorted({*self._queues.topics(), *(table.topics if table is not None else ())})
+        self._row = lru_cache(_ROWS)(self._read)
+
+    @property
+    def count(self) -> int:
+        """Number of topics."""
+        return len(self.names)
+
+    def name(self, row: int) -> str:
+        """A topic's name."""
+        return self.names[row]
+
+    def ranges(self, topic: str) -> "list[QueueRange]":
+        """The queues of a topic, with what the tier has of them."""
+        from rmqtool.store.recovery.report import QueueRange
+
+        ranges = []
+        for queue in self._queues.every(topic):
+            low, high = queue.min_offset(self._low), queue.max_offset
+            low = low if self._tier is None else self._tier.begin(topic, queue.queue_id, low)
+            ranges.append(QueueRange(topic=topic, queueId=queue.queue_id, minOffset=low, maxOffset=high))
+        return ranges
+
+    def _read(self, row: int) -> tuple[int, int]:
+        ranges = self.ranges(self.names[row])
+        return len(ranges), sum(each.maxOffset - each.minOffset for each in ranges)
+
+    def cells(self, row: int) -> Sequence[str]:
+        """The cells of a topic."""
+        from rmqtool.services.usage.purpose import purpose_of
+
+        queues, messages = self._row(row)
+        return self.names[row], f"{queues:,}", f"{messages:,}", purpose_of(self.names[row], self._purposes) or ""
+
+    def to_dict(self, row: int) -> dict[str, Any]:
+        """A topic for an export."""
+        queues, messages = self._row(row)
+        return {"topic": self.names[row], "queues": queues, "messages": messages}
+
+
+class Queues(Source):
+    """The queues of a topic."""
+
+    columns = (
+        Column("Queue", 6, right=True), Column("From offset", 14, right=True), Column("To offset", 14, right=True),
+        Column("Messages", 14, right=True), Column("", 0),
+    )  # fmt: skip
+
+    def __init__(self, topics: Topics, topic: str) -> None:
+        self.title, self.topic = topic, topic
+        self.ranges = topics.ranges(topic)
+
+    @property
+    def count(self) -> int:
+        """Number of queues."""
+        return len(self.ranges)
+
+    def cells(self, row: int) -> Sequence[str]:
+        """The cells of a queue."""
+        each = self.ranges[row]
+        numbers = (each.minOffset, each.maxOffset, each.maxOffset - each.minOffset)
+        return str(each.queueId), *(f"{number:,}" for number in numbers), ""
+
+    def to_dict(self, row: int) -> dict[str, Any]:
+        """A queue for an export."""
+        each = self.ranges[row]
+        return {"topic": self.topic, "queueId": each.queueId, "minOffset": each.minOffset, "maxOffset": each.maxOffset}
+
+
+class Messages(Source):
+    """The messages of a queue; those that are looked at are read, a page at a time."""
+
+    columns = (
+        Column("Offset", 12, right=True), Column("Stored", 23), Column("Tag", 14), Column("Keys"),
+        Column("Bytes", 9, right=True), Column("Id", _ID, spare=True),
+    )  # fmt: skip
+    hint = "a queue offset, a key or an id"
+
+    def __init__(self, store: "Store", topic: str, queue_id: int, low: int, high: int) -> None:
+        self.title, self.topic, self.queue_id = f"{topic}, queue {queue_id}", topic, queue_id
+        self._store, self._low, self._high = store, low, high
+        self._page = lru_cache(_PAGES)(self._read)
+
+    @property
+    def count(self) -> int:
+        """Number of queue offsets."""
+        return max(self._high - self._low, 0)
+
+    def _read(self, page: int) -> "dict[int, StoredMessage]":
+        """The messages of a page, by queue offset."""
+        start = self._low + page * _PAGE
+        messages = self._store.queue_messages(self.topic, self.queue_id, start, min(start + _PAGE, self._high))
+        return {message.queue_offset: message for message in messages}
+
+    def message(self, row: int) -> "StoredMessage | None":
+        """The message of a row; None if it cannot be read."""
+        return self._page(row // _PAGE).get(self._low + row)
+
+    def cells(self, row: int) -> Sequence[str]:
+        """The cells of a message."""
+        message, offset = self.message(row), f"{self._low + row:,}"
+        if message is None:
+            return offset, "no message here", "", "", "", ""
+        keys = cell_text(message.keys)
+        stored, size = time_text(message.record.store_timestamp), message.record.total_size
+        return offset, stored[:23], message.tags or "", keys, f"{size:,}", message.message_id[-_ID:]
+
+    def to_dict(self, row: int) -> dict[str, Any]:
+        """A message for an export."""
+        from rmqtool.contract import message_row
+
+        message = self.message(row)
+        if message is None:
+            return {"topic": self.topic, "queueId": self.queue_id, "queueOffset": self._low + row, "body": None}
+        return message_row(message.record, message.physical_offset)
+
+    def row_of(self, queue_offset: int) -> int | None:
+        """The row of a queue offset."""
+        row = queue_offset - self._low
+        return row if 0 <= row < self.count else None
+
+    def find(self, text: str, start: int) -> int | None:
+        """The row of a queue offset, or of the next message with a key or id, by the index."""
+        if text.isascii() and text.replace(",", "").isdigit() and len(text) < 19:
+            return self.row_of(int(text.replace(",", "")))
+        rows = [
+            row
+            for message in self._store.query_key(self.topic, text)
+            if message.queue_id == self.queue_id and (row := self.row_of(message.queue_offset)) is not None
+        ]
+        return next((row for row in rows if row >= start), rows[0] if rows else None)
+
+    def exported(self, row: int) -> Iterator[dict[str, Any]]:
+        """Messages from a row on, a thousand at most."""
+        return map(self.to_dict, range(row, min(row + _MOST_MESSAGES, self.count)))
+
+
+class Groups(Source):
+    """The consumer groups of a store."""
+
+    title, hint = "Groups", "part of a name"
+    columns = (
+        Column("Group"), Column("Topics", 6, right=True), Column("Lag", 13, right=True),
+        Column("Retries", 9, right=True), Column("Dead", 9, right=True), Column("In flight", 9, right=True, spare=True),
+    )  # fmt: skip
+
+    def __init__(self, rows: "list[GroupInfo]") -> None:
+        self.rows = rows
+
+    @property
+    def count(self) -> int:
+        """Number of groups."""
+        return len(self.rows)
+
+    def cells(self, row: int) -> Sequence[str]:
+        """The cells of a group."""
+        each = self.rows[row]
+        numbers = (each.topics, each.diff, each.retryDiff, each.deadLetters, each.inFlight)
+        return each.group, *(f"{number or 0:,}" for number in numbers)
+
+    def name(self, row: int) -> str:
+        """A group's name."""
+        return self.rows[row].group
+
+    def to_dict(self, row: int) -> dict[str, Any]:
+        """A group for an export."""
+        return self.rows[row].to_dict()
+
+
+class Lags(Source):
+    """The queues of a group."""
+
+    columns = (
+        Column("Topic"), Column("Queue", 6, right=True), Column("Offset", 14, right=True),
+        Column("Lag", 12, right=True), Column("State", 13),
+    )  # fmt: skip
+
+    def __init__(self, group: str, rows: "list[GroupLag]") -> None:
+        self.title, self.rows = group, rows
+
+    @property
+    def count(self) -> int:
+        """Number of queues."""
+        return len(self.rows)
+
+    def cells(self, row: int) -> Sequence[str]:
+        """The cells of a queue."""
+        each = self.rows[row]
+        offset = f"{each.consumerOffset:,}" if each.consumerOffset is not None else "none"
+        return each.topic, str(each.queueId), offset, f"{each.diff or 0:,}", each.state
+
+    def to_dict(self, row: int) -> dict[str, Any]:
+        """A queue for an export."""
+        return self.rows[row].to_dict()
+
+
+class Findings(Source):
+    """The findings of a check, as they come."""
+
+    title = "Findings"
+    columns = (Column("Severity", 8), Column("Code", 22), Column("Where"))
+
+    def __init__(self) -> None:
+        self.rows: list[Finding] = []
+
+    @property
+    def count(self) -> int:
+        """Number of findings up to now."""
+        return len(self.rows)
+
+    def cells(self, row: int) -> Sequence[str]:
+        """The cells of a finding."""
+        each = self.rows[row]
+        place = each.file + (f" at byte {each.offset}" if each.offset is not None else "")
+        return each.severity, each.code, place
+
+    def to_dict(self, row: int) -> dict[str, Any]:
+        """A finding for an export."""
+        return self.rows[row].to_dict()
+
+    def lines(self, row: int) -> list[str]:
+        """Everything about a finding."""
+        from rmqtool.store.check import CODES
+
+        each, code = self.rows[row], CODES[self.rows[row].code]
+        facts = {
+            "file": each.file, "byte": each.offset, "topic": each.topic, "queue": each.queueId,
+            "queue offset": each.queueOffset, "count": each.count, "expected": each.expected, "actual": each.actual,
+        }  # fmt: skip
+        lines = [f"{each.code} ({each.severity}): {code.title}", ""]
+        lines += [f"{name:<13} {plain(str(value))}" for name, value in facts.items() if value is not None]
+        for title, text in (
+            ("What it does", each.consequence), ("What to do", each.fix), ("What it means", code.meaning),
+            ("How it comes about", code.cause), ("What a broker does", code.broker),
+        ):  # fmt: skip
+            lines += ["", title, f"  {plain(text)}"] if text else []
+        return lines
