@@ -277,6 +277,21 @@ def test_by_keyboard(browser: Any, golden: Unpacked, tmp_path: Path) -> None:
         assert page.get_by_role("columnheader", name="First message").count() >= 1
 
 
+def test_labels_of_charts_do_not_overlap(browser: Any, golden: Unpacked, tmp_path: Path) -> None:
+    for case in ("broker", "broker-5.3.3"):
+        out = tmp_path / f"{case}.html"
+        written(golden(case), out)
+        with browser.new_context(viewport={"width": 1280, "height": 900}) as context:
+            page = context.new_page()
+            page.goto(out.as_uri())
+            for axis in page.locator("svg.chart .axis.x").all():
+                boxes = [each.bounding_box() for each in axis.locator("text").all() if each.text_content()]
+                assert len(boxes) > 1
+                assert all(one["x"] + one["width"] < other["x"] for one, other in pairwise(boxes))
+            # a mean between intervals without messages is a dot
+            assert page.locator("svg.chart circle").count() > 1
+
+
 def test_lines_of_small_text_can_be_read(browser: Any, golden: Unpacked, tmp_path: Path) -> None:
     out = tmp_path / "out.html"
     written(golden("magic-broken-last-file"), out)

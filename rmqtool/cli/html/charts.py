@@ -10,7 +10,6 @@ from xml.etree import ElementTree
 from markupsafe import Markup
 
 _WIDTH, _HEIGHT = 900, 280
-_TIME = 19  # characters of a time to the second
 _LABELS = 6  # times that are written below a chart
 _INK, _MUTED = "var(--ink)", "var(--muted)"
 
@@ -24,34 +23,34 @@ class Series:
 
 
 def stack_bars(
-    label: str, labels: Sequence[str], series: Sequence[Series], text_of: Callable[[float], str]
+    label: str, labels: Sequence[str], below: Sequence[str], series: Sequence[Series], text_of: Callable[[float], str]
 ) -> Markup | None:
     """Bars over time, one colour on another; None if there is nothing to show.
 
     Args:
         label: what the chart shows, for screen readers.
+        labels: times.
+        below: the same in short, for where there is room.
         text_of: a value as text.
     """
     chart = _library().StackedBar(
         **_plain(text_of), width=_WIDTH, height=_HEIGHT, spacing=8, margin=12, legend_at_bottom=True,
-        legend_at_bottom_columns=4, truncate_legend=26, show_minor_x_labels=False, show_legend=len(series) > 1,
-        x_labels_major_count=min(_LABELS, len(labels)) if len(labels) > _LABELS else None,
+        legend_at_bottom_columns=4, truncate_legend=26, show_legend=len(series) > 1,
     )  # fmt: skip
-    chart.x_labels = [_short(each) for each in labels]
+    chart.x_labels = _spread(below)
     return _drawn(chart, label, labels, series, text_of)
 
 
 def draw_lines(
-    label: str, labels: Sequence[str], series: Sequence[Series], text_of: Callable[[float], str]
+    label: str, labels: Sequence[str], below: Sequence[str], series: Sequence[Series], text_of: Callable[[float], str]
 ) -> Markup | None:
     """A line over time; the arguments are those of :func:`stack_bars`."""
     chart = _library().Line(
         **_plain(text_of), width=_WIDTH, height=_HEIGHT, spacing=8, margin=12, legend_at_bottom=True,
-        show_minor_x_labels=False, show_legend=len(series) > 1, dots_size=2, include_x_axis=True,
+        show_legend=len(series) > 1, dots_size=2, include_x_axis=True,
         allow_interruptions=True,
-        x_labels_major_count=min(_LABELS, len(labels)) if len(labels) > _LABELS else None,
     )  # fmt: skip
-    chart.x_labels = [_short(each) for each in labels]
+    chart.x_labels = _spread(below)
     return _drawn(chart, label, labels, series, text_of)
 
 
@@ -70,9 +69,10 @@ def lay_bars(
     )
 
 
-def _short(time: str) -> str:
-    """A time without year and seconds, where it has room below a chart."""
-    return time[5:16] if len(time) == _TIME else time
+def _spread(labels: Sequence[str]) -> list[str]:
+    """A few of the labels, at equal distances; the others are empty."""
+    step = -(-len(labels) // _LABELS)
+    return ["" if at % step else label for at, label in enumerate(labels)]
 
 
 @cache
@@ -120,7 +120,7 @@ def _inline(svg: bytes, label: str) -> Markup:
         for child in [*parent]:
             name = child.tag.rpartition("}")[2]
             kind = child.get("class", "")
-            if name in ("style", "defs", "script") or "overlay" in kind or kind == "titles":
+            if name in ("style", "defs", "script") or kind == "titles" or "-overlay" in kind:
                 parent.remove(child)
             elif name == "desc":
                 if kind == "label":

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from rmqtool.cli.html.charts import Series, draw_lines, lay_bars, stack_bars
 from rmqtool.cli.html.log_map import COLOURS, LogMap
-from rmqtool.cli.html.words import age_text, clean, moment_text, number_text, span_text
+from rmqtool.cli.html.words import age_text, clean, moment_text, number_text, short_moment_text, span_text
 from rmqtool.cli.read.show_check import sentence
 from rmqtool.cli.read.show_info import size_text
 from rmqtool.cli.render.times import chosen_zone
@@ -17,7 +17,7 @@ from rmqtool.services.usage.contents import Contents
 from rmqtool.store.check import CODES
 from rmqtool.store.check.advice.steps import Step
 from rmqtool.store.check.common.findings import Finding
-from rmqtool.store.check.reading.reading import Reading, severities_of
+from rmqtool.store.check.reading.reading import CodeFindings, Reading, severities_of
 from rmqtool.version import __version__
 
 MOST_ROWS = 100  # of a table
@@ -122,22 +122,6 @@ class _Page:
     def _check(self, reading: Reading | None) -> dict[str, Any] | None:
         if reading is None:
             return None
-        places = [
-            (code.code, code.severity, number_text(code.count), place)
-            for cause in reading.causes
-            for code in cause.all
-            for place in code.places
-        ]
-        table = _Table(
-            ("Finding", "Severity", "Count#", "Where", "What is there", "Consequence", "Cure"),
-            [
-                [
-                    f"{code}: {CODES[code].title}", severity, count, clean(_where(place)), clean(place.actual or ""),
-                    clean(place.consequence), clean(_STORE.sub(lambda _match: self._store, place.fix)),
-                ]
-                for code, severity, count, place in places
-            ],
-        )  # fmt: skip
         if reading.severity is None:
             verdict = "Nothing was found."
         else:
@@ -149,9 +133,21 @@ class _Page:
             "steps": [self._step(step) for step in reading.steps if not step.destroys],
             "destroying": [self._step(step) for step in reading.steps if step.destroys],
             "then": clean(reading.then),
-            "heads": table.heads,
-            "rows": table.rows,
+            "codes": [self._code(code) for cause in reading.causes for code in cause.all],
             "all": clean(shlex.join(("rmqtool", "check", self._store, "--output", "ndjson"))),
+        }
+
+    def _code(self, code: CodeFindings) -> dict[str, Any]:
+        """The findings of one code."""
+        first = code.places[0]
+        return {
+            "severity": code.severity,
+            "title": f"{code.code}: {CODES[code.code].title}",
+            "count": number_text(code.count),
+            "places": [clean(_where(place)) for place in code.places],
+            "more": code.count - sum(place.count for place in code.places),
+            "consequence": clean(sentence(first.consequence)),
+            "cure": clean(_STORE.sub(lambda _match: self._store, first.fix)),
         }
 
     def _step(self, step: Step) -> dict[str, str]:
@@ -166,7 +162,8 @@ def _where(finding: Finding) -> str:
         parts.append(finding.topic + (f"/{finding.queueId}" if finding.queueId is not None else ""))
     if finding.queueOffset is not None:
         parts.append(f"queue offset {finding.queueOffset}")
-    return ", ".join(parts)
+    text = ", ".join(parts) + (f": {finding.actual}" if finding.actual else "")
+    return text + (f" (expected: {finding.expected})" if finding.expected else "")
 
 
 def _figure(svg: Any, name: str, table: _Table) -> dict[str, Any]:
@@ -176,6 +173,7 @@ def _figure(svg: Any, name: str, table: _Table) -> dict[str, Any]:
 def _traffic(contents: Contents, coloured: list[int]) -> dict[str, Any]:
     begin, intervals = contents.begin or 0, contents.messages_by_time.shape[1]
     times = [moment_text(begin + number * contents.span) for number in range(intervals)]
+    below = [short_moment_text(begin + number * contents.span, contents.span) for number in range(intervals)]
     names = [clean(contents.topics[number][0]) for number in coloured]
     charts = []
     for what, by_time, text_of in (
@@ -186,7 +184,9 @@ def _traffic(contents: Contents, coloured: list[int]) -> dict[str, Any]:
         if len(contents.topics) > len(coloured):
             others = by_time.sum(axis=0) - by_time[coloured].sum(axis=0)
             series.append(Series("other topics", others.tolist()))
-        svg = stack_bars(f"{what} by store time and topic; the table below has the numbers", times, series, text_of)
+        svg = stack_bars(
+            f"{what} by store time and topic; the table below has the numbers", times, below, series, text_of
+        )
         rows = [
             [time, *(text_of(each.values[number] or 0) for each in series), text_of(int(by_time[:, number].sum()))]
             for number, time in enumerate(times)
@@ -211,10 +211,11 @@ def _sizes(contents: Contents) -> list[dict[str, Any]]:
         contents.bytes_by_time.sum(axis=0).tolist(), contents.messages_by_time.sum(axis=0).tolist(), strict=True
     )
     means = [size / messages if messages else None for size, messages in totals]
-    times = [moment_text((contents.begin or 0) + number * contents.span) for number in range(len(means))]
+    begins = [(contents.begin or 0) + number * contents.span for number in range(len(means))]
+    times, below = list(map(moment_text, begins)), [short_moment_text(begin, contents.span) for begin in begins]
     svg = draw_lines(
-        "Mean size of messages by store time; the table below has the numbers", times, [Series("mean size", means)],
-        lambda value: size_text(int(value)),
+        "Mean size of messages by store time; the table below has the numbers", times, below,
+        [Series("mean size", means)], lambda value: size_text(int(value)),
     )  # fmt: skip
     rows = [[time, size_text(int(mean)) if mean is not None else ""] for time, mean in zip(times, means, strict=True)]
     return [*charts, _figure(svg, "Mean size by time", _Table(("From", "Mean size#"), rows))]

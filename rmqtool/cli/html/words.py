@@ -21,6 +21,12 @@ def moment_text(millis: int | None) -> str:
     return time_text(millis)[:19] if millis is not None else ""
 
 
+def short_moment_text(millis: int, span: int) -> str:
+    """A time for a chart with intervals of ``span`` ms: without date or without time of day."""
+    text = moment_text(millis)
+    return text[11:] if span < _UNITS[2][0] else text[5:16] if span < _UNITS[0][0] else text[:10]
+
+
 def span_text(millis: int) -> str:
     """A length of time in its two largest units: ``3 d 4 h``."""
     for at, (unit, name) in enumerate(_UNITS):
