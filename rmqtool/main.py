@@ -174,6 +174,9 @@ def _complete() -> int:
 def _run(argv: list[str]) -> int:
     if "_RMQTOOL_COMPLETE" in os.environ:
         return _complete()
+    from rmqtool.cli.commands import complete_words
+
+    argv = complete_words(argv)
     if argv[:1] == ["help"]:
         argv = [*argv[1:], "--help"]
     if argv == ["--help"]:

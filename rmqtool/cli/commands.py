@@ -55,13 +55,16 @@ class Group:
     Args:
         summary: its line on the first screen, without the names of the commands.
         help: the same on its own screen.
+        default: the command that is meant if a directory follows the group's name.
     """
 
-    __slots__ = ("commands", "help", "marked", "name", "summary")
+    __slots__ = ("commands", "default", "help", "marked", "name", "summary")
 
-    def __init__(self, name: str, summary: str, help: str | None, *commands: Command) -> None:
+    def __init__(
+        self, name: str, summary: str, help: str | None, *commands: Command, default: str | None = None
+    ) -> None:
         names = ", ".join(command.name for command in commands)
-        self.name, self.commands = name, {command.name: command for command in commands}
+        self.name, self.commands, self.default = name, {command.name: command for command in commands}, default
         self.summary, self.help = f"{summary} ({names}).", f"{help or summary} ({names})."
         self.marked = any(command.marked for command in commands)
         for command in commands:
@@ -164,6 +167,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             Command("list", "repair.backup", "List backups.", "out", pages=True),
             Command("verify", "repair.backup", "Compare backups with their checksums.", "out"),
             _writes("restore", "repair.backup", "Make a store from a backup.", "out new", discards=True),
+            default="create",
         ),
         Command("evidence", "repair.evidence", "Pack facts about a store for a support case.", "store out"),
         _writes("clean", "repair.clean", "Remove expired commit-log files, and what points there.", "store"),
@@ -333,9 +337,19 @@ COMMANDS: dict[str, Command] = {
 }
 
 
+def complete_words(argv: list[str]) -> list[str]:
+    """A command line with the command that a group's name stands for: ``backup STORE DIR`` is ``backup create``."""
+    entry = WORDS.get(argv[0]) if argv else None
+    if not isinstance(entry, Group) or entry.default is None or len(argv) < 2 or argv[1] in entry.commands:
+        return argv
+    from os.path import isdir
+
+    return [argv[0], entry.default, *argv[1:]] if isdir(argv[1]) else argv
+
+
 def find_command(argv: list[str]) -> Command | None:
     """The command that a command line names, or None. The line need not be valid."""
-    words = [word for word in argv if not word.startswith("-")]
+    words = [word for word in complete_words(argv) if not word.startswith("-")]
     return COMMANDS.get(" ".join(words[:2])) or COMMANDS.get(" ".join(words[:1]))
 
 

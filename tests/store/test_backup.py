@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 
+from rmqtool.cli.commands import COMMANDS, find_command, writes
 from rmqtool.client import Message
 from rmqtool.client.sync import Producer
 from rmqtool.errors import CorruptFile, Refused, UnreadableStore
@@ -43,6 +44,27 @@ def layout_of(store: Path) -> StoreLayout:
 
 def backup(store: Path, home: Path, **more: bool) -> Backup:
     return create_backup(layout_of(store), str(home), never, **more)
+
+
+def test_create_may_be_left_out(golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "backups"
+    assert rmqtool("backup", golden("broker"), home, "--rate", "1G", "-o", "json").code == 0
+    assert rmqtool("backup", golden("broker"), home, "--incremental").code == 0
+    assert len(rmqtool("backup", "list", home, "-o", "ndjson").out.splitlines()) == 2
+    # commands come first, and what is no directory is no store
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(golden("clean"), tmp_path / "list")
+    assert rmqtool("backup", "list", home).out.count("complete") == 2
+    assert rmqtool("backup", "./list", tmp_path / "other").code == 0
+    wrong = rmqtool("backup", "verfy", home)
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "verify" in wrong.err
+
+
+def test_a_signal_waits_for_the_short_form_too() -> None:
+    assert writes(["backup", str(Path(__file__).parent), "backups"])
+    assert find_command(["backup", str(Path(__file__).parent), "backups"]) is COMMANDS["backup create"]
+    assert find_command(["backup", "list", "backups"]) is COMMANDS["backup list"]
 
 
 def content(store: Path) -> dict[str, bytes]:
