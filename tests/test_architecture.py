@@ -166,7 +166,7 @@ def test_spark_and_arrow_are_analytics_only(library: str) -> None:
     assert importing <= {"rmqtool.analytics"}
 
 
-@pytest.mark.parametrize("library", ["typer", "rich", "click", "jinja2", "markupsafe", "pygal"])
+@pytest.mark.parametrize("library", ["typer", "rich", "click", "jinja2", "markupsafe", "pygal", "textual"])
 def test_libraries_that_render_are_the_command_line_only(library: str) -> None:
     importing = {
         layer_of(module_of(path)) for path in FILES for _line, name in imports(path) if name.split(".")[0] == library

@@ -380,12 +380,12 @@ def test_without_a_terminal(golden: Unpacked) -> None:
     assert (result.code, result.out, result.err) == (2, "", "error: browse needs a terminal\n")
 
 
-def test_without_the_extra(golden: Unpacked, tmp_path: Path) -> None:
+def test_without_the_library(golden: Unpacked, tmp_path: Path) -> None:
     (tmp_path / "textual.py").write_text("raise ModuleNotFoundError('No module named textual', name='textual')")
     terminal = Terminal("browse", golden("broker"), env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
     try:
         assert terminal.end() == 2
-        assert terminal.text.split("\n")[0].rstrip() == "error: browse needs Textual: pip install 'rmqtool[browse]'"
+        assert terminal.text.split("\n")[0].rstrip() == "error: browse needs Textual: pip install textual"
         assert terminal.text.count("error") == 1
     finally:
         terminal.close()

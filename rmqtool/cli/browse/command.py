@@ -11,8 +11,6 @@ def browse(store: StoreDir, broker_conf: BrokerConfOption = None) -> int:
     Arrows move, Enter opens, Escape goes back; / searches, n finds the next, e exports to a file as NDJSON, 1 to 3 show
     topics, groups and findings, and q quits. A message is shown with its properties, body and trace. The store is only
     read, and of a queue only the messages on the screen.
-
-    Needs the extra "browse": pip install 'rmqtool[browse]'.
     """
     import sys
 
@@ -26,7 +24,7 @@ def browse(store: StoreDir, broker_conf: BrokerConfOption = None) -> int:
     except ModuleNotFoundError as err:
         if (err.name or "").partition(".")[0] != "textual":
             raise
-        raise BadValue("browse needs Textual: pip install 'rmqtool[browse]'") from None
+        raise BadValue("browse needs Textual: pip install textual") from None
     browser = Browser(store, need_messages(store, broker_conf).layout)
     browser.run()
     return 128 + browser.stopped_by if browser.stopped_by else browser.return_code or 0
