@@ -42,6 +42,7 @@ def main() -> None:
         code = 130
     if code == 130:
         _say_stopped(sys.argv[1:])
+    gc.freeze()  # looking through all objects for garbage at the exit takes a tenth of a short command
     sys.exit(143 if terminated and code == 130 else code)
 
 

@@ -134,12 +134,14 @@ def test_the_start_is_not_spent_in_looking_for_garbage() -> None:
     script = (
         "import gc, sys; from rmqtool.main import main\n"
         "try: main()\n"
-        "except SystemExit: print(gc.get_threshold()[0], sum(of['collections'] for of in gc.get_stats()))"
+        "except SystemExit: print(gc.get_threshold()[0], sum(of['collections'] for of in gc.get_stats()),"
+        " gc.get_freeze_count(), len(gc.get_objects()))"
     )
     result = subprocess.run(
         [sys.executable, "-c", script, "info", str(ROOT / "examples" / "store")],
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
-    threshold, collections = map(int, result.stdout.splitlines()[-1].split())
+    threshold, collections, frozen, tracked = map(int, result.stdout.splitlines()[-1].split())
     assert threshold == 50_000
     assert collections < 30  # with Python's own threshold it is 95
+    assert frozen > 10_000 > tracked  # nor is the exit
