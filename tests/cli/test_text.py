@@ -66,6 +66,30 @@ def test_a_block_breaks_long_cells(golden: Unpacked) -> None:
     assert "".join(line[6:] for line in lines[1:-1]) == body
 
 
+def test_late_rows_of_a_table_are_shown_like_the_first() -> None:
+    out = io.StringIO()
+    to = TableWriter(out, [Column("name", wide=True), Column("n", right=True), Column("state")], 40)
+    for _ in range(100):
+        to.row({"name": "a" * 30, "n": 1000, "state": "ok"})
+    odd: list[dict[str, object]] = [
+        {"name": "b", "n": 1, "state": "extra-queue"}, {"name": "c" * 31, "n": 2, "state": "ok"},
+        {"name": "d\x1b[2J", "n": 3, "state": "ok"}, {"name": "杭州" * 8, "n": 4, "state": None},
+        {"name": ["e", "f"], "n": True}, {"name": {"g": 1}, "n": 12345, "state": "a\nb"}, {"name": "h" * 80, "n": -5},
+    ]  # fmt: skip
+    for row in odd:
+        to.row(row)
+    to.close()
+    assert out.getvalue().splitlines()[101:] == [
+        "b" + " " * 26 + "     1  extra-queue",
+        "c" * 26 + "…" + "     2  ok",
+        r"d\x1b[2J" + " " * 19 + "     3  ok",
+        "杭州" * 6 + "杭…" + "     4",
+        "e f" + " " * 24 + "  True",
+        '{"g":1}' + " " * 20 + "  12345  a\\x0ab",
+        "h" * 26 + "…" + "    -5",
+    ]
+
+
 @pytest.mark.parametrize("width", [1, 7, 10, 30])
 def test_broken_lines_hold_the_text(width: int) -> None:
     for text in ("", "one", "one two three four", "杭州 城市 x", "a" * 50, "ab " + "c" * 40 + " de"):

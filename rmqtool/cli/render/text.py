@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 clearing: list[Callable[[], None]] = []  # removes the line of progress from the terminal
 holding: list[Callable[[str], None]] = []  # holds lines for stderr back until a command has shown its output
+LONGEST_CELL = 1 << 16  # most characters of a cell; machine forms have all of it
 MOST_COLUMNS = 100  # cells; longer lines of text are hard to read
 _LEAST_COLUMNS = 20
 _COLUMNS = 80  # columns of a terminal of unknown width
-_LONGEST_CELL = 1 << 16  # most characters of a cell; machine forms have all of it
 _NO_BREAK = "\0"  # stands for a space inside a command
 _C1 = {i: f"\\u{i:04x}" for i in range(127, 160)}  # valid in JSON, but terminals interpret them
 _CONTROL = {i: f"\\x{i:02x}" for i in (*range(32), *range(127, 160))} | {
@@ -152,7 +152,7 @@ def cell_text(value: Any) -> str:
     elif isinstance(value, dict):
         value = dump_json(value)
     text = str(value)
-    return plain(text if len(text) <= _LONGEST_CELL else text[:_LONGEST_CELL] + "…")
+    return plain(text if len(text) <= LONGEST_CELL else text[:LONGEST_CELL] + "…")
 
 
 def width_of(text: str) -> int:
