@@ -88,6 +88,28 @@ def test_topics_that_cannot_be_read(kind: str, golden: Unpacked, tmp_path: Path)
     assert "config/topics.json: not a regular file" in rmqtool("info", store, "-o", "json").out
 
 
+@pytest.mark.parametrize("kind", ["directory", "fifo", "loop", "device"])
+@pytest.mark.parametrize("name", ["topics.json", "consumerOffset.json.bak"])
+def test_a_recovery_is_planned_over_a_table_that_cannot_be_read(
+    name: str, kind: str, golden: Unpacked, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(golden("broker"), store)
+    path = store / "config" / name
+    if name.endswith(".bak"):
+        path.with_name(name.removesuffix(".bak")).write_bytes(b"{")
+    replace_by(path, kind)
+    advice = f"move {path} out of the store: a file belongs there"
+    planned = rmqtool("recover", store, "--dry-run", "-o", "json")
+    assert planned.code == (0 if name.endswith(".bak") else 1), planned.err
+    (warning,) = (words for words in json.loads(planned.out)["warnings"] if f"config/{name}: " in words)
+    assert "a broker can neither read nor write it, and recover stops at it" in warning
+    assert advice in warning
+    stopped = rmqtool("recover", store, "--yes")
+    assert stopped.code == 3
+    assert advice in stopped.err
+
+
 def test_bad_sectors_beside_the_log(golden: Unpacked, tmp_path: Path) -> None:
     store = golden("broker")
     everywhere = [(0, 1 << 20)]

@@ -13,7 +13,7 @@ from formats.config.files import NAMES, kind_of
 from formats.config.salvage import merge, salvage, tables_of
 from formats.errors import FormatError
 from formats.fastjson.read import loads, loads_prefix, loads_torn
-from rmqtool.errors import CorruptFile
+from rmqtool.errors import CorruptFile, UnreadableStore
 from rmqtool.store.disk.mapping import read_at
 from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout.paths import StoreLayout
@@ -44,9 +44,9 @@ def choose(layout: StoreLayout, name: str) -> ConfigSource:
     model = kind_of(name)
     assert model is not None
     path = layout.path("config", name)
-    if (data := _content(path)) is not None and _find_fault(name, data) is None:
+    if (data := _content(layout, path)) is not None and _find_fault(name, data) is None:
         return _whole(FILE, "in order", data)
-    contents = {"": data, **{suffix: _content(path + suffix) for suffix in (".tmp", ".bak")}}
+    contents = {"": data, **{suffix: _content(layout, path + suffix) for suffix in (".tmp", ".bak")}}
     broken = {suffix: why for suffix, data in contents.items() if data is not None and (why := _find_fault(name, data))}
     good = {suffix: data for suffix, data in contents.items() if data is not None and suffix not in broken}
     why = f"{name}: {broken['']}" if "" in broken else f"there is no {name}"
@@ -75,13 +75,14 @@ def choose(layout: StoreLayout, name: str) -> ConfigSource:
 
 def find_broken(layout: StoreLayout) -> list[str]:
     """Names of config files that are broken, or missing beside a ``.bak`` or ``.tmp``."""
-    return [name for name in NAMES if _is_broken(layout.path("config", name), name)]
+    return [name for name in NAMES if _is_broken(layout, name)]
 
 
-def _is_broken(path: str, name: str) -> bool:
-    if (data := _content(path)) is not None:
+def _is_broken(layout: StoreLayout, name: str) -> bool:
+    path = layout.path("config", name)
+    if (data := _content(layout, path)) is not None:
         return _find_fault(name, data) is not None
-    return any(_content(path + suffix) is not None for suffix in (".bak", ".tmp"))
+    return any(_content(layout, path + suffix) is not None for suffix in (".bak", ".tmp"))
 
 
 def _mtime(path: str) -> int:
@@ -91,11 +92,14 @@ def _mtime(path: str) -> int:
         return 0
 
 
-def _content(path: str) -> bytes | None:
+def _content(layout: StoreLayout, path: str) -> bytes | None:
     try:
         return read_small(path)
     except CorruptFile as err:  # far larger than any config file, but its beginning may be one
         return read_at(path, 0, err.at or 0)
+    except UnreadableStore as err:
+        layout.pass_over(path, err)
+        return None
 
 
 @lru_cache(maxsize=16)

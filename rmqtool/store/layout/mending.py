@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -90,8 +91,17 @@ def find_in_the_way(layout: StoreLayout) -> dict[str, str]:
     advice = {
         path: f"move {path} out of the store: a directory belongs there" for path in folders if is_in_the_way(path)
     }
-    strange = (path for path in files if os.path.lexists(path) and not can_go(path))
-    return advice | {path: f"move {path} out of the store: a file belongs there" for path in strange}
+    return advice | {path: f"move {path} out of the store: a file belongs there" for path in files if _is_strange(path)}
+
+
+def _is_strange(path: str) -> bool:
+    """Whether something other than a file is at a path. A link counts as what it leads to, which may be nothing."""
+    try:
+        return not stat.S_ISREG(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return os.path.lexists(path)  # a link that leads to itself
 
 
 def find_shared_queues(layout: StoreLayout) -> dict[str, str]:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple, TypedDict, Unpack
 
+from formats.config.files import NAMES
 from formats.endings import Ending
 from formats.message.build import BLANK_SIZE
 from rmqtool.errors import Refused, UnreadableStore
@@ -153,7 +154,7 @@ def plan(layout: StoreLayout, *, backup: str | None = None, **options: Unpack[Op
     layout = layout.passing_over()
     with _advising(layout):
         report = _plan(layout, _recovering(whole=True, **options), backup, warnings)
-    consequence = "no broker starts over it, and recover stops at it: this plan is for when it is out of the way"
+    tables = {layout.path("config", name + suffix) for name in NAMES for suffix in ("", ".tmp", ".bak")}
     moved, passed = find_in_the_way(layout), layout.passed or {}
     ignored = [
         f"{advice}: recover stops at it; this plan is for when it is out of the way"
@@ -162,6 +163,8 @@ def plan(layout: StoreLayout, *, backup: str | None = None, **options: Unpack[Op
     ]
     for path, reason in passed.items():
         if not any(path.startswith(f"{place}{os.sep}") for place in moved):
+            broker = "a broker can neither read nor write it" if path in tables else "no broker starts over it"
+            consequence = f"{broker}, and recover stops at it: this plan is for when it is out of the way"
             ignored.append(f"{reason}: {consequence}" + (f": {moved[path]}" if path in moved else ""))
     return replace(report, warnings=[*report.warnings, *ignored])
 
