@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,23 @@ def test_a_recovery_is_planned_over_a_table_that_cannot_be_read(
     stopped = rmqtool("recover", store, "--yes")
     assert stopped.code == 3
     assert advice in stopped.err
+
+
+@pytest.mark.parametrize("relative", ["batchconsumequeue", "compaction", "consumequeue", "config", "nothing-of-ours"])
+def test_evidence_and_retention_go_on(relative: str, golden: Unpacked, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(golden("broker-5.3.3"), store)
+    replace_by(store / relative, "loop")
+    assert rmqtool("retention", store).code in (0, 1)
+    packed = rmqtool("evidence", store, tmp_path / "out.tar.gz")
+    assert packed.code == 0, packed.err
+    with tarfile.open(tmp_path / "out.tar.gz") as archive:
+        (name,) = (name for name in archive.getnames() if name.endswith("check.ndjson"))
+        member = archive.extractfile(name)
+        assert member is not None
+        findings = [json.loads(line) for line in member]
+    unread = [finding["file"] for finding in findings if finding["code"] == "file-unreadable"]
+    assert (relative in unread) is (relative != "nothing-of-ours")
 
 
 def test_bad_sectors_beside_the_log(golden: Unpacked, tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def collect_evidence(layout: StoreLayout, out: str, *, most: int = MOST, hide_na
     if most < LEAST:
         raise BadValue(f"--most: a bundle needs at least {LEAST} bytes")
     check_output(out, layout.root)
-    archive, warnings = _Archive(most), Counter[str]()
+    archive, warnings, layout = _Archive(most), Counter[str](), layout.passing_over()
     info = store_info(layout)
     with stage("checking the store"):
         findings = list(check_store(layout))

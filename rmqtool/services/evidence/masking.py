@@ -3,10 +3,13 @@
 import re
 import secrets
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any
 
+from formats.config.files import OffsetTable
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS
+from rmqtool.errors import UnreadableStore
 from rmqtool.services.lookup.configs import known_offsets
 from rmqtool.services.lookup.info import StoreInfo
 from rmqtool.store.check.common.findings import Finding
@@ -130,7 +133,9 @@ def _is_system(name: str) -> bool:
 
 def names_in(layout: StoreLayout, info: StoreInfo, findings: Iterable[Finding]) -> set[str]:
     """The names of topics and groups that are known in a store."""
-    tables = list(known_offsets(layout, lambda _text: None))
+    tables: list[OffsetTable] = []
+    with suppress(UnreadableStore):  # which check reports
+        tables += known_offsets(layout, lambda _text: None)
     queues = {topic for kind in ("consumequeue", "batchconsumequeue") for topic, _id, _path in layout.queue_dirs(kind)}
     found = {finding.topic for finding in findings if finding.topic}
     known = {topic.topic for topic in info.topics} | {*info.groups}

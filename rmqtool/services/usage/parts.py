@@ -1,5 +1,6 @@
 """Disk usage of a store's files, by part."""
 
+import errno
 import os
 from dataclasses import asdict, dataclass
 from stat import S_ISDIR, S_ISREG
@@ -9,6 +10,7 @@ from rmqtool.store.disk.files import list_folder
 from rmqtool.store.layout.paths import StoreLayout
 
 _BLOCK = 512  # bytes, the unit of st_blocks
+_NOTHING_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}  # such as a link that leads to itself
 COMMIT_LOG = "commitlog"
 
 
@@ -46,7 +48,7 @@ def measure_parts(layout: StoreLayout) -> list[PartUsage]:
 
 
 def _add(path: str, part: PartUsage, seen: set[tuple[int, int]]) -> None:
-    """Add a file, or all files below a directory; files deleted meanwhile are ignored."""
+    """Add a file, or all files below a directory; files deleted meanwhile, and links that lead nowhere, are ignored."""
     paths = [path]
     while paths:
         path = paths.pop()
@@ -62,5 +64,6 @@ def _add(path: str, part: PartUsage, seen: set[tuple[int, int]]) -> None:
                 part.files += 1
                 part.bytes += status.st_size
                 part.allocated += status.st_blocks * _BLOCK
-        except FileNotFoundError:
-            continue
+        except OSError as err:
+            if err.errno not in _NOTHING_THERE:
+                raise
