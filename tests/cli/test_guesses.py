@@ -8,6 +8,7 @@ from rmqtool.cli.commands import WORDS, Group
 from rmqtool.cli.framework import app
 from rmqtool.cli.framework.usage import _MEANT
 from tests.cli.running import process, rmqtool
+from tests.cli.terminal import at_terminal, plain
 from tests.conftest import Unpacked
 
 
@@ -16,13 +17,23 @@ from tests.conftest import Unpacked
     [
         ("lag", "group lag"), ("search", "grep"), ("repair", "recover"), ("find", "query-key"), ("restore", "undo"),
         ("ls", "topic list"), ("dump", "commitlog dump"), ("tail", "consume"), ("stats", "info"),
-        ("LAG", "group lag"), ("recovr", "recover"), ("verify", "check"),
+        ("LAG", "group lag"), ("recovr", "recover"), ("verify", "check"), ("restore", "backup restore"),
+        ("tail", "commitlog dump STORE --follow"),
     ],
 )  # fmt: skip
 def test_a_word_leads_to_a_command(word: str, command: str) -> None:
     said = rmqtool(word, "store")
     assert (said.code, said.out) == (2, "")
-    assert re.search(rf"no such command '{word}' \(did you mean (.* or )?rmqtool {command}\b", said.err), said.err
+    assert re.search(rf"no such command '{word}' \(did you mean (.*(, | or ))?rmqtool {command}\b", said.err), said.err
+
+
+@pytest.mark.parametrize("word", ["find", "repair", "tail"])
+def test_commands_of_a_suggestion_are_not_broken(word: str) -> None:
+    _code, shown = at_terminal(word, "store", columns=60)
+    whole = rmqtool(word, "store").err
+    commands = re.findall(r"rmqtool [^,()?]+?(?=,|\?| or |$)", whole.strip())
+    assert len(commands) > 2
+    assert not [command for command in commands if command not in plain(shown)]
 
 
 def test_a_store_behind_a_group_of_commands(golden: Unpacked) -> None:
@@ -45,7 +56,7 @@ def test_every_command_that_is_named_is_one() -> None:
     every = process("--help").out
     for _words, commands in _MEANT:
         for command in commands:
-            words = [word for word in command.split(",")[0].split(" -")[0].split() if word.islower()][:2]
+            words = [word for word in command.split(" -")[0].split() if word.islower()][:2]
             known = rmqtool(*words, "--help") if not command.startswith("--") else None
             assert known is None or (known.code == 0 and words[0] in every), command
 

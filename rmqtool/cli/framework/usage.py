@@ -5,9 +5,11 @@ import re
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
+from shlex import split
 from typing import Any
 
 from rmqtool.errors import BadValue
+from rmqtool.words import command_line
 
 _NO_COMMAND = re.compile(r"No such command '(.*?)'(?:\.| \(|$)", re.DOTALL)
 _ABOUT_VALUES = (
@@ -33,23 +35,24 @@ _MEANT: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("query-key STORE TOPIC KEY", "query-id STORE ID", "grep STORE PATTERN"),
     ),
     ("id", ("query-id STORE ID",)),
-    ("repair fix heal", ("check STORE, which tells what to do", "recover STORE", "salvage STORE NEWSTORE")),
-    ("restore revert rollback", ("undo STORE",)),
-    ("backup copy rescue", ("salvage STORE NEWSTORE",)),
+    ("repair fix heal", ("check STORE", "recover STORE", "salvage STORE NEWSTORE")),
+    ("restore revert rollback", ("undo STORE", "backup restore BACKUP NEWSTORE")),
+    ("copy rescue", ("backup create STORE BACKUP", "salvage STORE NEWSTORE")),
+    ("snapshot", ("backup create STORE BACKUP",)),
     ("ls list topics", ("topic list STORE", "info STORE")),
     ("dump cat view print show read", ("commitlog dump STORE", "dump-to-parquet STORE OUT")),
-    ("tail head follow", ("commitlog dump STORE --since -10m", "consume --namesrv HOST:PORT TOPIC --follow")),
+    ("tail head follow", ("commitlog dump STORE --follow", "consume TOPIC --follow")),
     ("df size sizes count", ("du STORE", "topic list STORE", "info STORE")),
     ("stats stat status describe summary", ("info STORE", "topic list STORE", "report traffic STORE")),
     ("groups consumers consumer subscriptions", ("group list STORE", "group lag STORE")),
     ("offset consumerOffset", ("group offsets STORE", "offsets STORE")),
     ("reset seek", ("group reset STORE GROUP --to-time TIME",)),
-    ("verify validate fsck scan test doctor", ("check STORE",)),
+    ("verify validate fsck scan test", ("check STORE",)),
     ("purge expire gc delete rm", ("clean STORE --dry-run",)),
     ("requeue resend", ("dlq requeue STORE GROUP",)),
     ("dead deadletter dead-letters", ("dlq list STORE",)),
     ("retries", ("retry list STORE",)),
-    ("produce publish put", ("send --namesrv HOST:PORT", "append STORE FILE")),
+    ("produce publish put", ("send", "append STORE FILE")),
     ("parquet spark", ("dump-to-parquet STORE OUT",)),
     ("query", ("query-key STORE TOPIC KEY", "sql STORE 'select ...'")),
     ("hexdump hex", ("commitlog hexdump STORE --offset A:B",)),
@@ -93,7 +96,7 @@ def tell(error: Any, word: str | None) -> int:
     path = f"rmqtool {word}" if word is not None else "rmqtool"
     if getattr(error, "ctx", None) is not None:
         path = error.ctx.command_path
-    raise BadValue(f"{text}; see {path} --help")
+    raise BadValue(f"{text}; see {command_line(*path.split()[1:], '--help')}")
 
 
 def _no_command(word: str, ctx: Any) -> str:
@@ -124,18 +127,22 @@ def meant_by(word: str, known: Sequence[str]) -> str:
     """
     for words, commands in _MEANT:
         if word.lower() in words.lower().split():
-            return " or ".join(f"rmqtool {command}" for command in commands)
-    near = get_close_matches(word.lower(), known, 3)
-    return " or ".join(f"rmqtool {command}" for command in near)
+            return _either(commands)
+    return _either(get_close_matches(word.lower(), known, 3))
 
 
 def meant_in(group: str, word: str, known: Sequence[str]) -> str:
     """As :func:`meant_by`, for a word after a group (``rmqtool topic STORE``): a path is for its first."""
     near = get_close_matches(word.lower(), known, 3)
     if near:
-        return " or ".join(f"rmqtool {group} {command}" for command in near)
-    path = word if _is_path(word) else "STORE"
-    return f"rmqtool {group} {known[0]} {path}"
+        return _either([f"{group} {command}" for command in near])
+    return command_line(group, known[0], word if _is_path(word) else "STORE")
+
+
+def _either(commands: Sequence[str]) -> str:
+    """Command lines as choices: ``A, B or C``."""
+    lines = [command_line(*split(command)) for command in commands]
+    return " or ".join([", ".join(lines[:-1]), lines[-1]]) if len(lines) > 1 else "".join(lines)
 
 
 def _is_path(word: str) -> bool:
