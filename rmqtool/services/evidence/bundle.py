@@ -275,7 +275,10 @@ def _shown(layout: StoreLayout, findings: list[Finding], mask: Mask) -> Iterator
     for finding in findings:
         if listed[finding.code] == _PER_CODE:
             continue
-        lines = places.show(finding)
+        try:
+            lines = places.show(finding)
+        except UnreadableStore:  # which is a finding, too
+            continue
         if lines:
             listed[finding.code] += 1
             yield [f"{finding.code}: {mask.text(finding.file)} at byte {finding.offset}", *lines]
