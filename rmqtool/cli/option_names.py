@@ -144,7 +144,7 @@ send: --acl= --batch= --columns= --delay= --engine= --group= --help --key= --lin
 send-rtt: --broker= --columns= --dry-run --help --messages= --output= --size= --tz= --wide --yes -h -n -o= -y
 serve: --acl-config= --broker-conf= --cluster= --columns= --create --engine= --follow --help --listen= --metrics=
   --name= --namesrv-listen= --namesrv= --offsets= --output= --read-only --tls-config= --tz= --until= --wide -h -o=
-sql: --broker-conf= --columns= --help --output= --overwrite --progress= --to= --tz= --wide -h -o=
+sql: --broker-conf= --columns= --help --output= --overwrite --progress= --runner= --to= --tz= --wide -h -o=
 tier check: --broker-conf= --columns= --help --output= --progress= --tz= --wide -h -o=
 tier list: --broker-conf= --columns= --help --output= --segments --tz= --wide -h -o=
 topic create: --attribute= --backup= --broker= --columns= --dry-run --help --output= --perm= --queues= --read-queues=
@@ -215,6 +215,7 @@ salvage --to: ndjson parquet
 send --transaction: commit rollback
 send --engine: auto 4.9 5.3 5.4 5.5
 serve --engine: auto 4.9 5.3 5.4 5.5
+sql --runner: spark duckdb
 transaction list --state: pending committed rolled-back given-up passed
 """
 

@@ -41,6 +41,7 @@ OWN_WAY = {
     ("--where", "dump-to-parquet"): "in the SQL of Spark",
     ("--by", "report traffic"): "the time that a row is for",
     ("--runner", "dump-to-parquet"): "spark, whatever the size",
+    ("--runner", "sql"): "spark or another engine, which each have their own SQL",
     ("--listen", "serve"): "its default is in the broker's properties",
     ("--to", "dlq requeue"): "where dead letters go",
     ("--namesrv", "serve"): "need not be there",

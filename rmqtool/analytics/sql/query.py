@@ -6,7 +6,7 @@ more than everything else.
 
 import os
 import re
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +23,7 @@ from rmqtool.analytics.local.scratch import scratch_dir
 from rmqtool.analytics.remote.secrets import remove_secrets
 from rmqtool.analytics.source.filter import Wanted
 from rmqtool.analytics.source.plan import Piece, Request
-from rmqtool.analytics.source.read import Counters, plan_pieces, read_piece
+from rmqtool.analytics.source.read import Counters, plan_pieces
 from rmqtool.analytics.source.tables import SCHEMAS
 from rmqtool.analytics.spark.awaiting import wait_for
 from rmqtool.analytics.spark.failure import explain_lost, failure
@@ -31,9 +31,10 @@ from rmqtool.analytics.spark.jvm import environment
 from rmqtool.analytics.spark.session import spark_context
 from rmqtool.analytics.spark.settings import NOT_CONNECT
 from rmqtool.analytics.spark.watching import tasks_told
+from rmqtool.analytics.sql.decoded import number_names, readable, write_piece
 from rmqtool.analytics.sql.plan import Need, needs
 from rmqtool.analytics.table.schema import MESSAGE_TABLE
-from rmqtool.errors import BadValue, RmqError, UnreadableStore
+from rmqtool.errors import BadValue, RmqError
 from rmqtool.progress import stage
 from rmqtool.store.log.commit_log import CommitLog
 
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ALONE = 96 << 20  # bytes of log that this process decodes faster than workers start
-_FEW_VALUES = ["topic", "tags", "bornHost", "storeHost", "bodyEncoding", "sourceFile", "broker"]
+_NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 _LARGE = 1 << 30  # bytes of log above which the JVM's speed matters more than its start time
 _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",  # the plan is inspected before it runs
@@ -69,11 +70,12 @@ class Answer:
     @property
     def columns(self) -> list[str]:
         """Column names; duplicate names are numbered."""
-        names: list[str] = []
-        for name in self.frame.columns:
-            number = 1 + sum(other == name or other.rpartition("_")[0] == name for other in names)
-            names.append(name if number == 1 else f"{name}_{number}")
-        return names
+        return number_names(self.frame.columns)
+
+    @property
+    def are_numbers(self) -> list[bool]:
+        """Whether each column has numbers."""
+        return [kind.startswith(_NUMBERS) for _name, kind in self.frame.dtypes]
 
     def rows(self) -> Generator[tuple[Any, ...], None, None]:
         """Yield all rows.
@@ -197,7 +199,7 @@ def ask(spark: "SparkSession", folder: str, request: Request | LiveRequest, quer
     folders = {table: os.path.join(folder, table) for table in SCHEMAS if table in query.lower()}
     for table, path in folders.items():
         os.mkdir(path)
-        pq.write_table(_readable(SCHEMAS[table]).empty_table(), os.path.join(path, "empty.parquet"))
+        pq.write_table(readable(SCHEMAS[table]).empty_table(), os.path.join(path, "empty.parquet"))
     with translate_errors(), stage("asking Spark"):
         _only_queries(spark, query)
         _register(spark, folders)
@@ -215,16 +217,11 @@ def ask(spark: "SparkSession", folder: str, request: Request | LiveRequest, quer
         return Answer(spark.sql(query), counters)
 
 
-def _readable(schema: pa.Schema) -> pa.Schema:
-    """Make all fields nullable, since columns that are not decoded are null."""
-    return pa.schema([field.with_nullable(True) for field in schema])
-
-
 def _register(spark: "SparkSession", folders: Mapping[str, str]) -> None:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     for table, path in folders.items():
-        spark.read.schema(from_arrow_schema(_readable(SCHEMAS[table]))).parquet(path).createOrReplaceTempView(table)
+        spark.read.schema(from_arrow_schema(readable(SCHEMAS[table]))).parquet(path).createOrReplaceTempView(table)
 
 
 _WRITING = (
@@ -266,7 +263,7 @@ def _decode(context: "SparkContext", request: Request, need: Need, folder: str) 
     columns = SCHEMAS[request.table].names if need.columns is None else need.columns
     wanted = request.wanted.narrow(need.conditions)
     planned, counters = plan_pieces(request.suiting(columns), wanted)
-    write = partial(_write, folder, columns or SCHEMAS[request.table].names[1:2])
+    write = partial(write_piece, folder, columns or SCHEMAS[request.table].names[1:2])
     numbered = list(enumerate(planned))
     if sum(map(_size, planned)) < _ALONE:
         done: list[Counters | str] = []
@@ -290,7 +287,7 @@ def _pull(request: LiveRequest, need: Need, folder: str) -> None:
     choice = Wanted().narrow(need.conditions).choice
     if choice.topics:
         request = replace(request, topics=choice.topics, pattern=None)
-    schema = _readable(pa.schema([MESSAGE_TABLE.field(name) for name in columns]))
+    schema = readable(pa.schema([MESSAGE_TABLE.field(name) for name in columns]))
     ranges = [part for part in plan_ranges(request) if not choice.queues or part.queue.queue_id in choice.queues]
     with stage("reading the cluster", sum(map(len, ranges)), "messages") as reading:
         for number, part in enumerate(ranges):
@@ -308,23 +305,3 @@ def _size(piece: Piece) -> int:
     return sum(
         split.stop - split.start for split, ranges in zip(piece.splits, piece.ranges, strict=True) if ranges is None
     )
-
-
-def _write(folder: str, columns: Sequence[str], numbered: tuple[int, Piece]) -> Counters | str:
-    """Decode one piece to a file; return the counters, or the reason if a file cannot be read or written."""
-    number, piece = numbered
-    counters = Counters()
-    schema = _readable(pa.schema([SCHEMAS[piece.table].field(name) for name in columns]))
-    path = os.path.join(folder, f"part-{number:05d}.parquet")
-    few = [name for name in _FEW_VALUES if name in schema.names]
-    try:
-        with pq.ParquetWriter(
-            path, schema, compression="lz4", use_dictionary=few, write_statistics=False, write_page_checksum=True
-        ) as writer:
-            for batch in read_piece(piece, columns, counters):
-                writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
-    except UnreadableStore as err:
-        return str(err)
-    except OSError as err:
-        return f"{folder}: {os.strerror(err.errno or 0)}"
-    return counters

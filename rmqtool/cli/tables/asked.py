@@ -1,20 +1,42 @@
 """Shared by ``sql`` and ``report``, whichever runner answers: stores, values, damage."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Generator, Iterable, Sequence
+from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, Protocol
 
 from rmqtool.analytics.source.plan import Request, reads_tier, request_of
 from rmqtool.analytics.source.read import Counters
 from rmqtool.analytics.table.schema import TIME_COLUMNS
-from rmqtool.cli.render.output import PEOPLE
+from rmqtool.cli.render.output import PEOPLE, Column, rank_in
 from rmqtool.cli.render.text import note
 from rmqtool.contract import render_body
 from rmqtool.store.roles.elsewhere import log_elsewhere, messages_elsewhere
 from rmqtool.words import command_line, counted
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# columns that are dropped first on a narrow terminal; the last two only if there is a lag
+_SPARE = (
+    "configured", "order", "perm", "writeQueueNums", "readQueueNums", "slot", "timeDiff", "previous", "minOffset",
+    "storeSize", "maxOffset", "brokerOffset", "consumerOffset",
+)  # fmt: skip
+_BESIDE_LAG = _SPARE[-2:]
+
+
+class Answered(Protocol):
+    """The result of a query, whichever runner it comes from."""
+
+    @property
+    def columns(self) -> list[str]:
+        """Column names, each once."""
+
+    @property
+    def are_numbers(self) -> list[bool]:
+        """Whether each column has numbers."""
+
+    def rows(self) -> Generator[tuple[Any, ...], None, None]:
+        """All rows."""
 
 
 def request(
@@ -91,3 +113,24 @@ def say(counters: Counters) -> int:
         fetched = f", {counters.bytesFetched} fetched" if counters.bytesFetched else ""
         note(f"{counters.bytesRead} bytes of the store were read{fetched}")
     return 1 if counters.damaged else 0
+
+
+def columns_of(found: Answered, wide: Sequence[str] = ()) -> list[Column]:
+    """Columns of a table for people; numbers to the right."""
+    return [
+        Column(
+            name,
+            right=is_number,
+            wide=name in wide,
+            rank=rank_in(_SPARE, name) if name not in _BESIDE_LAG or "lag" in found.columns else 0,
+        )
+        for name, is_number in zip(found.columns, found.are_numbers, strict=True)
+    ]
+
+
+def rows_of(found: Answered, output: str) -> Generator[dict[str, Any], None, None]:
+    """Rows for an output form."""
+    names = found.columns
+    with closing(found.rows()) as rows:  # on a broken pipe Spark must stop before this process ends
+        for row in rows:
+            yield plain_row(zip(names, row, strict=True), output)

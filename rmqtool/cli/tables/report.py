@@ -121,7 +121,8 @@ def _run(
         code = say(counters)
     else:
         from rmqtool.analytics.sql.query import answer
-        from rmqtool.cli.tables.spark import columns_of, rows_of, spark_process
+        from rmqtool.cli.tables.asked import columns_of, rows_of
+        from rmqtool.cli.tables.spark import spark_process
 
         with spark_process(), answer(asked, ready.sql) as answered, closing(rows_of(answered, how.output)) as rows:
             count = shape.write(rows, answered.columns, columns_of(answered, _WIDE))

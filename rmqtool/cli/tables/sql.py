@@ -1,13 +1,29 @@
-"""The command ``sql``: Spark SQL over stores."""
+"""The command ``sql``: SQL over stores."""
 
 import os
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption
-from rmqtool.errors import Refused
+from rmqtool.errors import BadValue, Refused
+
+if TYPE_CHECKING:
+    from rmqtool.admin.target import Target
+    from rmqtool.analytics.sql.duck import DuckAnswer
+    from rmqtool.analytics.sql.query import Answer
+
+
+class SqlRunner(StrEnum):
+    """What answers."""
+
+    spark = "spark"
+    duckdb = "duckdb"
+
 
 StoresDir = Annotated[
     str,
@@ -28,41 +44,69 @@ def sql(
             "cluster: rocketmq://HOST:9876, or @NAME of the config file.",
         ),
     ],
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="A query in Spark's SQL.")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="A query in SQL, as the runner has it.")],
     to: Annotated[str | None, typer.Option("--to", metavar="FILE", help="Write the rows to this Parquet file.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing output.")] = False,
+    runner: Annotated[
+        SqlRunner,
+        typer.Option("--runner", metavar="NAME", help="spark, or duckdb, which answers sooner on small stores."),
+    ] = SqlRunner.spark,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Query a store in SQL, through Spark; Java needs some seconds to start. Most reports do not need it.
+    """Query a store in SQL, through Spark or DuckDB.
 
     Tables: messages, queues, offsets, topics, index, compacted, findings. Columns are the fields of the other commands'
-    machine output; broker distinguishes stores. Only what the query needs is read. Exit code 1: parts of the store are
-    damaged.
+    machine output; broker distinguishes stores. Exit code 1: parts of the store are damaged.
+
+    Spark, the default, reads only what a query needs, but its Java takes some seconds to start.
 
     A live cluster has the table messages, with the topics in conditions like topic = 'Orders', else all ordinary
     topics. They are pulled without a consumer group.
+
+    DuckDB starts at once and reads the tables of a query as a whole. It reads stores, not live clusters, has an SQL of
+    its own, and is an extra of the installation: rmqtool[duckdb].
     """
     from contextlib import closing
 
-    from rmqtool.analytics.live.options import LiveRequest
-    from rmqtool.analytics.sql.query import answer
     from rmqtool.cli.framework.opening import live_target
     from rmqtool.cli.render.output import write_all, writer
-    from rmqtool.cli.tables.asked import request, say
-    from rmqtool.cli.tables.spark import columns_of, rows_of, spark_process
+    from rmqtool.cli.tables.asked import columns_of, rows_of, say
 
     target = live_target(store)
-    asked = request(store, broker_conf) if target is None else LiveRequest(target, pattern=".*", by_option=False)
+    if target is not None and runner is SqlRunner.duckdb:
+        raise BadValue("--runner duckdb: reads stores; a live cluster takes --runner spark")
     if to is not None:
         _may_write(to, overwrite=overwrite)
-    with spark_process(), answer(asked, query) as result:
+    with _answers(store, target, query, runner, broker_conf) as result:
         if to is not None:
             result.write_parquet(to)
         else:
             with closing(rows_of(result, output)) as rows:
                 write_all(writer(output, result.columns, columns_of(result)), rows)
         return say(result.counters)
+
+
+@contextmanager
+def _answers(
+    store: str, target: "Target | None", query: str, runner: SqlRunner, broker_conf: str | None
+) -> "Iterator[Answer | DuckAnswer]":
+    """The answer of a runner; only what that runner needs is loaded."""
+    from rmqtool.cli.tables.asked import request
+
+    if runner is SqlRunner.duckdb:
+        from rmqtool.analytics.sql import duck
+
+        with duck.answer(request(store, broker_conf), query) as answered:
+            yield answered
+        return
+    from rmqtool.analytics.live.options import LiveRequest
+    from rmqtool.analytics.sql.query import answer
+    from rmqtool.cli.tables.spark import spark_process
+
+    asked = request(store, broker_conf) if target is None else LiveRequest(target, pattern=".*", by_option=False)
+    with spark_process(), answer(asked, query) as result:
+        yield result
 
 
 def _may_write(path: str, *, overwrite: bool) -> None:
