@@ -286,6 +286,7 @@ OTHER_FILES = {
     "rmqtool.analytics.spark.jvm": "the port that a JVM tells",
     "rmqtool.analytics.spark.settings": "links to the parts of a Spark that starts faster",
     "rmqtool.analytics.spark.warm_up": "the classes that a JVM keeps, and an empty log that it reads for practice",
+    "rmqtool.analytics.sql.duck": "the folder of a session, and the rows that are written to Parquet",
     "rmqtool.analytics.sql.query": "the tables of a query, and its result in a file",
 }
 
