@@ -65,7 +65,7 @@ _MOST_INNER = 2**15 - 1  # messages in one record; a broker keeps the count in 1
 
 @dataclass(slots=True, kw_only=True)
 class Message:
-    """A message to be appended.
+    """A message to be appended to a store; :class:`rmqtool.client.Message` is one to be sent.
 
     Attributes:
         body: as stored, that is compressed if ``sys_flag`` says so.
