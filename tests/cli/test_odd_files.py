@@ -102,7 +102,7 @@ def test_a_recovery_is_planned_over_a_table_that_cannot_be_read(
     replace_by(path, kind)
     advice = f"move {path} out of the store: a file belongs there"
     planned = rmqtool("recover", store, "--dry-run", "-o", "json")
-    assert planned.code == (0 if name.endswith(".bak") else 1), planned.err
+    assert planned.code == 1, planned.err
     (warning,) = (words for words in json.loads(planned.out)["warnings"] if f"config/{name}: " in words)
     assert "a broker can neither read nor write it, and recover stops at it" in warning
     assert advice in warning
