@@ -18,7 +18,7 @@ from typing import Any
 
 from formats.config.files import kind_of
 from rmqtool.contract import PlainRow
-from rmqtool.errors import BadValue, RmqError
+from rmqtool.errors import BadValue, RmqError, UnreadableStore
 from rmqtool.progress import stage
 from rmqtool.rules.releases import RELEASES
 from rmqtool.services.evidence.masking import Mask, names_in
