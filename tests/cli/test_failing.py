@@ -24,7 +24,7 @@ FORMS = [["-o", "json"], ["--output=ndjson"], ["-ojson"], ["--output", "ndjson"]
 # of a command line that Click, or the command itself, can make nothing of
 USAGE = {
     "no-such-command": "no such command 'no-such-command'; see rmqtool --help",
-    "query-keys": "no such command 'query-keys' (did you mean rmqtool query-key or rmqtool query-time or rmqtool "
+    "query-keys": "no such command 'query-keys' (did you mean rmqtool query-key, rmqtool query-time or rmqtool "
     "query-id?); see rmqtool --help",
     "info": "missing argument STORE; see rmqtool info --help",
     "info STORE more": "too many arguments: more; see rmqtool info --help",
