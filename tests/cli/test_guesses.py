@@ -39,7 +39,7 @@ def test_commands_of_a_suggestion_are_not_broken(word: str) -> None:
 def test_a_store_behind_a_group_of_commands(golden: Unpacked) -> None:
     store = golden("clean")
     for group, entry in WORDS.items():
-        if not isinstance(entry, Group):
+        if not isinstance(entry, Group) or entry.default is not None:
             continue
         first = next(iter(entry.commands))
         assert f"(did you mean rmqtool {group} {first} {store}?)" in rmqtool(group, store).err

@@ -25,7 +25,7 @@ def test_a_new_store_is_of_the_newest_release(options: tuple[str, ...], release:
         assert serving.end()[0] == 0
     for store in (made, served):
         assert release_of(StoreLayout(str(store))).name == release
-        assert process("check", store).out == "Clean: nothing was found.\n"
+        assert process("check", store).out.startswith("Clean: nothing was found.\n")
     with Serving(served) as serving:  # and it stays of that release
         known = ask(serving.broker, Command(RequestCode.SET_MESSAGE_REQUEST_MODE, body=b"{}")).code
         assert (known != ResponseCode.REQUEST_CODE_NOT_SUPPORTED) == (release == "5.3")

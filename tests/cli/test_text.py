@@ -43,7 +43,7 @@ def test_check_says_the_same_everywhere(golden: Unpacked) -> None:
     assert table.out.split()[:3] == ["severity", "code", "file"]
     assert max(map(len, table.out.splitlines())) > 100
     assert "errors" in table.err
-    assert rmqtool("check", golden("broker")).out == "Clean: nothing was found.\n"
+    assert rmqtool("check", golden("broker")).out.startswith("Clean: nothing was found.\n")
 
 
 def test_a_table_in_a_file_has_whole_lines(golden: Unpacked) -> None:
