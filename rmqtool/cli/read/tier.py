@@ -42,9 +42,9 @@ def tier_list(
             Column("queue", lambda row: row["queueId"], right=True),
             Column("tier", lambda row: _range(row["tierMinOffset"], row["tierMaxOffset"]), right=True),
             Column("local", lambda row: f"{row['localMinOffset']}:{row['localMaxOffset']}", right=True),
-            Column("in tier alone", lambda row: row["inTierAlone"], right=True),
-            Column("in both", lambda row: row["inBoth"], right=True),
-            Column("in log alone", lambda row: row["inLogAlone"], right=True),
+            Column("tier only", lambda row: row["inTierAlone"], right=True),
+            Column("both", lambda row: row["inBoth"], right=True, rank=1),
+            Column("log only", lambda row: row["inLogAlone"], right=True, rank=2),
             Column("lost", right=True),
             Column("waiting", right=True),
         )
