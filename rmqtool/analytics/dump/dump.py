@@ -374,6 +374,11 @@ def write_empty(job: Job, output: Output) -> list[Part]:
 
 
 def sum_up(tallies: list[SplitTally], unusable: list[Damage]) -> dict[str, Any]:
+    """Return what splits have counted together, as fields of the report.
+
+    Args:
+        unusable: damaged ranges that belong to no split.
+    """
     whole = SplitTally()
     for item in unusable:
         whole.add_damage(item)
