@@ -24,8 +24,8 @@ from tests.cli.test_help import commands, top_level
 from tests.conftest import Unpacked
 
 KINDS = {"TOPIC": "topic", "GROUP": "group", "NEWGROUP": "group", "QUEUE": "queue", "[CODE]": "code"}
-KINDS |= {"STORE": "store", "PART...": "part...", "[TOPIC]": "page"}
-KNOWN = {*KINDS.values(), "config-file"}
+KINDS |= {"STORE": "store", "PART...": "part...", "[TOPIC]": "topic"}
+KNOWN = {"page", *KINDS.values(), "config-file"}
 
 
 def stored() -> dict[str, Any]:
@@ -53,6 +53,8 @@ def test_the_arguments_are_those_of_the_commands() -> None:
         )
         if name == "config":
             kinds = ("store", "config-file")
+        if name == "manual":
+            kinds = ("page",)
         listed = tuple(kind if kind in KNOWN else "" for kind in COMMANDS[name].arguments)
         assert listed == kinds, name
 
