@@ -76,7 +76,7 @@ def _parse(path: str) -> "dict[str, Any]":
     """
     import tomllib
 
-    from rmqtool.store.disk.segments import read_small
+    from rmqtool.store.disk.directories import read_small
 
     data = read_small(path)
     if data is None:

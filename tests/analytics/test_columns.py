@@ -29,7 +29,8 @@ from rmqtool.kernels.tables.messages import ID_SPACE, Texts
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.dispatch import batch as dispatch
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, next_record
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.log.records import next_record
 from tests import goldens
 from tests.amounts import by_turns, every
 from tests.analytics.helpers import TIME, log_of, record, store_of

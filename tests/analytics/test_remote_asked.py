@@ -18,8 +18,9 @@ from rmqtool.analytics.remote.mirror import Fetch
 from rmqtool.analytics.source.plan import request_of
 from rmqtool.analytics.source.read import plan_pieces, read_piece
 from rmqtool.analytics.source.tables import SCHEMAS, TABLES
-from rmqtool.store.disk.remote import Partial, record_at
+from rmqtool.store.disk.remote import Partial
 from rmqtool.store.dispatch import batch as dispatch
+from rmqtool.store.log.records import record_at
 from tests.amounts import by_turns, every
 from tests.analytics.helpers import log_of, record
 from tests.conftest import Unpacked

@@ -135,7 +135,7 @@ def test_a_short_chain_proves_a_start_where_no_queue_does(
     """If it is longer than any message."""
     hostile, walked = build(), beginning._end_of_walk
     data = hostile + moved_by(len(hostile))
-    monkeypatch.setattr(beginning, "is_large", lambda *_args: True)
+    monkeypatch.setattr(beginning, "is_bulk", lambda *_args: True)
     monkeypatch.setattr(beginning, "CHAIN", 2 * len(hostile))
     monkeypatch.setattr(beginning, "WINDOW", 500)
     layout = store_of(tmp_path, data, size=len(data) + 40)

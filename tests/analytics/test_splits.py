@@ -14,7 +14,8 @@ from rmqtool.analytics.table.arrow import batches
 from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Damage, next_record, walk_file
+from rmqtool.store.log.commit_log import CommitLog, Damage, walk_file
+from rmqtool.store.log.records import next_record
 from tests.amounts import by_turns
 from tests.analytics.helpers import log_of, record, store_of
 from tests.conftest import Unpacked

@@ -44,7 +44,8 @@ from rmqtool.services.timers.timers import Timers
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.config.files import list_configs, raw_config, read_config
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, next_record
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.log.records import next_record
 from rmqtool.store.queues.compaction import compaction_queues_of
 from rmqtool.store.queues.reader import open_queue
 from rmqtool.store.recovery.command import plan, recover

@@ -10,7 +10,7 @@ from formats.message.read import HEADS, SCHEDULE_TOPIC, Record, read
 from rmqtool.kernels.load.library import Code
 from rmqtool.kernels.plain.scan import Row
 from rmqtool.kernels.scan import Rows, Walker, space_rows
-from rmqtool.store.log.commit_log import next_record
+from rmqtool.store.log.records import next_record
 from tests import goldens
 from tests.conftest import Unpacked
 from tests.formats.strategies import a_record, examples, many_examples, records

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.store.disk.segments import Segments, list_dir, offset_name
+from rmqtool.store.disk.directories import list_dir
+from rmqtool.store.disk.segments import Segments, offset_name
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.index.reader import BadIndex, open_index
 from rmqtool.store.layout.paths import StoreLayout

@@ -11,8 +11,8 @@ from typing import Any
 from rmqtool.admin.changes.change import Change, Place
 from rmqtool.admin.target import Target
 from rmqtool.errors import CorruptFile, Refused, UnreadableStore
+from rmqtool.store.disk.directories import list_dir, read_small
 from rmqtool.store.disk.durable import replace_file
-from rmqtool.store.disk.segments import list_dir, read_small
 
 BEGUN, ENDED, CONTINUED, UNDONE = "begun", "ended", "continued", "undone"
 _FORM = 1

@@ -7,9 +7,9 @@ from formats.message.read import Record
 from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.table.tally import SplitTally, crc_of
 from rmqtool.errors import Refused, UnreadableStore
-from rmqtool.store.disk.remote import record_at
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.log.commit_log import CommitLog, next_record
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.log.records import next_record, record_at
 
 _MOST = 1 << 63
 _NO_POSITION = "has no position to continue from; it was not written with --since-last"

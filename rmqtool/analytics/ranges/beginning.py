@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from formats.message.read import Record
-from rmqtool.analytics.ranges.large import is_large
 from rmqtool.analytics.ranges.splits import Split
-from rmqtool.store.disk.remote import reach, record_at
 from rmqtool.store.disk.segments import Segment
+from rmqtool.store.dispatch.batch import is_bulk
 from rmqtool.store.layout.paths import UNIT, StoreLayout
-from rmqtool.store.log.commit_log import next_record, says_position, walk_file
+from rmqtool.store.log.commit_log import walk_file
+from rmqtool.store.log.records import next_record, reach, record_at, says_position
 from rmqtool.store.queues.reader import open_queue
 
 WINDOW = 8 << 20  # bytes after which pages are released
@@ -85,7 +85,7 @@ def _over_records(file: Segment, at: int, stop: int, *, positioned: bool = False
         positioned: stop after a batch that has a record whose physical offset does not match.
     """
     view = file.map()
-    if not is_large(view, at, stop):
+    if not is_bulk(view, at, stop):
         return at
     from rmqtool.kernels.scan import Walker
     from rmqtool.store.log.scan import ROWS

@@ -6,9 +6,9 @@ import numpy as np
 
 from rmqtool.kernels.plain.scan import row_of
 from rmqtool.kernels.scan import Rows, Walker
-from rmqtool.store.disk.remote import reach
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.log.commit_log import Damage, says_position, walk_file
+from rmqtool.store.log.commit_log import Damage, walk_file
+from rmqtool.store.log.records import reach, says_position
 from rmqtool.store.log.scan import ROWS
 
 _WINDOW = 8 << 20  # bytes walked before their pages are released

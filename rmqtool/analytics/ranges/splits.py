@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from formats.endings import Ending
-from rmqtool.store.disk.remote import file_size, uri_of
+from rmqtool.store.disk.directories import file_size
+from rmqtool.store.disk.remote import uri_of
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import extents_of
 from rmqtool.store.layout.paths import StoreLayout

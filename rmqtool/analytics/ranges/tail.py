@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from formats.endings import Ending
 from formats.message.read import Record
 from rmqtool.analytics.ranges.beginning import WINDOW, is_queued
-from rmqtool.analytics.ranges.large import is_large
 from rmqtool.errors import UnreadableStore
-from rmqtool.store.disk.mapping import forget
-from rmqtool.store.disk.remote import blank_room, need, reach, record_at, record_start
+from rmqtool.store.disk.mapping import forget, need
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.log.commit_log import CommitLog, next_record
+from rmqtool.store.dispatch.batch import is_bulk
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.log.records import blank_room, next_record, reach, record_at, record_start
 
 _WORD = 8  # first bytes of a record or blank, never all zero
 
@@ -122,7 +122,7 @@ def _in_file(
 
 def _over_records(view: memoryview, at: int, size: int, budget: Budget) -> tuple[int, bool]:
     """Skip whole records that are followed by another one; return (position, whether the budget ended it)."""
-    if not is_large(view, at, size):
+    if not is_bulk(view, at, size):
         return at, False
     from rmqtool.kernels.scan import Walker
     from rmqtool.store.log.scan import ROWS

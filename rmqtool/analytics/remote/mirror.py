@@ -16,8 +16,8 @@ from threading import Lock
 from weakref import finalize
 
 from rmqtool.errors import UnreadableStore
+from rmqtool.store.disk.files import write_all
 from rmqtool.store.disk.remote import Partial
-from rmqtool.store.disk.segments import write_all
 
 BLOCK = 4 << 10  # unit of presence, bytes
 MOST = 8 << 20  # maximum size of a fetch, bytes

@@ -24,10 +24,12 @@ from rmqtool.analytics.remote.files import open_uri
 from rmqtool.analytics.remote.mirror import MOST, THREADS, Mirror
 from rmqtool.analytics.remote.secrets import remove_secrets
 from rmqtool.errors import BadValue, Refused, UnreadableStore
-from rmqtool.store.disk.remote import RemoteStat, attach, is_uri, need, place_of, record_at, show_uri
+from rmqtool.store.disk.mapping import need
+from rmqtool.store.disk.remote import RemoteStat, attach, is_uri, place_of, show_uri
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, next_record
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.log.records import next_record, record_at
 
 _PATTERN = re.compile(r"[*\[]")  # a question mark starts the options of a URI
 _LINE = re.compile(r"[\r\n].*", re.DOTALL)

@@ -23,12 +23,13 @@ from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.errors import CorruptFile
 from rmqtool.store.config.files import read_config
 from rmqtool.store.disk.lock import holder
-from rmqtool.store.disk.remote import need, record_at, record_start
+from rmqtool.store.disk.mapping import need
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import data_end
 from rmqtool.store.index.reader import IndexView, open_index
 from rmqtool.store.layout.paths import UNIT, StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, LocatedRecord, next_record
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
+from rmqtool.store.log.records import next_record, record_at, record_start
 from rmqtool.store.queues.reader import ConsumeQueue
 
 NEAR = 4096  # messages with a gap up to this size are read together, bytes

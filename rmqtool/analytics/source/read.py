@@ -16,7 +16,7 @@ from rmqtool.analytics.source.plan import Piece, Request, pieces
 from rmqtool.analytics.source.tables import SCHEMAS, rows_of
 from rmqtool.analytics.table.arrow import BATCH_BYTES, MessageChoice, SplitTally, batches
 from rmqtool.analytics.table.schema import BROKER
-from rmqtool.store.disk.remote import need_all
+from rmqtool.store.disk.mapping import need_all
 from rmqtool.store.disk.segments import Segment
 
 _ROWS = 1 << 16

@@ -18,7 +18,8 @@ from rmqtool.analytics.table.schema import BROKER, MESSAGE_TABLE, micros
 from rmqtool.contract import message_row
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.config.files import config_database
-from rmqtool.store.disk.remote import exists, need
+from rmqtool.store.disk.directories import exists
+from rmqtool.store.disk.mapping import need
 from rmqtool.store.index.reader import IndexView, open_index
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import BATCH_QUEUES, UNIT, StoreLayout

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from formats.endings import Ending
-from rmqtool.store.disk.remote import blank_room, place_of, record_at
+from rmqtool.store.disk.remote import place_of
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.log.records import blank_room, record_at
 
 NEAR = 32 << 10  # messages with a gap up to this size are read together, bytes
 _HEAD = 88  # bytes read of each record

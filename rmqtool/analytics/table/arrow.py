@@ -8,7 +8,6 @@ from collections.abc import Generator, Sequence
 
 import pyarrow as pa
 
-from rmqtool.analytics.ranges.large import is_large
 from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.row_reader import Limits, RowReader
@@ -17,7 +16,8 @@ from rmqtool.analytics.table.tally import SplitTally, crc_of
 from rmqtool.analytics.table.views import VIEW_SCHEMA
 from rmqtool.store.disk.remote import Partial
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.log.commit_log import next_record
+from rmqtool.store.dispatch.batch import is_bulk
+from rmqtool.store.log.records import next_record
 
 __all__ = ["BATCH_BYTES", "MessageChoice", "SplitTally", "batches"]
 
@@ -54,7 +54,7 @@ def batches(
     file = file or split.segment()
     view = file.map()
     tally.first = at = split.start if split.exact else next_record(view, file.base, split.start, split.stop)
-    if is_large(view, at, split.stop):
+    if is_bulk(view, at, split.stop):
         from rmqtool.analytics.table.column_reader import ColumnReader
 
         # a file fetched in parts releases what has been decoded, so no views into it

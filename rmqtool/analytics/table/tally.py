@@ -5,7 +5,7 @@ from typing import Any
 from zlib import crc32
 
 from formats.endings import Ending
-from rmqtool.store.disk.remote import need
+from rmqtool.store.disk.mapping import need
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import Damage
 

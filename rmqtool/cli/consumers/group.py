@@ -45,7 +45,7 @@ from rmqtool.services.lookup.configs import FILES, Warn, sort_offsets
 from rmqtool.services.lookup.configs import group_offsets as stored_offsets
 from rmqtool.services.offsets.files import ClientFile
 from rmqtool.store.config.files import read_config
-from rmqtool.store.disk.segments import read_small
+from rmqtool.store.disk.directories import read_small
 from rmqtool.store.layout.paths import StoreLayout
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from rmqtool.cli.render.text import note
 from rmqtool.errors import BadValue, Refused, UnreadableStore
-from rmqtool.store.disk.remote import is_dir
+from rmqtool.store.disk.directories import is_dir
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog

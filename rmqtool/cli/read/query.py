@@ -29,7 +29,7 @@ from rmqtool.cli.render.text import note
 from rmqtool.cli.render.times import parse_time, time_text
 from rmqtool.contract import MESSAGE_FIELDS, message_row
 from rmqtool.errors import BadValue
-from rmqtool.store.disk.remote import exists
+from rmqtool.store.disk.directories import exists
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 
 if TYPE_CHECKING:

@@ -216,7 +216,7 @@ def _has_databases(layout: "StoreLayout") -> bool:
 
 
 def _in_files(kind: str, layout: "StoreLayout") -> set[str]:
-    from rmqtool.store.disk.segments import read_small
+    from rmqtool.store.disk.directories import read_small
 
     names: set[str] = set()
     for file, pattern in _SAID[kind]:

@@ -15,7 +15,7 @@ from formats.model.topics import DataVersion
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
 from rmqtool.server.access.addresses import Matches, pattern
 from rmqtool.server.access.rights import GROUP_PREFIX, Perm
-from rmqtool.store.disk.segments import list_dir, read_small
+from rmqtool.store.disk.directories import list_dir, read_small
 
 _LARGEST = 1 << 20  # bytes of one file
 _QUOTED = re.compile(r"('<[a-z ]+>')|'[^']*'|\"[^\"]*\"")  # the first is PyYAML's name of a token

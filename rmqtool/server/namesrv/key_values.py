@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from formats.errors import FormatError
 from formats.fastjson.declare import body_of, read_body
 from rmqtool.errors import CorruptFile, Refused, UnreadableStore
+from rmqtool.store.disk.directories import read_small
 from rmqtool.store.disk.durable import replace_file
-from rmqtool.store.disk.segments import read_small
 
 log = logging.getLogger(__name__)
 

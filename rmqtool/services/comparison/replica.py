@@ -16,7 +16,7 @@ from formats.message.read import Record, read
 from formats.variants import epoch
 from formats.variants.dledger import DLedgerEntry
 from rmqtool.errors import RmqError
-from rmqtool.store.disk.segments import read_small
+from rmqtool.store.disk.directories import read_small
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import first_version, version_of

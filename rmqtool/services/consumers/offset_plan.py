@@ -19,7 +19,7 @@ from rmqtool.services.lookup.queue_messages import TopicQueues
 from rmqtool.services.offsets.files import Key, OffsetFile
 from rmqtool.store.changes.places import Places, named_outside
 from rmqtool.store.changes.writing import changing, hold_to_plan, pending_runs
-from rmqtool.store.disk.segments import read_small
+from rmqtool.store.disk.directories import read_small
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue

@@ -17,9 +17,8 @@ from formats.variants.rocksdb import Form
 from rmqtool.errors import CorruptFile, MissingRuntime, RmqError, UnreadableStore
 from rmqtool.services.lookup.newest_message import find_newest
 from rmqtool.store.config.files import ConfigFileInfo, list_configs, read_config
+from rmqtool.store.disk.directories import exists, files_below, read_small
 from rmqtool.store.disk.lock import holder
-from rmqtool.store.disk.remote import exists
-from rmqtool.store.disk.segments import files_below, read_small
 from rmqtool.store.index.reader import BadIndex, geometry_of, open_index
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.rocksdb import HOW, has_library

@@ -7,7 +7,7 @@ from rmqtool.kernels.pull import puller
 from rmqtool.rules.releases import Release
 from rmqtool.rules.statuses import GetStatus
 from rmqtool.services.lookup.get_message import IN_MEMORY, PulledRecords, kept_in_memory, within
-from rmqtool.store.disk.remote import is_partial
+from rmqtool.store.disk.mapping import is_partial
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import UNIT
 from rmqtool.store.log.commit_log import CommitLog

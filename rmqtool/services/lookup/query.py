@@ -14,7 +14,7 @@ from formats.message.properties import KEYS, UNIQ_KEY, parse, parse_raw, split_k
 from formats.message.read import Record
 from formats.variants.message_store import PLACE
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
-from rmqtool.store.disk.remote import exists
+from rmqtool.store.disk.directories import exists
 from rmqtool.store.index.reader import MAX_TIME, BadIndex, IndexView, open_index, physical_offsets
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout, is_path_name
 from rmqtool.store.layout.tier_signs import tier_sign

@@ -26,7 +26,8 @@ from rmqtool.services.lookup.query import KeyReader, Search
 from rmqtool.services.open_store.store import Store
 from rmqtool.store.layout.paths import UNIT, is_path_name
 from rmqtool.store.layout.version import release_of
-from rmqtool.store.log.commit_log import CommitLog, LocatedRecord, claimed_size
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
+from rmqtool.store.log.records import claimed_size
 from rmqtool.store.queues.batch import AnyQueue, BatchQueue, every_queue
 from rmqtool.store.queues.reader import NO_OFFSET, ConsumeQueue, QueueEnd, QueueEntry
 from rmqtool.store.queues.rocks import RocksQueue

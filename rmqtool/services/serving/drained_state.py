@@ -26,9 +26,9 @@ from rmqtool.services.open_store.opened import read_store
 from rmqtool.services.open_store.reading import Reading
 from rmqtool.services.open_store.store import Store
 from rmqtool.services.open_store.union import UnionStore
+from rmqtool.store.disk.directories import read_small
 from rmqtool.store.disk.durable import replace_file
 from rmqtool.store.disk.ownership import find_closed
-from rmqtool.store.disk.segments import read_small
 from rmqtool.store.salvage.tables_of_copies import add_unknown
 
 _COLUMNS = ("group", "topic", "queueId", "consumerOffset", LAST)

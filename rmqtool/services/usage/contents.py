@@ -16,9 +16,9 @@ from formats.message.read import Record
 from rmqtool.kernels.tables.shapes import Column
 from rmqtool.progress import stage
 from rmqtool.services.usage.counting import Names, Sums, count_messages, texts_of
-from rmqtool.store.disk.remote import record_at, record_start
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import CommitLog, Damage
+from rmqtool.store.log.records import record_at, record_start
 from rmqtool.store.log.scan import FileRows, scan_log
 
 ROWS, CELLS = 40, 64  # at most; and cells of a row

@@ -22,10 +22,11 @@ from rmqtool.errors import CorruptFile
 from rmqtool.services.consumers.unread import unread_below
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.usage.parts import COMMIT_LOG, PartUsage, measure_parts
-from rmqtool.store.disk.remote import is_dir, record_at, record_start
+from rmqtool.store.disk.directories import is_dir
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.log.records import record_at, record_start
 from rmqtool.store.log.scan import FileRows, scan_file
 from rmqtool.store.repair.expiry import DEFAULT_RESERVED_HOURS, HOUR
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.append.live_files import DEFAULT_EXT, LiveBatchQueue, LiveIndex, LiveQueue, QueueExtension, Touched
+from rmqtool.store.disk.directories import is_dir
 from rmqtool.store.disk.durable import is_lacking
-from rmqtool.store.disk.remote import is_dir
 from rmqtool.store.dispatch.light import is_light
 from rmqtool.store.dispatch.reading import reput_batches
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from formats.config.files import kind_of
 from formats.errors import FormatError
 from rmqtool.errors import Refused
-from rmqtool.store.disk.segments import Segment, list_dir, read_small
+from rmqtool.store.disk.directories import list_dir, read_small
+from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import BATCH_QUEUES, BATCH_UNIT, UNIT, StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.log.scan import scan_file

@@ -20,7 +20,7 @@ from formats.variants import timer
 from rmqtool.errors import Refused
 from rmqtool.store.changes.change import Change
 from rmqtool.store.disk import files as disk
-from rmqtool.store.disk.remote import exists
+from rmqtool.store.disk.directories import exists
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import PlainQueue

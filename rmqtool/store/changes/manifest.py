@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from rmqtool.errors import CorruptFile, Refused, UnreadableStore
 from rmqtool.store.changes.places import NotNamed, Places, checked_relative
+from rmqtool.store.disk.directories import read_small
 from rmqtool.store.disk.files import File, open_file
-from rmqtool.store.disk.segments import read_small
 
 _BLOCK = 64 << 10
 _PIECE = struct.Struct(">QQ")

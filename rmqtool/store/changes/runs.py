@@ -14,9 +14,9 @@ from rmqtool.errors import CorruptFile, Refused, RmqError, UnreadableStore
 from rmqtool.store.changes import manifest as manifests
 from rmqtool.store.changes.manifest import Head
 from rmqtool.store.changes.places import MARKER, Places
+from rmqtool.store.disk.directories import list_dir, read_small
 from rmqtool.store.disk.durable import remove_durably, write_durably
 from rmqtool.store.disk.files import remove_tree
-from rmqtool.store.disk.segments import list_dir, read_small
 
 SUFFIX = ".rmqtool"
 IDENTITY = "run.json"

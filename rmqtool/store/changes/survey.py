@@ -22,8 +22,9 @@ from rmqtool.store.changes.manifest import (
     same,
 )
 from rmqtool.store.changes.places import Places
+from rmqtool.store.disk.directories import list_dir
 from rmqtool.store.disk.files import File, open_file
-from rmqtool.store.disk.segments import list_dir, offset_name
+from rmqtool.store.disk.segments import offset_name
 from rmqtool.words import counted
 
 _QUEUE = re.compile(r"(consumequeue|consumequeue_ext|batchconsumequeue|index)/")

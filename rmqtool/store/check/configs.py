@@ -16,8 +16,7 @@ from rmqtool.store.check.codes.all import INFO, WARNING
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.queues.delayed import was_delivered
 from rmqtool.store.config.files import config_place, read_accounts, read_config
-from rmqtool.store.disk.remote import exists
-from rmqtool.store.disk.segments import read_small
+from rmqtool.store.disk.directories import exists, read_small
 from rmqtool.store.dispatch.light import is_light
 from rmqtool.words import counted
 

@@ -9,7 +9,7 @@ from formats.errors import FormatError
 from formats.variants import epoch
 from rmqtool.errors import RmqError
 from rmqtool.store.check.common.context import Context
-from rmqtool.store.disk.segments import read_small
+from rmqtool.store.disk.directories import read_small
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.log.scan import scan_file
 

@@ -17,8 +17,8 @@ from formats.fastjson.read import loads
 from formats.fastjson.values import Key, Value
 from formats.fastjson.write import dumps
 from rmqtool.errors import CorruptFile, MissingRuntime, RmqError, UnreadableStore
-from rmqtool.store.disk.remote import exists, place_of
-from rmqtool.store.disk.segments import files_below, read_small
+from rmqtool.store.disk.directories import exists, files_below, read_small
+from rmqtool.store.disk.remote import place_of
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.rocksdb import Database
 from rmqtool.store.layout.version import queue_database_place, rocksdb_forms

@@ -14,8 +14,8 @@ from formats.config.salvage import merge, salvage, tables_of
 from formats.errors import FormatError
 from formats.fastjson.read import loads, loads_prefix, loads_torn
 from rmqtool.errors import CorruptFile, UnreadableStore
+from rmqtool.store.disk.directories import read_small
 from rmqtool.store.disk.mapping import read_at
-from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout.paths import StoreLayout
 
 FILE, TMP, BAK, BEGINNING, SAVED, EMPTY, ABSENT = "file", "tmp", "bak", "beginning", "saved", "empty", "absent"

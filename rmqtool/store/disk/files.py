@@ -8,16 +8,39 @@ import mmap
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 
 from rmqtool.store.disk.ownership import take_after
-from rmqtool.store.disk.segments import write_all, write_early
 from rmqtool.store.disk.sparse import copy_written, extents, written_parts
 
 _DEFAULT_MODE = 0o666  # before the process's umask
+_EARLY = 1 << 16  # bytes; smaller writes are not worth a call
+_AT_ONCE = 2 << 20  # bytes per write, copied while the medium writes the previous ones
 
 
 class SyncFailed(OSError):
     """The medium did not accept data; the kernel counts the pages it dropped as written from now on."""
+
+
+def write_all(fd: int, data: bytes | memoryview, at: int) -> None:
+    """Write all of ``data`` at an offset, in as many calls as it takes."""
+    rest = memoryview(data)
+    while rest:
+        done = os.pwrite(fd, rest, at)
+        rest, at = rest[done:], at + done
+
+
+def write_early(fd: int, data: bytes | memoryview, at: int) -> None:
+    """Like :func:`write_all`, for data that will be synced soon: starts writeback at once."""
+    rest = memoryview(data)
+    while rest:
+        part, rest = rest[:_AT_ONCE], rest[_AT_ONCE:]
+        write_all(fd, part, at)
+        if len(part) >= _EARLY and hasattr(os, "posix_fadvise"):
+            # DONTNEED starts writeback of dirty pages; those being written stay in memory
+            with suppress(OSError):  # only advice
+                os.posix_fadvise(fd, at, len(part), os.POSIX_FADV_DONTNEED)
+        at += len(part)
 
 
 class File:

@@ -9,16 +9,20 @@ import mmap
 import os
 from _thread import RLock  # threading itself takes time to load
 from _weakref import ref  # as weakref has it, which takes time to load
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from rmqtool.errors import UnreadableStore
-from rmqtool.store.disk.remote import Entries, Partial, need, place_of
+from rmqtool.store.disk.remote import Partial, place_of
 
 T = TypeVar("T")
 MOST_MAPPED = 96  # files kept mapped for the next reader
 _SCARCE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}  # out of descriptors or mappings
+
+
+class Entries(mmap.mmap):
+    """A read-only mapping of a file of a DLedger log, in which an entry header precedes every record."""
 
 
 class Releasable(Protocol):
@@ -98,6 +102,30 @@ def raise_open_files(wanted: int) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
+def need(view: memoryview, start: int, stop: int) -> None:
+    """Fetch bytes [start, stop) of a mapped remote file, up to its end; does nothing for a local one.
+
+    Args:
+        view: the whole file.
+
+    Raises:
+        UnreadableStore: they cannot be fetched.
+    """
+    if isinstance(mapped := view.obj, Partial):
+        mapped.need(start, stop)
+
+
+def need_all(view: memoryview, ranges: Iterable[tuple[int, int]]) -> None:
+    """Like :func:`need`, for many ranges in ascending order."""
+    if isinstance(mapped := view.obj, Partial):
+        mapped.need_all(ranges)
+
+
+def is_partial(view: memoryview) -> bool:
+    """Whether bytes may be missing unless :func:`need` has been called for them."""
+    return isinstance(view.obj, Partial)
+
+
 def forget(view: memoryview, start: int, stop: int) -> None:
     """Like :meth:`Segment.forget` for the view of a whole file; does nothing if that is not a mapping."""
     mapped = view.obj
@@ -109,18 +137,19 @@ def forget(view: memoryview, start: int, stop: int) -> None:
                 mapped.forget(start, stop)
 
 
-def map_file(path: str, *, whole: bool = True, entries: bool = False) -> mmap.mmap | bytes:
+def map_file(path: str, *, size: int | None = None, whole: bool = True, entries: bool = False) -> mmap.mmap | bytes:
     """Map a whole file read-only; ``b""`` for an empty one.
 
     Args:
-        whole: False if the caller announces what it reads with :func:`rmqtool.store.disk.remote.need`.
+        size: of a remote file, when the store was listed; it may have grown since.
+        whole: False if the caller announces what it reads with :func:`need`.
         entries: whether it is a file of a DLedger log.
 
     Raises:
         UnreadableStore: missing, no permission, or not a regular file.
     """
     if (place := place_of(path)) is not None:
-        mapped = place.map(path)
+        mapped = place.map(path, size)
         if whole and isinstance(mapped, Partial):
             mapped.need_whole()
         return mapped

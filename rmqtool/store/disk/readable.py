@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import IO, NamedTuple
 
 from rmqtool.errors import UnreadableStore
-from rmqtool.store.disk.segments import Segment, Segments, write_all
+from rmqtool.store.disk.files import write_all
+from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.disk.sparse import extents
 
 _PIECE = 1 << 20  # bytes per read

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from rmqtool.errors import CorruptFile
+from rmqtool.store.disk.directories import list_dir, read_small
 from rmqtool.store.disk.mapping import MAPPED
-from rmqtool.store.disk.segments import list_dir, read_small
 
 _SMALL = 1 << 16
 

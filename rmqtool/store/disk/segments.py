@@ -3,23 +3,19 @@
 Files are opened on the first read, and always read-only: inspecting a store must not change it.
 """
 
-import errno
 import os
 from _weakref import ref  # as weakref has it, which takes time to load
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import suppress
 from itertools import pairwise
-from stat import S_ISREG
 
-from rmqtool.errors import CorruptFile, UnreadableStore
-from rmqtool.store.disk.mapping import MAPPED, forget, freeing, map_file, read_at
-from rmqtool.store.disk.remote import Partial, RemoteStat, need, place_of
+from rmqtool.errors import UnreadableStore
+from rmqtool.store.disk.directories import DirectoryEntry, list_dir
+from rmqtool.store.disk.mapping import MAPPED, forget, map_file, need, read_at
+from rmqtool.store.disk.remote import Partial, place_of
 
 EMPTY = memoryview(b"")
 _TOO_FAR = 2**63 - 2**40
-_EARLY = 1 << 16  # bytes; smaller writes are not worth a call
-_AT_ONCE = 2 << 20  # bytes per write, copied while the medium writes the previous ones
 
 
 class Segment:
@@ -51,16 +47,13 @@ class Segment:
         return view
 
     def map(self) -> memoryview:
-        """Like :meth:`view`, for callers that announce what they read with :func:`rmqtool.store.disk.remote.need`."""
+        """Like :meth:`view`, for callers that announce what they read with :func:`rmqtool.store.disk.mapping.need`."""
         view = self._view
         if view is None:
-            place = place_of(self.where)
-            # a remote file is limited to the size it had when the store was listed
-            view = self._view = memoryview(
-                map_file(self.where, entries=self.entries) if place is None else place.map(self.where, self.size)
-            )
+            mapped = map_file(self.where, size=self.size, whole=False, entries=self.entries)
+            view = self._view = memoryview(mapped)
             self.size = len(view)
-            if place is None and view:
+            if view and not isinstance(mapped, Partial):
                 MAPPED.add(self)
         return view
 
@@ -104,117 +97,6 @@ class Segment:
         return False
 
 
-def write_all(fd: int, data: bytes | memoryview, at: int) -> None:
-    """Write all of ``data`` at an offset, in as many calls as it takes."""
-    rest = memoryview(data)
-    while rest:
-        done = os.pwrite(fd, rest, at)
-        rest, at = rest[done:], at + done
-
-
-def write_early(fd: int, data: bytes | memoryview, at: int) -> None:
-    """Like :func:`write_all`, for data that will be synced soon: starts writeback at once."""
-    rest = memoryview(data)
-    while rest:
-        part, rest = rest[:_AT_ONCE], rest[_AT_ONCE:]
-        write_all(fd, part, at)
-        if len(part) >= _EARLY and hasattr(os, "posix_fadvise"):
-            # DONTNEED starts writeback of dirty pages; those being written stay in memory
-            with suppress(OSError):  # only advice
-                os.posix_fadvise(fd, at, len(part), os.POSIX_FADV_DONTNEED)
-        at += len(part)
-
-
-class DirectoryEntry:
-    """A name in a directory; circular and dangling links are neither files nor directories."""
-
-    __slots__ = ("_entry", "name", "path")
-
-    def __init__(self, entry: os.DirEntry[str]) -> None:
-        self.name, self.path, self._entry = entry.name, entry.path, entry
-
-    def is_file(self) -> bool:
-        """Whether it is a regular file, or a link to one."""
-        return self._ask(self._entry.is_file)
-
-    def is_dir(self) -> bool:
-        """Whether it is a directory, or a link to one."""
-        return self._ask(self._entry.is_dir)
-
-    @property
-    def size(self) -> int:
-        """Size in bytes, of the target if it is a link."""
-        return self._entry.stat().st_size
-
-    @property
-    def mtime_ns(self) -> int:
-        """Modification time, of the target if it is a link."""
-        return self._entry.stat().st_mtime_ns
-
-    def _ask(self, question: Callable[[], bool]) -> bool:
-        try:
-            return question()
-        except OSError as err:
-            if err.errno == errno.ELOOP:
-                return False
-            raise UnreadableStore(f"{self.path}: {os.strerror(err.errno or 0)}") from err
-
-
-class RemoteEntry(DirectoryEntry):
-    """A name in a directory of a remote store."""
-
-    __slots__ = ("_status",)
-
-    def __init__(self, directory: str, status: RemoteStat) -> None:
-        self.name, self.path, self._status = status.name, f"{directory}/{status.name}", status
-
-    def is_file(self) -> bool:
-        return not self._status.is_dir
-
-    def is_dir(self) -> bool:
-        return self._status.is_dir
-
-    @property
-    def size(self) -> int:
-        return self._status.size
-
-    @property
-    def mtime_ns(self) -> int:
-        return self._status.mtime_ns
-
-
-def list_dir(path: str) -> list[DirectoryEntry]:
-    """Directory entries sorted by name; empty if the directory does not exist.
-
-    Raises:
-        UnreadableStore: no permission, or not a directory.
-    """
-    if (place := place_of(path)) is not None:
-        return [RemoteEntry(path, status) for status in place.entries(path)]
-    try:
-        with freeing(lambda: os.scandir(path)) as entries:
-            return sorted(map(DirectoryEntry, entries), key=lambda entry: entry.name)
-    except FileNotFoundError:
-        return []
-    except OSError as err:
-        raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
-    except ValueError as err:
-        raise UnreadableStore(f"{path!r}: {err}") from err  # a path that contains a NUL
-
-
-def files_below(path: str) -> tuple[int, int]:
-    """(number of files, bytes) below a directory; local directories that cannot be listed are not counted."""
-    if place_of(path) is not None:
-        counts = [files_below(entry.path) if entry.is_dir() else (1, entry.size) for entry in list_dir(path)]
-        return sum(files for files, _size in counts), sum(size for _files, size in counts)
-    files = size = 0
-    for directory, _subdirs, names in os.walk(path):
-        for name in names:
-            files += 1
-            size += os.lstat(os.path.join(directory, name)).st_size
-    return files, size
-
-
 def offset_name(name: str) -> int | None:
     """The offset in a file name, or None for a foreign file. Java accepts any decimal digits, even non-Latin ones.
 
@@ -246,7 +128,7 @@ class Segments:
     def of(
         cls,
         directories: Iterable[str],
-        listing: "Callable[[str], list[DirectoryEntry]] | None" = None,
+        listing: Callable[[str], list[DirectoryEntry]] | None = None,
         *,
         entries: Collection[str] = (),
     ) -> "Segments":
@@ -304,32 +186,3 @@ def common_size(segments: Iterable[Segment]) -> int | None:
     steps = [b.base - a.base for a, b in pairwise(files) if b.base > a.base]
     plausible = [size for size in lengths if size in steps]
     return max(plausible, key=plausible.count) if plausible else min(steps, default=max(lengths, default=None))
-
-
-def read_small(path: str, limit: int = 64 << 20) -> bytes | None:
-    """The contents of a small file; None if it does not exist.
-
-    Raises:
-        UnreadableStore: no permission, or not a regular file.
-        CorruptFile: larger than ``limit``, which no such file ever is.
-    """
-    place = place_of(path)
-    data = _read_local(path, limit + 1) if place is None else place.read(path, limit + 1)
-    if data is not None and len(data) > limit:
-        raise CorruptFile(path, limit, f"larger than {limit} bytes")
-    return data
-
-
-def _read_local(path: str, size: int) -> bytes | None:
-    try:
-        fd = freeing(lambda: os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
-        with open(fd, "rb") as file:
-            if not S_ISREG(os.fstat(fd).st_mode):
-                raise UnreadableStore(f"{path}: not a regular file")
-            return file.read(size)
-    except FileNotFoundError:
-        return None
-    except OSError as err:
-        raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
-    except ValueError as err:  # the path contains a NUL
-        raise UnreadableStore(f"{path!r}: no path") from err

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from rmqtool.errors import Refused
 from rmqtool.store.disk.durable import sync
-from rmqtool.store.disk.segments import write_all
+from rmqtool.store.disk.files import write_all
 
 _MARK = ".mark"
 _MARK_SIZE = 256  # bytes of a mark, padded with blanks: it is overwritten in one write, never truncated first

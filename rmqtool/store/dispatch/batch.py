@@ -25,7 +25,8 @@ from formats.message.properties import (
 from formats.message.read import SCHEDULE_TOPIC, Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_ROLLBACK, java_hash
 from rmqtool.kernels.tables.collected import BatchNumbers
-from rmqtool.store.disk.remote import is_entries
+from rmqtool.store.disk.mapping import need
+from rmqtool.store.log.records import is_entries
 
 if TYPE_CHECKING:
     from rmqtool.kernels.dispatch import Room
@@ -404,9 +405,13 @@ def is_bulk(view: memoryview, at: int, limit: int, *, live: bool = False) -> boo
     """Whether there is enough for threads and tables to pay off. Most of a file may be unwritten.
 
     Args:
+        view: the mapped file; of a remote one, [at, ...) is fetched as far as it is inspected.
         live: whether the store is open.
     """
     if is_entries(view):
         return False  # compiled code expects adjacent records
     probe = at + (min(LIVE_BULK_BYTES, BULK_BYTES) if live else BULK_BYTES)
-    return probe <= limit and any(view[max(probe - _PROBE, at) : probe])
+    if probe > limit:
+        return False
+    need(view, at, probe)
+    return any(view[max(probe - _PROBE, at) : probe])

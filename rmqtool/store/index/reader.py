@@ -6,9 +6,9 @@ from typing import NamedTuple
 from formats.errors import FormatError
 from formats.index import HEADER_SIZE, Header, chain, file_size, infer_geometry, key_hash, read_header, slot_at
 from rmqtool.errors import UnreadableStore
-from rmqtool.store.disk.mapping import map_file
-from rmqtool.store.disk.remote import file_size as size_of
-from rmqtool.store.disk.remote import is_partial, need, place_of
+from rmqtool.store.disk.directories import file_size as size_of
+from rmqtool.store.disk.mapping import is_partial, map_file, need
+from rmqtool.store.disk.remote import place_of
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import DEFAULT_ENTRIES, DEFAULT_SLOTS, StoreLayout
 

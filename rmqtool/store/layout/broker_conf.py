@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from formats.config.properties import parse_properties
 from rmqtool.errors import CorruptFile, UnreadableStore
-from rmqtool.store.disk.segments import read_small
+from rmqtool.store.disk.directories import read_small
 
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

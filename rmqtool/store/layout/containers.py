@@ -2,7 +2,7 @@
 
 import os
 
-from rmqtool.store.disk.segments import DirectoryEntry, list_dir
+from rmqtool.store.disk.directories import DirectoryEntry, list_dir
 
 _PARTS = ("commitlog", "consumequeue", "consumequeue_rocksdb")
 

@@ -5,13 +5,13 @@ Sizes come from the broker's properties file if given, else from the files, else
 
 import os
 from collections.abc import Callable, Iterator
-from copy import copy
 from itertools import pairwise
 
 from formats.layouts.derived import BATCH_CQ_ENTRY
 from rmqtool.errors import BadValue, UnreadableStore
-from rmqtool.store.disk.remote import exists, is_dir, is_uri, place_of, show_uri
-from rmqtool.store.disk.segments import DirectoryEntry, Segments, common_size, list_dir, offset_name, read_small
+from rmqtool.store.disk.directories import DirectoryEntry, exists, is_dir, list_dir, read_small
+from rmqtool.store.disk.remote import is_uri, place_of, show_uri
+from rmqtool.store.disk.segments import Segments, common_size, offset_name
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.words import command_line
 
@@ -70,19 +70,24 @@ class StoreLayout:
                     f"{root}: not a store directory: no commitlog, consumequeue, index or config in it"
                 )
 
+    def _copy(self) -> "StoreLayout":
+        from copy import copy  # takes time to load
+
+        return copy(self)
+
     def listed_once(self) -> "StoreLayout":
         """The same store with cached listings: each directory is listed the first time it is needed.
 
         For a command that looks at many parts of a store and must not list it again for each. Files that appear, grow
         or disappear later are not noticed, so writers, and code that carries out a plan, create a new layout.
         """
-        layout = copy(self)
+        layout = self._copy()
         layout._list_dir = _CachedListing().list_dir
         return layout
 
     def with_conf(self, conf: BrokerConf) -> "StoreLayout":
         """The same store with other settings; the paths of its parts stay the same."""
-        layout = copy(self)
+        layout = self._copy()
         layout.conf = conf
         return layout
 
@@ -92,7 +97,7 @@ class StoreLayout:
         A directory that cannot be listed then counts as empty, and a small file as missing; :attr:`passed` records
         them.
         """
-        layout = copy(self)
+        layout = self._copy()
         layout.passed = {}
         return layout
 
@@ -324,7 +329,7 @@ class _CachedListing:
         self._listings: dict[str, list[DirectoryEntry]] = {}
 
     def list_dir(self, path: str) -> list[DirectoryEntry]:
-        """Like :func:`rmqtool.store.disk.segments.list_dir`; errors are not cached."""
+        """Like :func:`rmqtool.store.disk.directories.list_dir`; errors are not cached."""
         if path not in self._listings:
             self._listings[path] = list_dir(path)
         return self._listings[path]

@@ -12,9 +12,8 @@ from typing import Any
 
 from formats.variants.rocksdb import is_table_or_log
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
+from rmqtool.store.disk.directories import list_dir
 from rmqtool.store.disk.mapping import raise_open_files
-from rmqtool.store.disk.scratch import folder_of_links
-from rmqtool.store.disk.segments import list_dir
 
 # errors of the OS about intact files: not corruption
 _NOT_OURS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
@@ -62,6 +61,8 @@ class Database:
     """
 
     def __init__(self, path: str) -> None:
+        from rmqtool.store.disk.scratch import folder_of_links  # few stores have a database
+
         self.path = path
         self._module = library()
         for tries_left in reversed(range(_TRIES)):

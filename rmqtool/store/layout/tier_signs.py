@@ -6,7 +6,7 @@ Source: tieredstore.TieredMessageStore, tieredstore.MessageStoreConfig (5.3.3); 
 from contextlib import suppress
 
 from rmqtool.errors import UnreadableStore
-from rmqtool.store.disk.remote import exists, is_dir
+from rmqtool.store.disk.directories import exists, is_dir
 from rmqtool.store.layout.paths import PARTS, StoreLayout
 
 FOLDER = "tieredstore"  # default without a setting

@@ -6,7 +6,8 @@ Source: tieredstore.provider.PosixFileSegment, tieredstore.MessageStoreConfig (5
 from dataclasses import dataclass, field
 
 from formats.config.tiered import TYPES, TieredMetadata, base_of
-from rmqtool.store.disk.segments import DirectoryEntry, Segment
+from rmqtool.store.disk.directories import DirectoryEntry
+from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import UNIT, StoreLayout
 from rmqtool.store.layout.tier_signs import is_cluster, tiered_folder
 

@@ -10,8 +10,7 @@ from formats.layouts.derived import DLEDGER_ENTRY_HEAD
 from formats.variants.rocksdb import PLACES, Form, describe
 from rmqtool.errors import RmqError, UnreadableStore
 from rmqtool.rules.releases import V4_9, V5_3, V5_4, V5_5, Release
-from rmqtool.store.disk.remote import exists, is_dir
-from rmqtool.store.disk.segments import read_small
+from rmqtool.store.disk.directories import exists, is_dir, read_small
 from rmqtool.store.layout.paths import StoreLayout
 
 _PARTS_OF_5 = ("timerwheel", "timerlog", "compaction", "epochFileCheckpoint", "batchconsumequeue", "kvStore")

@@ -6,25 +6,15 @@ own position, and continues there.
 """
 
 from collections.abc import Generator, Iterator
-from mmap import mmap
 from typing import NamedTuple
 
 from formats.endings import Ending
-from formats.layouts.codes import MAGIC_V1, MAGIC_V2
-from formats.layouts.derived import HEAD_V4_V4
 from formats.message.inner import is_inner_batch, messages_in
 from formats.message.read import End, Record
-from rmqtool.store.disk.mapping import forget
-from rmqtool.store.disk.remote import blank_room, is_partial, need, record_at, record_start
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import extents_of, has_bytes, is_zero
 from rmqtool.store.layout.paths import StoreLayout
-
-_WINDOW = 16 << 20  # bytes walked before their pages are given back
-_FIRST_WINDOW = 16 << 10  # first window of a search in a remote file; most searches end within it
-_MAGICS = {MAGIC_V1, MAGIC_V2}
-_MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # shared by both versions, so one search finds either
-_HEAD = HEAD_V4_V4.field("total_size", "magic", "physical_offset")  # these fields have the same offsets in every head
+from rmqtool.store.log.records import WINDOW, blank_room, next_record, record_at, record_start, says_position
 
 
 class LocatedRecord(NamedTuple):
@@ -191,7 +181,7 @@ def walk_file(
                 end = min(following, size)
                 yield Damage(file.path, at, file.base + at, end - at, record.ending, record.reason)
             at = following
-        if at - forgotten >= _WINDOW:
+        if at - forgotten >= WINDOW:
             file.forget(forgotten, min(at, size))
             forgotten = at
     return at
@@ -206,47 +196,6 @@ def _behind_blank(file: Segment, at: int) -> int:
     if blank_room(file.map(), at) == file.size - at:
         return file.size
     return next_in_file(file, at + 8)
-
-
-def says_position(view: memoryview, base: int, at: int) -> bool:
-    """Whether a record seems to begin here: its magic is valid and the physical offset it states is this one."""
-    return claimed_size(view, base, at) is not None
-
-
-def claimed_size(view: memoryview, base: int, at: int) -> int | None:
-    """The size stated by the record that seems to begin here (see :func:`says_position`); None if there is none."""
-    need(view, at, at + _HEAD.size)
-    if at + _HEAD.size > len(view):
-        return None
-    size: int
-    size, magic, physical_offset = _HEAD.unpack_from(view, at)
-    return size if physical_offset == base + at and magic in _MAGICS else None
-
-
-def next_record(view: memoryview, base: int, at: int, stop: int) -> int:
-    """The position of the next record in [at, stop) by :func:`says_position`, or ``stop``.
-
-    Pages already searched are released, so that a long search does not count as memory of this process.
-    """
-    mapped: mmap | bytes = view.obj  # type: ignore[assignment]
-    until = min(stop + 6, len(view))  # a magic's first three bytes end here at the latest
-    at, forgotten = at + 4, at
-    window = _FIRST_WINDOW if is_partial(view) else _WINDOW
-    while at < until:
-        edge = min(at + window, until)
-        need(view, at, edge)
-        magic_at = mapped.find(_MAGIC_PREFIX, at, edge)
-        if magic_at >= 0:
-            if says_position(view, base, magic_at - 4):
-                return magic_at - 4
-            at = magic_at + 1
-        else:
-            at = edge if edge == until else edge - 2  # the magic may straddle the edge
-            window = min(2 * window, _WINDOW)
-        if at - forgotten >= _WINDOW:
-            forget(view, forgotten, at)
-            forgotten = at
-    return stop
 
 
 def next_in_file(file: Segment, at: int) -> int:

@@ -20,9 +20,9 @@ from formats.primitives import INNER_BATCH
 from formats.variants.dledger import HEAD_SIZE, DLedgerEntry, read_entry
 from rmqtool.kernels.scan import Rows
 from rmqtool.progress import Stage, stage
-from rmqtool.store.disk.remote import record_start
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord, walk_file
+from rmqtool.store.log.records import record_start
 from rmqtool.store.log.scan import FileRows, scan, scan_file
 
 MOST_DIFFERING = 1000  # differing records to list before the logs count as diverged

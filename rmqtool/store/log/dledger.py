@@ -16,8 +16,9 @@ from formats.layouts.derived import DLEDGER_INDEX_UNIT
 from formats.variants.dledger import HEAD_SIZE, MAGIC_ENTRY, DLedgerEntry, parse_checkpoint, parse_current_term
 from formats.variants.dledger import read_entry as parse_entry
 from rmqtool.errors import RmqError
+from rmqtool.store.disk.directories import read_small
 from rmqtool.store.disk.remote import place_of
-from rmqtool.store.disk.segments import Segment, Segments, read_small
+from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import next_in_file
 from rmqtool.words import counted

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from formats.layouts.codes import MAGIC_V1
 from formats.message.read import Record, read
-from rmqtool.store.disk.remote import record_start
 from rmqtool.store.disk.segments import Segment
+from rmqtool.store.log.records import record_start
 
 _MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # shared by both versions
 _WITNESSES = 8  # records consulted per file

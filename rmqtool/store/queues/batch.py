@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from formats.queues.batch import BatchEntry, as_array, is_valid, valid_prefix
 from rmqtool.rules.releases import Release
-from rmqtool.store.disk.remote import need
+from rmqtool.store.disk.mapping import need
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import BATCH_QUEUES, BATCH_UNIT, StoreLayout, is_path_name
 from rmqtool.store.queues.reader import (

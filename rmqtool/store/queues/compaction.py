@@ -17,10 +17,12 @@ from formats.message.read import End
 from formats.queues.batch import SIZE, BatchEntry, as_array, valid_prefix
 from formats.variants import compaction
 from rmqtool.errors import CorruptFile
-from rmqtool.store.disk.remote import need, record_at
-from rmqtool.store.disk.segments import Segment, Segments, files_below, offset_name
+from rmqtool.store.disk.directories import files_below
+from rmqtool.store.disk.mapping import need
+from rmqtool.store.disk.segments import Segment, Segments, offset_name
 from rmqtool.store.layout.paths import StoreLayout, is_path_name
 from rmqtool.store.log.commit_log import Damage, LocatedRecord
+from rmqtool.store.log.records import record_at
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,7 +12,8 @@ from formats.layouts.derived import CQ_ENTRY
 from formats.queues import batch
 from formats.queues.consume import as_array, valid_prefix
 from rmqtool.rules.releases import Release
-from rmqtool.store.disk.remote import need, place_of
+from rmqtool.store.disk.mapping import need
+from rmqtool.store.disk.remote import place_of
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import written_units
 from rmqtool.store.layout.paths import BATCH_UNIT, UNIT, StoreLayout, is_path_name

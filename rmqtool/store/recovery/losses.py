@@ -3,7 +3,7 @@
 import os
 
 from formats.message.properties import KEYS, UNIQ_KEY, parse
-from rmqtool.store.disk.remote import exists
+from rmqtool.store.disk.directories import exists
 from rmqtool.store.log.commit_log import LocatedRecord
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.report import Loss

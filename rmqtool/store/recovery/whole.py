@@ -22,7 +22,7 @@ from rmqtool.store.dispatch.batch import BatchBuilder, RecordBatch, entries_of
 from rmqtool.store.dispatch.generations import find_remade
 from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.dispatch.reading import Readahead, recovery_batches
-from rmqtool.store.log.commit_log import next_record
+from rmqtool.store.log.records import next_record
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.compaction import compaction_queues_of
 from rmqtool.store.recovery.dispatcher import Dispatcher, QueueKey

@@ -22,12 +22,14 @@ from formats.model.topics import TopicConfig
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.rules.releases import V4_9, V5_3, V5_4, V5_5, Release
 from rmqtool.store.config.sources import choose, find_broken
-from rmqtool.store.disk.remote import blank_room, is_partial, record_start
-from rmqtool.store.disk.segments import Segment, offset_name, read_small
+from rmqtool.store.disk.directories import read_small
+from rmqtool.store.disk.mapping import is_partial
+from rmqtool.store.disk.segments import Segment, offset_name
 from rmqtool.store.disk.sparse import extents_of
 from rmqtool.store.dispatch.batch import is_bulk
 from rmqtool.store.layout.paths import BATCH_QUEUES, UNIT, StoreLayout
 from rmqtool.store.layout.version import first_version, release_of, version_of, why_unsupported
+from rmqtool.store.log.records import blank_room, record_start
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.queues.compaction import FOLDER, LOGS, compaction_queues_of

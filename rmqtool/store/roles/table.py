@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from rmqtool.errors import Refused
 from rmqtool.store.config.fit import misfit_warnings, refuse_misfits
-from rmqtool.store.disk.remote import exists
+from rmqtool.store.disk.directories import exists
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import tier_sign
 from rmqtool.store.layout.version import has_rocksdb_queues, queue_database_place

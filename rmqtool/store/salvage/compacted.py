@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from rmqtool.errors import RmqError
 from rmqtool.store.builders.compaction import CompactionBuilder
 from rmqtool.store.changes.writing import changing
+from rmqtool.store.disk.directories import read_small
 from rmqtool.store.disk.files import make_file, remove_tree
 from rmqtool.store.disk.ownership import make_folders
-from rmqtool.store.disk.segments import Segment, read_small
+from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.compaction import FOLDER, LOGS, POSITIONS, QUEUES, compaction_queues_of, positions_of
 from rmqtool.store.releases.rules import rules_for

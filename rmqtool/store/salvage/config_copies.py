@@ -9,10 +9,9 @@ from formats.errors import FormatError
 from formats.versions import V4_9, V5_3
 from rmqtool.errors import CorruptFile, MissingRuntime, RmqError, UnreadableStore
 from rmqtool.store.config.files import config_database, read_config
+from rmqtool.store.disk.directories import exists, read_small
 from rmqtool.store.disk.files import make_file
 from rmqtool.store.disk.ownership import make_folders
-from rmqtool.store.disk.remote import exists
-from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import METADATA
 from rmqtool.store.layout.version import queue_database_place

@@ -19,8 +19,8 @@ from rmqtool.client.copying.steps import ORIGIN
 from rmqtool.errors import CorruptFile, Refused
 from rmqtool.services.open_store.message import StoredMessage
 from rmqtool.services.open_store.store import Store
+from rmqtool.store.disk.directories import read_small
 from rmqtool.store.disk.durable import replace_file
-from rmqtool.store.disk.segments import read_small
 from rmqtool.store.log.commit_log import CommitLog
 
 FILE = "config/rmqtoolMirror.json"

@@ -38,7 +38,7 @@ from rmqtool.services.offsets.files import Key
 from rmqtool.services.open_store.broker_state import TOPICS, BrokerState
 from rmqtool.services.open_store.reading import Reading
 from rmqtool.services.open_store.store import Store
-from rmqtool.store.disk.remote import exists
+from rmqtool.store.disk.directories import exists
 from rmqtool.words import counted
 
 log = logging.getLogger(__name__)

@@ -13,11 +13,11 @@ from rmqtool.store.check.codes.code import ERROR
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_files
 from rmqtool.store.check.log.records import RecordCheck, RecordColumns, columns_of
-from rmqtool.store.disk.remote import blank_room, record_at, record_start
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch.batch import BATCH_RECORDS, RecordBatch, is_bulk
-from rmqtool.store.log.commit_log import next_in_file, next_record
+from rmqtool.store.log.commit_log import next_in_file
+from rmqtool.store.log.records import blank_room, next_record, record_at, record_start
 from rmqtool.store.log.shape import DamagedRange, FileSpan, LogShape
 
 _WINDOW = 16 << 20  # bytes read before their pages are released

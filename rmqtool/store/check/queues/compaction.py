@@ -20,7 +20,8 @@ from rmqtool.store.check.common.context import Context
 from rmqtool.store.config.files import read_config
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.disk.sparse import is_zero
-from rmqtool.store.log.commit_log import Damage, LocatedRecord, says_position
+from rmqtool.store.log.commit_log import Damage, LocatedRecord
+from rmqtool.store.log.records import says_position
 from rmqtool.store.queues.batch import open_any_queue
 from rmqtool.store.queues.compaction import FOLDER, POSITIONS, CompactionQueue, compaction_queues_of, positions_of
 from rmqtool.store.releases.rules import COMPACTED, topics_with

@@ -11,8 +11,8 @@ from formats.endings import Ending, UnitEnd
 from formats.layouts.derived import TIMER_CHECKPOINT
 from formats.variants import timer
 from rmqtool.errors import UnreadableStore
+from rmqtool.store.disk.directories import exists
 from rmqtool.store.disk.mapping import map_file
-from rmqtool.store.disk.remote import exists
 from rmqtool.store.disk.segments import Segment, Segments, common_size
 from rmqtool.store.layout.paths import StoreLayout
 

@@ -15,7 +15,8 @@ from formats.layouts.derived import BLANK, DLEDGER_ENTRY_HEAD, DLEDGER_INDEX_UNI
 from formats.message.read import java_int
 from formats.variants.dledger import HEAD_SIZE, MAGIC_END, MAGIC_ENTRY, DLedgerEntry, parse_properties
 from rmqtool.errors import RmqError
-from rmqtool.store.disk.segments import Segment, Segments, read_small
+from rmqtool.store.disk.directories import read_small
+from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.log.dledger import UNIT, DLedgerLog, IndexUnit
 
 INDEX_FILE_SIZE = 5 * 1024 * 1024 * UNIT  # bytes; fixed in the broker

@@ -11,7 +11,7 @@ from formats.variants.message_store import END, HALVES, INDEX
 from formats.variants.rocksdb import starts_database
 from rmqtool.errors import CorruptFile
 from rmqtool.rules.releases import V5_4
-from rmqtool.store.disk.segments import list_dir
+from rmqtool.store.disk.directories import list_dir
 from rmqtool.store.dispatch.light import is_light
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.paths import StoreLayout
