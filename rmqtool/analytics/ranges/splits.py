@@ -15,7 +15,7 @@ from formats.endings import Ending
 from rmqtool.store.disk.directories import file_size
 from rmqtool.store.disk.remote import uri_of
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.disk.sparse import extents_of
+from rmqtool.store.disk.sparse import data_end
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import tier_sign
 from rmqtool.store.log.commit_log import CommitLog, Damage
@@ -79,14 +79,15 @@ def plan(
     unusable = []
     files = log.segments.files
     for path in log.segments.foreign:
-        if name_of(path).isdecimal() and (size := file_size(path)) is not None:
+        name = os.path.basename(path)
+        if name.isdecimal() and (size := file_size(path)) is not None:
             reason = "the file's name is beyond any 64-bit offset"
-            unusable.append(Damage(path, 0, int(name_of(path)), size, Ending.DAMAGED, reason))
+            unusable.append(Damage(path, 0, int(name), size, Ending.DAMAGED, reason))
     for file in files:
         uri = uri_of(file.path)
         first = max((start or 0) - file.base, 0)
         limit = file.size if stop is None else min(file.size, stop - file.base)
-        filled = limit if uri is not None else _end_of_data(file.path, first, limit)
+        filled = limit if uri is not None else data_end(file.path, first, limit)
         for at in range(first, limit, split_bytes):
             # unwritten space at the end of a file needs no task of its own
             end = limit if at + split_bytes >= filled else at + split_bytes
@@ -125,11 +126,6 @@ def plan_tier(layout: StoreLayout, asked: Callable[[str, int], bool] | None = No
     ]
 
 
-def _end_of_data(path: str, start: int, stop: int) -> int:
-    """Return the end of the last bytes in a range that are not a hole."""
-    return max((end for _start, end in extents_of(path, start, stop)), default=start)
-
-
 def repairs(splits: Sequence[Split], walked: Callable[[Split], Walked]) -> tuple[list[Split], list[Split]]:
     """Return which splits were not read from where the previous one ended.
 
@@ -159,8 +155,3 @@ def repairs(splits: Sequence[Split], walked: Callable[[Split], Walked]) -> tuple
             again.append(replace(split, start=expected, exact=True))
             undecided = True
     return again, empty
-
-
-def name_of(path: str) -> str:
-    """Return the name of a commit-log file as in the column ``sourceFile``."""
-    return os.path.basename(path)

@@ -1,5 +1,6 @@
 """Reads records as Arrow record batches in bulk; equivalent to :mod:`rmqtool.analytics.table.row_reader`."""
 
+import os
 from collections.abc import Generator
 
 import numpy as np
@@ -7,7 +8,6 @@ import pyarrow as pa
 
 from formats.message.read import MIN_SIZE
 from rmqtool.analytics.ranges.record_rows import walk_rows
-from rmqtool.analytics.ranges.splits import name_of
 from rmqtool.analytics.table.byte_columns import ByteColumn, binary_of
 from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.columns import GrowingColumn, column_of
@@ -39,7 +39,7 @@ class ColumnReader:
 
     def read(self, file: Segment, at: int, stop: int, *, last: bool) -> Generator[pa.RecordBatch, None, int]:
         """See :meth:`rmqtool.analytics.table.row_reader.RowReader.read`."""
-        source = name_of(file.path)
+        source = os.path.basename(file.path)
         self._columns = [column_of(field.name, field.type, self._tally, source) for field in self._schema]
         memory = Memory(file.map())
         walk = walk_rows(file, at, stop, last=last)

@@ -1,5 +1,6 @@
 """Reads records as Arrow record batches one by one; reference for :mod:`rmqtool.analytics.table.column_reader`."""
 
+import os
 from collections.abc import Callable, Generator
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -12,7 +13,6 @@ from formats.message.ids import offset_id
 from formats.message.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
 from formats.message.read import MIN_SIZE, Record
 from formats.primitives import host_text
-from rmqtool.analytics.ranges.splits import name_of
 from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.schema import BODY_COLUMNS, BODY_ENCODING, TIME_COLUMNS, micros
 from rmqtool.analytics.table.tally import SplitTally
@@ -149,7 +149,7 @@ class RowReader:
 
     def read(self, file: Segment, at: int, stop: int, *, last: bool) -> Generator[pa.RecordBatch, None, int]:
         """Yield batches of the records found by :func:`rmqtool.store.log.commit_log.walk_file`; return its result."""
-        walk, batch, source = walk_file(file, at, stop, last=last), self._batch, name_of(file.path)
+        walk, batch, source = walk_file(file, at, stop, last=last), self._batch, os.path.basename(file.path)
         while True:
             try:
                 item = next(walk)

@@ -30,7 +30,7 @@ from rmqtool.store.changes.manifest import Action, Head, LogEnd, Manifest, Print
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.runs import claim, default_home, identity, mark, next_number, unmark
 from rmqtool.store.changes.signals import Signals
-from rmqtool.store.changes.survey import Differs, Survey
+from rmqtool.store.changes.survey import Survey
 from rmqtool.store.disk import files
 from rmqtool.store.disk.durable import NO_ROOM, sync, sync_all, write_durably
 from rmqtool.store.disk.files import list_folder
@@ -358,7 +358,7 @@ class Change:
         except OSError as err:
             where = err.filename2 or err.filename or self.path
             raise UnreadableStore(f"{where}: {os.strerror(err.errno or 0)}: {_HALF_DONE}") from err
-        except Differs as err:
+        except steps.Differs as err:
             raise Refused(
                 f"{err} during this run, which stopped there: half done; everything replaced is kept in "
                 f"{self.path} (see {command_line('undo', self.places.root, '--dry-run')})"
@@ -421,7 +421,7 @@ class Change:
                 kept_path = self.inside(action.kept)
                 action.was = print_of(kept_path if os.path.lexists(kept_path) else action.path)
                 if action.was is None:
-                    raise Differs(f"{action.path}: actions[{number}] has neither its file nor a kept one")
+                    raise steps.Differs(f"{action.path}: actions[{number}] has neither its file nor a kept one")
             action.known = True
         head.format, head.run, head.store = manifests.FORMAT, os.urandom(8).hex(), identity(self.places)
         head.beside = os.path.realpath(self.home) == os.path.realpath(default_home(self.places))

@@ -5,12 +5,28 @@ from collections.abc import Callable
 
 from rmqtool.store.changes.manifest import Action, digest_of, print_of
 from rmqtool.store.changes.places import Places
-from rmqtool.store.changes.survey import Differs, own_path
 from rmqtool.store.disk.durable import link_aside, move
 from rmqtool.store.disk.files import make_file, open_file, open_to_change, set_times
 from rmqtool.store.disk.ownership import make_folders, make_folders_as
 
 Folders = set[str]  # whose names must be made durable
+
+
+class Differs(Exception):
+    """A file is neither in its old state nor in the one that the run leaves."""
+
+
+def own_path(folder: str, name: str) -> str:
+    """A path in a run's own folder.
+
+    Raises:
+        Differs: a symbolic link leads out of the folder.
+    """
+    path = os.path.join(folder, name)
+    above = os.path.realpath(os.path.dirname(path))
+    if above != os.path.join(os.path.realpath(folder), os.path.dirname(name)):
+        raise Differs(f"{path}: a symbolic link leads out of {folder}")
+    return path
 
 
 def room_for(folder: str, places: Places, kept: str) -> Folders:

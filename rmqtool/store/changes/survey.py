@@ -22,6 +22,7 @@ from rmqtool.store.changes.manifest import (
     same,
 )
 from rmqtool.store.changes.places import Places
+from rmqtool.store.changes.steps import Differs, own_path
 from rmqtool.store.disk.directories import list_dir
 from rmqtool.store.disk.files import File, open_file
 from rmqtool.store.disk.segments import offset_name
@@ -36,10 +37,6 @@ class Progress(Enum):
     BEFORE = "not begun"
     BETWEEN = "begun"
     AFTER = "done"
-
-
-class Differs(Exception):
-    """A file is neither in its old state nor in the one that the run leaves."""
 
 
 class Survey:
@@ -279,19 +276,6 @@ class Survey:
             elif behind and digest_of(file, at, size) != log.behind:
                 count = sum(len(data) - data.count(0) for _at, data in file.written_parts(at, size))
                 yield path, f"{counted(count, 'byte was', 'bytes were')} written since after the log's end at {at}"
-
-
-def own_path(folder: str, name: str) -> str:
-    """A path in a run's own folder.
-
-    Raises:
-        Differs: a symbolic link leads out of the folder.
-    """
-    path = os.path.join(folder, name)
-    above = os.path.realpath(os.path.dirname(path))
-    if above != os.path.join(os.path.realpath(folder), os.path.dirname(name)):
-        raise Differs(f"{path}: a symbolic link leads out of {folder}")
-    return path
 
 
 def _change(now: Print | None, wanted: Print | None) -> str:

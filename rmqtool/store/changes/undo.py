@@ -16,7 +16,8 @@ from rmqtool.store.changes.manifest import Action
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.runs import mark, runs, unmark
 from rmqtool.store.changes.signals import Signals, Stop
-from rmqtool.store.changes.survey import Survey, own_path
+from rmqtool.store.changes.steps import own_path
+from rmqtool.store.changes.survey import Survey
 from rmqtool.store.changes.writing import find, forget, hold_to_plan, open_run, remedy_for, shorten
 from rmqtool.store.disk.durable import link_aside, move, sync, sync_all
 from rmqtool.store.disk.files import make_file, open_file, open_to_change, remove_folder, set_times
