@@ -31,20 +31,20 @@ _MISLEADING = {*_MISPLACED, "file-gap"}  # recovery relies on positions stated b
 
 LOG_BACK = by_hand(
     "find the log first: is its disk mounted? Does storePathCommitLog name another path (then give --broker-conf)? "
-    "Until the log is back, start no broker and no command that writes: they would remove all queues"
+    "Until the log is back, start no broker and no writing command: they would remove all queues"
 )
 STOP_BROKER = by_hand(
-    "stop the broker and check again, or check a copy: while it runs, records may be seen half written"
+    "stop the broker and check again, or check a copy: while it runs, the newest records may be half written"
 )
 MEND_FILES = by_hand(
-    "put the files right that a broker refuses to load (file-size, file-foreign), then check again; until then only "
+    "repair the files that a broker refuses to load (file-size, file-foreign), then check again; until then only "
     f"{command_line('salvage')} works on this store"
 )
 
 
 BROKER_MENDS = by_hand(
     "copy the store, then start a broker of the same release on it: it repairs what it can. rmqtool does not change "
-    "this kind of store; its recover --dry-run shows beforehand what that start does"
+    "this kind of store; its recover --dry-run shows in advance what that start does"
 )
 GROUP_MENDS = by_hand(
     "copy the directory, then start the brokers of its group: the member repairs what it can, and gets the rest from "

@@ -57,34 +57,34 @@ SALVAGE = Step(
 )
 RECOVER = Step(
     command=("rmqtool", "recover", "STORE"),
-    does="ends the log where a broker's start ends it, and puts queues, index and checkpoint right; it shows the plan "
-    "first, and keeps a copy of what it replaces",
+    does="ends the log where a broker's start would end it, and repairs queues, index and checkpoint; it shows the "
+    "plan first, and keeps a copy of what it replaces",
 )
 RECOVER_UNHARMED = replace(RECOVER, costs="no intact message is cut")
-REBUILD_QUEUES = _rebuild("consumequeue", "builds all consume queues again from the log")
-REBUILD_INDEX = _rebuild("index", "builds the index again from the log")
-REBUILD_CHECKPOINT = _rebuild("checkpoint", "writes the checkpoint again, with the times of the log")
+REBUILD_QUEUES = _rebuild("consumequeue", "rebuilds all consume queues from the log")
+REBUILD_INDEX = _rebuild("index", "rebuilds the index from the log")
+REBUILD_CHECKPOINT = _rebuild("checkpoint", "rewrites the checkpoint with the times of the log")
 REBUILD_TIMER = _rebuild(
     "timer",
-    "makes the timer's files again from the log: every message whose time is still to come waits again",
+    "rebuilds the timer's files from the log: every message that is not due yet waits again",
 )
 REBUILD_COMPACTION = _rebuild(
     "compaction",
-    "makes the logs of compacted topics again, from every intact message in them or in the commit log",
+    "rebuilds the logs of compacted topics from every intact message in them or in the commit log",
 )
 MEND = _rebuild("config", "repairs config files with the help of their .bak, the queues and the log")
 REBUILD_FILES = Step(command=FILES, does=SHORT_OR_STRANGE.does, costs=KEEPS)
 UNDO = Step(
     command=("rmqtool", "undo", "STORE"),
-    does="finishes the undo: puts back what the command before it had replaced",
+    does="finishes the undo: restores what the undone command had replaced",
     costs="what that command did is undone",
 )
-NOTHING = by_hand("nothing needs to be done")
+NOTHING = by_hand("nothing to do")
 
 
 RECOVER_CUTTING = Step(
     command=("rmqtool", "recover", "STORE", "--accept-loss"),
-    does="ends the log at the first damage that a broker's start looks at, as a broker does",
+    does="ends the log at the first damage that a broker would find at startup, as the broker does",
     costs="intact messages after it leave STORE; NEWSTORE has them",
     destroys=True,
 )

@@ -8,14 +8,14 @@ TWO_KINDS = by_hand(
     "compare the attribute queue.type of the topic in config/topics.json with that of another broker, and move the "
     "queues of the other kind out of the store"
 )
-AT_START = by_hand("nothing needs to be done: the next start of a 5.x broker repairs it")
+AT_START = by_hand("nothing to do: a 5.x broker repairs it at its next start")
 
 ALL = (
     kind(
         "bcq-queue-missing",
         ERROR,
         "a batch queue has no files, but its messages are in the log",
-        "The log holds messages of a topic with queue.type=BatchCQ; batchconsumequeue has no files of this queue.",
+        "The log has messages of a topic with queue.type=BatchCQ, but batchconsumequeue has no files for this queue.",
         "The files were lost or deleted.",
         "Consumers get none of these messages, and new messages get their queue offsets.",
         REBUILD,
@@ -23,29 +23,30 @@ ALL = (
     kind(
         "bcq-missing",
         ERROR,
-        "messages that have no unit in their batch queue",
-        "The log holds the record, but no unit of its queue points to it. One record holds all messages of a batch.",
-        "Queue files were lost or cut.",
-        "Consumers never get these messages. A start makes units only for records after the last unit of the queue.",
+        "messages without a unit in their batch queue",
+        "The log has the record, but no unit of its queue points to it. One record holds all messages of a batch.",
+        "Queue files were lost or truncated.",
+        "Consumers never get these messages. At startup the broker creates units only for records after the last unit "
+        "of the queue.",
         REBUILD,
     ),
     kind(
         "bcq-behind",
         INFO,
         "batches that are not in their queue yet",
-        "After an unclean stop, batch queues may lag behind the log. The next start makes the missing units.",
+        "After an unclean stop, batch queues may lag behind the log.",
         "The broker was killed before it flushed the queue files.",
-        "The broker's next start makes the units.",
+        "The broker creates the missing units at its next start.",
         AT_START,
     ),
     kind(
         "bcq-hole",
         ERROR,
-        "a unit inside a batch queue is empty",
+        "an empty unit inside a batch queue",
         "There are zero bytes where a unit should be, and valid units follow.",
         "A page that never reached the disk.",
-        "If a start looks at this file (one of the last three), the queue ends here: all later units are cut off, and "
-        "new messages get their offsets.",
+        "If the broker checks this file at startup (it checks the last three), the queue ends here: all later units "
+        "are cut off, and new messages get their offsets.",
         REBUILD,
     ),
     kind(
@@ -54,27 +55,28 @@ ALL = (
         "a unit of a batch queue is incomplete or damaged",
         "The unit is not empty, but a broker would not accept it: its offset is negative, or it has no size, base or "
         "count.",
-        "The broker was killed, or the queue cut, while the unit was written; or damage.",
-        "If a start looks at this file (one of the last three), the queue ends here, and all later units are cut off.",
+        "The broker was killed or the queue was truncated while the unit was being written, or the file is damaged.",
+        "If the broker checks this file at startup (it checks the last three), the queue ends here, and all later "
+        "units are cut off.",
         REBUILD,
     ),
     kind(
         "bcq-stale",
         WARNING,
         "units after the end of a batch queue",
-        "After the end of the queue there are units that are not the ones that come next.",
-        "The queue was cut without filling the rest with zeros.",
-        "When the queue has grown up to them, a start takes them for units of the queue again.",
+        "After the end of the queue there are units that do not continue it.",
+        "The queue was truncated without filling the rest with zeros.",
+        "Once the queue has grown up to them, the broker takes them for units of the queue at its next start.",
         AT_START,
     ),
     kind(
         "bcq-no-message",
         ERROR,
         "a unit of a batch queue that points to no message of its queue",
-        "The unit points outside the log, at damaged bytes, or at a message of another topic or queue.",
-        "The log was cut or lost files, and the queue was not; or the unit is damaged.",
-        "Consumers get nothing for this unit, or a message of another queue. A start cuts off units that point beyond "
-        "the end of the log.",
+        "The unit points outside the log, to damaged bytes, or to a message of another topic or queue.",
+        "The log was truncated or lost files while the queue was kept, or the unit is damaged.",
+        "Consumers get nothing for this unit, or a message of another queue. At startup the broker cuts off units that "
+        "point beyond the end of the log.",
         REBUILD,
     ),
     kind(
@@ -82,14 +84,14 @@ ALL = (
         ERROR,
         "two units of a batch queue for one record",
         "Both point to the same place in the log.",
-        "Damage, or files that were copied over other files.",
+        "Damage, or files that were copied over others.",
         "Consumers get these messages twice.",
         REBUILD,
     ),
     kind(
         "bcq-base",
         ERROR,
-        "a unit with another first queue offset than its batch",
+        "a unit whose first queue offset differs from its batch's",
         "The base in the unit differs from the record's (INNER_BASE, or the queue offset of a single message).",
         "Damage.",
         "The broker searches the queue by these offsets. Consumers skip messages, get them twice, or find none at "
@@ -99,7 +101,7 @@ ALL = (
     kind(
         "bcq-count",
         ERROR,
-        "a unit with another number of messages than its batch",
+        "a unit whose message count differs from its batch's",
         "The count in the unit differs from the record's (INNER_NUM, or 1 for a single message).",
         "Damage.",
         "Consumers get a wrong next offset. They skip messages, or get them twice. If it is the last unit, new "
@@ -109,16 +111,16 @@ ALL = (
     kind(
         "bcq-size",
         ERROR,
-        "a unit with another size than its record",
-        "The unit points to its record, but holds another size.",
+        "a unit whose size differs from its record's",
+        "The unit points to its record, but states a different size.",
         "Damage.",
-        "Consumers get a record that is cut short, or one with bytes of the next record after it.",
+        "Consumers get a truncated record, or one followed by bytes of the next record.",
         REBUILD,
     ),
     kind(
         "bcq-tags",
         WARNING,
-        "a unit with another tags code than its record",
+        "a unit whose tags code differs from its record's",
         "The tags code should be the hash of the record's tag. A batch as a whole usually has none.",
         "Damage.",
         "Consumers that filter by tag miss these messages, or get ones that they did not ask for.",
@@ -127,7 +129,7 @@ ALL = (
     kind(
         "bcq-time",
         WARNING,
-        "a unit with another store time than its record",
+        "a unit whose store time differs from its record's",
         "A unit of a batch queue holds the store time of its record.",
         "Damage.",
         "Searches by time are wrong, and so are resets of offsets by time.",
@@ -139,7 +141,7 @@ ALL = (
         "topics.json and the files disagree about the kind of a topic's queues",
         "A topic with queue.type=BatchCQ has its queues in batchconsumequeue. Every other topic has them in "
         "consumequeue.",
-        "config/topics.json was lost, made again or edited.",
+        "config/topics.json was lost, recreated or edited.",
         "The broker does not start.",
         MEND,
     ),

@@ -5,8 +5,8 @@ from rmqtool.store.check.codes.code import ERROR, INFO, WARNING, kind
 from rmqtool.words import command_line
 
 WITHOUT_LOG = by_hand(
-    "the commit log is gone, and no command gives the topic's queue its end back without one. Save what the compaction "
-    f"log has ({command_line('topic', 'latest')}); then delete the topic on a broker, create it again, and send "
+    "the commit log is gone, and without it no command can restore the end of the topic's queue. Save what the "
+    f"compaction log has ({command_line('topic', 'latest')}); then delete the topic on a broker, recreate it, and send "
     "those messages again"
 )
 
@@ -44,9 +44,9 @@ ALL = (
         "compaction-size",
         ERROR,
         "a file of a compacted topic has a wrong length",
-        "All files of a compaction log have one length, and so have all files of its queue (compactionMappedFileSize, "
-        "compactionCqMappedFileSize).",
-        "A copy that was cut short, a full disk, or the setting was changed (give --broker-conf).",
+        "All files of a compaction log have the same length, and so do all files of its queue "
+        "(compactionMappedFileSize, compactionCqMappedFileSize).",
+        "An incomplete copy, a full disk, or a changed setting (give --broker-conf).",
         "The broker starts, but consumers get none of the messages of this queue, not even those sent from now on.",
         REBUILD_COMPACTION,
     ),
@@ -56,7 +56,7 @@ ALL = (
         "a unit inside the queue of a compacted topic is empty",
         "There are zero bytes where a unit should be, and valid units follow in the same file.",
         "A page that never reached the disk.",
-        "Consumers skip all later messages of this file. In the last file the next start cuts them off.",
+        "Consumers skip all later messages of this file. In the last file, the broker cuts them off at its next start.",
         REBUILD_COMPACTION,
     ),
     kind(
@@ -64,8 +64,9 @@ ALL = (
         ERROR,
         "a unit of the queue of a compacted topic is incomplete or damaged",
         "The unit is not empty, but a broker would not accept it: a negative position, no size or no count.",
-        "The broker was killed while it wrote the unit; or damage.",
-        "Consumers skip this and all later messages of the file. In the last file the next start cuts them off.",
+        "The broker was killed while it wrote the unit, or the file is damaged.",
+        "Consumers skip this and all later messages of the file. In the last file, the broker cuts them off at its "
+        "next start.",
         REBUILD_COMPACTION,
     ),
     kind(
@@ -81,9 +82,9 @@ ALL = (
     kind(
         "compaction-other-record",
         ERROR,
-        "a unit of a compacted topic that points to another record than it says",
-        "The record has another topic, queue, queue offset, size or position.",
-        "Files of another queue or another time were copied here; or damage.",
+        "a unit of a compacted topic that points to a record other than it states",
+        "The record has a different topic, queue, queue offset, size or position.",
+        "Files of another queue or an older copy were put here, or a file is damaged.",
         "Consumers get a wrong message, or skip messages.",
         REBUILD_COMPACTION,
     ),
@@ -92,8 +93,8 @@ ALL = (
         ERROR,
         "queue offsets of a compacted topic that do not increase",
         "Messages of a compacted queue have gaps between their queue offsets, but each is greater than the one before.",
-        "The broker was killed while it replaced files: old files stand beside the new ones.",
-        "The broker searches the queue by these offsets. Consumers skip messages, or get older versions again.",
+        "The broker was killed while it replaced files: old files remain beside the new ones.",
+        "The broker searches the queue by these offsets. Consumers skip messages, or get older versions once more.",
         REBUILD_COMPACTION,
     ),
     kind(
@@ -112,7 +113,8 @@ ALL = (
         "records at the end of a compaction log that no unit leads to",
         "Intact records of the topic lie after the one that the last unit leads to.",
         "The broker was killed, or the power failed, before the queue was written.",
-        "The next start cuts them off. After an unclean stop it takes those again that the commit log still has.",
+        "The broker cuts them off at its next start. After an unclean stop it takes them again from the commit log, if "
+        "they are still there.",
         REBUILD_COMPACTION,
     ),
     kind(
@@ -121,9 +123,9 @@ ALL = (
         "a compacted topic has messages in the commit log, and no compaction log",
         "topics.json has cleanup.policy=COMPACTION, and the queue has messages with keys, but there is no directory "
         "for it.",
-        "The folder was lost in a copy or deleted; or the policy was set when the topic had messages already.",
+        "The folder was lost in a copy or deleted, or the policy was set when the topic already had messages.",
         "Consumers get none of these messages: they read compacted topics from the compaction log alone, and after a "
-        "clean stop a start puts only new messages there.",
+        "clean stop the broker adds only new messages to it.",
         REBUILD_COMPACTION,
     ),
     kind(
@@ -132,7 +134,7 @@ ALL = (
         "messages of a compacted topic that are not in its compaction log",
         "The commit log has the newest message of a key, or one that no compaction has looked at, and the compaction "
         "log does not.",
-        "The compaction log lost its end or a file; or the policy was set when the topic had messages already.",
+        "The compaction log lost its end or a file, or the policy was set when the topic already had messages.",
         "Consumers never get these messages; they get an older version of the key, or none.",
         REBUILD_COMPACTION,
     ),
@@ -140,18 +142,18 @@ ALL = (
         "compaction-behind",
         INFO,
         "messages that are not in the compaction log yet",
-        "After an unclean stop a compaction log may lag behind. The next start takes these from the commit log.",
+        "After an unclean stop, a compaction log may lag behind the commit log.",
         "The broker was killed before it flushed the files.",
-        "The broker's next start completes it.",
-        by_hand("nothing needs to be done: the next start of a 5.x broker repairs it"),
+        "The broker takes these messages from the commit log at its next start.",
+        by_hand("nothing to do: a 5.x broker repairs it at its next start"),
     ),
     kind(
         "compaction-ahead",
         ERROR,
         "a compaction log has messages that its topic does not have any more",
         "Its last queue offset is at or after the end of the topic's queue.",
-        "The commit log was cut, or lost its end, and the compaction log did not.",
-        "Messages that are sent next get queue offsets that the compaction log has already. The broker takes them for "
+        "The commit log was truncated or lost its end, and the compaction log did not.",
+        "Messages that are sent next get queue offsets that the compaction log already has. The broker takes them for "
         "duplicates, and consumers never get them.",
         REBUILD_COMPACTION,
     ),
@@ -159,11 +161,10 @@ ALL = (
         "compaction-checkpoint",
         WARNING,
         "compaction/position-checkpoint cannot be read",
-        "The file says up to which queue offset each queue has been compacted.",
+        "The file states up to which queue offset each queue has been compacted.",
         "The broker was killed while it wrote the file.",
-        "The broker reads position-checkpoint.bak, or starts without one. The next compaction reads all messages "
-        "again; "
-        "nothing is lost.",
+        "The broker reads position-checkpoint.bak, or starts without one. The next compaction rereads all messages, "
+        "and nothing is lost.",
         NOTHING,
     ),
     kind(
@@ -179,9 +180,9 @@ ALL = (
         "compaction-unfinished",
         INFO,
         "files of a compaction that was not finished",
-        "The folder compacting or replicating has files. Consumers are not shown them.",
+        "The folder compacting or replicating has files. Consumers do not see them.",
         "The broker was stopped in the middle of a compaction.",
-        "The next compaction writes over them.",
+        "The next compaction overwrites them.",
         NOTHING,
     ),
     kind(
@@ -189,7 +190,7 @@ ALL = (
         INFO,
         "a compaction log of a topic that is not compacted",
         "In topics.json this topic does not have cleanup.policy=COMPACTION, or is missing.",
-        "The policy was changed, or the topic was deleted and created again.",
+        "The policy was changed, or the topic was deleted and recreated.",
         "Consumers read the topic from the commit log. They do not get messages that only the compaction log has.",
         NOTHING,
     ),

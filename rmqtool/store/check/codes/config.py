@@ -11,8 +11,8 @@ ALL = (
         "config-broken",
         ERROR,
         "a config file cannot be read",
-        "The file is empty, cut short, not JSON as brokers write it, or does not hold what this file should hold.",
-        "The power failed or the disk was full while the file was written; or it was edited by hand.",
+        "The file is empty, truncated, not JSON as brokers write it, or lacks what it should contain.",
+        "The power failed or the disk was full while the file was being written, or it was edited by hand.",
         "The broker reads the .bak file, which is the previous version. If that is broken too, it does not start; if "
         "there is none, it starts with an empty table.",
         MEND,
@@ -59,9 +59,9 @@ ALL = (
         "messages, but no topics.json",
         "There are queues with messages, but neither topics.json nor its .bak. Without subscriptionGroup.json and "
         "consumerOffset.json, too, no broker has run on the store yet, and this is only an info.",
-        "The file was lost; or append, import or salvage made the store, and none was there to take over.",
-        "Clients find no route to these topics until they are created again, and producers that may create topics get "
-        "queues by the broker's defaults. A served store has the topics that its queues show.",
+        "The file was lost, or append, import or salvage created the store from one that had none.",
+        "Clients find no route to these topics until they are recreated, and producers that may create topics get "
+        "queues by the broker's defaults. When served, the store has the topics that its queues show.",
         replace(MEND, does=f"{MEND.does}; while the broker runs, {command_line('topic', 'create')} does it"),
     ),
     kind(
@@ -71,19 +71,18 @@ ALL = (
         "The log has messages of this topic. It has no queues, and topics.json, which was changed after them, does not "
         "name it.",
         "The topic was deleted (mqadmin deleteTopic). Its messages stay in the log until its files expire.",
-        "Consumers cannot get them. They go with the log files that they are in.",
+        "Consumers cannot get them. They expire with the log files that they are in.",
         NOTHING,
     ),
     kind(
         "topic-remade",
         INFO,
-        "messages from before their topic was deleted and created again",
-        "The log has messages of this topic that were stored before its queues were numbered from 0 on again. No queue "
-        "has them.",
-        "The topic was deleted and created again (mqadmin deleteTopic, updateTopic). Its earlier messages stay in the "
-        "log "
+        "messages from before their topic was deleted and recreated",
+        "The log has messages of this topic that were stored before the numbering of its queues restarted at 0. No "
+        "queue has them.",
+        "The topic was deleted and recreated (mqadmin deleteTopic, updateTopic). Its earlier messages stay in the log "
         "until its files expire.",
-        "Consumers cannot get them. They go with the log files that they are in.",
+        "Consumers cannot get them. They expire with the log files that they are in.",
         NOTHING,
     ),
     kind(
@@ -101,14 +100,14 @@ ALL = (
         "a group with offsets that is not in subscriptionGroup.json",
         "consumerOffset.json names a group that subscriptionGroup.json does not.",
         "The group was deleted, or the two files are from different times.",
-        "The broker creates the group again when a consumer connects (autoCreateSubscriptionGroup).",
+        "The broker recreates the group when a consumer connects (autoCreateSubscriptionGroup).",
         NOTHING,
     ),
     kind(
         "offset-ahead",
         WARNING,
         "a consumer offset is beyond the end of its queue",
-        "By its offset the group has consumed messages that the queue does not have.",
+        "According to its offset, the group has consumed messages that the queue does not have.",
         "The log or the queue lost its end, or consumerOffset.json is from another copy of the store.",
         "The group gets nothing until the queue has grown up to the offset, or the broker sets the group back to the "
         "end or the beginning of the queue.",
@@ -127,7 +126,7 @@ ALL = (
         "delay-offset-ahead",
         WARNING,
         "the delay offset of a level is beyond the end of its queue",
-        "By delayOffset.json the broker has delivered messages that the queue does not have.",
+        "According to delayOffset.json, the broker has delivered messages that the queue does not have.",
         "The log lost its end in a crash, or delayOffset.json is from another copy of the store.",
         "New delayed messages of this level are not delivered until the queue has grown up to the offset.",
         MEND,
@@ -139,19 +138,19 @@ ALL = (
         "delayOffset.json does not state how far the level was delivered. Copies of its messages in the log show that "
         "some were.",
         "The file was lost, or the broker was killed before it was written.",
-        "The broker delivers all delayed messages of this level that are still in the queue again.",
+        "The broker delivers all delayed messages of this level that are still in the queue once more.",
         MEND,
     ),
     kind(
         "conf-size",
         ERROR,
-        "the broker's configuration sets another file length than the store has",
-        "The file given with --broker-conf says, or by its silence means, another length than the files of the store "
-        "have.",
-        "A name that is misspelt or that another release has, a setting that was left out when the file was copied, or "
-        "the configuration of another broker.",
-        "A broker takes its default for what its file does not say, and does not load files of another length: 4.9.8 "
-        "exits with code 253. Index files it reads at the wrong places instead.",
+        "the broker's configuration sets a file length other than the store's",
+        "The file given with --broker-conf states, or by its silence implies, a length that differs from that of the "
+        "store's files.",
+        "A name that is misspelt or of another release, a setting that was left out when the file was copied, or the "
+        "configuration of another broker.",
+        "A broker uses its default for what its file does not state, and does not load files of a different length: "
+        "4.9.8 exits with code 253. Index files it reads at the wrong positions instead.",
         "set the length that the files have, in the file that the broker is started with (mqbroker -c)",
     ),
     kind(
@@ -161,8 +160,8 @@ ALL = (
         "The file given with --broker-conf has a name that brokers do not read.",
         "A misspelt name, or a setting of another program or of an older release: up to 4.4 it was "
         "mapedFileSizeCommitLog, with one p.",
-        "The broker passes over it without a word, and takes its default.",
-        "write the name as this release has it, or take the line out",
+        "The broker silently ignores it, and uses its default.",
+        "write the name as this release spells it, or remove the line",
     ),
     kind(
         "conf-release",
@@ -171,17 +170,17 @@ ALL = (
         "The file given with --broker-conf has a name that brokers of 5.3 read and those of 4.9 do not, or the "
         "reverse.",
         "The file was written for another release.",
-        "The broker passes over it without a word.",
+        "The broker silently ignores it.",
         NOTHING,
     ),
     kind(
         "conf-value",
         WARNING,
         "a setting that a broker reads as something else",
-        "The text is not what a broker can read for this setting: a number with blanks behind it, with a unit or out "
-        "of range, or something for true or false that is neither.",
-        "A slip while the file was edited.",
-        "The broker passes over the number without a word, and takes its default; what is not true is false.",
+        "A broker cannot read this value for the setting: a number followed by blanks, with a unit or out of range, or "
+        "something other than true or false for a switch.",
+        "A slip while the file was being edited.",
+        "The broker silently ignores the number, and uses its default; a switch that is not true is false.",
         "write a value that a broker reads",
     ),
 )

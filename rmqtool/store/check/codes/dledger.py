@@ -16,8 +16,8 @@ ALL = (
         "Each entry has a header of 48 bytes with its position, index, term and length. Here that header is missing or "
         "wrong, and more entries follow.",
         "A damaged disk, a file that was copied or edited, or a file of the log that is missing.",
-        "A start reads the last three files. If this is in one of them, the log ends here and the rest is cut off; the "
-        "leader then sends it again.",
+        "At startup the broker reads the last three files. If the damage is in one of them, the log ends here and the "
+        "rest is cut off; the leader then sends it again.",
         (*_FILL_UP, SALVAGE),
     ),
     kind(
@@ -26,7 +26,7 @@ ALL = (
         "the last entry of a DLedger log is incomplete",
         "After the last complete entry there are bytes that are not an entry.",
         "The broker was killed, or the machine stopped, while an entry was written.",
-        "A start ends the log before it, and overwrites it. The entry was never acknowledged.",
+        "At startup the broker ends the log before it, and overwrites it later. The entry was never acknowledged.",
         by_hand("start the broker"),
     ),
     kind(
@@ -35,7 +35,7 @@ ALL = (
         "entries are missing in a DLedger log",
         "The index of an entry is not one more than that of the entry before it.",
         "Files of two members were mixed, or a part was overwritten.",
-        "A start ends the log before the gap if it is in the last three files.",
+        "At startup the broker ends the log before the gap if it is in the last three files.",
         (*_FILL_UP, SALVAGE),
     ),
     kind(
@@ -43,16 +43,16 @@ ALL = (
         ERROR,
         "terms decrease in a DLedger log",
         "The term of an entry is lower than that of the entry before it.",
-        "Files of two members were put together.",
-        "A start ends the log before that entry if it is in the last three files.",
+        "Files of two members were mixed.",
+        "At startup the broker ends the log before that entry if it is in the last three files.",
         (*_FILL_UP, SALVAGE),
     ),
     kind(
         "dledger-crc",
         ERROR,
         "an entry of a DLedger log has a wrong checksum",
-        "Brokers write 0 as the checksum of an entry's body. This entry has another number, which is not the checksum "
-        "of its body.",
+        "Brokers write 0 as the checksum of an entry's body. This entry has a different number, which is not the "
+        "checksum of its body.",
         "A damaged disk.",
         "The broker does not check it; the message has its own checksum.",
         (*_FILL_UP, SALVAGE),
@@ -64,8 +64,8 @@ ALL = (
         "Unit i of the index has the position, length and term of entry i. Here it has wrong values, is not written, "
         "or points nowhere.",
         "The broker was killed, or the machine stopped, before the index was written.",
-        "A start rewrites it from the first difference in the last three files. In older files the broker relies on "
-        "the index: followers that ask for these entries do not get them.",
+        "At startup the broker rewrites it from the first difference in the last three files. In older files it relies "
+        "on the index: followers that ask for these entries do not get them.",
         by_hand("start the broker; if older files are affected, let its group replace them"),
     ),
     kind(
@@ -73,7 +73,7 @@ ALL = (
         ERROR,
         "acknowledged entries are missing in a DLedger log",
         "The committed index that the member has recorded is higher than the index of its last entry.",
-        "The end of the log was lost or cut after it had been written.",
+        "The end of the log was lost or truncated after it had been written.",
         "Started with its group, it gets them from the others. Started alone, it has lost them.",
         by_hand("start it together with the other members of its group"),
     ),
@@ -83,7 +83,7 @@ ALL = (
         "messages after the committed index of a DLedger log",
         "The member does not know whether a majority of its group has these. The index is written every three seconds, "
         "so after a kill the newest messages often lie after it.",
-        "The broker was killed; or it was the leader and could no longer reach the others.",
+        "The broker was killed, or it was the leader and could no longer reach the others.",
         "If it is started with its group, they are kept if the new leader has the same ones; otherwise they are "
         "replaced by those of the leader. If it is started alone, they are kept.",
         by_hand(

@@ -13,17 +13,17 @@ ALL = (
         "The operating system refuses to open or map the file.",
         "Wrong owner or mode after a copy, a broken disk, or something that is not a regular file.",
         "The broker does not start, or fails when it first reads the file.",
-        "give the file back to the broker's user, and look at the disk",
+        "give the file back to the broker's user, and check the disk",
     ),
     kind(
         "file-size",
         ERROR,
-        "a file has another length than the others of its kind",
-        "All commit-log files have one length, and so have all files of consume queues and of the index.",
-        "A copy that was cut short, a full disk, a crash while the file was made, or a changed file-size setting.",
+        "a file whose length differs from that of the others of its kind",
+        "All commit-log files have the same length, and so do all consume-queue files and all index files.",
+        "An incomplete copy, a full disk, a crash while the file was being created, or a changed file-size setting.",
         "A 4.9 broker refuses to load a commit log or queue with such a file. A 5.x broker deletes the file if it is "
-        "empty and the last one. Both extend a short index file with zeros without saying so.",
-        (REBUILD_FILES, *by_hand("copy any other file again from a place where it is whole")),
+        "empty and the last one. Both silently extend a short index file with zeros.",
+        (REBUILD_FILES, *by_hand("copy any other file again from an intact copy")),
     ),
     kind(
         "file-gap",
@@ -31,35 +31,35 @@ ALL = (
         "a file is missing between others",
         "File names are offsets, and each file begins where the one before it ends. Here at least one file is missing.",
         "Deleted by hand, or lost in a copy.",
-        "The broker does not notice. Reads in the gap answer that the message was removed, and skip to the next file. "
-        "When queues are built again, the broker may hang there.",
-        (*by_hand("put the missing file back from a copy, if there is one"), SALVAGE),
+        "The broker does not notice. Pulls from the gap are answered as if the messages had been removed, and continue "
+        "in the next file. While it rebuilds queues, the broker may hang there.",
+        (*by_hand("restore the missing file from a copy, if there is one"), SALVAGE),
     ),
     kind(
         "file-duplicate",
         ERROR,
-        "two commit-log paths hold a file of the same name",
+        "two commit-log paths have a file of the same name",
         "With several commit-log paths, each file lies in exactly one of them.",
         "A path was added or moved while files were copied.",
-        "The broker takes both into its list, and it is a matter of chance which one it reads.",
-        "compare both, keep the one that has messages, and move the other away",
+        "The broker lists both, and which one it reads is a matter of chance.",
+        "compare the two, keep the one that has messages, and move the other away",
     ),
     kind(
         "file-misnamed",
         ERROR,
         "a file name is not a multiple of the file size, or files overlap",
         "A file's name is the offset of its first byte: a multiple of the file size.",
-        "The file was renamed, or made with another file size.",
+        "The file was renamed, or created with a different file size.",
         "The broker looks for offsets in the wrong file.",
-        "give the file its true name, or tell rmqtool the true file size (--broker-conf)",
+        "correct the file's name, or give the true file size with --broker-conf",
     ),
     kind(
         "file-foreign",
         ERROR,
         "something that does not belong in this directory",
         "A commit-log or queue directory holds only files whose names are numbers.",
-        "Copies made by an editor, nohup.out, archives, or directories made by hand.",
-        "The broker does not start, because it takes everything there for one of its own files.",
+        "Backup files of an editor, nohup.out, archives, or directories created by hand.",
+        "The broker does not start, because it treats everything there as one of its own files.",
         (REBUILD_FILES,),
     ),
     kind(
@@ -67,9 +67,9 @@ ALL = (
         INFO,
         "what this directory is in its cluster",
         "The directory belongs to a slave, to a member of a DLedger group, to a replica in controller mode or to a "
-        "broker with tiered storage, or its commit log lies in several folders.",
-        "The broker's settings say so, or what lies in the directory.",
-        "The broker is not affected. Commands of rmqtool that write heed it.",
+        "broker with tiered storage, or its commit log is spread over several directories.",
+        "The broker's settings or the contents of the directory show it.",
+        "The broker is not affected. Commands of rmqtool that write take it into account.",
         NOTHING,
     ),
     kind(
@@ -77,7 +77,7 @@ ALL = (
         INFO,
         "something that brokers ignore",
         "No version of RocketMQ uses this name here.",
-        "Somebody, or another tool, put it there.",
+        "Someone, or another tool, put it there.",
         "The broker ignores it.",
         NOTHING,
     ),
@@ -94,10 +94,10 @@ ALL = (
         "abort-present",
         WARNING,
         "the broker did not stop cleanly, or is still running",
-        "A broker makes the file abort when it starts, and removes it when it stops cleanly.",
+        "A broker creates the file abort when it starts, and removes it when it stops cleanly.",
         "The broker was killed, it crashed or the power failed; or it is running now.",
-        "At its next start the broker checks the log from the last checkpoint on, builds queue entries from there "
-        "again, and rebuilds the newest part of the index.",
+        "At its next start the broker checks the log from the last checkpoint on, and rebuilds the queue entries from "
+        "there and the newest part of the index.",
         RECOVER,
     ),
     kind(
@@ -113,9 +113,9 @@ ALL = (
         "recovery-unfinished",
         WARNING,
         "a writing command of rmqtool was interrupted",
-        "The record of a change lies beside the store. The change was begun and not completed.",
+        "According to its record beside the store, a change was begun and not completed.",
         f"{command_line('recover')}, or another writing command, was killed.",
-        "The broker finds a store that is half changed.",
+        "A broker that starts now finds a half-changed store.",
         RECOVER,
     ),
     kind(
@@ -124,18 +124,18 @@ ALL = (
         f"{command_line('undo')} was interrupted",
         f"The record of a change lies beside the store. {command_line('undo')} had begun to put it back.",
         f"{command_line('undo')} was killed.",
-        "The broker finds a store that is half changed.",
+        "A broker that starts now finds a half-changed store.",
         UNDO,
     ),
     kind(
         "journal-unreadable",
         WARNING,
         "a record of changes beside the store cannot be used",
-        "A manifest.json in STORE.rmqtool cannot be read, or belongs to another store. So nobody can tell whether a "
-        "change was interrupted, and writing commands refuse.",
-        "A damaged disk, a store that was copied or renamed together with STORE.rmqtool, or a file made by hand.",
+        "A manifest.json in STORE.rmqtool cannot be read, or belongs to another store. It is therefore unknown whether "
+        "a change was interrupted, and writing commands refuse to run.",
+        "A damaged disk, a store that was copied or renamed together with STORE.rmqtool, or a file created by hand.",
         "The broker is not affected: it does not read that directory.",
-        "look at the directory, and move it out of STORE.rmqtool if it belongs to another store",
+        "inspect the directory, and move it out of STORE.rmqtool if it belongs to another store",
     ),
     kind(
         "checkpoint-missing",
@@ -143,8 +143,8 @@ ALL = (
         "there is no checkpoint",
         "The checkpoint holds the times up to which log, queues and index are safely on disk.",
         "The file was deleted, or lost in a copy.",
-        "After an unclean stop the broker reads the whole log and builds the whole index again. That is slow, but "
-        "nothing is missed.",
+        "After an unclean stop the broker reads the whole log and rebuilds the whole index. This is slow, but nothing "
+        "is missed.",
         REBUILD_CHECKPOINT,
     ),
     kind(
@@ -161,8 +161,8 @@ ALL = (
         WARNING,
         "the checkpoint is newer than the last message",
         "The times in a checkpoint are never later than the last stored message. Here they are.",
-        "The tail of the log was lost or cut, or the checkpoint comes from another copy of the store.",
-        "After an unclean stop the broker begins its check too late. Older gaps in queues and index remain.",
+        "The tail of the log was lost or truncated, or the checkpoint comes from another copy of the store.",
+        "After an unclean stop the broker starts its check too late, and older gaps in queues and index remain.",
         REBUILD_CHECKPOINT,
     ),
 )

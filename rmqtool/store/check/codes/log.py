@@ -11,7 +11,7 @@ ALL = (
     kind(
         "log-absent",
         ERROR,
-        "there are no messages, though queues or checkpoint know of some",
+        "there are no messages, although queues or checkpoint refer to some",
         "Queues and index only point to messages in the commit log. Here the commit log is missing or empty.",
         "The files were deleted, they are in another directory (storePathCommitLog, --broker-conf), or a disk is not "
         "mounted.",
@@ -24,8 +24,8 @@ ALL = (
         "the checksum of a message's body is wrong",
         "All lengths are consistent, but the CRC-32 of the body is not the one that was stored with it.",
         "A bad disk or memory, or a page that never reached the disk.",
-        "If a start checks this part of the log (the last three files, or after a crash everything since the "
-        "checkpoint), the log ends here, and all later messages are cut off. Otherwise consumers get the damaged "
+        "If the broker checks this part of the log at startup (the last three files, or after a crash everything since "
+        "the checkpoint), the log ends here, and all later messages are cut off. Otherwise consumers get the damaged "
         "body.",
         CUT,
     ),
@@ -35,8 +35,8 @@ ALL = (
         "bytes in the log that are not a message, with messages after them",
         "The magic number, the size or a length of a record is wrong. The next intact record comes later.",
         "A bad disk, a power cut that left some pages unwritten, or a file that was overwritten.",
-        "If a start checks this part of the log, the log ends here, and all later messages are cut off. Otherwise the "
-        "broker skips the rest of this file when it builds queues.",
+        "If the broker checks this part of the log at startup, the log ends here, and all later messages are cut off. "
+        "Otherwise the broker skips the rest of this file when it builds queues.",
         CUT,
     ),
     kind(
@@ -44,8 +44,8 @@ ALL = (
         WARNING,
         "the log ends inside a message",
         "The last record of the log was not written completely.",
-        "The broker was killed, or the power failed, while it wrote. The log of a slave may end like this at any time.",
-        "The broker's next start cuts the incomplete record off.",
+        "The broker was killed or the power failed during a write. The log of a slave may end like this at any time.",
+        "The broker cuts off the incomplete record at its next start.",
         RECOVER,
     ),
     kind(
@@ -55,58 +55,58 @@ ALL = (
         "When the next message does not fit into a file, the rest of the file begins with an end-of-file mark. Here "
         "it is zero, although files with messages follow.",
         "A page that never reached the disk, or a file that was extended by hand.",
-        "If a start checks this part of the log, the log ends here, and all later files are deleted.",
+        "If the broker checks this part of the log at startup, the log ends here, and all later files are deleted.",
         CUT,
     ),
     kind(
         "log-blank-size",
         INFO,
-        "an end-of-file mark has a wrong size",
+        "an end-of-file mark with a wrong size",
         "The size in the mark should be the number of bytes that are left in the file.",
         "The file size was changed, or the mark is damaged.",
-        "A 4.9 broker does not look at the size. A 5.x broker takes a size that is too large for damage: if a start "
-        "checks this part of the log, the log ends here, and all later files are deleted. So this is an error in a "
-        "store of 5.x.",
+        "A 4.9 broker ignores the size. A 5.x broker treats a size that is too large as damage: if it checks this part "
+        "of the log at startup, the log ends here, and all later files are deleted. In a 5.x store, this finding is "
+        "therefore an error.",
         NOTHING,
     ),
     kind(
         "log-stale",
         WARNING,
         "bytes after the end of the log",
-        "After the last message the file is not zero, but what is there is not a message that belongs there.",
-        "The log was cut without filling the rest with zeros, or the power failed while pages were being written.",
-        "When new messages are appended, old bytes after them may look like the next record. A start after a crash "
-        "then brings old messages back.",
+        "After the last message the file is not zero, and what is there is not the next message.",
+        "The log was truncated without filling the rest with zeros, or the power failed while pages were written.",
+        "When new messages are appended, old bytes after them may look like the next record. After a crash, the "
+        "broker's start then brings old messages back.",
         RECOVER,
     ),
     kind(
         "log-position",
         ERROR,
-        "a record states another position than the one it has",
-        "Every record holds its own physical offset. Here that offset differs from where the record is.",
+        "a record that states a position other than its own",
+        "Every record states its own physical offset. Here that offset differs from where the record is.",
         "A file was renamed, swapped or copied from another broker; or the record is damaged.",
-        "The broker does not check this. Queue entries and index entries that it makes of the record point to the "
+        "The broker does not check this. The queue and index entries that it builds from the record point to the "
         "position that the record states.",
-        (*by_hand("give the file its true name, if it was renamed"), SALVAGE),
+        (*by_hand("correct the file's name, if it was renamed"), SALVAGE),
     ),
     kind(
         "log-properties",
         WARNING,
         "the properties of a message cannot be parsed",
         "An item has no name or no separator, there are zero bytes at the end, or the text is not UTF-8.",
-        "A write that was not completed (no checksum covers properties), or a client in another language.",
+        "An incomplete write (no checksum covers properties), or a client in another language.",
         "The broker skips what it does not understand. Keys, tags or a delay level may be missing.",
         f"{command_line('commitlog', 'hexdump', 'STORE', '--offset')} shows the bytes; they cannot be repaired",
     ),
     kind(
         "log-port",
         ERROR,
-        "a message has a host with an impossible port",
+        "a message with an impossible port",
         "A record has the addresses of its producer and of its broker, each with a port from 0 to 65535. Here one is "
-        "outside of that.",
+        "out of that range.",
         "A bad disk or memory (no checksum covers these fields), or a record that another program wrote.",
-        "The broker does not look at it. Java consumers can read neither the message nor those after it in the same "
-        "pull, and go on behind them without an error.",
+        "The broker ignores it. Java consumers can read neither the message nor those after it in the same pull, and "
+        "continue after them without an error.",
         SALVAGE,
     ),
     kind(
@@ -115,19 +115,19 @@ ALL = (
         "a compressed body cannot be decompressed",
         "The checksum is right, but the compressed data is cut short or of an unknown kind.",
         "The producer sent it like this.",
-        "The broker does not look at bodies. Consumers fail to read the message.",
+        "The broker does not read bodies. Consumers fail to read the message.",
         "skip the message at the consumer",
     ),
     kind(
         "log-batch-numbers",
         ERROR,
-        "a message with properties that stop brokers of 5.x",
-        "INNER_BASE and INNER_NUM describe a batch that is stored as one record. Both are there, and one of them is "
+        "a message whose properties stop 5.x brokers",
+        "INNER_BASE and INNER_NUM describe a batch that is stored as one record. Both are present, and one of them is "
         "not a number.",
         "The producer sent it like this: a broker accepts any properties.",
-        "If a start checks this part of the log, the log ends here, and all later messages are cut off. Otherwise the "
-        "broker skips the rest of this file when it builds queues. This is reported for stores of 5.x only, because "
-        "4.9 does not look at these properties.",
+        "If the broker checks this part of the log at startup, the log ends here, and all later messages are cut off. "
+        "Otherwise the broker skips the rest of this file when it builds queues. This is reported for 5.x stores only, "
+        "because 4.9 ignores these properties.",
         CUT,
     ),
     kind(
@@ -135,7 +135,7 @@ ALL = (
         WARNING,
         "a committed transaction message has no half message",
         "The prepared offset of a committed message should point to its half message in RMQ_SYS_TRANS_HALF_TOPIC.",
-        "Damage, or a store that was put together from several stores.",
+        "Damage, or a store that was assembled from several stores.",
         "The broker is not affected: the committed message itself is complete.",
         NOTHING,
     ),
@@ -154,9 +154,10 @@ ALL = (
         "the queue offsets of a queue skip numbers",
         "The messages of a queue are numbered without gaps. Here numbers are missing, although there is no damage in "
         "between.",
-        "Queue entries were lost, and new messages were numbered from a wrong place; or the log was put together from "
+        "Queue entries were lost and new messages were numbered from a wrong offset, or the log was assembled from "
         "parts.",
-        "The broker does not notice. If the queue is built again, entries get other offsets than their messages state.",
+        "The broker does not notice. If the queue is rebuilt, entries get offsets that differ from those in their "
+        "messages.",
         "there is no repair that keeps all messages; consumers see no gap as long as the queue files are kept",
     ),
     kind(
@@ -164,7 +165,7 @@ ALL = (
         WARNING,
         "a queue offset is used twice",
         "Two messages of one queue state the same queue offset.",
-        "The queue's files were lost and numbering began again, or the broker was started on a log that had been cut.",
+        "The queue's files were lost and numbering restarted, or the broker was started on a truncated log.",
         "Only one of the two messages can be in the queue at its own offset.",
         f"there is no repair that keeps both at their offsets; {command_line('commitlog', 'dump', 'STORE')} shows both",
     ),
@@ -173,8 +174,8 @@ ALL = (
         WARNING,
         "a topic whose name cannot be a directory",
         "The topic of a record cannot be the name of a directory, so the topic has no queue.",
-        "The topic is damaged, or a client sent a name that nobody checked.",
-        "The broker cannot make the queue.",
+        "The topic is damaged, or a client sent a name that was never validated.",
+        "The broker cannot create the queue.",
         f"{command_line('commitlog', 'dump', 'STORE')} still shows the messages",
     ),
 )

@@ -4,9 +4,9 @@ from rmqtool.store.check.advice.steps import by_hand
 from rmqtool.store.check.codes.code import ERROR, WARNING, kind
 
 _NEW = by_hand(
-    "stop the broker, copy the store, and move rocksdbstore out of it: a broker begins an empty one, and fills it from "
-    "the log's ten newest files",
-    "timer messages that the broker has delivered, and the log still has, are delivered once more",
+    "stop the broker, copy the store, and move rocksdbstore out of it: the broker creates an empty one, and fills it "
+    "from the ten newest files of the log",
+    "timer messages that were delivered and are still in the log are delivered once more",
 )
 
 ALL = (
@@ -16,8 +16,8 @@ ALL = (
         "the database for index, timers and half messages cannot be read",
         "RocksDB cannot read rocksdbstore or a part of it: a file is missing, or its checksum is wrong.",
         "Files of the database were lost, cut or damaged, or copied while a broker wrote them.",
-        "A broker starts all the same. With indexRocksDBEnable, timerRocksDBEnable or transRocksDBEnable it does not "
-        "find what it keeps there: messages by their keys, timer messages that wait, transactions that are open.",
+        "The broker starts all the same. With indexRocksDBEnable, timerRocksDBEnable or transRocksDBEnable it does not "
+        "find what it keeps there: messages by key, waiting timer messages, open transactions.",
         _NEW,
     ),
     kind(
@@ -35,26 +35,26 @@ ALL = (
         "an entry of the timeline that leads to no timer message",
         "An entry in rocksdbstore names a physical offset and a size. No message of rmq_sys_wheel_timer with that size "
         "is there.",
-        "The log was cut or lost files, and the database was not; or the database belongs to another store.",
+        "The log was truncated or lost files while the database was kept, or the database belongs to another store.",
         "Nothing is delivered for the entry.",
-        by_hand("nothing needs to be done: what the log has lost cannot be delivered"),
+        by_hand("nothing to do: what the log has lost cannot be delivered"),
     ),
     kind(
         "half-no-message",
         WARNING,
         "an open transaction in rocksdbstore without its half message",
         "An entry names the physical offset and the unique key of a half message. That message is not there.",
-        "The log was cut or lost files, and the database was not; or the database belongs to another store.",
+        "The log was truncated or lost files while the database was kept, or the database belongs to another store.",
         "The producer is not asked about the transaction.",
-        by_hand("nothing needs to be done: what the log has lost cannot be committed"),
+        by_hand("nothing to do: what the log has lost cannot be committed"),
     ),
     kind(
         "store-index-no-message",
         WARNING,
         "entries of the index in RocksDB that lead to no message",
-        "The index in rocksdbstore names physical offsets at which no message lies.",
-        "The log was cut or lost files, and the database was not; or the database belongs to another store.",
+        "The index in rocksdbstore names physical offsets at which there is no message.",
+        "The log was truncated or lost files while the database was kept, or the database belongs to another store.",
         "Lookups by these keys find nothing.",
-        by_hand("nothing needs to be done: what the log has lost cannot be found"),
+        by_hand("nothing to do: what the log has lost cannot be found"),
     ),
 )

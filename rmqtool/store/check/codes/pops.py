@@ -13,8 +13,8 @@ ALL = (
         "Files of the database were lost, cut or damaged, or copied while a broker wrote them.",
         "With popConsumerKVServiceEnable=true the broker does not start. Without it the broker does not read kvStore.",
         by_hand(
-            "put the directory back from a backup. Otherwise stop the broker and move kvStore out of the store: a "
-            "broker begins an empty one",
+            "restore the directory from a backup. Otherwise stop the broker and move kvStore out of the store: the "
+            "broker creates an empty one",
             f"messages that POP groups had not acked do not come back to them; {command_line('group', 'reset')} to an "
             "earlier time gives them out again, with those that were acked",
         ),
@@ -24,25 +24,25 @@ ALL = (
         ERROR,
         "a record of a popped message that no broker can read",
         "A value in kvStore is not the JSON object that a broker stores for a popped message.",
-        "Damage, or something other than a broker wrote into the database.",
-        "The broker stops at this record each time, and brings none of the messages back that are due after it.",
+        "Damage, or a program other than a broker wrote to the database.",
+        "The broker stops at this record each time, and redelivers none of the messages that are due after it.",
         by_hand(
-            "stop the broker and move kvStore out of the store: a broker begins an empty one",
-            "messages that POP groups had not acked do not come back to them",
+            "stop the broker and move kvStore out of the store: the broker creates an empty one",
+            "messages that POP groups have not acknowledged are not redelivered to them",
         ),
     ),
     kind(
         "pop-record-key",
         ERROR,
-        "a record of a popped message with the key of another one",
-        "The key of a record in kvStore is made of its time, group, topic, queue and offset. Here they differ from the "
-        "value.",
-        "Damage, or something other than a broker wrote into the database.",
-        "The broker removes records by the key that their value gives, so it never removes this one: the message comes "
-        "back to its group again and again.",
+        "a record of a popped message under a wrong key",
+        "The key of a record in kvStore consists of its time, group, topic, queue and offset. Here it does not match "
+        "the value.",
+        "Damage, or a program other than a broker wrote to the database.",
+        "The broker removes records by the key that their value gives, so it never removes this one: the message is "
+        "redelivered to its group again and again.",
         by_hand(
-            "stop the broker and move kvStore out of the store: a broker begins an empty one",
-            "messages that POP groups had not acked do not come back to them",
+            "stop the broker and move kvStore out of the store: the broker creates an empty one",
+            "messages that POP groups have not acknowledged are not redelivered to them",
         ),
     ),
     kind(
@@ -50,9 +50,9 @@ ALL = (
         WARNING,
         "a popped message that its queue does not have yet",
         "A record in kvStore names a queue offset at or after the end of the queue.",
-        "The end of the log was lost or cut, and the database was not.",
-        "When the record is due before a new message has the offset, nothing comes back; else the group gets that new "
-        "message once more.",
-        by_hand("nothing needs to be done: the group may get some messages twice"),
+        "The end of the log was lost or truncated while the database was kept.",
+        "If the record is due before a new message has that offset, nothing is redelivered; otherwise the group gets "
+        "the new message once more.",
+        by_hand("nothing to do: the group may get some messages twice"),
     ),
 )

@@ -9,10 +9,10 @@ ALL = (
         WARNING,
         "the file of master epochs cannot be read",
         "epochFileCheckpoint is not a list of epochs, or its checksum is wrong.",
-        "A full disk, or a crash while the file was written.",
+        "A full disk, or a crash while the file was being written.",
         "The broker reads epochFileCheckpoint.bak. If that is bad too, it starts without epochs: as a replica it "
         "copies the log from the beginning.",
-        by_hand("put epochFileCheckpoint back from its .bak or from another replica"),
+        by_hand("restore epochFileCheckpoint from its .bak or from another replica"),
     ),
     kind(
         "epoch-order",
@@ -21,34 +21,34 @@ ALL = (
         "Each line of epochFileCheckpoint has a higher epoch and a higher offset than the one before it.",
         "The file was edited by hand, or mixes lines of two brokers.",
         "The broker finds the wrong point at which its log diverges from the master's, and truncates its log there.",
-        by_hand("stop the broker and put epochFileCheckpoint back from another replica"),
+        by_hand("stop the broker and restore epochFileCheckpoint from another replica"),
     ),
     kind(
         "epoch-ahead",
         WARNING,
         "a master epoch that begins after the end of the log",
         "epochFileCheckpoint has an epoch whose first offset the log does not reach.",
-        "The end of the log was lost or cut, and the file was not.",
+        "The end of the log was lost or truncated while the file was kept.",
         "If the broker becomes the master, it cannot record its own epoch, and replicas that compare epochs with it "
         "may copy a wrong part of the log.",
-        by_hand("stop the broker and put epochFileCheckpoint back from another replica whose log has the same end"),
+        by_hand("stop the broker and restore epochFileCheckpoint from another replica whose log has the same end"),
     ),
     kind(
         "epoch-inside",
         WARNING,
-        "a master epoch that begins inside of a record",
-        "epochFileCheckpoint has an epoch whose first offset is no beginning of a record in this log.",
+        "a master epoch that begins inside a record",
+        "epochFileCheckpoint has an epoch whose first offset is not the beginning of a record in this log.",
         "The file or the log is another replica's: a new master begins its epoch at the end of its log.",
-        "When the broker follows a master with this epoch, its log may be cut in the middle of a message, or keep "
-        "messages that the master does not have.",
-        by_hand("stop the broker, compare it with the other replicas, and put the file back from one"),
+        "When the broker follows a master with this epoch, its log may be truncated in the middle of a message, or "
+        "keep messages that the master does not have.",
+        by_hand("stop the broker, compare it with the other replicas, and restore the file from one of them"),
     ),
     kind(
         "identity-broken",
         ERROR,
         "brokerIdentity cannot be read",
-        "The file should be one line, CLUSTER#BROKER#ID. It has another form, or the ID is not a number.",
-        "A crash while the file was written, or it was edited by hand.",
+        "The file should be one line, CLUSTER#BROKER#ID. It has a different form, or the ID is not a number.",
+        "A crash while the file was being written, or the file was edited by hand.",
         "In controller mode the broker does not come online.",
         by_hand(
             "stop the broker and restore the line: the controller knows the ID (mqadmin getSyncStateSet); or move the "

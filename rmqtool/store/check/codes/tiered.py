@@ -10,8 +10,8 @@ BACK = by_hand(
 )
 
 DO_NOT_START = by_hand(
-    "do not start a broker on this store: copy its directory and that of the tier first, then put back from a copy "
-    "what is missing (queue files, config/tieredStoreMetadata.json or its .bak)"
+    "do not start a broker on this store: copy its directory and that of the tier first, then restore what is missing "
+    "from a copy (queue files, config/tieredStoreMetadata.json or its .bak)"
 )
 
 END_AS_THE_TIER = Step(
@@ -42,7 +42,7 @@ ALL = (
         ERROR,
         "do not start a broker: it would delete the tier of a queue",
         "The tier of a queue ends before the queue's first message that is in the local log.",
-        "Commit-log files were removed, or cut, before their messages were uploaded; or the tier is an older copy.",
+        "Commit-log files were removed or truncated before their messages were uploaded, or the tier is an older copy.",
         "The broker deletes all segments of this queue and starts a new tier for it.",
         DO_NOT_START,
     ),
@@ -51,9 +51,9 @@ ALL = (
         ERROR,
         "do not start a broker: a queue ends before its tier does",
         "The tier of a queue has queue offsets after the end of the local queue.",
-        "Queue files were removed or cut, or are from an older copy than the tier.",
-        "The broker gives new messages queue offsets that others already have in the tier, and uploads nothing more of "
-        "this queue.",
+        "Queue files were removed or truncated, or are from an older copy than the tier.",
+        "The broker gives new messages queue offsets that messages in the tier already have, and uploads nothing more "
+        "of this queue.",
         (END_AS_THE_TIER, *DO_NOT_START),
     ),
     kind(
@@ -70,7 +70,7 @@ ALL = (
         ERROR,
         "a segment of tiered storage is shorter than its metadata says",
         "tieredStoreMetadata.json has the length up to which a segment was written. The file is shorter.",
-        "A copy that was cut short, or a full disk.",
+        "An incomplete copy, or a full disk.",
         "If it is the last segment, the broker goes by the length of the file, and uploads the messages after it again "
         "if they are still in the commit log. In any other segment, consumers get nothing past its end.",
         BACK,
@@ -80,7 +80,7 @@ ALL = (
         ERROR,
         "segments of tiered storage do not follow each other",
         "Each segment of a queue begins where the one before it ends. Here one does not.",
-        "A segment was deleted, or the metadata are from another time.",
+        "A segment was deleted, or the metadata is from a different time.",
         "Consumers get nothing from the gap, or the same messages twice.",
         BACK,
     ),
@@ -89,8 +89,8 @@ ALL = (
         INFO,
         "a segment of tiered storage that is not in the metadata",
         "The file has the name of a segment that is not in tieredStoreMetadata.json.",
-        "The broker removed the segment from its metadata and was stopped before it removed the file; or the metadata "
-        "are from another time.",
+        "The broker removed the segment from its metadata and was stopped before it removed the file, or the metadata "
+        "is from a different time.",
         "The broker does not read it.",
         NOTHING,
     ),
@@ -98,7 +98,7 @@ ALL = (
         "tiered-message",
         ERROR,
         "an entry of a queue in tiered storage that does not lead to its message",
-        "Every entry has the position of a message in the tiered log of its queue. This one leads to damage or "
+        "Every entry has the position of a message in the tiered log of its queue. This one leads to damage or to "
         "another message.",
         "Damage, or segments of different times.",
         "Consumers that read this offset from tiered storage get nothing, or another message.",

@@ -9,7 +9,7 @@ ALL = (
         ERROR,
         "the timer wheel has a wrong length",
         "The file timerwheel is always 38,707,200 bytes long: 1,209,600 slots of 32 bytes.",
-        "A copy that was cut short, a full disk, or a file that is not a timer wheel.",
+        "An incomplete copy, a full disk, or a file that is not a timer wheel.",
         "The broker does not start.",
         REBUILD_TIMER,
     ),
@@ -20,7 +20,7 @@ ALL = (
         "The slots of the wheel lead to the units of the timer log. Without it, only the end of the timer log can be "
         "found.",
         "The file was deleted, or lost in a copy.",
-        "The broker makes a new wheel from the newest files of the timer log. Messages that wait in older files are "
+        "The broker builds a new wheel from the newest files of the timer log. Messages waiting in older files are "
         "never delivered.",
         REBUILD_TIMER,
     ),
@@ -30,9 +30,9 @@ ALL = (
         "a slot of the timer wheel that leads to no unit of the timer log",
         "The newest position in the slot is after the end of the timer log, before its beginning, or inside a unit.",
         "The timer log lost its end or a file after the wheel was flushed; or the slot is damaged.",
-        "When the time of the slot comes, the broker finds nothing, and does not deliver the messages of the slot. If "
-        "the timer log has grown over that position by then, it delivers messages of another slot at the wrong time, "
-        "and so delivers them twice.",
+        "When the slot is due, the broker finds nothing, and does not deliver the slot's messages. If the timer log "
+        "has grown past that position by then, it delivers messages of another slot at the wrong time, and later once "
+        "more.",
         REBUILD_TIMER,
     ),
     kind(
@@ -41,7 +41,7 @@ ALL = (
         "a slot of the timer wheel with the time of another slot",
         "The number of a slot is calculated from its time (t / timerPrecisionMs modulo 1,209,600).",
         "Damage, or timerPrecisionMs was changed (give --broker-conf).",
-        "The broker takes the slot for an empty one, and does not deliver its messages.",
+        "The broker treats the slot as empty, and does not deliver its messages.",
         REBUILD_TIMER,
     ),
     kind(
@@ -52,7 +52,7 @@ ALL = (
         "the unit itself, or forward.",
         "Damage in the timer log, or a file of it is missing.",
         "The broker follows the chain up to here, and does not deliver the messages of earlier units. A link that "
-        "leads forward makes it go round in a circle until memory runs out.",
+        "leads forward makes it loop until memory runs out.",
         REBUILD_TIMER,
     ),
     kind(
@@ -61,8 +61,9 @@ ALL = (
         "bytes in the timer log that are not a unit, with units after them",
         "A unit is 52 bytes long, states this size, and has a magic number of at most four bits.",
         "A bad disk, a power cut that left some pages unwritten, or a file that was overwritten.",
-        "If a start reads this part (from one file before the flush position on), the timer log ends here, and all "
-        "later units are cut off. Their messages are not delivered, unless the timer's queue is read again.",
+        "If the broker reads this part at startup (it reads from one file before the flush position), the timer log "
+        "ends here, and all later units are cut off. Their messages are not delivered, unless the timer's queue is "
+        "read again.",
         REBUILD_TIMER,
     ),
     kind(
@@ -70,28 +71,28 @@ ALL = (
         WARNING,
         "the timer log ends inside a unit",
         "The last unit of the timer log was not written completely.",
-        "The broker was killed, or the power failed, while it wrote.",
-        "The broker's start cuts the incomplete unit off, and takes its message from the timer's queue again.",
-        by_hand("nothing needs to be done: the broker's next start does it"),
+        "The broker was killed or the power failed during a write.",
+        "At startup the broker cuts off the incomplete unit, and reads its message from the timer's queue again.",
+        by_hand("nothing to do: the broker does it at its next start"),
     ),
     kind(
         "timer-no-message",
         ERROR,
         "a unit of the timer log that points to no message",
-        "There is no record at the unit's physical offset: it is after the end of the log, before its beginning, or "
-        "at damaged bytes.",
-        "The commit log was cut, or lost its end, after the timer log was flushed. Cutting the commit log does not "
-        "cut the timer log.",
-        "The broker tries three times and then skips the unit: the message is lost. When the log has grown over that "
+        "There is no record at the unit's physical offset: it is after the end of the log, before its beginning, or in "
+        "damaged bytes.",
+        "The commit log was truncated, or lost its end, after the timer log was flushed. The timer log is not "
+        "truncated with it.",
+        "The broker tries three times and then skips the unit: the message is lost. Once the log has grown past that "
         "offset, the broker delivers whatever record is there.",
         REBUILD_TIMER,
     ),
     kind(
         "timer-other-message",
         ERROR,
-        "a unit of the timer log that points to another record than its message",
-        "The record at the unit's physical offset has another topic than rmq_sys_wheel_timer, or another size.",
-        "The commit log was cut and has grown again since; or the unit is damaged.",
+        "a unit of the timer log that points to a record other than its message",
+        "The record at the unit's physical offset has a topic other than rmq_sys_wheel_timer, or a different size.",
+        "The commit log was truncated and has grown again since, or the unit is damaged.",
         "The broker delivers the record that it reads there. If that record has no real topic, the timer stops there, "
         "and no later message is delivered.",
         REBUILD_TIMER,
@@ -101,7 +102,7 @@ ALL = (
         WARNING,
         "a waiting message that has expired",
         "The wheel leads to a message, or to a file of the timer log, that has expired and was removed.",
-        "The disk was full, or fileReservedTime is shorter than messages wait.",
+        "The disk was full, or fileReservedTime is shorter than the time that messages wait.",
         "The broker skips it: the message is lost.",
         NOTHING,
     ),
@@ -110,15 +111,15 @@ ALL = (
         ERROR,
         "a timer message without a usable deliver time, topic or queue",
         "TIMER_OUT_MS, REAL_TOPIC or REAL_QID is missing or not a number.",
-        "A write that was not completed: no checksum covers properties.",
-        "The broker tries this one message for ever, and delivers no timer message after it (unless "
-        "timerSkipUnknownError is set).",
+        "An incomplete write: no checksum covers properties.",
+        "The broker retries this message forever, and delivers no timer message after it (unless timerSkipUnknownError "
+        "is set).",
         REBUILD_TIMER,
     ),
     kind(
         "timer-deliver-time",
         WARNING,
-        "a timer message in the slot of another deliver time",
+        "a timer message in the slot of a different deliver time",
         "The time in the message (TIMER_OUT_MS) differs from that of the slot or unit that leads to it.",
         "A unit, a slot or the message is damaged; or timerPrecisionMs was different (give --broker-conf).",
         "The broker delivers the message at the time of the slot.",
@@ -127,8 +128,8 @@ ALL = (
     kind(
         "timer-twice",
         WARNING,
-        "a timer message waits twice",
-        "Two units whose time is still to come lead to the same message.",
+        "a timer message that waits twice",
+        "Two units that are not due yet lead to the same message.",
         "After a crash the checkpoint was older than the timer log, and the timer's queue was read again.",
         "The broker delivers the message twice.",
         REBUILD_TIMER,
@@ -137,9 +138,9 @@ ALL = (
         "timer-lost",
         ERROR,
         "a timer message that no unit leads to",
-        "By the checkpoint the broker has taken this message from the timer's queue. Its time is still to come, and "
+        "According to the checkpoint, the broker has taken this message from the timer's queue. It is not due yet, and "
         "neither the wheel nor a later message with the same unique key leads to it.",
-        "Units were cut off from the timer log, or slots were lost.",
+        "Units were cut off the timer log, or slots were lost.",
         "The broker never delivers the message.",
         REBUILD_TIMER,
     ),
@@ -157,10 +158,10 @@ ALL = (
         ERROR,
         "config/timercheck is missing, too short or zero",
         "The file states how far the wheel has turned, and how far the timer's queue was read.",
-        "The file was deleted or lost in a copy, or the power failed while it was written.",
-        "The broker reads every message of rmq_sys_wheel_timer that is still in the log again. Messages that were "
+        "The file was deleted or lost in a copy, or the power failed while it was being written.",
+        "The broker rereads every message of rmq_sys_wheel_timer that is still in the log. Messages that were already "
         "delivered are delivered once more.",
-        (*by_hand("put config/timercheck back from a copy, if there is one"), REBUILD_TIMER),
+        (*by_hand("restore config/timercheck from a copy, if there is one"), REBUILD_TIMER),
     ),
     kind(
         "timer-checkpoint-ahead",
@@ -169,8 +170,8 @@ ALL = (
         "Its flush position is beyond the end of the timer log, or its queue offset beyond the end of the timer's "
         "queue.",
         "The timer log or the queue lost its end, or the file is from another copy of the store.",
-        "The broker goes back to the end of the queue. In the timer log it begins its check too late: damage in older "
-        "files remains.",
+        "The broker goes back to the end of the queue. In the timer log it starts its check too late, and damage in "
+        "older files remains.",
         REBUILD_TIMER,
     ),
 )

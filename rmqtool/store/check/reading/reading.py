@@ -149,7 +149,7 @@ def merge_steps(steps: Iterable[tuple[Step, str]]) -> tuple[Step, ...]:
     for _rank_of, _number, step in ranked:
         if step not in NOTHING and not (step.command and _is_listed(step, merged)):
             merged.append(step)
-    # among other steps, "nothing needs to be done" is omitted
+    # among other steps, "nothing to do" is omitted
     return tuple(
         step for step in merged if len(merged) == 1 or step.command or not step.does.startswith(NOTHING[0].does)
     )
