@@ -25,7 +25,7 @@ class Stage:
         self.name, self.total, self.unit, self.done = name, total, unit, 0
 
 
-class Listener(Protocol):
+class StageListener(Protocol):
     """Hears of stages; those that begin inside of another end before it."""
 
     def began(self, stage: Stage) -> None:
@@ -35,12 +35,12 @@ class Listener(Protocol):
         """It has ended, well or not."""
 
 
-_listener: Listener | None = None
+_listener: StageListener | None = None
 _broken: Stage | None = None
 
 
 @contextmanager
-def listening(listener: Listener) -> Iterator[None]:
+def listening(listener: StageListener) -> Iterator[None]:
     """Tell a listener of all stages of this process as long as this lasts."""
     global _listener
     before, _listener = _listener, listener

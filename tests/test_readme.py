@@ -9,7 +9,7 @@ import pytest
 
 from rmqtool.admin.changes.declared import read_declared
 from rmqtool.admin.keys import credentials
-from rmqtool.cli.man.manual import Topic
+from rmqtool.cli.man.manual import Page
 from rmqtool.remoting.signing import Credentials
 from tests import readme
 from tests.amounts import by_turns
@@ -198,7 +198,7 @@ def test_pages_name_each_other_as_the_terminal_needs_it() -> None:
 def test_readme_is_a_front_page() -> None:
     text = readme.README.read_text(encoding="utf-8")
     assert len(text.encode()) < 12_000
-    for topic in Topic:
+    for topic in Page:
         assert f"](rmqtool/manual/{topic}.md)" in text
 
 
@@ -207,5 +207,5 @@ def test_a_wheel_has_the_manual() -> None:
     builder = wheel.WheelBuilder(str(readme.ROOT))
     with builder.config.set_build_data({"force_include": {}, "force_include_editable": {}, "artifacts": []}):
         packed = {file.distribution_path for file in builder.recurse_included_files()}
-    assert {f"rmqtool/manual/{topic}.md" for topic in Topic} <= packed
+    assert {f"rmqtool/manual/{topic}.md" for topic in Page} <= packed
     assert "rmqtool/main.py" in packed

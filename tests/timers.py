@@ -79,7 +79,7 @@ class Timers:
             for second, (first, last, count) in self.slots.items():
                 wheel.seek(second % timer.SLOTS * 32)
                 wheel.write(timer.build_slot(timer.Slot(second, first, last, count)))
-        point = timer.Checkpoint(NOW, len(self.log), self.taken, self.taken)
+        point = timer.TimerCheckpoint(NOW, len(self.log), self.taken, self.taken)
         (store / "config" / "timercheck").write_bytes(timer.build_checkpoint(point))
         return store
 

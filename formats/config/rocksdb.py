@@ -26,7 +26,7 @@ _JSON = 1  # first byte of a value
 _NUMBERS = {"consumerOffset.json": 1, "topics.json": 3, "subscriptionGroup.json": 4}
 
 
-class Table(NamedTuple):
+class DatabaseTable(NamedTuple):
     """A table of a file that is in a database."""
 
     place: str  # path relative to the store
@@ -39,9 +39,11 @@ ACCOUNTS = {"users": "User", "acls": "Acl"}
 """Databases below ``config/`` of the auth module (5.3 and later): a JSON value for each name or subject."""
 
 TABLES = {
-    "topics.json": Table("config/topics", "topicConfigTable", None, "topic"),
-    "subscriptionGroup.json": Table("config/subscriptionGroups", "subscriptionGroupTable", None, "subscriptionGroup"),
-    "consumerOffset.json": Table("config/consumerOffsets", "offsetTable", "offsetTable", "consumerOffset"),
+    "topics.json": DatabaseTable("config/topics", "topicConfigTable", None, "topic"),
+    "subscriptionGroup.json": DatabaseTable(
+        "config/subscriptionGroups", "subscriptionGroupTable", None, "subscriptionGroup"
+    ),
+    "consumerOffset.json": DatabaseTable("config/consumerOffsets", "offsetTable", "offsetTable", "consumerOffset"),
 }
 """By file name below ``config/``, the table in the database that replaces the file."""
 

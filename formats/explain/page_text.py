@@ -12,7 +12,7 @@ class UnitText(NamedTuple):
     since: str = ""  # if it was added later than the file
 
 
-class File(NamedTuple):
+class FileKind(NamedTuple):
     """One kind of file."""
 
     title: str
@@ -33,7 +33,7 @@ beginning; what is not written yet is zero. The next file may be there already, 
 """
 
 FILES = (
-    File(
+    FileKind(
         "Commit log",
         "`commitlog/00000000000000000000` and so on",
         "`mappedFileSizeCommitLog`, 1 GiB",
@@ -67,7 +67,7 @@ head and the body are those of version 1; after them:
             ),
         ),
     ),
-    File(
+    FileKind(
         "Consume queue",
         "`consumequeue/TOPIC/QUEUE/00000000000000000000` and so on",
         "`mappedFileSizeConsumeQueue`, 6,000,000 bytes (300,000 entries)",
@@ -88,7 +88,7 @@ queue. Where a queue begins in the middle of its first file, fillers (size 2^31-
             ),
         ),
     ),
-    File(
+    FileKind(
         "Consume-queue extension",
         "`consumequeue_ext/TOPIC/QUEUE/00000000000000000000` and so on",
         "`mappedFileSizeConsumeQueueExt`, 48 MiB",
@@ -100,7 +100,7 @@ of the file is not used.
 """,
         (UnitText("Unit", "extension unit", "`B` is the length of the bit map."),),
     ),
-    File(
+    FileKind(
         "Batch consume queue",
         "`batchconsumequeue/TOPIC/QUEUE/00000000000000000000` and so on",
         "`mapperFileSizeBatchConsumeQueue`, 13,800,000 bytes (300,000 entries)",
@@ -111,7 +111,7 @@ For topics with `queue.type=BatchCQ`: an entry for each batch, found by binary s
 """,
         (UnitText("Entry", "batch entry"),),
     ),
-    File(
+    FileKind(
         "Consume queues in RocksDB",
         "`consumequeue/CURRENT`, `MANIFEST-*`, `*.sst`, `*.log`: one RocksDB database for all queues",
         "as RocksDB makes them",
@@ -136,7 +136,7 @@ in memory at a crash is built again from the commit log at the next start.
             ),
         ),
     ),
-    File(
+    FileKind(
         "What POP consumers hold, in RocksDB",
         "`kvStore/CURRENT`, `MANIFEST-*`, `*.sst`, `*.log`",
         "as RocksDB makes them",
@@ -153,7 +153,7 @@ each message that was handed out and not acked. A value is a JSON object: `popTi
             UnitText("End of a key", "pop key tail"),
         ),
     ),
-    File(
+    FileKind(
         "Index, timers and half messages, in RocksDB",
         "`rocksdbstore/CURRENT`, `MANIFEST-*`, `*.sst`, `*.log`",
         "as RocksDB makes them",
@@ -181,7 +181,7 @@ and in `timer` `sys_topic_scan_offset_checkpoint` (the next queue offset of `rmq
             UnitText("How far it has come", "position"),
         ),
     ),
-    File(
+    FileKind(
         "Configuration in RocksDB, v2",
         "`config/rdb/CURRENT`, `MANIFEST-*`, `*.sst`, `*.log`",
         "as RocksDB makes them",
@@ -200,7 +200,7 @@ group with its length, a byte 1, the topic with its length, and the queue.
             UnitText("Data version", "config version", "The value of the record whose key ends in `data_version`."),
         ),
     ),
-    File(
+    FileKind(
         "Index",
         "`index/yyyyMMddHHmmssSSS` (time of creation, the broker's own zone)",
         "40 + 4 * slots + 20 * entries; 5,000,000 slots and 20,000,000 entries make 420,000,040 bytes",
@@ -217,7 +217,7 @@ chain from the newest to the oldest. Neither the number of slots nor that of ent
             UnitText("Entry", "index entry"),
         ),
     ),
-    File(
+    FileKind(
         "Checkpoint",
         "`checkpoint`",
         "4096 bytes",
@@ -229,7 +229,7 @@ zeros followed.
 """,
         (UnitText("Checkpoint", "checkpoint"),),
     ),
-    File(
+    FileKind(
         "Timer wheel",
         "`timerwheel`",
         "604,800 * 2 * 32 = 38,707,200 bytes",
@@ -241,7 +241,7 @@ the time that is looked for.
 """,
         (UnitText("Slot", "timer slot"),),
     ),
-    File(
+    FileKind(
         "Timer log",
         "`timerlog/00000000000000000000` and so on",
         "`mappedFileSizeTimerLog`, 100 MiB",
@@ -253,7 +253,7 @@ have theirs.
 """,
         (UnitText("Unit", "timer unit"), UnitText("End-of-file blank", "timer blank")),
     ),
-    File(
+    FileKind(
         "Timer checkpoint",
         "`config/timercheck` (binary, though it lies below `config/`)",
         "4096 bytes; zeros follow the fields",
@@ -262,7 +262,7 @@ have theirs.
         "How far the timer service has come.",
         (UnitText("Checkpoint", "timer checkpoint"),),
     ),
-    File(
+    FileKind(
         "Compaction log and queue",
         "`compaction/compactionLog/TOPIC/QUEUE/...` and `compaction/compactionCq/TOPIC/QUEUE/...`, with the same names",
         "104,857,460 and 10,485,746 bytes",
@@ -280,7 +280,7 @@ file over a multiple, else to the next one, also where it is a multiple; at leas
 """,
         (),
     ),
-    File(
+    FileKind(
         "DLedger log",
         "`dledger-ID/data/00000000000000000000` and so on",
         "`mappedFileSizeCommitLog`, 1 GiB",
@@ -292,7 +292,7 @@ In place of the commit log with `enableDLegerCommitLog`: each entry wraps one re
 """,
         (UnitText("Entry header", "dledger entry"), UnitText("End-of-file blank", "dledger blank")),
     ),
-    File(
+    FileKind(
         "DLedger index",
         "`dledger-ID/index/00000000000000000000` and so on",
         "167,772,160 bytes",
@@ -304,7 +304,7 @@ The unit of entry `n` lies at byte `32 * n`. Beside it lie `checkpoint` (lines `
 """,
         (UnitText("Unit", "dledger index"),),
     ),
-    File(
+    FileKind(
         "Index segment of tiered storage",
         "`<broker>/rmq_sys_INDEX/0/INDEX/...` below the tier's directory; `tiered_index_file/...` before the upload",
         "28 + 8 for each hash slot + 28 for each item; local files: 32 for each possible item",
@@ -322,7 +322,7 @@ of a slot; item 0 is never used.
             UnitText("Item of a local file", "tiered local index item"),
         ),
     ),
-    File(
+    FileKind(
         "Remoting frame",
         "no file: what clients, brokers and name servers send each other over TCP",
         "at most 16,777,216 bytes after the length",

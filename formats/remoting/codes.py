@@ -23,7 +23,7 @@ class Serializer(IntEnum):
     ROCKETMQ = 1
 
 
-class Flag(IntFlag):
+class CommandFlag(IntFlag):
     """Bits of a command's flag."""
 
     RESPONSE = 1

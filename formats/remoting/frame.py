@@ -11,7 +11,7 @@ from formats.fastjson.read import loads_plain
 from formats.fastjson.values import Value
 from formats.fastjson.write import dumps, quote
 from formats.layouts.derived import FRAME_HEAD, REMOTING_HEAD
-from formats.remoting.codes import MAX_FRAME, VERSION_5_3_3, Flag, Language, ResponseCode, Serializer
+from formats.remoting.codes import MAX_FRAME, VERSION_5_3_3, CommandFlag, Language, ResponseCode, Serializer
 
 Fields = dict[str, str]
 
@@ -21,7 +21,7 @@ _INT32 = range(-(1 << 31), 1 << 31)
 _INT16 = range(-(1 << 15), 1 << 15)
 _ALL_TEXT = {str}
 # local copies: an enum operation takes about a microsecond
-_RESPONSE, _ONEWAY = int(Flag.RESPONSE), int(Flag.ONEWAY)
+_RESPONSE, _ONEWAY = int(CommandFlag.RESPONSE), int(CommandFlag.ONEWAY)
 _JSON, _BINARY = int(Serializer.JSON), int(Serializer.ROCKETMQ)
 
 

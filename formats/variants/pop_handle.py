@@ -97,7 +97,7 @@ class Handle:
         )
 
 
-class Part(NamedTuple):
+class HandleQueue(NamedTuple):
     """One queue of a response.
 
     Attributes:
@@ -111,7 +111,7 @@ class Part(NamedTuple):
     queue_offsets: tuple[int, ...]
 
 
-def build_parts(parts: Sequence[Part]) -> tuple[str, str]:
+def build_parts(parts: Sequence[HandleQueue]) -> tuple[str, str]:
     """Return ``startOffsetInfo`` and ``msgOffsetInfo`` of a response."""
     starts = ";".join(f"{part.origin} {part.queue_id} {part.start_offset}" for part in parts)
     lists = (",".join(map(str, part.queue_offsets)) for part in parts)
@@ -119,7 +119,7 @@ def build_parts(parts: Sequence[Part]) -> tuple[str, str]:
     return starts, offsets
 
 
-def parse_parts(starts: str, offsets: str) -> list[Part]:
+def parse_parts(starts: str, offsets: str) -> list[HandleQueue]:
     """Parse the queues of a response.
 
     Raises:
@@ -131,7 +131,7 @@ def parse_parts(starts: str, offsets: str) -> list[Part]:
         if (origin, queue) not in listed:
             raise BadText(0, f"no message offsets of queue {queue[:20]}")
         numbers = tuple(_number(number, _LONG) for number in listed[origin, queue].split(","))
-        parts.append(Part(origin, _number(queue, _INT), _number(text, _LONG), numbers))
+        parts.append(HandleQueue(origin, _number(queue, _INT), _number(text, _LONG), numbers))
     return parts
 
 

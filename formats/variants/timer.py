@@ -75,7 +75,7 @@ class LogUnit(NamedTuple):
         return self.write_time + self.delay
 
 
-class Checkpoint(NamedTuple):
+class TimerCheckpoint(NamedTuple):
     """Fields of ``config/timercheck``, and the bytes that follow them."""
 
     last_read_time: int = 0  # ms
@@ -225,13 +225,13 @@ def build_blank(room: int) -> bytes:
     return TIMER_LOG_BLANK.pack(room, 0, MAGIC_BLANK)
 
 
-def parse_checkpoint(data: bytes | memoryview) -> Checkpoint:
+def parse_checkpoint(data: bytes | memoryview) -> TimerCheckpoint:
     """Parse ``timercheck`` of any length; a short file is padded with zeros, as in :mod:`formats.checkpoint`."""
     padded = bytes(data).ljust(CHECKPOINT_FILE_SIZE, b"\0")
-    return Checkpoint._make((*TIMER_CHECKPOINT.unpack_from(padded), padded[TIMER_CHECKPOINT.size :]))
+    return TimerCheckpoint._make((*TIMER_CHECKPOINT.unpack_from(padded), padded[TIMER_CHECKPOINT.size :]))
 
 
-def build_checkpoint(checkpoint: Checkpoint) -> bytes:
+def build_checkpoint(checkpoint: TimerCheckpoint) -> bytes:
     """Return the stored form of ``timercheck``: 4096 bytes, or more if ``rest`` is longer."""
     head = TIMER_CHECKPOINT.pack(*checkpoint[:-1])
     return (head + checkpoint.rest).ljust(CHECKPOINT_FILE_SIZE, b"\0")

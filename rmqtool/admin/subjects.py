@@ -10,7 +10,7 @@ from rmqtool.services.consumers.groups import GroupInfo, GroupLag
 from rmqtool.services.consumers.watch import Place
 from rmqtool.services.lookup.offsets import OffsetRow, StoredOffset
 from rmqtool.services.lookup.query import Search
-from rmqtool.services.lookup.stored import StoredMessage
+from rmqtool.services.lookup.stored import LogMessage
 from rmqtool.services.lookup.topics import QueueInfo, TopicDetails, TopicSummary
 
 
@@ -65,8 +65,8 @@ class Groups(Protocol):
 class Messages(Protocol):
     """Single messages."""
 
-    def by_key(self, topic: str, key: str, search: Search) -> Sequence[StoredMessage]:
+    def by_key(self, topic: str, key: str, search: Search) -> Sequence[LogMessage]:
         """Messages of a topic with a key, oldest first."""
 
-    def by_id(self, message_id: str, topics: Sequence[str], search: Search) -> Sequence[StoredMessage]:
+    def by_id(self, message_id: str, topics: Sequence[str], search: Search) -> Sequence[LogMessage]:
         """Messages with an offset id or a unique id."""

@@ -11,10 +11,10 @@ import numpy as np
 
 from formats.errors import BadLength
 from rmqtool.kernels.crc import fast_function
-from rmqtool.kernels.load.library import INT64, POINTER, Code, Function, is_compiled
+from rmqtool.kernels.load.library import INT64, POINTER, Function, Implementation, is_compiled
 from rmqtool.kernels.load.memory import Memory
 from rmqtool.kernels.plain import append as plain
-from rmqtool.kernels.tables.messages import BatchSize, Cells, Messages
+from rmqtool.kernels.tables.messages import BatchSize, Cells, MessageTable
 from rmqtool.kernels.tables.shapes import Column, Table
 
 _MESSAGES = (
@@ -35,7 +35,7 @@ class Append(Protocol):
     """Entry points."""
 
     def encode(
-        self, messages: Messages, first: int, stop: int, more: Memory, out: Memory, room: int, physical_offset: int
+        self, messages: MessageTable, first: int, stop: int, more: Memory, out: Memory, room: int, physical_offset: int
     ) -> tuple[int, int]:
         """Return (next message, bytes written); see :meth:`Encoder.encode`."""
 
@@ -45,7 +45,7 @@ class Append(Protocol):
 
 class _Compiled:
     def encode(
-        self, messages: Messages, first: int, stop: int, more: Memory, out: Memory, room: int, physical_offset: int
+        self, messages: MessageTable, first: int, stop: int, more: Memory, out: Memory, room: int, physical_offset: int
     ) -> tuple[int, int]:
         written = ctypes.c_int64()
         row = _encode(
@@ -69,7 +69,7 @@ class _Compiled:
         return BatchSize(rows, *batch)
 
 
-def choose_code(code: Code | None) -> Append:
+def choose_code(code: Implementation | None) -> Append:
     """Return the compiled or the plain entry points."""
     return _Compiled() if is_compiled(code) else plain
 
@@ -86,7 +86,7 @@ class BatchReader:
         ValueError: the table is not a contiguous int64 array.
     """
 
-    def __init__(self, table: Table, *, code: Code | None = None) -> None:
+    def __init__(self, table: Table, *, code: Implementation | None = None) -> None:
         self._cells = Cells(table)
         self._code = choose_code(code)
 
@@ -134,9 +134,9 @@ class Encoder:
     """
 
     def __init__(
-        self, table: Table, topics: Table, hosts: Table, following: Column, *, code: Code | None = None
+        self, table: Table, topics: Table, hosts: Table, following: Column, *, code: Implementation | None = None
     ) -> None:
-        self._messages = Messages(table, topics, hosts, following)
+        self._messages = MessageTable(table, topics, hosts, following)
         self._code = choose_code(code)
         self.answer = self._messages.answer
 

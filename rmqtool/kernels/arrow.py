@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from rmqtool.kernels.load.library import INT32, INT64, POINTER, Code, Function, is_compiled
+from rmqtool.kernels.load.library import INT32, INT64, POINTER, Function, Implementation, is_compiled
 from rmqtool.kernels.plain import arrow as plain
 from rmqtool.kernels.tables.messages import ID_SPACE, NAMED, PROPERTY, VIEW, Texts, cells_address
 from rmqtool.kernels.tables.shapes import Bytes, Column, Flags, Offsets, Table, Views
@@ -28,7 +28,7 @@ class Lists(NamedTuple):
     texts: Texts
 
 
-class Items(NamedTuple):
+class PropertyItems(NamedTuple):
     """Properties of each row, and three of them by name."""
 
     names: Lists
@@ -86,7 +86,7 @@ def _addresses(texts: Texts) -> tuple[int, int, int]:
     return cells_address(texts.address), cells_address(texts.length), len(texts.length)
 
 
-def choose_code(code: Code | None) -> Arrow:
+def choose_code(code: Implementation | None) -> Arrow:
     """Return the compiled or the plain entry points."""
     return _Compiled() if is_compiled(code) else plain
 
@@ -96,7 +96,7 @@ def _contiguous(texts: Texts) -> Texts:
     return Texts(*map(np.ascontiguousarray, texts))
 
 
-def gather(texts: Texts, to: Bytes, offsets: Offsets, filled: int, *, code: Code | None = None) -> int:
+def gather(texts: Texts, to: Bytes, offsets: Offsets, filled: int, *, code: Implementation | None = None) -> int:
     """Copy texts after the first ``filled`` bytes; return the number of bytes then filled.
 
     Args:
@@ -112,7 +112,7 @@ def gather(texts: Texts, to: Bytes, offsets: Offsets, filled: int, *, code: Code
     return choose_code(code).gather(_contiguous(texts), to, offsets, filled)
 
 
-def views_of(texts: Texts, begin: int, number: int, *, code: Code | None = None) -> Views:
+def views_of(texts: Texts, begin: int, number: int, *, code: Implementation | None = None) -> Views:
     """Return texts as Arrow views: the length, then the text itself or its first bytes, buffer number and offset.
 
     Args:
@@ -141,7 +141,7 @@ class ItemParser:
         code: implementation to use.
     """
 
-    def __init__(self, texts: Texts, *, code: Code | None = None) -> None:
+    def __init__(self, texts: Texts, *, code: Implementation | None = None) -> None:
         self._texts = _contiguous(texts)
         self._code = choose_code(code)
         count = len(texts.address)
@@ -161,12 +161,12 @@ class ItemParser:
         self._texts.address[self._row], self._texts.length[self._row] = address, length
         self._sure[self._row] = True
 
-    def items(self) -> Items:
+    def items(self) -> PropertyItems:
         """Return all items, once :meth:`odd` has returned None."""
         items = self._items[:, : self._bounds[-1]]
         names, values = (Texts(items[at], items[at + 1]) for at in (_NAME_AT, _VALUE_AT))
         tags, keys, unique = (self._value(column) for column in self._named)
-        return Items(Lists(self._bounds, names), Lists(self._bounds, values), tags, keys, unique)
+        return PropertyItems(Lists(self._bounds, names), Lists(self._bounds, values), tags, keys, unique)
 
     def _value(self, item: Column) -> Texts:
         if not self._items.shape[1]:
@@ -180,7 +180,7 @@ def _most(length: Column, size: int) -> Column:
     return (np.maximum(length, 0) + size) // size
 
 
-def split_keys(texts: Texts, *, code: Code | None = None) -> Lists:
+def split_keys(texts: Texts, *, code: Implementation | None = None) -> Lists:
     """Apply :func:`formats.message.properties.split_keys` to each text.
 
     Args:
@@ -193,7 +193,7 @@ def split_keys(texts: Texts, *, code: Code | None = None) -> Lists:
     return Lists(bounds, Texts(parts.address[:filled], parts.length[:filled]))
 
 
-def offset_ids(hosts: Texts, offsets: Column, out: Bytes, *, code: Code | None = None) -> Texts:
+def offset_ids(hosts: Texts, offsets: Column, out: Bytes, *, code: Implementation | None = None) -> Texts:
     """Apply :func:`formats.message.ids.offset_id` to each record.
 
     Args:

@@ -4,7 +4,7 @@ import ctypes
 import functools
 from typing import Protocol
 
-from rmqtool.kernels.load.library import INT64, POINTER, UINT32, Code, Function, is_compiled
+from rmqtool.kernels.load.library import INT64, POINTER, UINT32, Function, Implementation, is_compiled
 from rmqtool.kernels.load.memory import Memory, function_address
 from rmqtool.kernels.plain import crc as plain
 
@@ -24,7 +24,7 @@ class _Compiled:
         return _crc32(data.address, data.length, 0 if tables else fast_function())
 
 
-def choose_code(code: Code | None) -> Crc:
+def choose_code(code: Implementation | None) -> Crc:
     """Return the compiled or the plain entry points."""
     return _Compiled() if is_compiled(code) else plain
 
@@ -44,7 +44,7 @@ def fast_function() -> int:
     return address
 
 
-def crc32(data: bytes | bytearray | memoryview, *, tables: bool = False, code: Code | None = None) -> int:
+def crc32(data: bytes | bytearray | memoryview, *, tables: bool = False, code: Implementation | None = None) -> int:
     """Return the CRC-32 of a buffer as computed by the kernels.
 
     Args:

@@ -14,7 +14,7 @@ import numpy as np
 
 from formats.layouts.derived import CQ_ENTRY
 from rmqtool.kernels.crc import fast_function
-from rmqtool.kernels.load.library import INT32, INT64, POINTER, Code, Function, is_compiled
+from rmqtool.kernels.load.library import INT32, INT64, POINTER, Function, Implementation, is_compiled
 from rmqtool.kernels.load.memory import Buffer, Memory, array_address
 from rmqtool.kernels.plain import dispatch as plain
 from rmqtool.kernels.scan import Walker
@@ -142,7 +142,7 @@ class _Compiled:
         return grouped, total.value
 
 
-def choose_code(code: Code | None) -> Dispatch:
+def choose_code(code: Implementation | None) -> Dispatch:
     """Return the compiled or the plain entry points."""
     if is_compiled(code):
         return _Compiled()
@@ -200,7 +200,7 @@ class DispatchColumns:
         light: bool,
         tags: bool = False,
         spare: "deque[Room] | None" = None,
-        code: Code | None = None,
+        code: Implementation | None = None,
     ) -> None:
         self._capacity, self._spare = capacity, spare
         self._code = choose_code(code)

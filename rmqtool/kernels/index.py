@@ -7,7 +7,7 @@ import numpy as np
 
 from formats.index import Header
 from formats.layouts.derived import INDEX_ENTRY, INDEX_SLOT
-from rmqtool.kernels.load.library import INT64, POINTER, Code, Function, is_compiled
+from rmqtool.kernels.load.library import INT64, POINTER, Function, Implementation, is_compiled
 from rmqtool.kernels.load.memory import Buffer, Memory, array_address
 from rmqtool.kernels.plain import index as plain
 from rmqtool.kernels.tables.collected import Keys
@@ -59,7 +59,7 @@ class _Compiled:
         return following, added.value, Header._make(state)
 
 
-def choose_code(code: Code | None) -> Index:
+def choose_code(code: Implementation | None) -> Index:
     """Return the compiled or the plain entry points."""
     if is_compiled(code):
         return _Compiled()
@@ -76,7 +76,7 @@ def put_keys(
     times: Column,
     first: int,
     *,
-    code: Code | None = None,
+    code: Implementation | None = None,
 ) -> tuple[int, int, Header]:
     """Add keys from number ``first`` on; return (next key, entries added, new header).
 

@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 
 from formats.layouts.derived import CQ_ENTRY
-from rmqtool.kernels.load.library import INT64, POINTER, Code, Function, is_compiled
+from rmqtool.kernels.load.library import INT64, POINTER, Function, Implementation, is_compiled
 from rmqtool.kernels.load.memory import Memory, array_address
 from rmqtool.kernels.plain import pull as plain
 from rmqtool.kernels.tables.limit import Limit
@@ -16,7 +16,7 @@ _pull = Function(
 )  # fmt: skip
 
 
-class Puller(Protocol):
+class PullKernel(Protocol):
     """Entry points."""
 
     def pull(
@@ -74,7 +74,7 @@ class _Plain:
         return plain.pull(entries, log, base, in_memory_from, near, far, self._room)
 
 
-def puller(room: int, *, code: Code | None = None) -> Puller:
+def puller(room: int, *, code: Implementation | None = None) -> PullKernel:
     """Return the compiled or the plain entry points, for use by one thread.
 
     Args:

@@ -11,7 +11,7 @@ import numpy as np
 
 from formats.layouts.derived import HEAD_V4_V4
 from rmqtool.kernels.crc import fast_function
-from rmqtool.kernels.load.library import INT32, INT64, POINTER, Code, Function, is_compiled
+from rmqtool.kernels.load.library import INT32, INT64, POINTER, Function, Implementation, is_compiled
 from rmqtool.kernels.load.memory import Buffer, Memory, array_address
 from rmqtool.kernels.plain import scan as plain
 from rmqtool.kernels.tables.shapes import Column, Table
@@ -85,7 +85,7 @@ class _Compiled:
         return _seek(memory.address, at, stop, physical_offset)
 
 
-def choose_code(code: Code | None) -> Scan:
+def choose_code(code: Implementation | None) -> Scan:
     """Return the compiled or the plain entry points."""
     if is_compiled(code):
         return _Compiled()
@@ -118,7 +118,13 @@ class Walker:
     """
 
     def __init__(
-        self, buffer: Buffer, capacity: int = 1, *, crc: bool = True, tables: bool = False, code: Code | None = None
+        self,
+        buffer: Buffer,
+        capacity: int = 1,
+        *,
+        crc: bool = True,
+        tables: bool = False,
+        code: Implementation | None = None,
     ) -> None:
         self.memory = Memory(buffer)
         self.table: Table = np.empty((len(Rows._fields), capacity), np.int64)

@@ -4,7 +4,7 @@ from typing import Protocol
 
 import numpy as np
 
-from rmqtool.kernels.load.library import INT64, POINTER, Code, Function, is_compiled
+from rmqtool.kernels.load.library import INT64, POINTER, Function, Implementation, is_compiled
 from rmqtool.kernels.load.memory import Buffer, Memory
 from rmqtool.kernels.plain import search as plain
 from rmqtool.kernels.tables.messages import cells_address
@@ -15,7 +15,7 @@ _find = Function("rmq_find", INT64, POINTER, INT64, INT64, POINTER, INT64)
 _odd_properties = Function("rmq_odd_properties", INT64, POINTER, POINTER, POINTER, INT64, POINTER)
 
 
-class Search(Protocol):
+class SearchKernel(Protocol):
     """Entry points."""
 
     def find(self, data: Memory, start: int, stop: int, text: bytes) -> int:
@@ -35,12 +35,12 @@ class _Compiled:
         return _odd_properties(data.address, *places, cells_address(out))
 
 
-def choose_code(code: Code | None) -> Search:
+def choose_code(code: Implementation | None) -> SearchKernel:
     """Return the compiled or the plain entry points."""
     return _Compiled() if is_compiled(code) else plain
 
 
-def find(buffer: Buffer, text: bytes, start: int, stop: int, *, code: Code | None = None) -> int:
+def find(buffer: Buffer, text: bytes, start: int, stop: int, *, code: Implementation | None = None) -> int:
     """Return the first position in [start, stop) where a text begins, or -1. The text may end after ``stop``.
 
     Args:
@@ -56,7 +56,7 @@ def find(buffer: Buffer, text: bytes, start: int, stop: int, *, code: Code | Non
     return choose_code(code).find(data, start, stop, text) if start < stop else -1
 
 
-def odd_properties(buffer: Buffer, at: Column, length: Column, *, code: Code | None = None) -> Column:
+def odd_properties(buffer: Buffer, at: Column, length: Column, *, code: Implementation | None = None) -> Column:
     """Return the rows, ascending, whose properties are not just ASCII items with a name and a separator.
 
     Args:

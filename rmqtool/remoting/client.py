@@ -6,7 +6,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from rmqtool.remoting.connection import TLS_GOODBYE, Connection, Handler, Limits
+from rmqtool.remoting.connection import TLS_GOODBYE, Connection, Handler, PeerLimits
 from rmqtool.remoting.errors import NotReached
 
 
@@ -16,7 +16,7 @@ async def connect(
     *,
     handler: "Handler | None" = None,
     tls: ssl.SSLContext | None = None,
-    limits: Limits | None = None,
+    limits: PeerLimits | None = None,
     timeout: float = 3.0,
 ) -> Connection:
     """A connection to a server; the caller closes it.
@@ -54,7 +54,7 @@ async def open_connection(
     *,
     handler: "Handler | None" = None,
     tls: ssl.SSLContext | None = None,
-    limits: Limits | None = None,
+    limits: PeerLimits | None = None,
     timeout: float = 3.0,
 ) -> AsyncIterator[Connection]:
     """As :func:`connect`, closed at the end."""

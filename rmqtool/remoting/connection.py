@@ -28,7 +28,7 @@ TLS_GOODBYE = 1.0  # s for a peer's TLS close, which Java does not send
 
 
 @dataclass(frozen=True)
-class Limits:
+class PeerLimits:
     """Limits on what a peer may use.
 
     Attributes:
@@ -63,12 +63,12 @@ class Connection(asyncio.Protocol):
     def __init__(
         self,
         handler: "Handler | None" = None,
-        limits: Limits | None = None,
+        limits: PeerLimits | None = None,
         ended: "Callable[[Connection], None] | None" = None,
         *,
         strict: bool = False,
     ) -> None:
-        self.limits = limits or Limits()
+        self.limits = limits or PeerLimits()
         self.peer = self.local = "unknown"
         self.closed = False
         self.lost = asyncio.Event()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from rmqtool.errors import Refused
-from rmqtool.remoting.connection import TLS_GOODBYE, Connection, Handler, Limits
+from rmqtool.remoting.connection import TLS_GOODBYE, Connection, Handler, PeerLimits
 
 log = logging.getLogger(__name__)
 
@@ -48,13 +48,13 @@ class Listener:
         closed: Callable[[Connection], None] | None = None,
         tls: ssl.SSLContext | None = None,
         mode: TlsMode = TlsMode.PERMISSIVE,
-        limits: Limits | None = None,
+        limits: PeerLimits | None = None,
         most: int = 20_000,
     ) -> None:
         if tls is None and mode is TlsMode.ENFORCING:
             raise Refused("TLS is required, but there is no certificate")
         self._handler, self._closed, self._tls, self._mode = handler, closed, tls, mode
-        self._limits, self._most = limits or Limits(), most
+        self._limits, self._most = limits or PeerLimits(), most
         self._socket: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
         self._serving: set[asyncio.Task[None]] = set()

@@ -35,7 +35,7 @@ def unavailable(response_time: int, release: Release) -> int:
 
 
 @dataclass(slots=True)
-class Fault:
+class BrokerLatency:
     """Latency record of one broker."""
 
     latency: int  # measured response time, ms
@@ -52,7 +52,7 @@ class Faults:
 
     def __init__(self, clock: Callable[[], int], index: QueueIndex, release: Release) -> None:
         self._clock, self._index, self._release = clock, index, release
-        self._items: dict[str, Fault] = {}
+        self._items: dict[str, BrokerLatency] = {}
 
     def update(self, broker_name: str, response_time: int, *, isolation: bool) -> None:
         """Record the response time of a broker, or a failure (``isolation``)."""
@@ -64,7 +64,7 @@ class Faults:
         start, fault = self._clock() + duration, self._items.get(broker_name)
         if self._release.keeps_isolation and fault is not None:
             start = max(start, fault.start)
-        self._items[broker_name] = Fault(latency, start)
+        self._items[broker_name] = BrokerLatency(latency, start)
 
     def left_out(self, broker_name: str) -> int:
         """Return for how many more ms a broker must not be used."""

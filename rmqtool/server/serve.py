@@ -117,7 +117,7 @@ class Served:
         opening = asyncio.get_running_loop().run_in_executor(None, self._open, conf)
         # load the rest while the store is examined
         from rmqtool.server.broker.broker import Broker
-        from rmqtool.server.broker.context.settings import Settings
+        from rmqtool.server.broker.context.settings import BrokerSettings
         from rmqtool.server.broker.registration import Registration
         from rmqtool.services.open_store.union import UnionStore
         from rmqtool.services.serving.drained_state import DrainedState, FollowedState, UnionState
@@ -132,7 +132,7 @@ class Served:
                 state = UnionState(store, log.warning, offsets)
             else:
                 state = (FollowedState if options.follow else DrainedState)(store, log.warning, offsets)
-        settings = Settings.of(
+        settings = BrokerSettings.of(
             conf,
             self.broker_address,
             store.live.release if state is None else state.release,

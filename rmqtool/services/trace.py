@@ -30,7 +30,7 @@ from rmqtool.services.lookup.configs import FILES, Warn, known_offsets, look_at_
 from rmqtool.services.lookup.query import KeyReader, Search, query_id, query_key
 from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID, TopicQueues, messages_of, warn_of_unbuilt
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
-from rmqtool.services.lookup.stored import StoredMessage
+from rmqtool.services.lookup.stored import LogMessage
 from rmqtool.services.lookup.topic_names import topics_in
 from rmqtool.services.popping.in_flight import MessagesInFlight, pops_of
 from rmqtool.services.trace_reports import Report, reports_in
@@ -179,7 +179,7 @@ def later_events(events: Sequence[Event], event: Event, group: str) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class PassedCopy:
     """Whether a group has passed one copy of the message."""
 
     group: str
@@ -204,7 +204,7 @@ class Trace:
     state: str  # its current state; "not found" without any copy
     scanned: bool  # the whole log was read
     events: Sequence[Event] = ()
-    groups: Sequence[Taken] = ()
+    groups: Sequence[PassedCopy] = ()
     transaction: TransactionInfo | None = None
     tags: str | None = None
     keys: list[str] = field(default_factory=list)
@@ -394,7 +394,7 @@ class _Tracer:
                 return info
         return None
 
-    def _groups(self, events: list[Event]) -> Iterator[Taken]:
+    def _groups(self, events: list[Event]) -> Iterator[PassedCopy]:
         offsets = offsets_of(known_offsets(self.log.layout, self.warn))
         reasons = OffsetReasons(self.log.layout, self.warn)
         for event in events:
@@ -404,7 +404,7 @@ class _Tracer:
                 if topic == event.topic and (offset := queues.get(event.queueId)) is not None:
                     later = later_events(events, event, group)
                     properties = parse(self.copies[event.physicalOffset].record.properties)
-                    yield Taken(
+                    yield PassedCopy(
                         group=group,
                         topic=topic,
                         queueId=event.queueId,
@@ -415,7 +415,7 @@ class _Tracer:
                     )
 
 
-def offset_id_of(message: StoredMessage) -> str:
+def offset_id_of(message: LogMessage) -> str:
     """The offset id of a stored message."""
     return id_of(message.record.store_address, message.record.store_port, message.physical_offset)
 

@@ -28,7 +28,7 @@ from rmqtool.services.lookup.query import KeyReader, Search, query_id, query_key
 from rmqtool.services.lookup.queue_messages import TopicQueues
 from rmqtool.services.lookup.topic_names import topics_in
 from rmqtool.services.timers.timers import open_timers
-from rmqtool.services.trace import ACKED, FILTERED, GIVEN_BACK, RESET, Event, Taken, Trace, topics_with_key, trace
+from rmqtool.services.trace import ACKED, FILTERED, GIVEN_BACK, RESET, Event, PassedCopy, Trace, topics_with_key, trace
 from rmqtool.store.config.files import config_database
 from rmqtool.store.disk.segments import offset_name
 from rmqtool.store.index.reader import BadIndex, open_index, physical_offsets
@@ -41,7 +41,7 @@ _LEFT_IN_LOG = ("popped", "postponed", "acked", "rolled-back")  # events without
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding(PlainRow):
+class Sighting(PlainRow):
     """What one place of the store says about the message.
 
     ``place``: log, queue, index, tier, compaction-log, waiting, group, id. ``state`` is ``present``, or why it is not
@@ -67,7 +67,7 @@ class Whereabouts:
     msgId: str | None
     verdict: str
     words: str  # the verdict as a sentence
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Sighting] = field(default_factory=list)
     nextSteps: list[str] = field(default_factory=list)  # command lines, or what to do
 
     def to_dict(self) -> dict[str, Any]:
@@ -182,7 +182,7 @@ class Explainer:
             return Answer([
                 Whereabouts(
                     asked=asked, msgId=None, verdict="expired", words=words,
-                    findings=[Finding(place="queue", state="expired", words=words, **at)],
+                    findings=[Sighting(place="queue", state="expired", words=words, **at)],
                     nextSteps=[self._layout.command("retention")],
                 )
             ])  # fmt: skip
@@ -203,7 +203,7 @@ class Explainer:
         return self._beside_the_log(asked, message)  # its own offset id does not lead to it: the record was moved
 
     def _explain(self, asked: str, traced: Trace) -> Whereabouts:
-        findings: list[Finding] = []
+        findings: list[Sighting] = []
         steps: dict[str, None] = {}
         copies = [event for event in traced.events if event.event not in _LEFT_IN_LOG]
         for event in copies:
@@ -222,11 +222,11 @@ class Explainer:
             asked=asked, msgId=msg_id, verdict=verdict, words=words, findings=findings, nextSteps=list(steps)
         )
 
-    def _of_log(self, event: Event, steps: dict[str, None]) -> Iterator[Finding]:
+    def _of_log(self, event: Event, steps: dict[str, None]) -> Iterator[Sighting]:
         place = self._log.look(event.physicalOffset)
         at = _at(event)
         if isinstance(place, LocatedRecord):
-            yield Finding(
+            yield Sighting(
                 place="log",
                 state="present",
                 words=f"{event.event}: {counted(place.record.total_size, 'byte')} at physical offset "
@@ -238,9 +238,9 @@ class Explainer:
                 try:
                     decompress(place.record.body, place.record.sys_flag)
                 except FormatError as err:
-                    yield Finding(place="log", state="body-damaged", words=f"the body does not inflate: {err}", **at)
+                    yield Sighting(place="log", state="body-damaged", words=f"the body does not inflate: {err}", **at)
             return
-        yield Finding(
+        yield Sighting(
             place="log",
             state="damaged",
             words=f"the record at physical offset {event.physicalOffset} is damaged ({place.reason}): a start of the "
@@ -249,14 +249,14 @@ class Explainer:
         )
         steps[self._layout.command("check")] = None
 
-    def _of_queue(self, event: Event, steps: dict[str, None]) -> Iterator[Finding]:
+    def _of_queue(self, event: Event, steps: dict[str, None]) -> Iterator[Sighting]:
         queue = self._topics.either(event.topic, event.queueId)
         at = _at(event)
         entry = None
         if queue is not None and event.queueOffset < queue.max_offset:
             entry = queue.entry(event.queueOffset)
         if entry is not None and entry.physical_offset == event.physicalOffset:
-            yield Finding(
+            yield Sighting(
                 place="queue", state="present", words=f"{event.topic} {event.queueId} offset {event.queueOffset}", **at
             )
             return
@@ -270,13 +270,13 @@ class Explainer:
                 f"offset {event.queueOffset} of {event.topic} {event.queueId} points to physical offset "
                 f"{entry.physical_offset}, not to this message"
             )
-        yield Finding(place="queue", state=state, words=f"{words}: consumers do not get it", **at)
+        yield Sighting(place="queue", state=state, words=f"{words}: consumers do not get it", **at)
         if self._layout.aborted or state == "other-message":
             steps[self._layout.command("check")] = None
         else:
             steps[self._layout.command("dispatch", "--dry-run")] = None
 
-    def _of_index(self, event: Event, steps: dict[str, None]) -> Iterator[Finding]:
+    def _of_index(self, event: Event, steps: dict[str, None]) -> Iterator[Sighting]:
         message = self._log.read(event.physicalOffset, crc=False)
         if message is None:
             return
@@ -288,9 +288,9 @@ class Explainer:
         at, which = _at(event), ", ".join(missing)
         if not self._layout.conf.flag("messageIndexEnable", True):
             words = f"not under {which}: the broker's settings switch the index off (messageIndexEnable)"
-            yield Finding(place="index", state="off", words=words, **at)
+            yield Sighting(place="index", state="off", words=words, **at)
             return
-        yield Finding(
+        yield Sighting(
             place="index", state="absent", words=f"not under {which}: a broker does not find it by that", **at
         )
         steps[self._layout.command("rebuild", "index", "--dry-run")] = None
@@ -303,7 +303,7 @@ class Explainer:
     def _keys(self) -> KeyReader:
         return KeyReader(self._layout, self._warn)
 
-    def _waiting(self, traced: Trace, steps: dict[str, None]) -> Iterator[Finding]:
+    def _waiting(self, traced: Trace, steps: dict[str, None]) -> Iterator[Sighting]:
         if not traced.events:
             return
         last = traced.events[-1]
@@ -314,22 +314,22 @@ class Explainer:
             words = f"{traced.state}: {detail}"
             if kind == "retry" and last.group:
                 words += f", sent back by {last.group}"
-            yield Finding(place="waiting", state=kind, words=words, **more)
+            yield Sighting(place="waiting", state=kind, words=words, **more)
             steps[self._layout.command("delay due" if "due" in traced.state else "delay list")] = None
         elif last.topic == TIMER:
             yield self._in_timer(last, more)
             steps[self._layout.command("delay list")] = None
         elif traced.state == "transaction pending":
             words = "half: its producer has neither committed nor rolled it back, so that nobody gets it"
-            yield Finding(place="waiting", state="half", words=words, **more)
+            yield Sighting(place="waiting", state="half", words=words, **more)
             steps[self._layout.command("transaction show", traced.msgId or str(last.queueOffset))] = None
         elif traced.state == "popped, not acked":
             words = f"popped by {last.group} and not acked: invisible to its other consumers until it is due again"
-            yield Finding(place="waiting", state="pop", words=words, **more)
+            yield Sighting(place="waiting", state="pop", words=words, **more)
             if last.group:
                 steps[self._layout.command("group inflight", last.group)] = None
 
-    def _in_timer(self, event: Event, more: dict[str, Any]) -> Finding:
+    def _in_timer(self, event: Event, more: dict[str, Any]) -> Sighting:
         """Whether a message of the timer still waits there."""
         timers = open_timers(self._log, self._now, self._warn, self._topics)
         for message in timers.pending():
@@ -337,16 +337,16 @@ class Explainer:
                 continue
             if message.recalled:
                 words = "recalled: the timer drops it at its time, so that nobody gets it"
-                return Finding(place="waiting", state="recalled", words=words, **more)
+                return Sighting(place="waiting", state="recalled", words=words, **more)
             state = "due, not delivered" if message.deliverTimestamp <= self._now else "waiting for its time"
             more = {**more, "timestamp": message.deliverTimestamp}
-            return Finding(place="waiting", state="timer", words=f"{state}: in the timer, for {message.topic}", **more)
+            return Sighting(place="waiting", state="timer", words=f"{state}: in the timer, for {message.topic}", **more)
         words = "the timer does not have it any more, and the log no delivered copy: recalled, or delivered and expired"
-        return Finding(place="waiting", state="timer-gone", words=words, **more)
+        return Sighting(place="waiting", state="timer-gone", words=words, **more)
 
     # -- who has passed it ---------------------------------------------------------------------------------------------
 
-    def _of_groups(self, traced: Trace, steps: dict[str, None]) -> Iterator[Finding]:
+    def _of_groups(self, traced: Trace, steps: dict[str, None]) -> Iterator[Sighting]:
         consumed = self._consumption(traced.msgId)
         by = self._offsets_written
         for taken in traced.groups:
@@ -355,7 +355,7 @@ class Explainer:
             }  # fmt: skip
             if not taken.passed:
                 state, words = self._not_yet(taken)
-                yield Finding(place="group", state=state, words=words, **at)
+                yield Sighting(place="group", state=state, words=words, **at)
                 steps[self._layout.command("group lag", taken.group, taken.topic)] = None
                 continue
             time, how = consumed.get(taken.group, (None, None))
@@ -367,11 +367,11 @@ class Explainer:
                 state = "consumed"
             elif by is not None:
                 words += "; not later than its offsets were written"
-            yield Finding(place="group", state=state, words=words, timestamp=time if how is not None else by, **at)
+            yield Sighting(place="group", state=state, words=words, timestamp=time if how is not None else by, **at)
             if state == "reset":
                 steps[self._layout.command("undo", "--dry-run")] = None
 
-    def _not_yet(self, taken: Taken) -> tuple[str, str]:
+    def _not_yet(self, taken: PassedCopy) -> tuple[str, str]:
         groups, topics = groups_of(self._layout, self._warn), topics_of(self._layout, self._warn)
         group = groups.groups.get(taken.group) if groups is not None else None
         topic = topics.topics.get(taken.topic) if topics is not None else None
@@ -391,7 +391,7 @@ class Explainer:
 
     def _unread_copies(
         self, copies: Sequence[Event], read: Sequence[Event], steps: dict[str, None]
-    ) -> Iterator[Finding]:
+    ) -> Iterator[Sighting]:
         for event in copies:
             if event in read or event.topic in _WAITING or event.event == "dead-letter":
                 continue
@@ -399,7 +399,7 @@ class Explainer:
                 f"no group has an offset in {event.topic} {event.queueId}: nobody has consumed there, or only "
                 "broadcasting consumers, which keep their offsets themselves"
             )
-            yield Finding(place="group", state="none", words=words, **_at(event))
+            yield Sighting(place="group", state="none", words=words, **_at(event))
         for event in copies:
             if event.event == "dead-letter":
                 group = event.group or event.topic.removeprefix(DLQ_PREFIX)
@@ -443,7 +443,7 @@ class Explainer:
             verdict=verdict,
             words=words,
             findings=[
-                Finding(
+                Sighting(
                     place=place, state="present", words=words, topic=topic, queueId=record.queue_id,
                     queueOffset=record.queue_offset, timestamp=record.store_timestamp,
                 )
@@ -476,7 +476,7 @@ class Explainer:
         at = parse_offset_id(message_id) if is_id(message_id) else None
         if at is not None and 0 <= at.port <= 0xFFFF and at.physical_offset >= 0:
             place = self._explain_place(at.physical_offset, self._other_broker(at))
-            finding = Finding(place="log", state=place.verdict, words=place.words, physicalOffset=at.physical_offset)
+            finding = Sighting(place="log", state=place.verdict, words=place.words, physicalOffset=at.physical_offset)
             return Whereabouts(
                 asked=message_id, msgId=None, verdict=place.verdict, words=place.words, findings=[finding],
                 nextSteps=place.next_steps,
@@ -495,7 +495,7 @@ class Explainer:
         if made is not None and made.timestamp is not None:
             month = "" if made.kind == "grpc" else ", if that was within a month of the log's end"
             findings.append(
-                Finding(
+                Sighting(
                     place="id", state=made.kind, timestamp=made.timestamp,
                     words=f"made by a producer at {made.address}, process {made.process_id}{month}",
                 )
@@ -528,7 +528,7 @@ class Explainer:
                 f"expired: the index has {counted(len(gone), 'entry', 'entries')} for it, the newest at physical "
                 f"offset {max(gone)}, and the log begins at {self._log.min_offset}"
             )
-            finding = Finding(place="index", state="expired", words=words, topic=topic, physicalOffset=max(gone))
+            finding = Sighting(place="index", state="expired", words=words, topic=topic, physicalOffset=max(gone))
             return Whereabouts(
                 asked=asked, msgId=None, verdict="expired", words=words, findings=[finding],
                 nextSteps=[self._layout.command("retention")],
@@ -551,7 +551,7 @@ class Explainer:
         behind = self._in_log_alone(**at)
         if behind is not None:
             return self._of_copy(asked, behind)
-        finding = Finding(place="queue", state=verdict, words=words, **at)
+        finding = Sighting(place="queue", state=verdict, words=words, **at)
         return Whereabouts(asked=asked, msgId=None, verdict=verdict, words=words, findings=[finding], nextSteps=[step])
 
     def _beyond_queue(
@@ -563,7 +563,7 @@ class Explainer:
         words = f"{topic} {queue_id} ends at offset {high}, and the log has no message behind it: not stored yet"
         return Whereabouts(
             asked=asked, msgId=None, verdict="not-yet", words=words,
-            findings=[Finding(place="queue", state="not-yet", words=words, **at), *self._damage_found()],
+            findings=[Sighting(place="queue", state="not-yet", words=words, **at), *self._damage_found()],
             nextSteps=self._after_absence(damaged=self._damaged),
         )  # fmt: skip
 
@@ -598,7 +598,7 @@ class Explainer:
             place = _Place("overwritten", words, [self._layout.command("check")])
         else:
             place = self._explain_place(physical_offset, None)
-        finding = Finding(place="log", state=place.verdict, words=place.words, physicalOffset=physical_offset, **at)
+        finding = Sighting(place="log", state=place.verdict, words=place.words, physicalOffset=physical_offset, **at)
         return Whereabouts(
             asked=asked, msgId=None, verdict=place.verdict, words=place.words, findings=[finding],
             nextSteps=place.next_steps,
@@ -665,10 +665,10 @@ class Explainer:
         self._damaged = True
         self._warn(text)
 
-    def _damage_found(self) -> Iterable[Finding]:
+    def _damage_found(self) -> Iterable[Sighting]:
         if self._damaged:
             words = "parts of the log are damaged and could not be searched: it may have been there"
-            yield Finding(place="log", state="damaged", words=words)
+            yield Sighting(place="log", state="damaged", words=words)
 
     def _after_absence(self, *, damaged: bool) -> list[str]:
         steps = [self._layout.command("check")] if damaged else []
@@ -681,7 +681,7 @@ class Explainer:
 _STATES = {FILTERED: "filtered", RESET: "reset", ACKED: "acked", GIVEN_BACK: "given-back"}
 
 
-def _verdict(traced: Trace, findings: Sequence[Finding]) -> tuple[str, str]:
+def _verdict(traced: Trace, findings: Sequence[Sighting]) -> tuple[str, str]:
     """(verdict, sentence) of a message that is in the log."""
     states = {(finding.place, finding.state) for finding in findings}
     waiting = next((finding for finding in findings if finding.place == "waiting"), None)
@@ -720,7 +720,7 @@ def _at(event: Event) -> dict[str, Any]:
     }
 
 
-def _same(event: Event, taken: Taken) -> bool:
+def _same(event: Event, taken: PassedCopy) -> bool:
     return (event.topic, event.queueId, event.queueOffset) == (taken.topic, taken.queueId, taken.queueOffset)
 
 

@@ -10,7 +10,7 @@ import pyarrow.dataset as ds
 
 from formats.message.build import compose, pack
 from rmqtool.analytics.source.plan import request_of
-from rmqtool.analytics.sql.query import Answer, answer
+from rmqtool.analytics.sql.query import QueryResult, answer
 from rmqtool.contract import MESSAGE_FIELDS
 from rmqtool.store.layout.paths import StoreLayout
 from tests import goldens
@@ -95,7 +95,7 @@ def engine_messages(case: str) -> dict[int, dict[str, Any]]:
 
 
 @contextmanager
-def asked(root: object, query: str, **options: str) -> Iterator[Answer]:
+def asked(root: object, query: str, **options: str) -> Iterator[QueryResult]:
     """The result of ``sql`` on a store."""
     with answer(request_of({"path": str(root), **options}), query) as found:
         yield found

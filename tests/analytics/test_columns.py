@@ -19,7 +19,7 @@ from rmqtool.analytics.ranges.splits import plan
 from rmqtool.analytics.table.arrow import batches
 from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.column_reader import ColumnReader
-from rmqtool.analytics.table.row_reader import Limits, RowReader
+from rmqtool.analytics.table.row_reader import BatchLimits, RowReader
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA, schema_of
 from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.analytics.table.views import VIEW_SCHEMA, has_views, memory_of
@@ -39,7 +39,7 @@ from tests.conftest import Unpacked
 from tests.formats.strategies import a_record, many_examples, records
 
 ALL = MessageChoice()
-LARGE = Limits(8 << 20)
+LARGE = BatchLimits(8 << 20)
 
 
 def read(
@@ -51,7 +51,7 @@ def read(
     last: bool = True,
     choice: MessageChoice = ALL,
     columns: list[str] | None = None,
-    limits: Limits = LARGE,
+    limits: BatchLimits = LARGE,
     schema: pa.Schema | None = None,
 ) -> tuple[list[pa.RecordBatch], SplitTally]:
     tally = SplitTally(first=start)
@@ -121,7 +121,7 @@ def test_every_golden_log(case: str, golden: Unpacked) -> None:
     for file in log.segments.files:
         last = file is log.segments.files[-1]
         rows += agree(file, last=last)
-        agree(file, last=last, limits=Limits(1000, 7))
+        agree(file, last=last, limits=BatchLimits(1000, 7))
         for start in range(5000, file.size, 20_011):
             at = next_record(file.view(), file.base, start, min(start + 20_011, file.size))
             agree(file, at, min(start + 20_011, file.size), last=last)
@@ -211,7 +211,7 @@ def test_any_records(file_of: File, drawn: list[tuple[Any, bytes | None, bool]])
         data += pack(a_record(**fields, version=made.version))
     file = file_of(data + build_blank(64))
     assert agree(file) == len(drawn)
-    agree(file, limits=Limits(200, 3, 150))
+    agree(file, limits=BatchLimits(200, 3, 150))
     agree(file, columns=["msgId", "properties", "bodyLength"])
 
 
@@ -238,11 +238,17 @@ def test_bodies_that_grow_fill_batches(file_of: File) -> None:
     for number, body in enumerate(bodies * 3):
         data += record("T", len(data), number=number, body=body, sys_flag=COMPRESSED * (body in (bomb, odd, b"")))
     file = file_of(data)
-    for limits in (Limits(1 << 16), Limits(1 << 17), Limits(1, 1), Limits(1 << 20, 5), Limits(1 << 20, 9, 60_000)):
+    for limits in (
+        BatchLimits(1 << 16),
+        BatchLimits(1 << 17),
+        BatchLimits(1, 1),
+        BatchLimits(1 << 20, 5),
+        BatchLimits(1 << 20, 9, 60_000),
+    ):
         agree(file, limits=limits)
         agree(file, limits=limits, columns=["bodyError"])
         agree(file, limits=limits, columns=["tags"])
-    fast, tally = read(ColumnReader, file, 0, file.size, columns=["topic"], limits=Limits(1 << 20))
+    fast, tally = read(ColumnReader, file, 0, file.size, columns=["topic"], limits=BatchLimits(1 << 20))
     assert (len(fast), tally.not_decompressed) == (1, 0)
 
 
@@ -250,7 +256,7 @@ def test_more_rows_than_one_step_or_one_batch_has(file_of: File) -> None:
     data = log_of(["A", "B"] * 20)
     file = file_of(data * 100)
     assert agree(file) == 4000
-    assert agree(file, limits=Limits(8 << 20, 1000)) == 4000
+    assert agree(file, limits=BatchLimits(8 << 20, 1000)) == 4000
 
 
 def test_times_out_of_range_count_where_they_show(file_of: File) -> None:

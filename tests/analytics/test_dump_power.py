@@ -12,7 +12,7 @@ import pytest
 
 from rmqtool.analytics.dump import parquet
 from rmqtool.analytics.dump.dump import dump_to_parquet
-from rmqtool.analytics.dump.output import SUCCESS, Output, manifest_of
+from rmqtool.analytics.dump.output import SUCCESS, DumpOutput, manifest_of
 from rmqtool.analytics.dump.report import DumpOptions
 from rmqtool.analytics.remote.files import Folder
 from rmqtool.store.layout.paths import StoreLayout
@@ -22,7 +22,7 @@ from tests.analytics.helpers import log_of, rows_of, store_of
 from tests.store.crashes import Killed
 
 SIZE = 1500  # of a commit-log file
-STEPS = ((Folder, "move"), (Folder, "delete"), (Folder, "delete_dir"), (Output, "discard"), (os, "rename"))
+STEPS = ((Folder, "move"), (Folder, "delete"), (Folder, "delete_dir"), (DumpOutput, "discard"), (os, "rename"))
 STEPS += ((os, "fsync"), (os, "rmdir"), (shutil, "rmtree"))
 
 

@@ -14,7 +14,7 @@ from rmqtool.analytics.dump.dump import dump_to_parquet
 from rmqtool.analytics.dump.report import DumpOptions, DumpReport
 from rmqtool.analytics.ranges.splits import plan
 from rmqtool.analytics.remote.files import Folder
-from rmqtool.analytics.spark.where import Where, read_selected
+from rmqtool.analytics.spark.where import SparkCondition, read_selected
 from rmqtool.errors import BadValue, Refused
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
@@ -108,12 +108,12 @@ def test_what_is_selected_is_what_the_condition_holds_for(
     log = CommitLog(StoreLayout(str(golden("broker"))))
     splits, _none = plan(log, split_bytes=30_000)
     folder = Folder(str(tmp_path / "selected"))
-    where = Where(spark, "topic = 'Orders' OR queueId = 3")
+    where = SparkCondition(spark, "topic = 'Orders' OR queueId = 3")
     where.select(splits, where.narrow(tasks.MessageChoice()), folder)
     rows = spark.read.format("rocketmq").load(log.layout.root).where("topic = 'Orders' OR queueId = 3")
     expected = sorted(row[0] for row in rows.select("physicalOffset").collect())
     assert np.concatenate([read_selected(folder, split) for split in splits]).tolist() == expected
-    Where(spark, "topic = 'none'").select(splits, tasks.MessageChoice(topics=("none",)), folder.below("none"))
+    SparkCondition(spark, "topic = 'none'").select(splits, tasks.MessageChoice(topics=("none",)), folder.below("none"))
     assert not any(len(read_selected(folder.below("none"), split)) for split in splits)
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rmqtool.analytics.load.order import Order
+from rmqtool.analytics.load.order import SortOrder
 from rmqtool.analytics.load.rows import rows
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
@@ -68,7 +68,7 @@ def test_by_physical_offset(parts: int, run_bytes: int, tmp_path: Path) -> None:
     paths = files_of(tmp_path / "in", shuffled(before, parts, parts))
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    found = list(rows(paths, scratch=str(scratch), sorter=partial(Order, run_bytes=run_bytes, most_open=4)))
+    found = list(rows(paths, scratch=str(scratch), sorter=partial(SortOrder, run_bytes=run_bytes, most_open=4)))
     assert [row["body"] for row in found if isinstance(row, dict)] == [row["body"] for row in before]
     assert list(scratch.iterdir()) == []
 
@@ -77,7 +77,7 @@ def test_by_physical_offset(parts: int, run_bytes: int, tmp_path: Path) -> None:
 def test_by_queue_offset_where_there_is_no_other(parts: int, tmp_path: Path) -> None:
     before = messages(300)
     paths = files_of(tmp_path / "in", shuffled(before, parts, parts), ("physicalOffset",))
-    assert queues_of(list(rows(paths, sorter=partial(Order, run_bytes=3000)))) == queues_of(before)
+    assert queues_of(list(rows(paths, sorter=partial(SortOrder, run_bytes=3000)))) == queues_of(before)
 
 
 def test_rows_stay_as_they_are_where_queues_are_in_order(tmp_path: Path) -> None:

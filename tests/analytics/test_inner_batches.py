@@ -14,7 +14,7 @@ from rmqtool.analytics.source.filter import Condition
 from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.column_reader import ColumnReader
 from rmqtool.analytics.table.inner import MOST
-from rmqtool.analytics.table.row_reader import Limits, RowReader
+from rmqtool.analytics.table.row_reader import BatchLimits, RowReader
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.analytics.table.views import VIEW_SCHEMA
@@ -58,7 +58,7 @@ def by(
     tally = SplitTally()
     rows = []
     for split in plan(log)[0]:
-        for batch in reader(schema, choice, tally, Limits(size)).read(
+        for batch in reader(schema, choice, tally, BatchLimits(size)).read(
             split.segment(), split.start, split.stop, last=split.last
         ):
             rows += pa.Table.from_batches([batch]).cast(MESSAGE_SCHEMA).to_pylist()

@@ -16,7 +16,7 @@ from formats.remoting.shapes import MessageQueue
 from rmqtool import read_arrow
 from rmqtool.analytics.live.options import LiveRequest, live_request_of
 from rmqtool.analytics.live.plan import plan_ranges
-from rmqtool.analytics.live.positions import Position, Range, divide, from_json, ranges_between, share, to_json
+from rmqtool.analytics.live.positions import QueuePosition, Range, divide, from_json, ranges_between, share, to_json
 from rmqtool.analytics.live.queues import DataLoss
 from rmqtool.analytics.live.read import read_range
 from rmqtool.analytics.table.schema import MESSAGE_TABLE
@@ -301,18 +301,18 @@ QUEUES = st.builds(MessageQueue, st.sampled_from("AB"), st.sampled_from("xy"), s
 
 
 @st.composite
-def positions(draw: st.DrawFn) -> Position:
+def positions(draw: st.DrawFn) -> QueuePosition:
     offset = draw(st.integers(0, 1 << 40))
     last = (
         Last(draw(st.integers(0, offset - 1)), draw(st.integers(0, 1 << 32)))
         if offset and draw(st.booleans())
         else None
     )
-    return Position(offset, last if draw(st.booleans()) else None, draw(st.none() | st.integers(0, offset)))
+    return QueuePosition(offset, last if draw(st.booleans()) else None, draw(st.none() | st.integers(0, offset)))
 
 
 @given(st.dictionaries(QUEUES, positions()))
-def test_positions_survive_json(given: dict[MessageQueue, Position]) -> None:
+def test_positions_survive_json(given: dict[MessageQueue, QueuePosition]) -> None:
     offsets = to_json(given)
     assert from_json(json.loads(json.dumps(offsets))) == given
     assert ranges_between(given, given) == []

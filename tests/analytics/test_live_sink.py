@@ -20,7 +20,7 @@ from rmqtool.analytics.live import writer
 from rmqtool.analytics.live.options import live_request_of
 from rmqtool.analytics.live.plan import plan_ranges
 from rmqtool.analytics.live.read import read_range
-from rmqtool.analytics.live.rows import Numbered, bundles
+from rmqtool.analytics.live.rows import TaskMessages, bundles
 from rmqtool.analytics.live.writer import ClusterStreamWriter, ClusterWriter, SinkOptions
 from rmqtool.client.cluster import attempts
 from rmqtool.errors import BadValue, RmqError
@@ -261,7 +261,7 @@ def rows_of(options: dict[str, str]) -> list[dict[str, Any]]:
 
 
 def test_bundles() -> None:
-    numbered = Numbered("x")
+    numbered = TaskMessages("x")
     rows = [{"topic": "AB"[n % 2], "body": b"%d" % n, "shardingKey": "k" if n % 3 == 0 else None} for n in range(60)]
     rows += [{"topic": "A", "body": b"later", "deliverTime": datetime(2030, 1, 1, tzinfo=UTC)}]
     messages = [numbered.message(row, n) for n, row in enumerate(rows)]

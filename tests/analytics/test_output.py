@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rmqtool.analytics.dump import output
-from rmqtool.analytics.dump.output import MANIFEST, SUCCESS, Output, is_output, manifest_of, open_output
+from rmqtool.analytics.dump.output import MANIFEST, SUCCESS, DumpOutput, is_output, manifest_of, open_output
 from rmqtool.analytics.remote.files import Folder
 from rmqtool.errors import BadValue, Refused
 
@@ -21,7 +21,7 @@ def fill(folder: Path, name: str = "part-0.parquet", text: str = "old") -> Path:
     return folder
 
 
-def put(target: Output, text: str = "new", name: str = "part-1") -> dict[str, Any]:
+def put(target: DumpOutput, text: str = "new", name: str = "part-1") -> dict[str, Any]:
     """Write a file like a task; returns its description."""
     assert not target.begin(RUN)
     staging = Path(target.staging.path)
@@ -122,7 +122,7 @@ class Killed(BaseException):
 STEPS = ("move", "write", "delete", "delete_dir")
 
 
-def publish_killed_at(target: Output, manifest: dict[str, Any], step: int, monkeypatch: pytest.MonkeyPatch) -> bool:
+def publish_killed_at(target: DumpOutput, manifest: dict[str, Any], step: int, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Publish, with a kill before a step; returns whether it was reached."""
     left = step
 

@@ -16,7 +16,7 @@ from rmqtool.analytics.ranges.splits import SPLIT_BYTES, Split
 from rmqtool.analytics.source.filter import Condition
 from rmqtool.analytics.source.plan import Piece, request_of, stores_of
 from rmqtool.analytics.source.read import Counters, read_piece, sum_counters
-from rmqtool.analytics.source.tables import SCHEMAS, TABLES, Store
+from rmqtool.analytics.source.tables import SCHEMAS, TABLES, NamedStore
 from rmqtool.analytics.source.tables_source import Reader, RocketMQSource
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.contract import QUEUE_ENTRY_FIELDS
@@ -96,7 +96,7 @@ def test_columns_in_any_order(golden: Unpacked) -> None:
 def starts(root: str, file: Path, start: int, stop: int, *, exactly: bool = False, last: bool = True) -> list[int]:
     """Positions of the messages in a byte range."""
     split = Split(0, str(file), int(file.name), file.stat().st_size, start, stop, last, exactly or start == 0)
-    piece = Piece(Store(root, "b"), "messages", splits=(split,), ranges=(None,))
+    piece = Piece(NamedStore(root, "b"), "messages", splits=(split,), ranges=(None,))
     batches = read_piece(piece, ["physicalOffset"], Counters())
     return [row["physicalOffset"] for batch in batches for row in batch.to_pylist()]
 
@@ -143,7 +143,7 @@ def test_a_short_chain_proves_a_start_where_no_queue_does(
     chained = 0
     for cut in range(1, len(data), 7):
         split = Split(0, file.path, file.base, file.size, cut, file.size, True, exact=False)
-        begin, looked = exact(split, Store(layout.root, "b").layout)
+        begin, looked = exact(split, NamedStore(layout.root, "b").layout)
         expected, _looked = walked(file, split)
         assert begin.start == min(expected, file.size), cut
         chained += 0 < looked < expected
@@ -169,7 +169,7 @@ def test_golden_logs_cut_at_any_byte(case: str, golden: Unpacked) -> None:
     for cut in sorted(cuts):
         # where a range begins decides what it has; its end was tried above
         split = Split(0, file.path, file.base, file.size, cut, file.size, last, exact=False)
-        begin, _looked = exact(split, Store(log.layout.root, "b").layout)
+        begin, _looked = exact(split, NamedStore(log.layout.root, "b").layout)
         seen = [at for at in whole if at >= file.base + begin.start]
         assert starts(log.layout.root, path, 0, cut, last=last) + seen == whole, cut
 

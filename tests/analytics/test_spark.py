@@ -22,7 +22,7 @@ from rmqtool.analytics.spark.java import find_java
 from rmqtool.analytics.spark.jvm import Jvm, environment, reason_line
 from rmqtool.analytics.spark.session import spark_context
 from rmqtool.analytics.spark.settings import has_unix_sockets, settings_of
-from rmqtool.analytics.spark.where import Where
+from rmqtool.analytics.spark.where import SparkCondition
 from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.errors import BadValue, MissingRuntime, RmqError
 from rmqtool.store.layout.paths import StoreLayout
@@ -153,7 +153,7 @@ def test_a_condition_in_sql(
     where: str, narrow: MessageChoice, spark: "SparkSession", golden: Unpacked, tmp_path: Path
 ) -> None:
     layout = StoreLayout(str(golden("broker")))
-    assert Where(spark, where).narrow(MessageChoice()) == narrow
+    assert SparkCondition(spark, where).narrow(MessageChoice()) == narrow
     dump(layout, tmp_path / "all")
     report = dump(layout, tmp_path / "some", where=where, split_bytes=20_000, partition_by=("topic",))
     expected = spark.read.parquet(str(tmp_path / "all")).where(where).select("physicalOffset").collect()

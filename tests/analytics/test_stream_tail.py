@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from formats.message.build import build_blank
-from rmqtool.analytics.ranges.tail import Budget, Expired, frontier
+from rmqtool.analytics.ranges.tail import Budget, PositionExpired, frontier
 from rmqtool.analytics.source.stream import Tail
 from rmqtool.analytics.source.tables_source import RocketMQSource
 from rmqtool.errors import BadValue, Refused, UnreadableStore
@@ -230,7 +230,7 @@ def test_expired_files(tmp_path: Path) -> None:
     end = stream.latestOffset(start, ReadAllAvailable())
     planned = skipping.partitions(start, end), stream.partitions(start, end)
     (Path(layout.root) / "commitlog" / f"{0:020d}").unlink()
-    with pytest.raises(Expired, match=f"begins at {SIZE}, and was read up to 0: {SIZE} bytes have expired"):
+    with pytest.raises(PositionExpired, match=f"begins at {SIZE}, and was read up to 0: {SIZE} bytes have expired"):
         stream.latestOffset(start, ReadAllAvailable())
     with pytest.raises(UnreadableStore, match="has expired"):
         stream.partitions(start, end)

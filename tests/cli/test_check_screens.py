@@ -6,7 +6,7 @@ import pytest
 
 from rmqtool.cli.read.show_check import lines_of
 from rmqtool.store.check.advice.advice import Situation
-from rmqtool.store.check.reading.reading import Reader
+from rmqtool.store.check.reading.reading import Interpreter
 from rmqtool.store.layout.paths import StoreLayout
 from tests import goldens
 from tests.amounts import by_turns
@@ -19,7 +19,7 @@ from tests.store.findings import check_store
 @pytest.mark.parametrize("case", [*goldens.cases(), *goldens.cases_of_5()])
 def test_lines_fit(case: str, golden: Unpacked) -> None:
     """Except commands, which must stay whole for copying, and text without spaces."""
-    reader, situation = Reader(), Situation()
+    reader, situation = Interpreter(), Situation()
     for finding in check_store(StoreLayout(str(golden(case))), situation=situation):
         reader.take(finding)
     for line in lines_of(reader.reading(situation), 80, situation.log, colour=False):

@@ -15,7 +15,7 @@ import pytest
 
 from rmqtool.admin.doctor.codes import CODES as CLUSTER_CODES
 from rmqtool.cli.commands import COMMANDS
-from rmqtool.cli.man.manual import Topic
+from rmqtool.cli.man.manual import Page
 from rmqtool.cli.startup import completing
 from rmqtool.cli.startup.completing import CHOICES, VALUES, candidates
 from rmqtool.store.check.codes.all import CODES
@@ -105,7 +105,7 @@ def test_names_of_a_store(golden: Unpacked) -> None:
             ["rebuild", store, "index"],
             {"consumequeue", "index", "checkpoint", "config", "timer", "compaction", "files", "tiered-metadata"},
         ),
-        (["manual"], {page.value for page in Topic}),
+        (["manual"], {page.value for page in Page}),
     ):
         assert set(candidates(words, "")) == chosen
     assert set(candidates(["info", store], "-")) >= {"--output", "--tz", "-o"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.cli.man import roff
-from rmqtool.cli.man.manual import Topic
+from rmqtool.cli.man.manual import Page
 from tests.cli.running import rmqtool
 from tests.cli.test_help import ALL, commands
 
@@ -83,7 +83,7 @@ def test_the_sections_that_readers_look_for() -> None:
     ]  # fmt: skip
     assert re.fullmatch(r"\nrmqtool - \S.*\n", plain(found["NAME"]))  # what whatis and apropos read
     assert "rmqtool check STORE\n" in plain(found["EMERGENCIES"])
-    for topic in Topic:
+    for topic in Page:
         assert f"rmqtool manual {topic}\n" in plain(found["SEE ALSO"])
 
 

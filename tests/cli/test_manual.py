@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import rmqtool as package
-from rmqtool.cli.man.manual import Topic
+from rmqtool.cli.man.manual import Page
 from tests.cli.running import RMQTOOL, ROOT, process, rmqtool
 
 FOLDER = Path(package.__file__).parent / "manual"
@@ -46,27 +46,27 @@ def on_terminal(*words: str, **environment: str) -> str:
 
 
 def test_every_page_is_a_topic() -> None:
-    assert {path.stem for path in FOLDER.iterdir() if path.suffix == ".md"} == set(Topic)
+    assert {path.stem for path in FOLDER.iterdir() if path.suffix == ".md"} == set(Page)
 
 
 def test_without_a_topic_the_pages_are_listed() -> None:
     named = [line.split()[0] for line in rmqtool("manual").out.splitlines() if not line.startswith(" ")]
-    assert named == list(Topic)
+    assert named == list(Page)
     result = rmqtool("manual", "-o", "table")
     assert (result.code, result.err) == (0, "")
     lines = result.out.splitlines()
-    assert [line.split()[0] for line in lines] == ["topic", *Topic]
+    assert [line.split()[0] for line in lines] == ["topic", *Page]
     assert max(map(len, lines)) <= 140
     rows = json.loads(rmqtool("manual", "-o", "json").out)
-    assert [row["topic"] for row in rows] == list(Topic)
+    assert [row["topic"] for row in rows] == list(Page)
     for row in rows:
         assert set(row) == {"topic", "title", "summary"}
         assert row["summary"].endswith(".")
         assert "\n" not in row["summary"]
 
 
-@pytest.mark.parametrize("topic", Topic)
-def test_into_a_pipe_a_page_goes_as_it_is(topic: Topic) -> None:
+@pytest.mark.parametrize("topic", Page)
+def test_into_a_pipe_a_page_goes_as_it_is(topic: Page) -> None:
     result = rmqtool("manual", topic)
     assert (result.code, result.err) == (0, "")
     assert result.out == (FOLDER / f"{topic}.md").read_text(encoding="utf-8")
@@ -97,7 +97,7 @@ def test_on_a_terminal_a_page_is_laid_out() -> None:
 def test_an_unknown_topic_is_a_usage_error_that_lists_them() -> None:
     result = rmqtool("manual", "recovery")
     assert (result.code, result.out) == (2, "")
-    for topic in Topic:
+    for topic in Page:
         assert re.search(rf"\b{topic}\b", result.err)
 
 

@@ -129,7 +129,7 @@ FILES: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
     "checkpoint": (checkpoint.build(checkpoint.Checkpoint(1, 2, 3, 4, 5))[:90], checkpoint.parse),
     "timerwheel": (timer.build_slot(timer.Slot(0, 52, 104, 2)) + bytes(32) + b"\x07" * 32, _read_wheel),
     "timerlog": (_TIMER + timer.build_blank(20) + bytes(4), _read_timer_log),
-    "timercheck": (timer.build_checkpoint(timer.Checkpoint(1, 2, 3))[:100], timer.parse_checkpoint),
+    "timercheck": (timer.build_checkpoint(timer.TimerCheckpoint(1, 2, 3))[:100], timer.parse_checkpoint),
     "dledger": (_DLEDGER + bytes(12), _read_dledger),
     "compactionlog": (compaction.move_record(_PLAIN, 5) + bytes(30), _read_log),
     "compactionqueue": (batch_consume_queue.build(_BATCHES) + bytes(20), _read_batch),

@@ -78,7 +78,7 @@ def test_the_times_that_recovery_goes_back_to(
 @examples
 @given(values=values_of(TIMER_CHECKPOINT), cut=st.integers(0, 4096))
 def test_a_timer_checkpoint_reads_as_it_was_built(values: tuple[int, ...], cut: int) -> None:
-    raw = timer.build_checkpoint(timer.Checkpoint(*values))
+    raw = timer.build_checkpoint(timer.TimerCheckpoint(*values))
 
     assert len(raw) == 4096
     assert timer.parse_checkpoint(raw) == (*values, bytes(4040))
@@ -87,8 +87,8 @@ def test_a_timer_checkpoint_reads_as_it_was_built(values: tuple[int, ...], cut: 
 
 
 def test_an_absent_timer_checkpoint_is_all_zero() -> None:
-    assert timer.parse_checkpoint(b"") == timer.Checkpoint()
-    assert timer.build_checkpoint(timer.Checkpoint()) == bytes(4096)
+    assert timer.parse_checkpoint(b"") == timer.TimerCheckpoint()
+    assert timer.build_checkpoint(timer.TimerCheckpoint()) == bytes(4096)
 
 
 @pytest.mark.parametrize(

@@ -18,14 +18,14 @@ from formats.explain.kinds import KINDS, explain, hexdump
 from rmqtool import Store
 from rmqtool.analytics.ranges.splits import plan as split_plan
 from rmqtool.analytics.source.tables import TABLES, rows_of
-from rmqtool.analytics.source.tables import Store as Table
+from rmqtool.analytics.source.tables import NamedStore as Table
 from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.column_reader import ColumnReader
-from rmqtool.analytics.table.row_reader import Limits, RowReader
+from rmqtool.analytics.table.row_reader import BatchLimits, RowReader
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.cli.read import query, run_files
-from rmqtool.cli.read.run_check import Checked, run_check
+from rmqtool.cli.read.run_check import CheckedStore, run_check
 from rmqtool.cli.render.messages import message_writer, write_messages
 from rmqtool.cli.render.text import dump_json
 from rmqtool.cli.repair.salvage import write_ndjson
@@ -74,7 +74,7 @@ def _info(rng: Random, store: Path, base: Base) -> None:
 
 
 def _check(rng: Random, store: Path, base: Base) -> None:
-    run_check([Checked(_layout(rng, store, base), "STORE")], "info", None, rng.choice(("table", "ndjson")))
+    run_check([CheckedStore(_layout(rng, store, base), "STORE")], "info", None, rng.choice(("table", "ndjson")))
 
 
 def _plan(rng: Random, store: Path, base: Base) -> None:
@@ -284,7 +284,7 @@ def _decode(rng: Random, store: Path, base: Base) -> None:
         told = []
         for kind in (RowReader, ColumnReader):
             tally = SplitTally()
-            reader = kind(MESSAGE_SCHEMA, MessageChoice(), tally, Limits(3_000))
+            reader = kind(MESSAGE_SCHEMA, MessageChoice(), tally, BatchLimits(3_000))
             batches = list(reader.read(file, at, split.stop, last=split.last))
             told.append((tally, pa.Table.from_batches(batches, MESSAGE_SCHEMA), [batch.num_rows for batch in batches]))
         assert told[0] == told[1], f"{split}: {told[0][0]}, {told[1][0]}"

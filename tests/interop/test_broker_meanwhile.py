@@ -19,7 +19,7 @@ from rmqtool.client.sync import Producer
 from rmqtool.errors import Refused
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.services.consumers import offset_plan
-from rmqtool.services.consumers.offset_plan import Target, reset
+from rmqtool.services.consumers.offset_plan import OffsetTarget, reset
 from rmqtool.services.offsets.files import BrokerFile
 from rmqtool.services.sending.importer import new_store
 from rmqtool.services.serving.run_loop import RunLoop
@@ -64,7 +64,7 @@ def consumed(store: Path) -> None:
 
 
 def group_reset(layout: StoreLayout) -> object:
-    planner = reset("readers", ["TopicA"], None, Target("earliest"))
+    planner = reset("readers", ["TopicA"], None, OffsetTarget("earliest"))
     return offset_plan.apply(layout, BrokerFile, planner, command="group-reset")
 
 

@@ -23,7 +23,7 @@ from formats.remoting.frame import Command
 from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
-from rmqtool.server.namesrv.key_values import KeyValues
+from rmqtool.server.namesrv.key_values import KeyValueTable
 from rmqtool.server.namesrv.server import NameServer
 from tests.amounts import by_turns, some
 from tests.interop import broker as brokers
@@ -224,7 +224,7 @@ def test_the_same_requests_have_the_same_answers(seed: int, real: str, tmp_path:
                     await asyncio.sleep(0.02)
 
             # the file that the real one has made is read as what ours knows
-            kept = KeyValues(str(tmp_path / "kv.json")).table
+            kept = KeyValueTable(str(tmp_path / "kv.json")).table
             assert kept == server.requests.key_values.table != {}
 
     asyncio.run(test())

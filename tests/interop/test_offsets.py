@@ -11,7 +11,7 @@ from formats.config.files import ConsumerOffsets
 from rmqtool import Store
 from rmqtool.rules.releases import RELEASES
 from rmqtool.services.consumers import offset_plan
-from rmqtool.services.consumers.offset_plan import Planner, Target, clone, reset
+from rmqtool.services.consumers.offset_plan import OffsetTarget, Planner, clone, reset
 from rmqtool.services.lookup.query_time import offset_by_time_v4, offset_by_time_v5
 from rmqtool.services.offsets.files import BrokerFile, ClientFile
 from rmqtool.services.open_store.broker_state import BrokerState
@@ -113,10 +113,14 @@ def test_resets_as_the_admin_tool_does_them(broker: Broker, tmp_path: Path) -> N
     code = broker.ask("request", code=RESET, fields={name: str(value) for name, value in fields.items()})["code"]
     assert code == (NOT_ONLINE if broker.engine == "4.9" else 0)  # only 5.3 does it by itself
     broker.stop()
-    targets = {"earliest": Target("earliest"), "latest": Target("latest"), "offset": Target("offset", 7)}
-    targets |= {group: Target("time", time) for group, time in exact.items()}
+    targets = {
+        "earliest": OffsetTarget("earliest"),
+        "latest": OffsetTarget("latest"),
+        "offset": OffsetTarget("offset", 7),
+    }
+    targets |= {group: OffsetTarget("time", time) for group, time in exact.items()}
     if not code:
-        targets["by-broker"] = Target("time", times[5])
+        targets["by-broker"] = OffsetTarget("time", times[5])
     for group, target in targets.items():
         set_ours(ours, reset(group, ["Orders"], [0], target))
     log = CommitLog(layout_of(theirs))
@@ -126,9 +130,9 @@ def test_resets_as_the_admin_tool_does_them(broker: Broker, tmp_path: Path) -> N
     for group, time in between.items():
         rule = offset_by_time_v4 if broker.engine == "4.9" else offset_by_time_v5
         assert found["Orders", group, 0] == rule(log, queue, time), group
-        set_ours(ours, reset(group, ["Orders"], [0], Target("time", time)))
+        set_ours(ours, reset(group, ["Orders"], [0], OffsetTarget("time", time)))
         assert offsets(ours)["Orders", group, 0] == sum(stamp < time for stamp in times)
-        set_ours(ours, reset(group, ["Orders"], [0], Target("offset", found["Orders", group, 0])))
+        set_ours(ours, reset(group, ["Orders"], [0], OffsetTarget("offset", found["Orders", group, 0])))
     assert found == offsets(ours)
 
 
@@ -152,7 +156,7 @@ def test_the_file_of_a_client_that_broadcasts(broker: Broker, tmp_path: Path) ->
     assert {key: at for key, at in offsets(store).items() if key[1] == "cluster"} == {
         ("Orders", "cluster", n): 2 for n in range(4)
     }
-    set_ours(store, reset("cluster", ["Orders"], [1, 2], Target("shift", -1)))
+    set_ours(store, reset("cluster", ["Orders"], [1, 2], OffsetTarget("shift", -1)))
     path.unlink()
     back = ["group", "clone", store, "cluster", "everyone", "--to-broadcast", path, "--yes"]
     assert rmqtool(*back).code == 2  # which broker?

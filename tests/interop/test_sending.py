@@ -30,7 +30,7 @@ from rmqtool.rules.sending import (
 from rmqtool.services.retries.retries import DeadLetter, Retries
 from rmqtool.services.retries.send_back import SendBackStore
 from rmqtool.store.append.answers import Illegal
-from rmqtool.store.append.outgoing import Rules
+from rmqtool.store.append.outgoing import AppendRules
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
@@ -145,7 +145,7 @@ def verdict(check: Callable[..., None], *arguments: Any, **named: Any) -> int:
 def at_store(message: Message, most: int) -> int:
     """Our response code for what the store accepts, 0 if accepted."""
     try:
-        Rules(max_message_size=most).ready(message)
+        AppendRules(max_message_size=most).ready(message)
     except Illegal:
         return MESSAGE_ILLEGAL
     return 0

@@ -2,6 +2,6 @@
 
 import pytest
 
-from rmqtool.kernels.load.library import Code
+from rmqtool.kernels.load.library import Implementation
 
-both = pytest.mark.parametrize("code", list(Code), ids=lambda code: code.value)
+both = pytest.mark.parametrize("code", list(Implementation), ids=lambda code: code.value)

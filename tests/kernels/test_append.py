@@ -12,7 +12,7 @@ from formats.layouts.codes import BORN_V6, STORE_V6
 from formats.message.bodies import BatchItem, build_batch
 from formats.message.build import BLANK_SIZE, compose, pack
 from rmqtool.kernels.append import BatchReader, Encoder, text_table
-from rmqtool.kernels.load.library import Code
+from rmqtool.kernels.load.library import Implementation
 from rmqtool.kernels.load.memory import address_of
 from rmqtool.kernels.tables.messages import MessageColumns
 from tests.kernels.codes import both
@@ -41,7 +41,7 @@ MESSAGE = st.fixed_dictionaries(
 @both
 @given(st.lists(MESSAGE, min_size=1, max_size=12), st.integers(0, 2**40), st.integers(0, 9))
 def test_what_is_written_is_what_pack_makes(
-    code: Code,
+    code: Implementation,
     messages: list[dict],  # type: ignore[type-arg]
     physical: int,
     first_offset: int,
@@ -139,7 +139,7 @@ TEXT_ROWS = [
 
 @both
 @given(st.lists(ITEM, max_size=8), st.sampled_from([b"", b"z\x01w"]))
-def test_a_batch_is_taken_apart(code: Code, items: list[BatchItem], more: bytes) -> None:
+def test_a_batch_is_taken_apart(code: Implementation, items: list[BatchItem], more: bytes) -> None:
     body = build_batch(items)
     table = np.full((len(MessageColumns._fields), 8), -1, np.int64)
     batch = BatchReader(table, code=code).read(body, len(more))
@@ -161,7 +161,7 @@ def test_a_batch_is_taken_apart(code: Code, items: list[BatchItem], more: bytes)
 
 
 @both
-def test_properties_are_put_behind_each_messages_own(code: Code) -> None:
+def test_properties_are_put_behind_each_messages_own(code: Implementation) -> None:
     items = [BatchItem(n, b"body", own) for n, own in enumerate((b"", b"a\x01b", b"a\x01b\x02"))]
     table = np.zeros((len(MessageColumns._fields), 3), np.int64)
     body = build_batch(items)
@@ -184,7 +184,7 @@ def test_properties_are_put_behind_each_messages_own(code: Code) -> None:
 
 
 @both
-def test_a_table_too_short_for_a_batch_is_told(code: Code) -> None:
+def test_a_table_too_short_for_a_batch_is_told(code: Implementation) -> None:
     body = build_batch([BatchItem(0, b"x", b"")] * 5)
     table = np.zeros((len(MessageColumns._fields), 4), np.int64)
     reader = BatchReader(table, code=code)
@@ -196,7 +196,7 @@ def test_a_table_too_short_for_a_batch_is_told(code: Code) -> None:
 
 @both
 @given(st.data())
-def test_no_batch_is_told_where_it_ends_to_be_one(code: Code, data: st.DataObject) -> None:
+def test_no_batch_is_told_where_it_ends_to_be_one(code: Implementation, data: st.DataObject) -> None:
     good = build_batch([BatchItem(1, b"body", b"a\x01b"), BatchItem(2, b"", b"c\x01d")])
     at = data.draw(st.integers(0, len(good) - 1))
     spoilt = bytearray(good)
@@ -204,7 +204,7 @@ def test_no_batch_is_told_where_it_ends_to_be_one(code: Code, data: st.DataObjec
     for raw in (good[:at], bytes(spoilt)):
         table = np.zeros((len(MessageColumns._fields), 4), np.int64)
         told: list[object] = []
-        for each in (code, Code.PLAIN):
+        for each in (code, Implementation.PLAIN):
             try:
                 told.append(BatchReader(table, code=each).read(raw))
             except BadLength as err:
@@ -213,7 +213,7 @@ def test_no_batch_is_told_where_it_ends_to_be_one(code: Code, data: st.DataObjec
 
 
 @both
-def test_only_whole_tables_are_taken(code: Code) -> None:
+def test_only_whole_tables_are_taken(code: Implementation) -> None:
     table = np.zeros((len(MessageColumns._fields), 4), np.int64)
     texts, _keep = text_table([b"T"])
     odd: list[Any] = [table[:, ::2], table.astype(np.int32)]

@@ -9,7 +9,7 @@ from formats.message.ids import offset_id
 from formats.message.properties import KEYS, TAGS, UNIQ_KEY, parse
 from formats.message.properties import split_keys as split_one
 from rmqtool.kernels.arrow import ItemParser, gather, offset_ids, split_keys, views_of
-from rmqtool.kernels.load.library import Code
+from rmqtool.kernels.load.library import Implementation
 from rmqtool.kernels.load.memory import Memory
 from rmqtool.kernels.tables.messages import ID_SPACE, MOST_NAMES, VIEW_INLINE, Texts
 from rmqtool.kernels.tables.shapes import Column
@@ -39,7 +39,7 @@ TEXTS = st.lists(st.none() | st.binary(max_size=3 * VIEW_INLINE), max_size=12)
 
 @both
 @given(TEXTS, st.integers(0, 5))
-def test_texts_are_gathered_end_to_end(code: Code, texts: list[bytes | None], filled: int) -> None:
+def test_texts_are_gathered_end_to_end(code: Implementation, texts: list[bytes | None], filled: int) -> None:
     laid = Laid(texts)
     joined = b"".join(text or b"" for text in texts)
     to, offsets = np.full(filled + len(joined) + 3, 7, np.uint8), np.zeros(len(texts), np.int32)
@@ -49,7 +49,7 @@ def test_texts_are_gathered_end_to_end(code: Code, texts: list[bytes | None], fi
 
 
 @both
-def test_there_must_be_room(code: Code) -> None:
+def test_there_must_be_room(code: Implementation) -> None:
     texts = Texts(np.array([1], np.int64), np.array([5], np.int64))
     for room, count in ((4, 1), (9, 2)):
         with pytest.raises(ValueError, match="do not fit"):
@@ -64,7 +64,7 @@ def test_there_must_be_room(code: Code) -> None:
 
 @both
 @given(st.lists(st.binary(max_size=3 * VIEW_INLINE), max_size=12), st.integers(0, 9))
-def test_views_tell_where_texts_lie(code: Code, texts: list[bytes], number: int) -> None:
+def test_views_tell_where_texts_lie(code: Implementation, texts: list[bytes], number: int) -> None:
     laid = Laid(list(texts))
     views = views_of(laid.texts, laid.memory.address, number, code=code)
     for view, text, address in zip(views, texts, laid.texts.address.tolist(), strict=True):
@@ -79,7 +79,7 @@ def test_views_tell_where_texts_lie(code: Code, texts: list[bytes], number: int)
 
 @both
 @pytest.mark.parametrize(("address", "length"), [(99, 20), (100 + (1 << 31), 20), (100, -1)])
-def test_what_no_view_can_show(code: Code, address: int, length: int) -> None:
+def test_what_no_view_can_show(code: Implementation, address: int, length: int) -> None:
     with pytest.raises(ValueError, match="do not lie in a buffer at 100"):
         views_of(Texts(np.array([address]), np.array([length])), 100, 0, code=code)
 
@@ -122,17 +122,17 @@ def parsed(parser: ItemParser, laid: Laid, properties: list[bytes]) -> tuple[lis
 @both
 @many_examples
 @given(st.lists(PROPERTIES, max_size=6))
-def test_properties_are_taken_apart(code: Code, properties: list[bytes]) -> None:
+def test_properties_are_taken_apart(code: Implementation, properties: list[bytes]) -> None:
     check(code, [*properties, MANY, MANY + b"\x02one more\x01x", b"\x01\x02\x02a\x01", b""])
 
 
 @both
-def test_properties_that_nobody_has(code: Code) -> None:
+def test_properties_that_nobody_has(code: Implementation) -> None:
     check(code, [])
     check(code, [b"", b""])
 
 
-def check(code: Code, properties: list[bytes]) -> None:
+def check(code: Implementation, properties: list[bytes]) -> None:
     laid = Laid(list(properties))
     parser = ItemParser(laid.texts, code=code)
     odd, keep = parsed(parser, laid, properties)
@@ -163,7 +163,7 @@ def check(code: Code, properties: list[bytes]) -> None:
 
 @both
 @given(st.lists(st.none() | st.text("ab 名", max_size=12).map(str.encode), max_size=8))
-def test_keys_are_split(code: Code, texts: list[bytes | None]) -> None:
+def test_keys_are_split(code: Implementation, texts: list[bytes | None]) -> None:
     laid = Laid(texts)
     bounds, parts = split_keys(laid.texts, code=code)
     for row, text in enumerate(texts):
@@ -181,7 +181,7 @@ def test_keys_are_split(code: Code, texts: list[bytes | None]) -> None:
         max_size=8,
     )
 )
-def test_offset_ids(code: Code, messages: list[tuple[bytes, int]]) -> None:
+def test_offset_ids(code: Implementation, messages: list[tuple[bytes, int]]) -> None:
     laid = Laid([host for host, _offset in messages])
     out = np.zeros((len(messages), ID_SPACE), np.uint8)
     offsets: Column = np.array([offset for _host, offset in messages], np.int64)
@@ -193,7 +193,7 @@ def test_offset_ids(code: Code, messages: list[tuple[bytes, int]]) -> None:
 
 
 @both
-def test_nothing(code: Code) -> None:
+def test_nothing(code: Implementation) -> None:
     assert ItemParser(EMPTY, code=code).odd() is None
     assert split_keys(EMPTY, code=code).bounds.tolist() == [0]
     assert views_of(EMPTY, 0, 0, code=code).shape == (0, 4)

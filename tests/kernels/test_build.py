@@ -10,7 +10,7 @@ import pytest
 
 from rmqtool.kernels.build import compiler, header
 from rmqtool.kernels.build.compiler import NotCompiled, build
-from rmqtool.kernels.load.library import Code, NotLoadable, is_compiled, load
+from rmqtool.kernels.load.library import Implementation, NotLoadable, is_compiled, load
 from rmqtool.kernels.load.stamp import SOURCES, VARIANTS, library_name, stamp
 from tests.amounts import by_turns
 
@@ -24,14 +24,14 @@ def test_the_committed_header_is_what_the_layouts_give() -> None:
 
 def test_compiled_code_is_used_here() -> None:
     assert is_compiled(None)
-    assert is_compiled(Code.COMPILED)
-    assert not is_compiled(Code.PLAIN)
+    assert is_compiled(Implementation.COMPILED)
+    assert not is_compiled(Implementation.PLAIN)
 
 
 def test_the_environment_may_ask_for_plain_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RMQTOOL_KERNELS", "plain")
     assert not is_compiled(None)
-    assert is_compiled(Code.COMPILED)
+    assert is_compiled(Implementation.COMPILED)
 
 
 @by_turns(7)
@@ -73,9 +73,9 @@ def test_without_a_library_everything_works_after_one_warning(tmp_path: Path) ->
         shutil.copytree(ROOT / package, tmp_path / package, ignore=ignored)
     script = (
         "from rmqtool.kernels.crc import crc32\n"
-        "from rmqtool.kernels.load.library import Code, NotLoadable\n"
+        "from rmqtool.kernels.load.library import Implementation, NotLoadable\n"
         "print(crc32(b'123456789'), crc32(b''))\n"
-        "try: crc32(b'', code=Code.COMPILED)\n"
+        "try: crc32(b'', code=Implementation.COMPILED)\n"
         "except NotLoadable as err: print('refused')\n"
     )
     result = subprocess.run(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool.kernels.crc import crc32, fast_function
-from rmqtool.kernels.load.library import Code
+from rmqtool.kernels.load.library import Implementation
 from tests.formats.strategies import examples
 from tests.kernels.codes import both
 
@@ -16,13 +16,13 @@ from tests.kernels.codes import both
 @both
 @examples
 @given(st.binary(max_size=300), st.integers(0, 16))
-def test_checksums_agree(code: Code, data: bytes, skip: int) -> None:
+def test_checksums_agree(code: Implementation, data: bytes, skip: int) -> None:
     part = memoryview(data)[skip:]
     assert crc32(part, code=code) == crc32(part, tables=True, code=code) == zlib.crc32(part)
 
 
 @both
-def test_checksums_of_every_short_length_agree(code: Code) -> None:
+def test_checksums_of_every_short_length_agree(code: Implementation) -> None:
     data = bytes(range(256)) * 20
     for length in [*range(130), 4095, 4096, 5120]:
         part = data[:length]

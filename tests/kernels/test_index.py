@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from formats import index
 from formats.layouts.derived import INDEX_HEADER
 from rmqtool.kernels.index import put_keys
-from rmqtool.kernels.load.library import Code
+from rmqtool.kernels.load.library import Implementation
 from rmqtool.store.index.builder import IndexFile
 from tests.formats.strategies import many_examples
 from tests.kernels.codes import both
@@ -28,7 +28,7 @@ times_of_messages = st.one_of(st.integers(-1, 2**42), st.sampled_from([1, _MOST,
     st.integers(0, 2**32 - 1),
 )
 def test_index_files_get_the_same_bytes(
-    code: Code, messages: list[tuple[int, int, int, int]], slots: int, entries: int, seed: int
+    code: Implementation, messages: list[tuple[int, int, int, int]], slots: int, entries: int, seed: int
 ) -> None:
     """Each message has keys, a physical offset, a store time, and keys with one of few hashes."""
     random = np.random.default_rng(seed)
@@ -85,7 +85,7 @@ def a_file(slots: int, entries: int, header: index.Header, content: Any) -> Inde
 
 
 @both
-def test_keys_are_not_put_where_they_have_no_room(code: Code) -> None:
+def test_keys_are_not_put_where_they_have_no_room(code: Implementation) -> None:
     none = np.zeros(0, np.int64)
     header = index.Header(0, 0, 0, 0, 0, 1)
     slots, entries = bytearray(20), bytearray(100)
@@ -99,7 +99,7 @@ def test_keys_are_not_put_where_they_have_no_room(code: Code) -> None:
 
 
 @both
-def test_keys_of_records_that_are_not_there_are_refused(code: Code) -> None:
+def test_keys_of_records_that_are_not_there_are_refused(code: Implementation) -> None:
     one, header = np.zeros(1, np.int64), index.Header(0, 0, 0, 0, 0, 1)
     for row in (-1, 1):
         with pytest.raises(ValueError, match="of which there are 1"):

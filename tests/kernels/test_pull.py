@@ -7,7 +7,7 @@ import pytest
 from formats.layouts.codes import MAGIC_V1, MAGIC_V2
 from formats.layouts.derived import CQ_ENTRY, HEAD_V4_V4
 from formats.message.read import MIN_SIZE
-from rmqtool.kernels.load.library import Code
+from rmqtool.kernels.load.library import Implementation
 from rmqtool.kernels.load.memory import Memory
 from rmqtool.kernels.pull import puller
 from rmqtool.kernels.tables.limit import Limit
@@ -36,7 +36,7 @@ def packed(entries: list[tuple[int, int, int]]) -> bytes:
 
 
 @both
-def test_records_of_consecutive_entries(code: Code) -> None:
+def test_records_of_consecutive_entries(code: Implementation) -> None:
     data, entries = log_of(Random(1), 6)
     count, records = puller(ROOM, code=code).pull(packed(entries[1:5]), Memory(data), BASE, BASE, NEAR, FAR) or (0, b"")
     assert count == 4
@@ -44,7 +44,7 @@ def test_records_of_consecutive_entries(code: Code) -> None:
 
 
 @both
-def test_the_limits(code: Code) -> None:
+def test_the_limits(code: Implementation) -> None:
     data, entries = log_of(Random(2), 40)
     memory, read = Memory(data), puller(1 << 20, code=code)
 
@@ -63,7 +63,7 @@ def test_the_limits(code: Code) -> None:
 
 
 @both
-def test_no_more_than_was_thought(code: Code) -> None:
+def test_no_more_than_was_thought(code: Implementation) -> None:
     data, entries = log_of(Random(3), 10)
     size = sum(size for _at, size, _ in entries)
     asked = packed(entries), Memory(data), BASE, 0, Limit(1 << 20, 32), FAR
@@ -78,7 +78,7 @@ _INTS = [-(1 << 31), -1, 0, MIN_SIZE - 1, MIN_SIZE, (1 << 31) - 1]
 @both
 @pytest.mark.parametrize("at", _LONGS)
 @pytest.mark.parametrize("size", _INTS)
-def test_an_entry_that_leads_nowhere(code: Code, at: int, size: int) -> None:
+def test_an_entry_that_leads_nowhere(code: Implementation, at: int, size: int) -> None:
     data, entries = log_of(Random(4), 3)
     read = puller(ROOM, code=code)
     for place in range(3):
@@ -95,7 +95,7 @@ def test_an_entry_that_leads_nowhere(code: Code, at: int, size: int) -> None:
 def test_both_say_the_same() -> None:
     """For intact, cut and damaged files, and wrong entries."""
     random = Random(5)
-    compiled, plain = puller(ROOM, code=Code.COMPILED), puller(ROOM, code=Code.PLAIN)
+    compiled, plain = puller(ROOM, code=Implementation.COMPILED), puller(ROOM, code=Implementation.PLAIN)
     outcomes = {True: 0, False: 0}
     for _case in range(600):
         data, entries = log_of(random, random.randrange(1, 20))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from formats.layouts.codes import MAGIC_V1, MAGIC_V2
 from formats.message.build import build_blank, pack
 from formats.message.read import HEADS, SCHEDULE_TOPIC, Record, read
-from rmqtool.kernels.load.library import Code
+from rmqtool.kernels.load.library import Implementation
 from rmqtool.kernels.plain.scan import Row
 from rmqtool.kernels.scan import Rows, Walker, space_rows
 from rmqtool.store.log.records import next_record
@@ -31,7 +31,9 @@ def plain(raw: bytes, limit: int, *, crc: bool, at: int = 0) -> tuple[list[tuple
     return found, at
 
 
-def agree(raw: bytes, limit: int, code: Code, *, crc: bool = True, capacity: int = 64, tables: bool = False) -> int:
+def agree(
+    raw: bytes, limit: int, code: Implementation, *, crc: bool = True, capacity: int = 64, tables: bool = False
+) -> int:
     """Compare with the reference from byte 0 on; returns the number of records."""
     expected, stop = plain(raw, limit, crc=crc)
     walker = Walker(raw, capacity, crc=crc, tables=tables, code=code)
@@ -97,7 +99,7 @@ def odd_lengths(
 
 @both
 @pytest.mark.parametrize("case", goldens.cases())
-def test_golden_logs_read_the_same(code: Code, golden: Unpacked, case: str) -> None:
+def test_golden_logs_read_the_same(code: Implementation, golden: Unpacked, case: str) -> None:
     folder = golden(case) / "commitlog"
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         raw = path.read_bytes()
@@ -107,7 +109,7 @@ def test_golden_logs_read_the_same(code: Code, golden: Unpacked, case: str) -> N
 @both
 @pytest.mark.parametrize("crc", [True, False])
 @pytest.mark.parametrize("raw", variants())
-def test_each_layout_reads_the_same_whole_and_cut_at_every_byte(code: Code, raw: bytes, crc: bool) -> None:
+def test_each_layout_reads_the_same_whole_and_cut_at_every_byte(code: Implementation, raw: bytes, crc: bool) -> None:
     agree(raw, len(raw), code, crc=crc)
     for limit in range(0, len(raw), 1 if len(raw) < 1000 else 997):
         agree(raw, limit, code, crc=crc)
@@ -118,7 +120,7 @@ def test_each_layout_reads_the_same_whole_and_cut_at_every_byte(code: Code, raw:
 
 @both
 @pytest.mark.parametrize("raw", [pack(a_record(version=v, born_address=bytes(n))) for v in (1, 2) for n in (4, 16)])
-def test_each_byte_damaged_reads_the_same(code: Code, raw: bytes) -> None:
+def test_each_byte_damaged_reads_the_same(code: Implementation, raw: bytes) -> None:
     behind = pack(a_record())  # what damaged lengths may reach into
     for at in range(len(raw)):
         for value in {0, 0x7F, 0x80, 0xFF, raw[at] ^ 1, raw[at] ^ 0x10, raw[at] ^ 0x20}:
@@ -137,7 +139,7 @@ def test_each_byte_damaged_reads_the_same(code: Code, raw: bytes) -> None:
     st.integers(1, 4),
 )
 def test_damaged_and_cut_logs_read_the_same(
-    code: Code, parts: list[bytes], damage: list[tuple[int, int]], cut: int, crc: bool, capacity: int
+    code: Implementation, parts: list[bytes], damage: list[tuple[int, int]], cut: int, crc: bool, capacity: int
 ) -> None:
     raw = bytearray(b"".join(parts))
     for at, value in damage:
@@ -150,13 +152,15 @@ def test_damaged_and_cut_logs_read_the_same(
 @both
 @examples
 @given(st.binary(max_size=200), st.sampled_from([MAGIC_V1, MAGIC_V2]), st.integers(-1, 300), st.booleans())
-def test_arbitrary_bytes_behind_a_magic_read_the_same(code: Code, raw: bytes, magic: int, size: int, crc: bool) -> None:
+def test_arbitrary_bytes_behind_a_magic_read_the_same(
+    code: Implementation, raw: bytes, magic: int, size: int, crc: bool
+) -> None:
     forged = size.to_bytes(4, "big", signed=True) + magic.to_bytes(4, "big", signed=True) + raw
     agree(forged, len(forged), code, crc=crc)
 
 
 @both
-def test_a_walk_stops_where_it_is_told(code: Code) -> None:
+def test_a_walk_stops_where_it_is_told(code: Implementation) -> None:
     raw = pack(a_record())
     walker = Walker(raw * 5, 10, code=code)
     rows, at = walker.walk(0, len(raw) * 5, len(raw) * 2 + 1)
@@ -173,7 +177,7 @@ def test_columns_of_a_table_keep_out_of_each_others_way(rows: int) -> None:
 
 
 @both
-def test_positions_outside_the_buffer_are_refused(code: Code) -> None:
+def test_positions_outside_the_buffer_are_refused(code: Implementation) -> None:
     walker = Walker(bytes(100), 4, code=code)
     for at, limit in ((-1, 100), (0, 101)):
         with pytest.raises(ValueError, match="of a buffer of 100"):
@@ -182,7 +186,7 @@ def test_positions_outside_the_buffer_are_refused(code: Code) -> None:
 
 
 @both
-def test_records_read_the_same_by_tables(code: Code) -> None:
+def test_records_read_the_same_by_tables(code: Implementation) -> None:
     raw = b"".join(pack(a_record(body=bytes(range(n)))) for n in range(40))
     assert agree(raw, len(raw), code, crc=True, tables=True) == 40
     damaged = raw.replace(bytes(range(20)), bytes(range(19)) + b"\xff", 1)
@@ -193,7 +197,7 @@ def test_records_read_the_same_by_tables(code: Code) -> None:
 @examples
 @given(st.lists(records(), max_size=4), st.binary(max_size=60), st.integers(0, 400), st.integers(0, 400))
 def test_what_says_its_own_position_is_sought_as_by_the_plain_reader(
-    code: Code, made: list[Record], before: bytes, start: int, length: int
+    code: Implementation, made: list[Record], before: bytes, start: int, length: int
 ) -> None:
     raw = before
     for number, record in enumerate(made):
@@ -205,7 +209,7 @@ def test_what_says_its_own_position_is_sought_as_by_the_plain_reader(
 
 
 @both
-def test_behind_many_zeros_nothing_is_sought(code: Code) -> None:
+def test_behind_many_zeros_nothing_is_sought(code: Implementation) -> None:
     record = pack(a_record(physical_offset=70_000))
     raw = bytes(70_000) + record
     assert Walker(raw, 1, code=code).seek(0, len(raw), 0) == len(raw)

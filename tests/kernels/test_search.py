@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool.kernels.load.library import Code
+from rmqtool.kernels.load.library import Implementation
 from rmqtool.kernels.search import find, odd_properties
 from rmqtool.store.check.log.records import PROPERTIES
 from tests.formats.strategies import many_examples
@@ -29,7 +29,7 @@ def expected(data: bytes, text: bytes, start: int, stop: int) -> int:
     st.integers(0, 9000),
     st.integers(0, 20000),
 )
-def test_as_python_finds_it(code: Code, data: bytes, start: int, length: int) -> None:
+def test_as_python_finds_it(code: Implementation, data: bytes, start: int, length: int) -> None:
     start = min(start, len(data))
     stop = min(start + length, len(data))
     for text in (TEXT, b"abcaabc", b"abcx", bytes(5)):
@@ -38,7 +38,7 @@ def test_as_python_finds_it(code: Code, data: bytes, start: int, length: int) ->
 
 @both
 @pytest.mark.parametrize("at", [0, 4089, 4093, 4094, 4095, 4096, 8191, 9992])
-def test_across_strides(code: Code, at: int) -> None:
+def test_across_strides(code: Implementation, at: int) -> None:
     data = bytearray(b"INNER_BAS\x01" * 1000)
     data[at : at + 8] = b"WONDERED"
     for stop in (at, at + 1, len(data)):
@@ -47,7 +47,7 @@ def test_across_strides(code: Code, at: int) -> None:
 
 
 @both
-def test_of_a_mapping(code: Code, tmp_path: Path) -> None:
+def test_of_a_mapping(code: Implementation, tmp_path: Path) -> None:
     path = tmp_path / "file"
     size = (1 << 20) - 2  # the text lies across what the plain way looks at in one step
     path.write_bytes(bytes(size) + TEXT + bytes(100))
@@ -56,7 +56,7 @@ def test_of_a_mapping(code: Code, tmp_path: Path) -> None:
 
 
 @both
-def test_what_cannot_be_looked_for(code: Code) -> None:
+def test_what_cannot_be_looked_for(code: Implementation) -> None:
     assert find(b"abc", TEXT, 0, 3, code=code) == find(b"", TEXT, 0, 0, code=code) == -1
     for start, stop, text in ((-1, 5, TEXT), (0, 11, TEXT), (0, 5, b"abc")):
         with pytest.raises(ValueError, match="of a buffer of 10"):
@@ -64,7 +64,7 @@ def test_what_cannot_be_looked_for(code: Code) -> None:
 
 
 @both
-def test_odd_properties_are_all_that_are_not_plain(code: Code) -> None:
+def test_odd_properties_are_all_that_are_not_plain(code: Implementation) -> None:
     random = Random(1)
     items = [bytes(random.choices(b"\0\1\2\1\2ab\x80c", k=random.randrange(12))) for _ in range(3000)]
     lengths = np.array([len(item) for item in items], np.int64)
@@ -80,6 +80,6 @@ def test_odd_properties_are_all_that_are_not_plain(code: Code) -> None:
 
 @both
 @pytest.mark.parametrize(("at", "length"), [(-1, 2), (5, -1), (9, 2)])
-def test_properties_outside_of_the_buffer(code: Code, at: int, length: int) -> None:
+def test_properties_outside_of_the_buffer(code: Implementation, at: int, length: int) -> None:
     with pytest.raises(ValueError, match="outside"):
         odd_properties(bytes(10), np.array([at]), np.array([length]), code=code)

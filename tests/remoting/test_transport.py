@@ -13,11 +13,11 @@ import pytest
 import trustme
 
 from formats.remoting import frame
-from formats.remoting.codes import Flag, ResponseCode, Serializer
+from formats.remoting.codes import CommandFlag, ResponseCode, Serializer
 from formats.remoting.frame import Command
 from rmqtool.errors import Refused
 from rmqtool.remoting.client import open_connection
-from rmqtool.remoting.connection import Connection, Limits
+from rmqtool.remoting.connection import Connection, PeerLimits
 from rmqtool.remoting.errors import ConnectionLost, NoAnswer, NotReached
 from rmqtool.remoting.listener import Listener, TlsMode
 
@@ -92,7 +92,7 @@ def test_a_oneway_request_is_never_answered() -> None:
         async with serving() as (server, _, port):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             for code in (ECHO, BROKEN):
-                writer.write(frame.build(Command(code, 7, Flag.ONEWAY)))
+                writer.write(frame.build(Command(code, 7, CommandFlag.ONEWAY)))
             writer.write(frame.build(Command(ECHO, 8)))
             head = await reader.readexactly(4)
             rest = await reader.readexactly(int.from_bytes(head, "big"))
@@ -165,7 +165,7 @@ def test_all_who_wait_are_told_when_the_connection_ends() -> None:
 )
 def test_a_peer_that_sends_something_else_is_closed_and_others_are_served(sent: bytes) -> None:
     async def test() -> None:
-        limits = Limits(stalled=0.2)
+        limits = PeerLimits(stalled=0.2)
         async with serving(limits=limits) as (server, _, port), open_connection("127.0.0.1", port) as client:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(sent)
@@ -180,7 +180,7 @@ def test_a_peer_that_sends_something_else_is_closed_and_others_are_served(sent: 
 
 def test_a_frame_above_the_limit_closes_the_connection() -> None:
     async def test() -> None:
-        async with serving(limits=Limits(frame=1000)) as (_, _, port), open_connection("127.0.0.1", port) as client:
+        async with serving(limits=PeerLimits(frame=1000)) as (_, _, port), open_connection("127.0.0.1", port) as client:
             with pytest.raises(ConnectionLost):
                 await client.call(Command(ECHO, body=bytes(1000)))
 
@@ -189,7 +189,7 @@ def test_a_frame_above_the_limit_closes_the_connection() -> None:
 
 def test_an_idle_connection_is_closed() -> None:
     async def test() -> None:
-        async with serving(limits=Limits(idle=0.1)) as (server, _, port):
+        async with serving(limits=PeerLimits(idle=0.1)) as (server, _, port):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(frame.build(Command(SILENT)))
             with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
@@ -202,7 +202,7 @@ def test_an_idle_connection_is_closed() -> None:
 
 def test_no_more_requests_are_read_than_may_be_worked_on() -> None:
     async def test() -> None:
-        limits = Limits(requests=3)
+        limits = PeerLimits(requests=3)
         async with serving(limits=limits) as (server, _, port), open_connection("127.0.0.1", port) as client:
             calls = [asyncio.create_task(client.call(Command(GATED), 50)) for _ in range(10)]
             await until(lambda: server.entered == 3)
@@ -224,7 +224,7 @@ def test_a_peer_with_many_requests_leaves_others_their_turn() -> None:
         return request.response()
 
     async def test() -> None:
-        listener = Listener(handle, limits=Limits(turn=0.0))
+        listener = Listener(handle, limits=PeerLimits(turn=0.0))
         await listener.start("127.0.0.1", 0)
         port = int(listener.address.rpartition(":")[2])
         try:
@@ -246,7 +246,7 @@ def test_a_peer_with_many_requests_leaves_others_their_turn() -> None:
 
 def test_a_peer_that_does_not_read_is_closed() -> None:
     async def test() -> None:
-        async with serving(limits=Limits(stalled=0.2)) as (server, _, port):
+        async with serving(limits=PeerLimits(stalled=0.2)) as (server, _, port):
             request = frame.build(Command(ECHO, body=bytes(1 << 20)))
             with socket.create_connection(("127.0.0.1", port)) as slow:
                 slow.setblocking(False)

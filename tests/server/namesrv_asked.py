@@ -10,7 +10,7 @@ from formats.remoting.bodies import RegisterBrokerBody, TopicTable
 from formats.remoting.codes import RequestCode, ResponseCode
 from formats.remoting.frame import Command
 from rmqtool.server.namesrv.server import NameServer
-from rmqtool.server.namesrv.settings import Settings
+from rmqtool.server.namesrv.settings import NamesrvSettings
 from tests.server.name_servers import (
     Peer,
     command,
@@ -35,7 +35,7 @@ class Clock:
         return self.now
 
 
-def asked(test: Test, settings: Settings | None = None, clock: Clock | None = None) -> None:
+def asked(test: Test, settings: NamesrvSettings | None = None, clock: Clock | None = None) -> None:
     """Run a test with a server and a connection to it."""
 
     async def with_server() -> None:

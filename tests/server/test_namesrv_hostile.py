@@ -11,7 +11,7 @@ import pytest
 
 from formats.fastjson.declare import body_of
 from formats.remoting import frame, registration
-from formats.remoting.codes import Flag, ResponseCode
+from formats.remoting.codes import CommandFlag, ResponseCode
 from formats.remoting.frame import Command
 from rmqtool.server.namesrv import key_values
 from rmqtool.server.namesrv.requests import REQUESTS
@@ -43,7 +43,7 @@ def test_every_code_has_one_answer_whatever_is_with_it(code: int) -> None:
             )
         routes = server.requests.routes
         assert (routes.brokers.named, routes.brokers.live, routes.topics.queues) == ({}, {}, {})
-        await peer.send(frame.build(Command(code, 5, Flag.ONEWAY, None, b"{")))
+        await peer.send(frame.build(Command(code, 5, CommandFlag.ONEWAY, None, b"{")))
         assert (await peer.ask(command(C.GET_BROKER_CLUSTER_INFO))).opaque == 1  # nothing came before it
 
     asked(test)

@@ -17,7 +17,7 @@ from formats.remoting.frame import Command
 from formats.remoting.shapes import MappingInfo
 from rmqtool.server.namesrv.key_values import ORDER_TOPICS
 from rmqtool.server.namesrv.server import NameServer
-from rmqtool.server.namesrv.settings import Settings
+from rmqtool.server.namesrv.settings import NamesrvSettings
 from tests.server.name_servers import (
     ADDRESS,
     BROKER,
@@ -176,7 +176,7 @@ def test_brokers_expire_by_themselves() -> None:
         while server.requests.routes.brokers.named:
             await asyncio.sleep(0.005)
 
-    asked(test, Settings(scan_not_active_broker_interval=10), clock)
+    asked(test, NamesrvSettings(scan_not_active_broker_interval=10), clock)
 
 
 def test_brokers_go_with_their_connection() -> None:

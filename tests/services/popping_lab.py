@@ -10,7 +10,7 @@ from formats.model.topics import TopicConfig
 from formats.variants.pop_handle import POP_CK, Handle
 from rmqtool.services.offsets.files import Key
 from rmqtool.services.open_store.opened import read_store
-from rmqtool.services.popping.popping import PopResult, Request
+from rmqtool.services.popping.popping import PopRequest, PopResult
 from rmqtool.services.popping.service import PopBroker, PopService
 from rmqtool.services.timers.delivery import TimerService
 from tests.services.live import Lab
@@ -62,7 +62,7 @@ class PopLab(Lab):
 
     def pop(self, *, most: int = 32, invisible: int = 10_000, queue_id: int = -1, **more: object) -> "Got":
         """Pop as a client of the group."""
-        request = Request(topic="T", group="g", queue_id=queue_id, most=most, invisible_time=invisible, **more)  # type: ignore[arg-type]
+        request = PopRequest(topic="T", group="g", queue_id=queue_id, most=most, invisible_time=invisible, **more)  # type: ignore[arg-type]
         return Got(self.service.popping.pop(request), invisible)
 
     def wait(self, ms: int) -> None:

@@ -14,7 +14,7 @@ from formats.primitives import COMPRESSED, address_text
 from rmqtool.errors import BadValue, Refused
 from rmqtool.services.evidence.bundle import LEAST, QUOTING, collect_evidence, finding_row
 from rmqtool.services.evidence.masking import Mask
-from rmqtool.services.evidence.places import Places
+from rmqtool.services.evidence.places import FindingPlaces
 from rmqtool.services.lookup.info import store_info
 from rmqtool.store.check.codes.all import CODES
 from rmqtool.store.check.common.findings import Finding
@@ -154,7 +154,7 @@ def test_nothing_of_a_damaged_message_is_in_a_bundle(field: str, golden_copy: Un
 def test_bytes_at_a_place_are_those_of_the_file(golden: Unpacked) -> None:
     store = golden("torn-last-record")
     layout = layout_of(store)
-    places, shown = Places(layout, Mask(str(store), set())), 0
+    places, shown = FindingPlaces(layout, Mask(str(store), set())), 0
     for finding in check_store(layout):
         for line in places.show(finding):
             at, _path, content = re.fullmatch(r"([0-9a-f]{8})  (\S+): (.*)", line).groups()  # type: ignore[union-attr]

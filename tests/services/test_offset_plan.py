@@ -16,7 +16,7 @@ from formats.versions import V4_9, V5_3
 from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
 from rmqtool.services.consumers import offset_plan
 from rmqtool.services.consumers.groups import ConsumerGroups
-from rmqtool.services.consumers.offset_plan import OffsetPlan, Planner, Target, clone, from_rows, read_rows, reset
+from rmqtool.services.consumers.offset_plan import OffsetPlan, OffsetTarget, Planner, clone, from_rows, read_rows, reset
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.query_time import offset_by_time_v5
 from rmqtool.services.offsets.files import BrokerFile, ClientFile, OffsetFile
@@ -55,10 +55,10 @@ def test_targets(golden: Unpacked) -> None:
     store = golden("broker")
     orders = ["Orders"]
     for target, expected in (
-        (Target("earliest"), [0, 0, 0, 0]),
-        (Target("latest"), [105, 106, 104, 105]),
-        (Target("offset", 100), [100, 100, 100, 100]),
-        (Target("shift", -5), [100, 101, 99, 100]),
+        (OffsetTarget("earliest"), [0, 0, 0, 0]),
+        (OffsetTarget("latest"), [105, 106, 104, 105]),
+        (OffsetTarget("offset", 100), [100, 100, 100, 100]),
+        (OffsetTarget("shift", -5), [100, 101, 99, 100]),
     ):
         made = plan(store, reset(GROUP, orders, None, target))
         assert list(new_offsets(made).values()) == expected
@@ -67,7 +67,7 @@ def test_targets(golden: Unpacked) -> None:
         ]
     log = log_of(store)
     for time in (0, 1_795_206_885_000, 1_795_206_886_134, 1 << 60):
-        made = plan(store, reset(GROUP, orders, None, Target("time", time)))
+        made = plan(store, reset(GROUP, orders, None, OffsetTarget("time", time)))
         for move in made.moves:
             queue = ConsumerGroups(log, never).queues.one("Orders", move.queueId)
             assert isinstance(queue, ConsumeQueue)
@@ -78,21 +78,26 @@ def test_targets(golden: Unpacked) -> None:
 
 def test_which_topics_and_queues(golden: Unpacked) -> None:
     store = golden("broker")
-    every = {move.topic for move in plan(store, reset(GROUP, None, None, Target("earliest"))).moves}
+    every = {move.topic for move in plan(store, reset(GROUP, None, None, OffsetTarget("earliest"))).moves}
     assert every == {"Orders", "Batched", "Delayed", "Payments"}  # not its retry topic, unless it is asked for
-    retry = plan(store, reset(GROUP, ["%RETRY%*"], None, Target("earliest")))
+    retry = plan(store, reset(GROUP, ["%RETRY%*"], None, OffsetTarget("earliest")))
     assert new_offsets(retry) == {("%RETRY%lab-consumer", 0): 0}
-    two = plan(store, reset(GROUP, ["Ord*", "Del*"], [1, 3], Target("latest")))
+    two = plan(store, reset(GROUP, ["Ord*", "Del*"], [1, 3], OffsetTarget("latest")))
     assert set(new_offsets(two)) == {(topic, n) for topic in ("Orders", "Delayed") for n in (1, 3)}
-    fresh = plan(store, reset("new", ["Sequenced"], None, Target("latest")))
+    fresh = plan(store, reset("new", ["Sequenced"], None, OffsetTarget("latest")))
     assert [(move.consumerOffset, move.newOffset, move.change) for move in fresh.moves] == [(None, 10, None)] * 3
-    assert plan(store, reset("new", None, None, Target("latest"))).moves == []
-    assert plan(store, reset(GROUP, ["../config"], None, Target("latest"))).moves == []
+    assert plan(store, reset("new", None, None, OffsetTarget("latest"))).moves == []
+    assert plan(store, reset(GROUP, ["../config"], None, OffsetTarget("latest"))).moves == []
 
 
 def test_out_of_range(golden: Unpacked) -> None:
     store = golden("broker")
-    for target in (Target("offset", 106), Target("shift", 2), Target("shift", -106), Target("offset", 2**62)):
+    for target in (
+        OffsetTarget("offset", 106),
+        OffsetTarget("shift", 2),
+        OffsetTarget("shift", -106),
+        OffsetTarget("offset", 2**62),
+    ):
         planner = reset(GROUP, ["Orders"], [0], target)
         with pytest.raises(Refused, match="outside 0 to 105"):
             plan(store, planner)
@@ -105,7 +110,7 @@ def test_the_broker_s_own_bytes(golden_copy: Unpacked) -> None:
     store = golden_copy("broker")
     before, file = tree(store), store / FILE
     old = file.read_bytes()
-    done = apply(store, reset(GROUP, ["Orders"], [2], Target("earliest")))
+    done = apply(store, reset(GROUP, ["Orders"], [2], OffsetTarget("earliest")))
     assert done.applied
     assert done.changes == {("Orders", GROUP, 2): 0}
     assert file.read_bytes() == old.replace(b"2:104,3:105", b"2:0,3:105")
@@ -120,7 +125,7 @@ def test_nothing_to_change_writes_nothing(golden_copy: Unpacked) -> None:
     store = golden_copy("broker")
     (store / "lock").unlink()
     before = tree(store)
-    done = apply(store, reset(GROUP, None, None, Target("latest")))
+    done = apply(store, reset(GROUP, None, None, OffsetTarget("latest")))
     assert not done.applied
     assert len(done.moves) == 16  # four queues each of Orders, Batched, Delayed and Payments
     assert tree(store) == before
@@ -156,7 +161,9 @@ def csv_of(made: OffsetPlan) -> str:
 
 def test_by_a_csv_file(golden_copy: Unpacked, tmp_path: Path) -> None:
     store, file = golden_copy("broker"), tmp_path / "plan.csv"
-    file.write_text(csv_of(plan(store, reset(GROUP, ["Orders"], None, Target("earliest")))).replace(",0,-", ",7,-"))
+    file.write_text(
+        csv_of(plan(store, reset(GROUP, ["Orders"], None, OffsetTarget("earliest")))).replace(",0,-", ",7,-")
+    )
     done = apply(store, from_rows(GROUP, read_rows(str(file))))
     assert set(new_offsets(done).values()) == {7}
     with pytest.raises(Refused, match="make a new plan"):
@@ -188,21 +195,21 @@ def test_a_broken_file_does_not_become_the_backup(golden_copy: Unpacked) -> None
     store = golden_copy("broker")
     good = (store / f"{FILE}.bak").read_bytes()
     (store / FILE).write_bytes(b'{"offsetTable":{"Ord')
-    done = apply(store, reset(GROUP, ["Orders"], [0], Target("earliest")))
+    done = apply(store, reset(GROUP, ["Orders"], [0], OffsetTarget("earliest")))
     assert len(done.warnings) == 1
     assert (store / f"{FILE}.bak").read_bytes() == good
     assert (store / FILE).read_bytes() == good.replace(b"{0:105,1:106", b"{0:0,1:106")
     (store / FILE).write_bytes(b"{")
     (store / f"{FILE}.bak").write_bytes(b"{")
     with pytest.raises(CorruptFile):
-        apply(store, reset(GROUP, ["Orders"], [0], Target("earliest")))
+        apply(store, reset(GROUP, ["Orders"], [0], OffsetTarget("earliest")))
 
 
 def test_no_file_at_all(golden_copy: Unpacked) -> None:
     store = golden_copy("broker")
     (store / FILE).unlink()
     (store / f"{FILE}.bak").unlink()
-    apply(store, reset("g", ["Sequenced"], [0, 1], Target("latest")))
+    apply(store, reset("g", ["Sequenced"], [0, 1], OffsetTarget("latest")))
     assert (store / FILE).read_bytes() == b'{\n\t"offsetTable":{\n\t\t"Sequenced@g":{0:10,1:10\n\t\t}\n\t}\n}'
     assert not (store / f"{FILE}.bak").exists()
 
@@ -213,7 +220,7 @@ def test_a_file_of_5_x_keeps_its_version(golden_copy: Unpacked) -> None:
     new = table.build(V5_3)
     assert b'"dataVersion"' in new
     (store / FILE).write_bytes(new)
-    apply(store, reset(GROUP, ["Orders"], [0], Target("earliest")))
+    apply(store, reset(GROUP, ["Orders"], [0], OffsetTarget("earliest")))
     assert (store / FILE).read_bytes() == new.replace(b"{0:105,1:106", b"{0:0,1:106")
 
 
@@ -223,8 +230,8 @@ def test_light_queues(golden_copy: Unpacked) -> None:
     (store / f"{FILE}.bak").unlink()
     light = store / "config" / "lmqConsumerOffset.json"
     light.write_bytes(LmqConsumerOffsets(lmq_offsets={"Orders@%LMQ%g": 3}, offsets={"Orders@g": {0: 1}}).build())
-    apply(store, reset("%LMQ%g", ["Orders"], [0], Target("latest")))
-    apply(store, reset("g", ["Orders"], [0], Target("latest")))
+    apply(store, reset("%LMQ%g", ["Orders"], [0], OffsetTarget("latest")))
+    apply(store, reset("g", ["Orders"], [0], OffsetTarget("latest")))
     found = LmqConsumerOffsets.parse(light.read_bytes())
     assert (found.lmq_offsets, found.offsets) == ({"Orders@%LMQ%g": 105}, {"Orders@g": {0: 105}})
 
@@ -250,7 +257,7 @@ def test_refused(make: Callable[[Path], Any], golden_copy: Unpacked) -> None:
     make(store)
     before = tree(store)
     with pytest.raises(Refused):
-        apply(store, reset(GROUP, ["Orders"], [0], Target("earliest")))
+        apply(store, reset(GROUP, ["Orders"], [0], OffsetTarget("earliest")))
     assert tree(store) == before
 
 
@@ -268,7 +275,7 @@ def test_a_store_in_use(golden_copy: Unpacked, tmp_path: Path) -> None:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         with pytest.raises(Refused, match=str(holder.pid)):
-            apply(store, reset(GROUP, ["Orders"], [0], Target("earliest")))
+            apply(store, reset(GROUP, ["Orders"], [0], OffsetTarget("earliest")))
         holder.communicate()
     with StoreLock(str(store)):
         pass
@@ -298,7 +305,7 @@ def test_a_killed_run_is_finished_and_not_repeated(
         if len(calls) - 1 == number:
             raise Killed
 
-    planner = reset(GROUP, ["Orders"], [0], Target("shift", -5))
+    planner = reset(GROUP, ["Orders"], [0], OffsetTarget("shift", -5))
     with monkeypatch.context() as patched:
         if method == "put":
             patched.setitem(steps.STEPS, "put", dying)
@@ -345,7 +352,7 @@ def test_a_broadcasting_client(golden_copy: Unpacked, tmp_path: Path) -> None:
     done = offset_plan.apply(
         layout,
         lambda _layout, _warn: ClientFile(str(path), "lab-a"),
-        reset("bc", ["Orders"], [0, 1], Target("latest")),
+        reset("bc", ["Orders"], [0, 1], OffsetTarget("latest")),
         command="group-reset",
     )
     assert done.applied
@@ -403,7 +410,7 @@ def test_no_offset_for_a_group_that_no_broker_could_have(group: str, golden_copy
     with file.open("w", newline="") as out:
         csv.writer(out).writerows([["group", "topic", "queueId", "newOffset"], [group, "Orders", 0, 5]])
     for planner in (
-        reset(group, ["Orders"], None, Target("latest")),
+        reset(group, ["Orders"], None, OffsetTarget("latest")),
         clone(GROUP, group, None),
         from_rows(group, read_rows(str(file))),
     ):

@@ -8,9 +8,9 @@ import pytest
 from formats.config.files_of_5 import ConsumerOrderInfos
 from formats.message.properties import parse
 from formats.variants.pop_handle import ORDERED, Origin, retry_topic
-from rmqtool.services.popping.finishing import NotTaken
+from rmqtool.services.popping.finishing import NoEffect
 from rmqtool.services.popping.in_flight import MessagesInFlight
-from rmqtool.services.popping.popping import FROM_MAX, Request
+from rmqtool.services.popping.popping import FROM_MAX, PopRequest
 from rmqtool.store.log.commit_log import CommitLog
 from tests.services.live import Lab
 from tests.services.popping_lab import REVIVE, PopLab
@@ -110,7 +110,7 @@ def test_messages_of_a_new_group_come_back_after_a_kill_that_comes_at_once(tmp_p
     lab = PopLab(tmp_path)
     lab.send("a")
     lab.state.ensure_group("new")  # as its first request does it; nothing is persisted before the kill
-    request = Request(topic="T", group="new", queue_id=-1, most=32, invisible_time=10_000)
+    request = PopRequest(topic="T", group="new", queue_id=-1, most=32, invisible_time=10_000)
     assert lab.service.popping.pop(request).count == 1
     lab.again()
     lab.wait(0)
@@ -212,7 +212,7 @@ def test_who_pops_in_order_gets_nothing_more_until_all_is_acked_or_visible(tmp_p
     again = lab.pop(ordered=True, attempt="zz")
     assert again.bodies == ["d"]
     assert again.popped.order_counts == ["0 qo0%3 1;0 0 1"]
-    with pytest.raises(NotTaken, match="offset is illegal"):
+    with pytest.raises(NoEffect, match="offset is illegal"):
         lab.service.finishing.ack("T", "g", again.handles[0], [77])
     lab.ack(got.of("d"))  # by a handle of the pop before: it has no effect
     assert lab.offset() == 3

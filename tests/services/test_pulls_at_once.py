@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from rmqtool.kernels.load.library import Code
+from rmqtool.kernels.load.library import Implementation
 from rmqtool.rules.releases import V4_9
 from rmqtool.services.lookup.get_message import GetResult, PulledRecords, physical_memory, select
 from rmqtool.services.lookup.pull_at_once import PullAtOnce
@@ -39,7 +39,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-@pytest.fixture(params=list(Code), ids=lambda code: str(code.value))
+@pytest.fixture(params=list(Implementation), ids=lambda code: str(code.value))
 def at_once(request: pytest.FixtureRequest) -> PullAtOnce:
     return PullAtOnce(code=request.param)
 

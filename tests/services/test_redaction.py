@@ -14,7 +14,7 @@ from formats.message.properties import UNIQ_KEY, parse
 from formats.primitives import COMPRESSED, crc31
 from rmqtool.errors import BadValue, Refused
 from rmqtool.services.lookup.selection import Selection
-from rmqtool.services.lookup.where import Where
+from rmqtool.services.lookup.where import FieldCondition
 from rmqtool.services.redaction import RedactionReport, redact
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.runs import default_home, runs
@@ -114,7 +114,9 @@ def test_batches_that_are_one_record_are_refused(golden_copy: Unpacked) -> None:
 def test_all_copies_of_what_a_condition_selects(golden_copy: Unpacked) -> None:
     store = golden_copy("broker")
     key = unique_ids("broker")["order-40"]
-    report = redact(layout_of(store), Selection(topics=("Orders",), where=Where("keys = 'order-40 user-6'")), ())
+    report = redact(
+        layout_of(store), Selection(topics=("Orders",), where=FieldCondition("keys = 'order-40 user-6'")), ()
+    )
     assert {row.msgId for row in report.messages} == {key}
     assert {row.topic for row in report.messages} == {
         "Orders", "SCHEDULE_TOPIC_XXXX", "%RETRY%lab-consumer", "%DLQ%lab-consumer",

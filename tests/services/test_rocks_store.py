@@ -22,7 +22,7 @@ from formats.queues.rocks import (
     offset_key,
     unit_key,
 )
-from rmqtool.analytics.source.tables import Store as TableStore
+from rmqtool.analytics.source.tables import NamedStore as TableStore
 from rmqtool.analytics.source.tables import pieces_of, rows_of
 from rmqtool.services.lookup.get_message import get_message
 from rmqtool.services.lookup.query_time import offset_by_time

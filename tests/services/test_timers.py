@@ -243,7 +243,7 @@ def test_messages_in_many_files_of_the_log_come_in_the_order_of_their_slots(tmp_
         for n in range(200):
             properties = {"UNIQ_KEY": f"{n:032X}", "TIMER_DELIVER_MS": str(begin + n * 7919 % 50_000)}
             made.append(Message(topic="Timed", body=b"x", properties=properties | ({"KEYS": f"k{n}"} if n % 3 else {})))
-    point = timer.Checkpoint(begin - 2 * HOUR, 0, 0, 0)
+    point = timer.TimerCheckpoint(begin - 2 * HOUR, 0, 0, 0)
     (tmp_path / "s" / "config" / "timercheck").write_bytes(timer.build_checkpoint(point))
     rebuild(StoreLayout(str(tmp_path / "s"), BrokerConf(config)), ("timer",))
     log = log_of(tmp_path / "s", **config)

@@ -13,7 +13,7 @@ from rmqtool.rules.sending import Rejected
 from rmqtool.services.lookup.configs import topics_of
 from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.services.transactions.half_messages import CHECK_GROUP, Transactions
-from rmqtool.services.transactions.rules import Checked, CheckRequest, Decision
+from rmqtool.services.transactions.rules import CheckCounts, CheckRequest, Decision
 from rmqtool.services.transactions.service import TransactionService
 from rmqtool.store.append.answers import PutResult
 from rmqtool.store.log.commit_log import CommitLog
@@ -46,7 +46,7 @@ class Desk(Lab):
     def end(self, half: PutResult, decision: Decision, **more: bool) -> PutResult | None:
         return self.service.end(half.physical_offset, half.queue_offset, "G", decision, **more)
 
-    def check(self, *answers: Decision) -> Checked:
+    def check(self, *answers: Decision) -> CheckCounts:
         """Run one round with these answers in order, then unknown."""
         left = list(answers)
 
@@ -132,7 +132,7 @@ def test_as_5_3_does(tmp_path: Path) -> None:
     assert caught.value.code == 604
     assert desk.end(half, Decision.COMMIT, from_check=True)
     assert desk.ends() == ["0,"]
-    assert desk.check() == Checked()
+    assert desk.check() == CheckCounts()
     assert desk.offsets() == (1, 1)
 
 
@@ -143,7 +143,7 @@ def test_the_batched_ends_of_5_x_are_read(tmp_path: Path) -> None:
     for body in (b"0,3,", b"1,9,"):
         assert desk.store.append(Message(topic=OP, body=body, tags="d")).ok
     desk.now += 7000
-    assert desk.check() == Checked(checked=2, unknown=2)
+    assert desk.check() == CheckCounts(checked=2, unknown=2)
     assert [request.message_id for request in desk.asked] == ["2", "4"]
     assert desk.offsets() == (5, 1)  # the second op message speaks of a half message that is still to come
 
@@ -154,9 +154,9 @@ def test_only_what_is_old_enough_is_asked_about(tmp_path: Path) -> None:
     desk.now += 3000
     desk.prepare("new")
     desk.now += 3000
-    assert desk.check() == Checked()  # exactly as old as the immunity: the broker would spin for a millisecond
+    assert desk.check() == CheckCounts()  # exactly as old as the immunity: the broker would spin for a millisecond
     desk.now += 1
-    assert desk.check(Decision.COMMIT) == Checked(checked=1, committed=1)
+    assert desk.check(Decision.COMMIT) == CheckCounts(checked=1, committed=1)
     [request] = desk.asked
     assert (request.producer_group, request.message_id, request.check_times) == ("G", "old", 1)
     assert (request.record.topic, request.record.queue_id, request.record.body) == (b"T", 2, b"old")
@@ -164,11 +164,11 @@ def test_only_what_is_old_enough_is_asked_about(tmp_path: Path) -> None:
     assert desk.bodies() == ["old"]
     assert desk.ends() == ["2"]
     assert desk.offsets() == (1, None)
-    assert desk.check() == Checked()
+    assert desk.check() == CheckCounts()
     desk.now += 3000
-    assert desk.check(Decision.ROLLBACK) == Checked(checked=1, rolledBack=1)
+    assert desk.check(Decision.ROLLBACK) == CheckCounts(checked=1, rolledBack=1)
     assert desk.offsets() == (3, 1)
-    assert desk.check() == Checked()
+    assert desk.check() == CheckCounts()
     assert desk.offsets() == (4, 2)
     assert desk.states() == {"old": "committed", "new": "rolled-back"}
 
@@ -180,7 +180,7 @@ def test_what_has_ended_is_passed(tmp_path: Path) -> None:
     for half in reversed(halves[:99]):
         desk.end(half, Decision.COMMIT if half.queue_offset % 2 else Decision.ROLLBACK)
     desk.now += 6001
-    assert desk.check() == Checked(checked=1, unknown=1)
+    assert desk.check() == CheckCounts(checked=1, unknown=1)
     assert desk.asked[0].message_id == "99"
     assert desk.offsets() == (100, 99)
 
@@ -190,10 +190,10 @@ def test_a_half_message_is_given_up(tmp_path: Path) -> None:
     desk.prepare("a")
     for round_number in range(3):
         desk.now += 1001
-        assert desk.check() == Checked(checked=1, unknown=1)
+        assert desk.check() == CheckCounts(checked=1, unknown=1)
         assert desk.properties(HALF)[-1][CHECK_TIMES] == str(round_number + 1)
     desk.now += 1001
-    assert desk.check() == Checked(givenUp=1)
+    assert desk.check() == CheckCounts(givenUp=1)
     assert desk.bodies(GIVEN_UP) == ["a"]
     assert desk.properties(GIVEN_UP)[0][CHECK_TIMES] == "3"
     assert desk.records(GIVEN_UP)[0].sys_flag == 1
@@ -201,16 +201,16 @@ def test_a_half_message_is_given_up(tmp_path: Path) -> None:
     assert desk.ends() == []
     assert desk.states() == {"a": "given-up"}
     assert desk.state.topic(GIVEN_UP) is not None
-    assert desk.check() == Checked()
+    assert desk.check() == CheckCounts()
 
 
 def test_what_is_older_than_the_log_keeps_is_given_up(tmp_path: Path) -> None:
     desk = Desk(tmp_path, fileReservedTime="1")
     desk.prepare("a")
     desk.now += HOUR
-    assert desk.check() == Checked(checked=1, unknown=1)
+    assert desk.check() == CheckCounts(checked=1, unknown=1)
     desk.now += 1
-    assert desk.check() == Checked(givenUp=1)
+    assert desk.check() == CheckCounts(givenUp=1)
     assert desk.properties(GIVEN_UP)[0][CHECK_TIMES] == "2"
 
 
@@ -219,7 +219,7 @@ def test_a_message_with_its_own_immunity(tmp_path: Path) -> None:
     patient = desk.prepare("patient", **{IMMUNITY: "60"})
     desk.prepare("plain")
     desk.now += 7000
-    assert desk.check() == Checked(immune=1, checked=1, unknown=1)
+    assert desk.check() == CheckCounts(immune=1, checked=1, unknown=1)
     assert [request.message_id for request in desk.asked] == ["plain"]
     renewed = desk.properties(HALF)[2]
     assert (renewed["UNIQ_KEY"], renewed[PREPARED], renewed[CHECK_TIMES]) == ("patient", "0", "1")
@@ -245,7 +245,7 @@ def test_an_immune_message_that_has_ended(tmp_path: Path) -> None:
     desk.state.set_offset(HALF, CHECK_GROUP, 0, 0)
     desk.end(patient, Decision.COMMIT)
     desk.end(first, Decision.ROLLBACK)
-    assert desk.check() == Checked(immune=1)  # the first place was passed as ended before the copy came up
+    assert desk.check() == CheckCounts(immune=1)  # the first place was passed as ended before the copy came up
     assert desk.asked == []
 
 
@@ -254,16 +254,16 @@ def test_an_immunity_that_is_no_number_is_that_of_all(text: str, tmp_path: Path)
     desk = Desk(tmp_path)
     desk.prepare("a", **{IMMUNITY: text})
     desk.now += 6001
-    assert desk.check() == Checked(checked=1, unknown=1)
+    assert desk.check() == CheckCounts(checked=1, unknown=1)
 
 
 def test_a_place_that_is_no_number_waits_for_the_next_round(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     desk.prepare("a", **{IMMUNITY: "60", PREPARED: "-1"})
     desk.now += 7000
-    assert desk.check() == Checked()
+    assert desk.check() == CheckCounts()
     desk.now += 60_000
-    assert desk.check() == Checked(checked=1, unknown=1)
+    assert desk.check() == CheckCounts(checked=1, unknown=1)
 
 
 def test_from_the_future(tmp_path: Path) -> None:
@@ -272,11 +272,11 @@ def test_from_the_future(tmp_path: Path) -> None:
     desk.now += 10_000
     desk.prepare("a")
     desk.now -= 5000
-    assert desk.check() == Checked()
+    assert desk.check() == CheckCounts()
     half = Message(topic="T", body=b"b", born_timestamp=desk.now + 9000, store_timestamp=desk.now - 1)
     desk.state.set_offset(HALF, CHECK_GROUP, 0, 1)
     assert desk.service.prepare(half, "G").ok
-    assert desk.check(Decision.COMMIT) == Checked(checked=1, committed=1)
+    assert desk.check(Decision.COMMIT) == CheckCounts(checked=1, committed=1)
 
 
 def test_a_round_ends_after_a_minute(tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def test_ends_that_say_nothing_do_not_stop_the_offset(tmp_path: Path) -> None:
         assert desk.store.append(Message(topic=OP, body=body, tags=tag)).ok
     desk.end(half, Decision.COMMIT)
     desk.now += 7000
-    assert desk.check() == Checked()
+    assert desk.check() == CheckCounts()
     assert desk.offsets() == (1, 4)
 
 
@@ -326,7 +326,7 @@ def test_offsets_that_cannot_be(tmp_path: Path) -> None:
         desk.state.set_offset(HALF, CHECK_GROUP, 0, at)
         desk.state.set_offset(OP, CHECK_GROUP, 0, at)
         desk.now += 7000
-        assert desk.check() == Checked()
+        assert desk.check() == CheckCounts()
     assert desk.offsets() == (1, 1)
 
 
@@ -336,7 +336,7 @@ def test_a_half_message_that_cannot_be_committed(tmp_path: Path) -> None:
     assert desk.store.append(Message(topic=HALF, body=b"bad", properties=properties)).ok
     desk.prepare("good")
     desk.now += 7000
-    assert desk.check(Decision.COMMIT, Decision.COMMIT) == Checked(checked=2, committed=1, unknown=1)
+    assert desk.check(Decision.COMMIT, Decision.COMMIT) == CheckCounts(checked=2, committed=1, unknown=1)
     assert desk.bodies() == ["good"]
     assert REAL_TOPIC in desk.warnings[0]
 
@@ -375,7 +375,7 @@ def test_op_messages_that_have_expired(tmp_path: Path) -> None:
     desk.service = service
     assert desk.offsets() == (None, None)
     desk.now += 7000
-    assert desk.check() == Checked(checked=1, unknown=1)
+    assert desk.check() == CheckCounts(checked=1, unknown=1)
     assert [request.message_id for request in desk.asked] == ["b1"]
     assert desk.offsets() == (5, 3)
 
@@ -395,7 +395,7 @@ def test_kills_neither_double_nor_multiply(engine: str, tmp_path: Path) -> None:
     assert len(desk.asked) == 50 + 50 + 16 + 5 + 1
     assert len(desk.records(HALF)) == 50 + len(desk.asked)
     desk.now += 7000
-    assert desk.check() == Checked()
+    assert desk.check() == CheckCounts()
     assert set(Counter(desk.bodies()).values()) == {1}
     assert (len(desk.bodies()), len(desk.ends())) == (17 + 6 + 2 + 1, 50)
 
@@ -415,9 +415,9 @@ def test_a_commit_that_was_not_ended_by_an_op_message(tmp_path: Path) -> None:
         desk.end(half, Decision.COMMIT)
     desk.killed()
     desk.now += 7000
-    assert desk.check(Decision.COMMIT) == Checked()
+    assert desk.check(Decision.COMMIT) == CheckCounts()
     assert (desk.bodies(), desk.ends(), desk.asked) == (["a"], ["0"], [])
-    assert desk.check() == Checked()
+    assert desk.check() == CheckCounts()
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -443,7 +443,7 @@ def test_a_transaction_ends_once(killed: bool, tmp_path: Path) -> None:
     if killed:
         desk.killed()
     desk.now += 7000
-    assert desk.check() == Checked()
+    assert desk.check() == CheckCounts()
     assert desk.states() == {"a": "committed", "b": "rolled-back"}
 
 

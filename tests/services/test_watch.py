@@ -3,7 +3,7 @@
 from typing import Any
 
 from rmqtool.services.consumers.groups import GroupLag
-from rmqtool.services.consumers.watch import Watch, place_of
+from rmqtool.services.consumers.watch import LagWatch, place_of
 
 
 def lag(queue_id: int, offset: int | None, end: int | None, **more: Any) -> GroupLag:
@@ -15,7 +15,7 @@ def lag(queue_id: int, offset: int | None, end: int | None, **more: Any) -> Grou
 
 
 def test_rates_and_the_time_that_is_left() -> None:
-    watch = Watch("queue")
+    watch = LagWatch("queue")
     first = lag(0, 100, 300)
     (row,) = watch.next_round([first], {place_of(first): 7}, 10_000)
     assert (row.diff, row.change, row.inRate, row.outRate, row.drainSeconds) == (200, None, None, None, None)
@@ -30,7 +30,7 @@ def test_rates_and_the_time_that_is_left() -> None:
 
 
 def test_sums_and_what_is_not_known() -> None:
-    watch = Watch("topic")
+    watch = LagWatch("topic")
     rows = [lag(0, 0, 10), lag(1, 20, 10, state="ahead"), lag(2, None, 5)]
     (row,) = watch.next_round(rows, {place_of(rows[0]): 5, place_of(rows[2]): 3}, 1000)
     assert (row.queues, row.diff, row.problems, row.oldestTimestamp) == (3, 15, 1, 3)
@@ -42,7 +42,7 @@ def test_sums_and_what_is_not_known() -> None:
 
 
 def test_queues_that_come_and_go() -> None:
-    watch = Watch("group")
+    watch = LagWatch("group")
     watch.next_round([lag(0, 0, 10)], {}, 1000)
     (row,) = watch.next_round([lag(0, 1, 10), lag(1, 0, 7)], {}, 2000)
     assert (row.diff, row.outRate) == (16, None), "a queue without a round before has no rate"

@@ -8,7 +8,7 @@ from formats.message.properties import parse
 from formats.sql92.filter import BadFilter
 from rmqtool.contract import MESSAGE_FIELDS, message_row
 from rmqtool.services.lookup.selection import Selection
-from rmqtool.services.lookup.where import RecordFields, Where, fields_of_row
+from rmqtool.services.lookup.where import FieldCondition, RecordFields, fields_of_row
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests.conftest import Unpacked
 from tests.services.build import log_of
@@ -53,7 +53,7 @@ def test_names_are_the_fields_of_machine_output_then_properties(case: str, golde
 def test_a_record_and_its_row_match_alike(case: str, golden: Unpacked) -> None:
     messages = messages_of(log_of(golden(case)))
     for text in (*ALWAYS, *SOME):
-        where = Where(text)
+        where = FieldCondition(text)
         chosen = [item for item in messages if Selection(where=where).has(item.record, item.physical_offset)]
         rows = [message_row(item.record, item.physical_offset, "utf8") for item in messages]
         assert len(chosen) == sum(where.has(fields_of_row(row)) for row in rows), text
@@ -62,12 +62,12 @@ def test_a_record_and_its_row_match_alike(case: str, golden: Unpacked) -> None:
 
 def test_numbers_beyond_32_bits_are_numbers() -> None:
     # as a property this text would not be comparable with a constant of 32 bits
-    assert Where("physicalOffset > 1000").has({"physicalOffset": 1 << 40})
-    assert not Where("physicalOffset > 1000").has({"physicalOffset": str(1 << 40)})
+    assert FieldCondition("physicalOffset > 1000").has({"physicalOffset": 1 << 40})
+    assert not FieldCondition("physicalOffset > 1000").has({"physicalOffset": str(1 << 40)})
 
 
 def test_names_that_no_message_has_are_known() -> None:
-    where = Where("bodyLenth > 1 OR queueId = 7")
+    where = FieldCondition("bodyLenth > 1 OR queueId = 7")
     assert not where.has({"queueId": 1, "bodyLength": 5})
     assert where.unmet == ["bodyLenth"]
 
@@ -84,4 +84,4 @@ def test_properties_must_be_equal(golden: Unpacked) -> None:
 @pytest.mark.parametrize("text", ["", "a >", "a = 1 AND", "(a = 1", "1", "body CONTAINS x"])
 def test_what_is_no_condition(text: str) -> None:
     with pytest.raises(BadFilter):
-        Where(text)
+        FieldCondition(text)

@@ -15,7 +15,7 @@ from rmqtool.services.timers.timers import Timers
 from rmqtool.store.check import Finding
 from rmqtool.store.check.advice.advice import Situation
 from rmqtool.store.check.advice.steps import Step
-from rmqtool.store.check.reading.reading import Reader, Reading
+from rmqtool.store.check.reading.reading import Interpretation, Interpreter
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
@@ -170,7 +170,7 @@ def lost_by_advice(store: Path, room: Path, conf: BrokerConf | None = None) -> l
     afterwards, or the commands must have said why not.
     """
     before = readable(store, conf)
-    reader, situation = Reader(), Situation()
+    reader, situation = Interpreter(), Situation()
     findings = list(check_store(StoreLayout(str(store), conf), situation=situation))
     for finding in findings:
         reader.take(finding)
@@ -199,7 +199,7 @@ def lost_by_advice(store: Path, room: Path, conf: BrokerConf | None = None) -> l
     return wrong
 
 
-def untrue(reading: Reading, layout: StoreLayout) -> list[str]:
+def untrue(reading: Interpretation, layout: StoreLayout) -> list[str]:
     """Contradictions between the summary of a report and what a start would do."""
     try:
         start = plan(layout)

@@ -8,7 +8,7 @@ import numpy as np
 from formats.layouts.codes import MAGIC_V1
 from formats.message.build import pack
 from formats.message.read import Record
-from rmqtool.kernels.load.library import Code
+from rmqtool.kernels.load.library import Implementation
 from rmqtool.store.dispatch import bulk as bulk_dispatch
 from rmqtool.store.dispatch.batch import BatchBuilder, DelayLevels, RecordBatch
 from rmqtool.store.dispatch.reading import recovery_batches
@@ -63,7 +63,7 @@ def agree(raw: bytes, *, light: bool = False, levels: list[int] | None = None, c
     delays = DelayLevels(LEVELS if levels is None else levels)
     builder = BatchBuilder(delays, light_queues=light, index_tags=not light)
     expected, end = drained(recovery_batches(view, 0, len(raw), builder, crc=crc))
-    for code in Code:
+    for code in Implementation:
         found, found_end = drained(bulk_dispatch.batches(view, 0, len(raw), builder, crc=crc, code=code))
         assert rows_of(found) == rows_of(expected), code
         assert found_end == end

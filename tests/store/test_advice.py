@@ -14,7 +14,7 @@ from formats.queues.consume import build
 from rmqtool.cli.repair.show_recovery import question
 from rmqtool.store.check import CODES
 from rmqtool.store.check.advice.advice import Situation
-from rmqtool.store.check.reading.reading import STOPS_BROKERS, Reader
+from rmqtool.store.check.reading.reading import STOPS_BROKERS, Interpreter
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan
 from tests import goldens
@@ -95,7 +95,7 @@ def test_a_lone_log_file_that_was_cut_short(golden_copy: Unpacked, tmp_path: Pat
     command = ("rmqtool", "rebuild", "STORE", "files")
     assert [step.command for step in found.steps] == [command]
     typed = f"rmqtool rebuild {store} files"
-    reader, situation = Reader(), Situation()
+    reader, situation = Interpreter(), Situation()
     for finding in check_store(StoreLayout(str(store)), situation=situation):
         reader.take(finding)
     reading = reader.reading(situation)
@@ -160,7 +160,7 @@ def test_what_keeps_a_broker_from_starting_is_said_first(
 ) -> None:
     store = golden_copy(case)
     (store / path).write_bytes(b"?" * 1000)
-    reader, situation = Reader(), Situation()
+    reader, situation = Interpreter(), Situation()
     for finding in check_store(StoreLayout(str(store)), situation=situation):
         reader.take(finding)
     reading = reader.reading(situation)

@@ -290,7 +290,7 @@ def test_an_error_of_the_dispatch_beside_is_told_by_the_next_call(
                 done += store.append(Message(topic="t", body=b"more")).ok
 
         with monkeypatch.context() as patch:
-            patch.setattr(live_files.LiveQueue, "put", full)
+            patch.setattr(live_files.WritableQueue, "put", full)
             with pytest.raises(UnreadableStore, match="No space"):
                 until_full()
         with pytest.raises(Refused):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from formats.endings import Ending
 from formats.message.build import build_blank, pack
 from formats.message.read import SCHEDULE_TOPIC, End, Record
-from rmqtool.kernels.load.library import Code
+from rmqtool.kernels.load.library import Implementation
 from rmqtool.store.disk.segments import Segments
 from rmqtool.store.dispatch import batch as dispatch
 from rmqtool.store.dispatch import bulk as bulk_dispatch
@@ -300,9 +300,9 @@ def test_rows_are_told_apart_by_queue() -> None:
 def test_recovery_is_the_same_in_bulk(golden_copy: Unpacked, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
     for way, code in (
-        (nullcontext(Counter[str]()), Code.COMPILED),
-        (compiled_way(), Code.PLAIN),
-        (compiled_way(), Code.COMPILED),
+        (nullcontext(Counter[str]()), Implementation.COMPILED),
+        (compiled_way(), Implementation.PLAIN),
+        (compiled_way(), Implementation.COMPILED),
     ):
         monkeypatch.setenv("RMQTOOL_KERNELS", code.value)
         with way:
@@ -339,6 +339,6 @@ def test_a_scan_gives_all_rows_and_the_end(tmp_path: Path) -> None:
 
 def test_without_compiled_code_files_are_read_record_by_record(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reading.Readahead().in_columns
-    assert reading.Readahead(Code.PLAIN).in_columns  # whoever asks for it has a reason
+    assert reading.Readahead(Implementation.PLAIN).in_columns  # whoever asks for it has a reason
     monkeypatch.setenv("RMQTOOL_KERNELS", "plain")
     assert not reading.Readahead().in_columns

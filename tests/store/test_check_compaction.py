@@ -13,7 +13,7 @@ import pytest
 from formats.message.build import pack
 from formats.queues.batch import SIZE, BatchEntry, build
 from formats.variants import compaction
-from rmqtool.analytics.source.tables import Store, rows_of
+from rmqtool.analytics.source.tables import NamedStore, rows_of
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.check import Finding, is_problem
 from rmqtool.store.check.advice.steps import REBUILD_COMPACTION
@@ -352,7 +352,7 @@ def test_queries_find_what_has_expired_in_the_commit_log(golden: Unpacked) -> No
 
 
 def test_the_table_of_compacted_topics(golden: Unpacked) -> None:
-    (batch,) = rows_of("compacted", Store(str(golden(CASE)), "one"))
+    (batch,) = rows_of("compacted", NamedStore(str(golden(CASE)), "one"))
     rows = [row for row in batch.to_pylist() if (row["topic"], row["queueId"]) == ("Prices", 0)]
     assert [row["queueOffset"] for row in rows] == [0, 1, 2, *range(83, 96)]
     assert {row["queueOffset"] for row in rows if row["latest"]} == KEPT

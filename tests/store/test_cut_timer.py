@@ -154,7 +154,7 @@ def test_what_a_kill_left_is_the_brokers_to_do(tmp_path: Path) -> None:
         for second in range(10, 17):
             wheel.seek((NOW // 1000 + second) % timer.SLOTS * 32)
             wheel.write(bytes(32))
-    point = timer.Checkpoint(NOW, 0, 0, 0)
+    point = timer.TimerCheckpoint(NOW, 0, 0, 0)
     (store / "config" / "timercheck").write_bytes(timer.build_checkpoint(point))
     assert plan(layout_of(store)).clean
     assert waiting(store) == offsets

@@ -143,7 +143,7 @@ def test_no_slot_lies_before_the_last_message_of_the_log(way: str, tmp_path: Pat
     offsets = [lab.put(seconds) for seconds in (-5, 5, 600)]
     lab.builder.put("Orders", store_timestamp=NOW + 60_000)
     store = lab.write(tmp_path)
-    (store / "config" / "timercheck").write_bytes(timer.build_checkpoint(timer.Checkpoint(NOW - 10_000, 0, 3, 3)))
+    (store / "config" / "timercheck").write_bytes(timer.build_checkpoint(timer.TimerCheckpoint(NOW - 10_000, 0, 3, 3)))
     if way == "rebuild":
         times = checkpoint.Checkpoint(physic_msg_timestamp=NOW + 60_000)
         (store / "checkpoint").write_bytes(checkpoint.build(times))

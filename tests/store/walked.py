@@ -17,7 +17,7 @@ from random import Random
 from rmqtool.store.check.advice.advice import Situation
 from rmqtool.store.check.advice.steps import Step
 from rmqtool.store.check.common.findings import Finding
-from rmqtool.store.check.reading.reading import Reader
+from rmqtool.store.check.reading.reading import Interpreter
 from rmqtool.store.check.run import is_problem
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
@@ -62,7 +62,7 @@ class Walk:
 
     def check(self) -> tuple[list[Finding], list[Command]]:
         """(problems, advised commands)."""
-        reader, situation = Reader(), Situation()
+        reader, situation = Interpreter(), Situation()
         findings = list(check_store(StoreLayout(str(self.store), self._conf), situation=situation))
         for finding in findings:
             reader.take(finding)

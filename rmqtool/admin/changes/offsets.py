@@ -17,7 +17,7 @@ from rmqtool.admin.live.tables import fetch_groups, fetch_offsets, fetch_ranges,
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.errors import BadValue, Refused
 from rmqtool.rules.sending import Rejected, check_group
-from rmqtool.services.consumers.offset_plan import OffsetMove, Target, Wanted, effect_of
+from rmqtool.services.consumers.offset_plan import OffsetMove, OffsetTarget, PlanRow, effect_of
 from rmqtool.words import command_line, counted
 
 SETTLE = 6.0
@@ -61,14 +61,14 @@ class Resets:
     def __init__(self, questions: Questions, where: Where, group: str, *, clamp: bool) -> None:
         self._questions, self._where, self._group, self._clamp = questions, where, group, clamp
 
-    async def reset(self, topics: Sequence[str], queues: Sequence[int], to: Target) -> OffsetChanges:
+    async def reset(self, topics: Sequence[str], queues: Sequence[int], to: OffsetTarget) -> OffsetChanges:
         """Move the offsets, by the rules of :func:`rmqtool.services.consumers.offset_plan.reset`.
 
         Raises:
             Refused: an offset would be out of its queue's range, or not last.
             ClientError, RemotingError: a server does not answer.
         """
-        wanted: list[tuple[_Broker, Key, Target]] = []
+        wanted: list[tuple[_Broker, Key, OffsetTarget]] = []
         for broker in await self._brokers(self._group, topics):
             own = {topic for topic, _queue in broker.offsets}
             chosen = own - {RETRY_PREFIX + self._group}
@@ -81,7 +81,7 @@ class Resets:
         since = {"earliest": _FIRST, "latest": _END, "time": to.value}.get(to.kind) if not queues else None
         return await self._changes("group reset", await self._moves(wanted), since)
 
-    async def from_rows(self, rows: Sequence[Wanted]) -> OffsetChanges:
+    async def from_rows(self, rows: Sequence[PlanRow]) -> OffsetChanges:
         """Set the offsets of a file, whose rows name their brokers.
 
         Raises:
@@ -107,7 +107,7 @@ class Resets:
             if row.before is not None and now != row.before:
                 text = f"{topic} queue {queue_id}: is at {now} now, not at {row.before} as in the plan: make a new plan"
                 raise Refused(where + text)
-            moves.append(await self._move(broker, (topic, queue_id), Target("offset", row.offset)))
+            moves.append(await self._move(broker, (topic, queue_id), OffsetTarget("offset", row.offset)))
         return await self._changes("group reset", moves, None)
 
     async def clone(self, source: str, topics: Sequence[str]) -> OffsetChanges:
@@ -123,7 +123,7 @@ class Resets:
             mine = replace(own[other.node], ranges={**own[other.node].ranges, **other.ranges})
             for (topic, queue_id), offset in sorted(other.offsets.items()):
                 if topic != RETRY_PREFIX + source and (not topics or any(fnmatchcase(topic, glob) for glob in topics)):
-                    moves.append(await self._move(mine, (topic, queue_id), Target("offset", offset)))
+                    moves.append(await self._move(mine, (topic, queue_id), OffsetTarget("offset", offset)))
         return await self._changes("group clone", moves, None)
 
     # -- parts --------------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ class Resets:
     def _not_told(self) -> ClientError:
         return ClientError(f"{'; '.join(self._questions.reasons())}: nothing was changed")
 
-    async def _moves(self, wanted: Sequence[tuple[_Broker, Key, Target]]) -> list[LiveOffsetMove]:
+    async def _moves(self, wanted: Sequence[tuple[_Broker, Key, OffsetTarget]]) -> list[LiveOffsetMove]:
         """The rows in their order; questions about times are in flight together, with a limit.
 
         Raises:
@@ -178,7 +178,7 @@ class Resets:
             raise group.exceptions[0] from None
         return list(moves.values())
 
-    async def _move(self, broker: _Broker, key: Key, to: Target) -> LiveOffsetMove:
+    async def _move(self, broker: _Broker, key: Key, to: OffsetTarget) -> LiveOffsetMove:
         (topic, queue_id), before = key, broker.offsets.get(key)
         queue = broker.ranges.get(key)
         low, high = (max(queue.min_offset, 0), max(queue.max_offset, 0)) if queue is not None else (0, 0)

@@ -17,7 +17,7 @@ from rmqtool.services.lookup.query import Search
 from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID
 from rmqtool.services.trace import (
     Event,
-    Taken,
+    PassedCopy,
     Trace,
     ending_of,
     is_deliverable,
@@ -40,7 +40,7 @@ class LiveEvent(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveTaken(Taken):
+class LiveTaken(PassedCopy):
     """Whether a group has passed one copy, on one broker."""
 
     brokerName: str

@@ -24,7 +24,7 @@ from rmqtool.store.disk.remote import show_uri
 
 
 @dataclass(frozen=True, slots=True)
-class Journal:
+class PublishJournal:
     """The steps that publish a run.
 
     Attributes:
@@ -45,7 +45,7 @@ class Journal:
         folder.write(JOURNAL, text(journal), STAGING, lasting=True)
 
     @classmethod
-    def read(cls, folder: Folder) -> "Journal | None":
+    def read(cls, folder: Folder) -> "PublishJournal | None":
         """Return the validated journal in OUT, or None without one.
 
         Raises:

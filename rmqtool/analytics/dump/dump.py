@@ -17,8 +17,8 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.analytics.dump.names import is_plain
-from rmqtool.analytics.dump.output import DONE, Output, manifest_of, open_output
-from rmqtool.analytics.dump.parquet import Part
+from rmqtool.analytics.dump.output import DONE, DumpOutput, manifest_of, open_output
+from rmqtool.analytics.dump.parquet import PartFile
 from rmqtool.analytics.dump.position import Position, has_changed, is_as_read
 from rmqtool.analytics.dump.report import DumpOptions, DumpReport
 from rmqtool.analytics.dump.spill import Merge, merges
@@ -42,7 +42,7 @@ from rmqtool.version import __version__
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-    from rmqtool.analytics.spark.where import Where
+    from rmqtool.analytics.spark.where import SparkCondition
 
 _AGAIN = 3  # how often a split is read again because a broker is writing to it
 # options that must be the same for all files of a growing output
@@ -105,7 +105,7 @@ def dump_to_parquet(
         return run_holding(output, lambda beside: _Dump(layout, out, options, output, progress, tell).run(beside))
 
 
-def run_holding(output: Output, work: Callable[[ExitStack], DumpReport]) -> DumpReport:
+def run_holding(output: DumpOutput, work: Callable[[ExitStack], DumpReport]) -> DumpReport:
     """Run work that no other run disturbs, and remove what it leaves unless another run can use that.
 
     Args:
@@ -133,7 +133,7 @@ class _Dump:
         layout: StoreLayout,
         out: str,
         options: DumpOptions,
-        output: Output,
+        output: DumpOutput,
         progress: Progress | None,
         tell: Tell | None,
     ) -> None:
@@ -203,7 +203,7 @@ class _Dump:
                 [item for item in self._unusable if self._choice.in_range(item.physical_offset)],
             ),
         )
-        files = [*(self._before["files"] if self._before else []), *map(Part.to_dict, parts)]
+        files = [*(self._before["files"] if self._before else []), *map(PartFile.to_dict, parts)]
         output.publish(_manifest(report, files, self._layout, options, position))
         return report
 
@@ -317,12 +317,12 @@ class _Reading:
         self._where = self._parse_condition(where) if where is not None and context is not None else None
         self._rounds = 0
 
-    def _parse_condition(self, where: str) -> "Where":
+    def _parse_condition(self, where: str) -> "SparkCondition":
         from rmqtool.analytics.spark.session import session_of
-        from rmqtool.analytics.spark.where import Where
+        from rmqtool.analytics.spark.where import SparkCondition
 
         assert self._context is not None
-        condition = Where(session_of(self._context), where)
+        condition = SparkCondition(session_of(self._context), where)
         self._job = replace(self._job, choice=condition.narrow(self._job.choice))
         return condition
 
@@ -366,7 +366,7 @@ def _merges(job: Job, splits: list[Split], done: dict[int, Done]) -> list[Merge]
     return merges(spills, with_spills[0].base + with_spills[0].start, job.row_group_bytes // 2)
 
 
-def write_empty(job: Job, output: Output) -> list[Part]:
+def write_empty(job: Job, output: DumpOutput) -> list[PartFile]:
     """Write one file without rows: most readers cannot open a directory without files."""
     writer = job.writer(output.staging, None)
     writer.empty_file()

@@ -16,8 +16,8 @@ from typing import Any
 from rmqtool.admin.target import Target
 from rmqtool.analytics.dump.dump import jsonable, open_spark, run_holding, sum_up, write_empty
 from rmqtool.analytics.dump.live_task import LiveTask
-from rmqtool.analytics.dump.output import Output, manifest_of, open_output
-from rmqtool.analytics.dump.parquet import Part
+from rmqtool.analytics.dump.output import DumpOutput, manifest_of, open_output
+from rmqtool.analytics.dump.parquet import PartFile
 from rmqtool.analytics.dump.position import check_kept
 from rmqtool.analytics.dump.report import DumpOptions, DumpReport
 from rmqtool.analytics.dump.tasks import Job, Progress, run_splits
@@ -77,7 +77,7 @@ def dump_cluster_to_parquet(
 class _LiveDump:
     """One run writing to an output that it holds."""
 
-    def __init__(self, target: Target, out: str, options: DumpOptions, output: Output) -> None:
+    def __init__(self, target: Target, out: str, options: DumpOptions, output: DumpOutput) -> None:
         self._began = time.monotonic()
         self._target, self._options, self._output = target, options, output
         self._before = manifest_of(out) if options.since_last else None
@@ -144,7 +144,7 @@ class _LiveDump:
             seconds=time.monotonic() - self._began,
             **sum_up([each.tally for each in done], []),
         )
-        files = [*(self._before["files"] if self._before else []), *map(Part.to_dict, parts)]
+        files = [*(self._before["files"] if self._before else []), *map(PartFile.to_dict, parts)]
         output.publish(self._manifest(report, files))
         return report
 

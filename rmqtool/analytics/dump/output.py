@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from rmqtool.analytics.dump.commit import Journal
+from rmqtool.analytics.dump.commit import PublishJournal
 from rmqtool.analytics.dump.lock import Busy, Claim, LocalLock
 from rmqtool.analytics.dump.names import (
     CLAIM,
@@ -33,10 +33,10 @@ from rmqtool.analytics.remote.secrets import remove_secrets
 from rmqtool.errors import Refused
 from rmqtool.store.disk.remote import show_uri
 
-__all__ = ["DONE", "MANIFEST", "SUCCESS", "MoveOutput", "Output", "SwapOutput", "is_output", "manifest_of"]
+__all__ = ["DONE", "MANIFEST", "SUCCESS", "DumpOutput", "MoveOutput", "SwapOutput", "is_output", "manifest_of"]
 
 
-class Output(ABC):
+class DumpOutput(ABC):
     """Base class of both kinds of output.
 
     Attributes:
@@ -159,7 +159,7 @@ class Output(ABC):
             time.sleep(0.05)  # a worker may take a moment to notice that its JVM has ended, and keep writing
 
 
-class SwapOutput(Output):
+class SwapOutput(DumpOutput):
     """A directory next to OUT that replaces OUT by a rename."""
 
     def __init__(self, path: str, *, overwrite: bool) -> None:
@@ -169,7 +169,7 @@ class SwapOutput(Output):
         super().__init__(path, staging, overwrite=overwrite, grow=False)
 
     def check(self) -> None:
-        """As :meth:`Output.check`."""
+        """As :meth:`DumpOutput.check`."""
         _check_directory(self.name, self._path, overwrite=self._overwrite, grow=False)
         for path in (self.staging.path, self._old):
             if not is_leftover(path) and not (path == self._old and is_output(path)):
@@ -190,7 +190,7 @@ class SwapOutput(Output):
         self.check()
 
     def publish(self, manifest: dict[str, Any]) -> None:
-        """As :meth:`Output.publish`; if it fails, OUT is unchanged."""
+        """As :meth:`DumpOutput.publish`; if it fails, OUT is unchanged."""
         try:
             self.staging.sync_names()
             self.staging.write(MANIFEST, text(manifest), lasting=True)
@@ -227,7 +227,7 @@ class SwapOutput(Output):
         shutil.rmtree(self._old, ignore_errors=True)
 
 
-class MoveOutput(Output):
+class MoveOutput(DumpOutput):
     """A directory inside OUT whose files are moved up: for an OUT that grows, is remote, or cannot be renamed.
 
     The journal is written once all files are complete. From then on the new files belong to the output: the next run
@@ -239,7 +239,7 @@ class MoveOutput(Output):
         super().__init__(location, self._folder.below(STAGING), overwrite=overwrite, grow=grow)
 
     def check(self) -> None:
-        """As :meth:`Output.check`."""
+        """As :meth:`DumpOutput.check`."""
         path = local_path(self.location)
         if path is not None:
             _check_directory(self.name, path, overwrite=self._overwrite, grow=self._grow)
@@ -262,7 +262,7 @@ class MoveOutput(Output):
             self._make()
             self._lock = LocalLock(path)
         self.check()
-        journal = Journal.read(self._folder)
+        journal = PublishJournal.read(self._folder)
         if journal is not None:
             journal.finish(self._folder)
         if path is not None:
@@ -275,14 +275,14 @@ class MoveOutput(Output):
         self._lock.check()
 
     def discard(self) -> None:
-        """As :meth:`Output.discard`; also removes OUT if it was created for this run."""
+        """As :meth:`DumpOutput.discard`; also removes OUT if it was created for this run."""
         super().discard()
         if self._made:
             with suppress(OSError):  # not empty
                 os.rmdir(self._folder.path)
 
     def publish(self, manifest: dict[str, Any]) -> None:
-        """As :meth:`Output.publish`; if it fails, running the same command again finishes it."""
+        """As :meth:`DumpOutput.publish`; if it fails, running the same command again finishes it."""
         names = {file["path"] for file in manifest["files"]}
         try:
             files = {name: self.staging.size(name) or 0 for name in self.staging.files() if name in names}
@@ -292,7 +292,7 @@ class MoveOutput(Output):
                 remove = {name: self._folder.size(name) or 0 for name in old}
             self.staging.sync_names()
             self._still_held()
-            journal = Journal(self.staging.read_json(RUN), files, remove, manifest)
+            journal = PublishJournal(self.staging.read_json(RUN), files, remove, manifest)
             journal.write(self._folder)
             journal.finish(self._folder)
         except Busy:
@@ -306,8 +306,8 @@ class MoveOutput(Output):
         return [name for name in self._folder.files() if not name.startswith((f"{STAGING}/", CLAIM))]
 
 
-def open_output(location: str, keep_out: Iterable[str], *, overwrite: bool = False, grow: bool = False) -> Output:
-    """Return the output of a dump after checking it. Nothing in it changes before :meth:`Output.hold`.
+def open_output(location: str, keep_out: Iterable[str], *, overwrite: bool = False, grow: bool = False) -> DumpOutput:
+    """Return the output of a dump after checking it. Nothing in it changes before :meth:`DumpOutput.hold`.
 
     Args:
         location: a path or a URI.
@@ -320,7 +320,7 @@ def open_output(location: str, keep_out: Iterable[str], *, overwrite: bool = Fal
         Refused: OUT has content that must not be replaced, is not a directory, or is inside an input directory.
     """
     path = local_path(location)
-    output: Output
+    output: DumpOutput
     if path is None:
         output = MoveOutput(location, overwrite=overwrite, grow=grow)
     else:

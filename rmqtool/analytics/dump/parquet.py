@@ -50,7 +50,7 @@ _COLUMNS += ["properties.key_value.key", "properties.key_value.value"]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartFile:
     """One finished file."""
 
     path: str  # relative to the output directory
@@ -112,9 +112,9 @@ class PartWriter:
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
         self._open: OrderedDict[Key, _Open] = OrderedDict()
-        self._closed: list[tuple[str, Part]] = []  # complete, but not renamed yet
+        self._closed: list[tuple[str, PartFile]] = []  # complete, but not renamed yet
         self._begun, self._own = 0, uuid.uuid4().hex
-        self._parts: list[Part] = []
+        self._parts: list[PartFile] = []
         self._spill, self.spills, self._schema = spill, list[Spill](), schema
         self._barrier = folder.barrier()
 
@@ -130,7 +130,7 @@ class PartWriter:
         self._flush(self._limit // 2 if self._partition_by else 0)
         return True
 
-    def close(self) -> list[Part]:
+    def close(self) -> list[PartFile]:
         """Write buffered rows and finish all files."""
         self._flush(0)
         for key in list(self._open):
@@ -227,7 +227,7 @@ class PartWriter:
         """Write a complete file of a few rows."""
         data = _small_file(plain(rows), self._codec if size > _PAGE else "none", self._schema)
         temporary, path = self._make_names(self._level(key))
-        self._closed.append((temporary, Part(path, rows.num_rows, data.size)))
+        self._closed.append((temporary, PartFile(path, rows.num_rows, data.size)))
         self._folder.write_new(temporary, data)
         if len(self._closed) >= _TOGETHER:
             self._settle()
@@ -238,7 +238,7 @@ class PartWriter:
         size = opened.stream.tell()
         opened.stream.close()
         del self._open[key]
-        self._closed.append((opened.temporary, Part(opened.path, opened.rows, size)))
+        self._closed.append((opened.temporary, PartFile(opened.path, opened.rows, size)))
         if len(self._closed) >= _TOGETHER:
             self._settle()
 

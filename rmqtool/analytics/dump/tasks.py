@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from rmqtool.analytics.dump.live_task import LiveTask
 from rmqtool.analytics.dump.output import DONE
-from rmqtool.analytics.dump.parquet import ROW_GROUP_BYTES, Part, PartWriter
+from rmqtool.analytics.dump.parquet import ROW_GROUP_BYTES, PartFile, PartWriter
 from rmqtool.analytics.dump.spill import Merge, Spill, read_spilled
 from rmqtool.analytics.local.claims import Claims, new_claims
 from rmqtool.analytics.ranges.splits import Split
@@ -74,7 +74,7 @@ class Done:
     """A completed split: tally, files, and start time in seconds since the epoch (0 if unknown)."""
 
     tally: SplitTally
-    parts: list[Part]
+    parts: list[PartFile]
     began: float = 0.0
     spills: list[Spill] = field(default_factory=list)  # rows that are not in a Parquet file yet
 
@@ -98,7 +98,7 @@ def done_before(folder: Folder, splits: Sequence[Split]) -> dict[int, Done]:
     for name in folder.files(DONE):
         report = folder.read_json(name)
         with suppress(KeyError, TypeError, ValueError):
-            parts, spills = [Part(**part) for part in report["parts"]], list(map(Spill.from_dict, report["spills"]))
+            parts, spills = [PartFile(**part) for part in report["parts"]], list(map(Spill.from_dict, report["spills"]))
             done = Done(SplitTally.from_dict(report["tally"]), parts, spills=spills)
             sizes = {each.path: each.bytes for each in parts} | {each.path: each.bytes for each in spills}
             if all(folder.size(path) == size for path, size in sizes.items()):

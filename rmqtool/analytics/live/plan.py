@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool.analytics.live.options import EARLIEST, LATEST, Boundary, LiveRequest
-from rmqtool.analytics.live.positions import Position, Positions, Range, divide, ranges_between, share
+from rmqtool.analytics.live.positions import Positions, QueuePosition, Range, divide, ranges_between, share
 from rmqtool.analytics.live.queues import Queues, connected, gather
 from rmqtool.errors import BadValue
 
@@ -35,17 +35,17 @@ def plan_ranges(request: LiveRequest) -> list[Range]:
 
 async def _bounds(
     queues: Queues, request: LiveRequest
-) -> tuple[Mapping[MessageQueue, Position], Mapping[MessageQueue, Position]]:
+) -> tuple[Mapping[MessageQueue, QueuePosition], Mapping[MessageQueue, QueuePosition]]:
     begin, until = request.begin(EARLIEST), request.end or Boundary(LATEST)
     found = await queues.find()
     check_named(begin, "starting", found)
     check_named(until, "ending", found)
 
-    async def bounds(queue: MessageQueue) -> tuple[Position, Position]:
+    async def bounds(queue: MessageQueue) -> tuple[QueuePosition, QueuePosition]:
         start = await queues.resolve(queue, begin, "starting")
         stop = max(await queues.resolve(queue, until, "ending"), start)
         if start == stop:
-            return Position(start), Position(start)
+            return QueuePosition(start), QueuePosition(start)
         return await queues.position(queue, start), await queues.position(queue, stop)
 
     both = await gather(found, bounds)
@@ -79,7 +79,7 @@ class Follower:
         queues = await self._queues.find()
         check_named(boundary, "starting", queues)
 
-        async def begin(queue: MessageQueue) -> Position:
+        async def begin(queue: MessageQueue) -> QueuePosition:
             return await self._queues.position(queue, await self._queues.resolve(queue, boundary, "starting"))
 
         return await gather(queues, begin)
@@ -124,7 +124,7 @@ class Follower:
             return start
         shares = backlogs if most is None else share(backlogs, most)
 
-        async def position(queue: MessageQueue) -> Position:
+        async def position(queue: MessageQueue) -> QueuePosition:
             at, begin, _end = found[queue]
             if begin is None and not shares[queue]:
                 return start[queue]

@@ -13,7 +13,7 @@ Offsets = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Position:
+class QueuePosition:
     """How far a queue is read.
 
     Attributes:
@@ -27,7 +27,7 @@ class Position:
     begin: int | None = None
 
 
-Positions = Mapping[MessageQueue, Position]
+Positions = Mapping[MessageQueue, QueuePosition]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def to_json(positions: Positions) -> Offsets:
     return offsets
 
 
-def from_json(offsets: Any) -> dict[MessageQueue, Position]:
+def from_json(offsets: Any) -> dict[MessageQueue, QueuePosition]:
     """Return the positions of a JSON form.
 
     Raises:
@@ -83,14 +83,14 @@ def from_json(offsets: Any) -> dict[MessageQueue, Position]:
         ) from None
 
 
-def _position(value: Any) -> Position:
+def _position(value: Any) -> QueuePosition:
     numbers = [value["offset"], *value.get("last", ()), *([value["from"]] if "from" in value else [])]
     if not all(type(number) is int and number >= 0 for number in numbers):
         raise ValueError
     last = Last(*value["last"]) if "last" in value else None
     if last is not None and last.offset >= value["offset"]:
         raise ValueError
-    return Position(value["offset"], last, value.get("from"))
+    return QueuePosition(value["offset"], last, value.get("from"))
 
 
 def ranges_between(start: Positions, end: Positions) -> list[Range]:

@@ -17,7 +17,7 @@ from formats.remoting.shapes import MessageQueue
 from rmqtool.admin.live.questions import client_options
 from rmqtool.admin.target import Target
 from rmqtool.analytics.live.options import EARLIEST, LATEST, Boundary, LiveRequest, Point
-from rmqtool.analytics.live.positions import Position
+from rmqtool.analytics.live.positions import QueuePosition
 from rmqtool.client.cluster import attempts
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, ClientError, NoRoute
@@ -121,7 +121,7 @@ class Queues:
     def __init__(self, cluster: Cluster, request: LiveRequest) -> None:
         self._cluster, self._request = cluster, request
         self._puller = Puller(cluster)
-        self._proven: dict[MessageQueue, tuple[Position, float]] = {}
+        self._proven: dict[MessageQueue, tuple[QueuePosition, float]] = {}
 
     # -- which there are ----------------------------------------------------------------------------------------------
 
@@ -211,10 +211,10 @@ class Queues:
         """The offset after the last message of a queue."""
         return await ask(self._cluster, queue, lambda: self._puller.end(queue))
 
-    async def position(self, queue: MessageQueue, offset: int, begin: int | None = None) -> Position:
+    async def position(self, queue: MessageQueue, offset: int, begin: int | None = None) -> QueuePosition:
         """A position in a queue, with its proof."""
         last = await ask(self._cluster, queue, lambda: last_at(self._puller, queue, offset - 1)) if offset else None
-        return Position(offset, last, begin)
+        return QueuePosition(offset, last, begin)
 
     async def resolve(self, queue: MessageQueue, boundary: Boundary, option: str) -> int:
         """The offset of a boundary in a queue.
@@ -278,7 +278,7 @@ class Queues:
 
     # -- whether they are the same ------------------------------------------------------------------------------------
 
-    async def follow(self, queue: MessageQueue, position: Position) -> tuple[int, int | None, int]:
+    async def follow(self, queue: MessageQueue, position: QueuePosition) -> tuple[int, int | None, int]:
         """Go on from a position in a queue.
 
         Returns:

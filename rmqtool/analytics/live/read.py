@@ -9,7 +9,7 @@ from rmqtool.analytics.live.options import LiveRequest
 from rmqtool.analytics.live.positions import Range
 from rmqtool.analytics.live.queues import DataLoss, Queues, ask, connected
 from rmqtool.analytics.table.arrow import BATCH_BYTES
-from rmqtool.analytics.table.row_reader import Limits, Row, RowBatch
+from rmqtool.analytics.table.row_reader import BatchLimits, DecodedRow, RowBatch
 from rmqtool.analytics.table.schema import BROKER, MESSAGE_TABLE
 from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.client.cluster.cluster import Cluster
@@ -148,7 +148,7 @@ def read_range(
         [MESSAGE_TABLE.field("queueId")]
     )
     tally = SplitTally() if tally is None else tally
-    rows = RowBatch(own, tally, Limits(BATCH_BYTES))
+    rows = RowBatch(own, tally, BatchLimits(BATCH_BYTES))
 
     def finish() -> pa.RecordBatch:
         batch = rows.finish()
@@ -166,7 +166,7 @@ def read_range(
                 tally.records += len(messages)
                 tally.bytes += sum(message.record.total_size for message in messages)
                 for message in messages:
-                    rows.add(Row(message.record, message.record.physical_offset, "", -1))
+                    rows.add(DecodedRow(message.record, message.record.physical_offset, "", -1))
                     if rows.is_full:
                         yield finish()
         finally:

@@ -16,8 +16,8 @@ from rmqtool.analytics.live.options import LATEST, LiveRequest
 from rmqtool.analytics.live.plan import Follower, plan_ranges
 from rmqtool.analytics.live.positions import (
     Offsets,
-    Position,
     Positions,
+    QueuePosition,
     divide,
     from_json,
     ranges_between,
@@ -110,7 +110,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Offsets:
         with without_traceback():
-            return to_json({queue: Position(end) for queue, end in self._open_client().ends().items()})
+            return to_json({queue: QueuePosition(end) for queue, end in self._open_client().ends().items()})
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         with without_traceback():

@@ -53,7 +53,7 @@ def check_columns(schema: "StructType", topic: str | None) -> None:
 
 
 @dataclass(frozen=True)
-class Numbered:
+class TaskMessages:
     """The messages of one task, and ids that are the same however often it runs.
 
     Attributes:
@@ -66,7 +66,7 @@ class Numbered:
     millis_of_month: int = 0
     topic: str | None = None
 
-    def message(self, row: Mapping[str, Any], number: int) -> "Outgoing":
+    def message(self, row: Mapping[str, Any], number: int) -> "KeyedMessage":
         """Return the message of a row.
 
         Args:
@@ -80,7 +80,7 @@ class Numbered:
         except (ValueError, FormatError) as err:
             raise BadValue(f"row {number} of a task cannot be sent: {err}") from None
 
-    def _message(self, row: Mapping[str, Any], number: int) -> "Outgoing":
+    def _message(self, row: Mapping[str, Any], number: int) -> "KeyedMessage":
         topic, body = row.get("topic") or self.topic or "", row.get("body")
         properties = own_properties(dict(row.get("properties") or {}))
         properties.setdefault(UNIQ_KEY, stable_id(self.seed, number, self.millis_of_month))
@@ -98,7 +98,7 @@ class Numbered:
         )
         check_message(topic, message.body)
         build(message.all_properties())
-        return Outgoing(message, sharding or None)
+        return KeyedMessage(message, sharding or None)
 
 
 def _keys(value: str | Sequence[str] | None) -> Sequence[str]:
@@ -110,7 +110,7 @@ def _millis(value: datetime | int | None) -> int | None:
 
 
 @dataclass(frozen=True)
-class Outgoing:
+class KeyedMessage:
     """A message, and the key of which all messages go to one queue in their order."""
 
     message: Message
@@ -122,13 +122,13 @@ class Outgoing:
         return bool(self.message.delay_level) or self.message.deliver_at is not None
 
 
-def bundles(messages: Sequence[Outgoing], most: int) -> list[list[Outgoing]]:
+def bundles(messages: Sequence[KeyedMessage], most: int) -> list[list[KeyedMessage]]:
     """Divide messages into what is sent by one request each.
 
     Messages of one sharding key stay in order and come into as few bundles as possible, which must be sent one after
     the other; all others may be sent at the same time.
     """
-    by_key: dict[tuple[str, str | None], list[list[Outgoing]]] = {}
+    by_key: dict[tuple[str, str | None], list[list[KeyedMessage]]] = {}
     alone = []
     for each in messages:
         if each.waits:

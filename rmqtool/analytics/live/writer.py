@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from rmqtool.admin.target import Target
 from rmqtool.analytics.live.options import known_live_options, target_of
 from rmqtool.analytics.live.queues import connected, gather
-from rmqtool.analytics.live.rows import Numbered, Outgoing, bundles, check_columns
+from rmqtool.analytics.live.rows import KeyedMessage, TaskMessages, bundles, check_columns
 from rmqtool.analytics.spark.worker import without_traceback
 from rmqtool.client.cluster.attempts import PAUSES, may_pass
 from rmqtool.client.cluster.cluster import Cluster
@@ -40,7 +40,7 @@ _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"  # local prope
 
 
 @dataclass
-class Sent(WriterCommitMessage):
+class TaskResult(WriterCommitMessage):
     """Result of one task."""
 
     messages: int
@@ -90,7 +90,7 @@ class _Writer:
     def __init__(self, options: SinkOptions, run: str, millis_of_month: int) -> None:
         self._options, self._run, self._millis = options, run, millis_of_month
 
-    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Sent:
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> TaskResult:
         """Send the rows of one task.
 
         Raises:
@@ -103,7 +103,7 @@ class _Writer:
         partition = context.partitionId() if context is not None else 0
         query, batch = (context and context.getLocalProperty(name) for name in (_QUERY, _BATCH))
         run = f"{query}:{batch}" if query and batch else self._run
-        numbered = Numbered(f"{run}:{partition}", self._millis, self._options.topic)
+        numbered = TaskMessages(f"{run}:{partition}", self._millis, self._options.topic)
         with without_traceback(), connected(self._options.target) as (loop, cluster):
             sender = Sender(cluster, self._options.group)
             loop.run(sender.open())
@@ -117,7 +117,7 @@ class _Writer:
                         count += len(part)
             finally:
                 loop.run(sender.close())
-        return Sent(count)
+        return TaskResult(count)
 
     def commit(self, *_: object) -> None:
         """Called by the driver after all tasks; the messages are sent."""
@@ -159,25 +159,25 @@ class Sender:
         """Leave the group."""
         await self._producer.close()
 
-    async def send(self, messages: list[Outgoing]) -> None:
+    async def send(self, messages: list[KeyedMessage]) -> None:
         """Send messages; all are stored when this returns. Those of one sharding key keep their order.
 
         Raises:
             NotSent: a broker refuses one, or does not answer.
             BadValue: the client refuses one.
         """
-        lanes: dict[object, list[list[Outgoing]]] = {}
+        lanes: dict[object, list[list[KeyedMessage]]] = {}
         for bundle in bundles(messages, _TOGETHER):
             first = bundle[0]
             lane = (first.message.topic, first.sharding_key) if first.sharding_key else object()
             lanes.setdefault(lane, []).append(bundle)
         await gather(lanes, lambda lane: self._send_in_order(lanes[lane]))
 
-    async def _send_in_order(self, lane: list[list[Outgoing]]) -> None:
+    async def _send_in_order(self, lane: list[list[KeyedMessage]]) -> None:
         for bundle in lane:
             await self._send(bundle)
 
-    async def _send(self, bundle: list[Outgoing]) -> None:
+    async def _send(self, bundle: list[KeyedMessage]) -> None:
         messages, key = [each.message for each in bundle], bundle[0].sharding_key
         select = by_hash(key) if key else None
         for pause in (*PAUSES, None):

@@ -36,7 +36,7 @@ class Input:
     batches: Callable[[], Iterator[pa.RecordBatch]]
 
 
-class Order:
+class SortOrder:
     """A sort order, and the place for sorted runs.
 
     Args:
@@ -131,7 +131,7 @@ class Order:
 class _Open:
     """An input being read."""
 
-    def __init__(self, batches: Iterator[pa.RecordBatch], order: Order) -> None:
+    def __init__(self, batches: Iterator[pa.RecordBatch], order: SortOrder) -> None:
         self._batches, self._order = batches, order
         self._rest: pa.RecordBatch | None = None
         self.last: tuple[int, ...] = ()

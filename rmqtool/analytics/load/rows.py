@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rmqtool.analytics.load.columns import COLUMNS, Row, UnfitColumn, fit_columns, rows_of
-from rmqtool.analytics.load.order import BATCH_BYTES, FILE, ROW, Input, Order
+from rmqtool.analytics.load.order import BATCH_BYTES, FILE, ROW, Input, SortOrder
 from rmqtool.analytics.local.scratch import scratch_dir
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
 from rmqtool.services.sending.fields import Fields
@@ -65,7 +65,7 @@ def rows(
     *,
     fields: Fields | None = None,
     scratch: str | None = None,
-    sorter: Callable[..., Order] = Order,
+    sorter: Callable[..., SortOrder] = SortOrder,
 ) -> Iterator[Row | ValueError]:
     """Yield the rows of all files in order, or the reason why a row is refused.
 

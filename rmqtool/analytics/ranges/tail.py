@@ -19,7 +19,7 @@ from rmqtool.store.log.records import blank_room, next_record, reach, record_at,
 _WORD = 8  # first bytes of a record or blank, never all zero
 
 
-class Expired(UnreadableStore):
+class PositionExpired(UnreadableStore):
     """A position is before the start of the log: retention has deleted what should be read next."""
 
 
@@ -69,7 +69,7 @@ def frontier(log: CommitLog, start: int, budget: Budget) -> int:
             return 0
         raise UnreadableStore(f"{log.layout.root}: the log has no files, and was read up to {start}")
     if start < log.min_offset:
-        raise Expired(
+        raise PositionExpired(
             f"{log.layout.root}: the log begins at {log.min_offset}, and was read up to {start}: "
             f"{log.min_offset - start} bytes have expired (onExpired=skip goes on after them)"
         )

@@ -58,7 +58,7 @@ METER = Meter()
 
 
 class Remote:
-    """A remote store, as of its first listing; see :class:`rmqtool.store.disk.remote.Place`.
+    """A remote store, as of its first listing; see :class:`rmqtool.store.disk.remote.RemotePlace`.
 
     Args:
         uri: URI of the store.

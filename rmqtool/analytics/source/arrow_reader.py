@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from rmqtool.analytics.source.filter import Condition, Wanted
-from rmqtool.analytics.source.plan import Piece, Request, pieces, reads_tier, stores_of, warn_of_elsewhere
+from rmqtool.analytics.source.plan import Piece, ReadRequest, pieces, reads_tier, stores_of, warn_of_elsewhere
 from rmqtool.analytics.source.read import Counters, read_piece
 from rmqtool.analytics.source.tables import SCHEMAS, TABLES
 from rmqtool.errors import BadValue
@@ -68,7 +68,7 @@ def read_arrow(
         raise BadValue(f"{table}: only messages can be selected")
     stores, wanted = stores_of(store, broker_conf), Wanted().narrow(conditions)
     warn_of_elsewhere(stores, reads=reads_tier(wanted.choice))
-    planned, _bytes_read = pieces(Request(stores, table, wanted, columns=tuple(names)), wanted)
+    planned, _bytes_read = pieces(ReadRequest(stores, table, wanted, columns=tuple(names)), wanted)
     return pa.RecordBatchReader.from_batches(pa.schema([schema.field(name) for name in names]), _read(planned, names))
 
 

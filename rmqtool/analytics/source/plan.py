@@ -14,7 +14,7 @@ from rmqtool.analytics.ranges.splits import SPLIT_BYTES, Split, plan, plan_tier
 from rmqtool.analytics.remote.stores import is_remote, local_of, matching, new_listing, open_log
 from rmqtool.analytics.source.filter import Wanted
 from rmqtool.analytics.source.narrow import Way, between, shortest
-from rmqtool.analytics.source.tables import TABLES, Store, pieces_of
+from rmqtool.analytics.source.tables import TABLES, NamedStore, pieces_of
 from rmqtool.analytics.source.times import prove_times
 from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.errors import BadValue, UnreadableStore
@@ -31,7 +31,7 @@ _LARGE_SPLIT_BYTES = (
 
 
 @dataclass(frozen=True)
-class Request:
+class ReadRequest:
     """What is asked for, before any filters of a query.
 
     Attributes:
@@ -43,7 +43,7 @@ class Request:
         columns: columns of the table; None for all.
     """
 
-    stores: tuple[Store, ...]
+    stores: tuple[NamedStore, ...]
     table: str = "messages"
     wanted: Wanted = field(default_factory=Wanted)
     split_bytes: int | None = None
@@ -54,7 +54,7 @@ class Request:
     broker_conf: str | None = None
     columns: tuple[str, ...] | None = None
 
-    def suiting(self, columns: Collection[str]) -> "Request":
+    def suiting(self, columns: Collection[str]) -> "ReadRequest":
         """Return the request with a split size that suits the columns, unless one was given."""
         if self.split_bytes is not None or self.table != "messages" or not _TEXTS.isdisjoint(columns):
             return self
@@ -72,7 +72,7 @@ class Piece:
         part: part of another table, see :func:`rmqtool.analytics.source.tables.pieces_of`.
     """
 
-    store: Store
+    store: NamedStore
     table: str
     choice: MessageChoice = field(default_factory=MessageChoice)
     splits: tuple[Split, ...] = ()
@@ -80,7 +80,7 @@ class Piece:
     part: tuple[str, ...] = ()
 
 
-def warn_of_elsewhere(stores: Iterable[Store], *, reads: bool = False) -> None:
+def warn_of_elsewhere(stores: Iterable[NamedStore], *, reads: bool = False) -> None:
     """Warn about messages of stores that are not read because they are stored elsewhere.
 
     Args:
@@ -96,7 +96,7 @@ def warn_of_elsewhere(stores: Iterable[Store], *, reads: bool = False) -> None:
             warnings.warn(warning, stacklevel=3)
 
 
-def stores_of(paths: str | list[str], broker_conf: str | None = None) -> tuple[Store, ...]:
+def stores_of(paths: str | list[str], broker_conf: str | None = None) -> tuple[NamedStore, ...]:
     """Return the stores for comma-separated paths and URIs, which may contain wildcards.
 
     Raises:
@@ -118,7 +118,7 @@ def stores_of(paths: str | list[str], broker_conf: str | None = None) -> tuple[S
         )
     listing = new_listing()
     return tuple(
-        Store(root, broker, broker_conf, uri, listing)
+        NamedStore(root, broker, broker_conf, uri, listing)
         for (root, uri), broker in zip(uris.items(), _brokers(list(uris)), strict=True)
     )
 
@@ -147,7 +147,7 @@ def _common(paths: list[list[str]], limit: int) -> int:
     return min(sum(1 for _names in same), max(limit, 0))
 
 
-def request_of(options: Mapping[str, str]) -> Request:
+def request_of(options: Mapping[str, str]) -> ReadRequest:
     """Return the request described by the options of the data source.
 
     Raises:
@@ -174,7 +174,7 @@ def request_of(options: Mapping[str, str]) -> Request:
         raise BadValue(f"storeTimes {store_times!r} is none of {', '.join(TIMES)}")
     columns = tuple(part.strip() for part in options["columns"].split(",")) if "columns" in options else None
     conditions = [condition for name, value in options.items() if (condition := condition_of(name, value))]
-    return Request(
+    return ReadRequest(
         stores_of(paths, options.get("brokerConf")),
         table,
         Wanted().narrow(conditions),
@@ -213,7 +213,7 @@ def _plain(path: str) -> str:
     return path.removeprefix("file:") if path.startswith("file:/") and not path.startswith("file://") else path
 
 
-def pieces(request: Request, wanted: Wanted) -> tuple[list[Piece], int]:
+def pieces(request: ReadRequest, wanted: Wanted) -> tuple[list[Piece], int]:
     """Return (pieces that together cover what is wanted, bytes read to find out).
 
     Raises:
@@ -281,7 +281,7 @@ def _within(choice: MessageChoice, start: int, stop: int | None) -> MessageChoic
     return replace(choice, start=max(starts, default=None), stop=min(stops, default=None))
 
 
-def _exact(store: Store, choice: MessageChoice, log: CommitLog, way: Way, size: int) -> Iterator[Piece]:
+def _exact(store: NamedStore, choice: MessageChoice, log: CommitLog, way: Way, size: int) -> Iterator[Piece]:
     """Yield pieces of roughly equal size in bytes, each over one or more files."""
     splits: list[Split] = []
     ranges: list[Any] = []

@@ -12,7 +12,7 @@ from rmqtool.analytics.ranges.beginning import exact
 from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.remote.stores import METER
 from rmqtool.analytics.source.filter import Wanted
-from rmqtool.analytics.source.plan import Piece, Request, pieces
+from rmqtool.analytics.source.plan import Piece, ReadRequest, pieces
 from rmqtool.analytics.source.tables import SCHEMAS, rows_of
 from rmqtool.analytics.table.arrow import BATCH_BYTES, MessageChoice, SplitTally, batches
 from rmqtool.analytics.table.schema import BROKER
@@ -70,7 +70,7 @@ def sum_counters(folder: str) -> Counters:
     return total
 
 
-def plan_pieces(request: Request, wanted: Wanted) -> tuple[list[Piece], Counters]:
+def plan_pieces(request: ReadRequest, wanted: Wanted) -> tuple[list[Piece], Counters]:
     """Return :func:`rmqtool.analytics.source.plan.pieces` and the cost of planning."""
     fetched = METER.bytes
     planned, bytes_read = pieces(request, wanted)

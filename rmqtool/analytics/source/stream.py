@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rmqtool.analytics.dump.position import Position
-    from rmqtool.analytics.source.plan import Piece, Request
-    from rmqtool.analytics.source.tables import Store
+    from rmqtool.analytics.source.plan import Piece, ReadRequest
+    from rmqtool.analytics.source.tables import NamedStore
     from rmqtool.analytics.spark.columns import SparkColumns
     from rmqtool.store.log.commit_log import CommitLog
 
@@ -90,11 +90,11 @@ class TailOptions:
 class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The stream reader. Only the table ``messages`` grows, so no other can be streamed."""
 
-    request: "Request"
+    request: "ReadRequest"
     options: TailOptions
     columns: "SparkColumns"
     target: dict[str, int] | None = field(default=None)
-    stores: tuple["Store", ...] = field(init=False)
+    stores: tuple["NamedStore", ...] = field(init=False)
 
     def __post_init__(self) -> None:
         self.stores = self.request.stores
@@ -122,7 +122,7 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         self.stores += tuple(store for store in stores if store.root not in known and _is_store(store))
 
-    def _begin(self, store: "Store") -> "Position":
+    def _begin(self, store: "NamedStore") -> "Position":
         from rmqtool.analytics.dump.position import Inside, Position
 
         log = _log(store)
@@ -142,7 +142,7 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise BadValue(f"option startingPosition: {store.root}: no message begins or ends at {begin}")
         return position
 
-    def _from(self, store: "Store", log: "CommitLog", offsets: Offsets) -> "Position":
+    def _from(self, store: "NamedStore", log: "CommitLog", offsets: Offsets) -> "Position":
         """Return the position of a store in an offset, after verifying it.
 
         Raises:
@@ -288,7 +288,7 @@ _ANEW = (
 )
 
 
-def _how(store: "Store") -> str:
+def _how(store: "NamedStore") -> str:
     return f"To go on: {_ANEW.format(json.dumps({store.root: 0}))}."
 
 
@@ -301,7 +301,7 @@ def _begins(log: "CommitLog", physical_offset: int) -> bool:
     return not isinstance(record, Damage) or record.ending is Ending.FILLER or record.at == 0
 
 
-def _is_store(store: "Store") -> bool:
+def _is_store(store: "NamedStore") -> bool:
     """Return whether a new directory is a store, and not one that a command of ours is still creating."""
     if store.root.endswith((".importing", ".salvaging", ".rmqtool", ".rmqtool-part")):
         return False
@@ -311,7 +311,7 @@ def _is_store(store: "Store") -> bool:
         return False
 
 
-def _log(store: "Store") -> "CommitLog":
+def _log(store: "NamedStore") -> "CommitLog":
     from rmqtool.store.log.commit_log import CommitLog
     from rmqtool.store.roles.elsewhere import need_readable_log
 
@@ -320,11 +320,11 @@ def _log(store: "Store") -> "CommitLog":
     return CommitLog(layout)
 
 
-def _first(store: "Store") -> int:
+def _first(store: "NamedStore") -> int:
     return max(_log(store).min_offset, 0)
 
 
-def _end(store: "Store") -> int:
+def _end(store: "NamedStore") -> int:
     from rmqtool.analytics.ranges.tail import Budget, frontier
 
     log = _log(store)

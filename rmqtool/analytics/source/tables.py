@@ -66,7 +66,7 @@ TABLES = tuple(SCHEMAS)
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class NamedStore:
     """One of several stores.
 
     Attributes:
@@ -89,7 +89,7 @@ class Store:
         return StoreLayout(self.root, load(self.broker_conf) if self.broker_conf else None)
 
 
-def rows_of(table: str, store: Store, part: tuple[str, ...] = ()) -> Iterator[pa.RecordBatch]:
+def rows_of(table: str, store: NamedStore, part: tuple[str, ...] = ()) -> Iterator[pa.RecordBatch]:
     """Yield batches of a table other than ``messages``, with the table's schema except ``broker``.
 
     Args:
@@ -104,7 +104,7 @@ def rows_of(table: str, store: Store, part: tuple[str, ...] = ()) -> Iterator[pa
         yield from _from_rows(table, _PLAIN[table](layout))
 
 
-def pieces_of(table: str, store: Store, limit: int) -> list[tuple[str, ...]]:
+def pieces_of(table: str, store: NamedStore, limit: int) -> list[tuple[str, ...]]:
     """Divide the rows of a table other than ``messages`` into parts.
 
     Args:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from rmqtool.analytics.source.plan import Request
+    from rmqtool.analytics.source.plan import ReadRequest
     from rmqtool.analytics.spark.columns import SparkColumns
 
 NAME = "rocketmq"
@@ -140,7 +140,7 @@ class Reader(DataSourceReader):
     reader for later queries of the same frame and for both sides of a self-join, which then lack rows.
     """
 
-    def __init__(self, request: "Request", columns: "SparkColumns") -> None:
+    def __init__(self, request: "ReadRequest", columns: "SparkColumns") -> None:
         self.request, self.columns = request, columns
 
     def partitions(self) -> Sequence[InputPartition]:

@@ -70,7 +70,7 @@ def spark_context(
     master = master or LOCAL
     if worker_daemon is not None and master.startswith("local"):
         settings = {"spark.python.daemon.module": worker_daemon, **(settings or {})}
-    started = Started(master, settings or {}, brief=brief, tell=tell)
+    started = StartedSpark(master, settings or {}, brief=brief, tell=tell)
     try:
         yield started.running
     finally:
@@ -100,7 +100,7 @@ def session_of(context: "SparkContext") -> "SparkSession":
         return SparkSession.getActiveSession() or SparkSession(context)
 
 
-class Started:
+class StartedSpark:
     """A context with its own JVM.
 
     Args:

@@ -12,8 +12,8 @@ from rmqtool.analytics.remote.files import Folder
 from rmqtool.analytics.spark.archive import archive_of
 from rmqtool.analytics.spark.failure import failure
 from rmqtool.analytics.spark.java import find_java, need_bash
-from rmqtool.analytics.spark.session import Started, session_of
-from rmqtool.analytics.spark.where import Where
+from rmqtool.analytics.spark.session import StartedSpark, session_of
+from rmqtool.analytics.spark.where import SparkCondition
 from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.errors import MissingRuntime
 
@@ -66,7 +66,7 @@ def warm_up() -> WarmUp:
 
 def _timed_start(java_options: list[str] | None) -> float:
     began = time.monotonic()
-    started = Started("local[1]", {}, brief=True, java_options=java_options)
+    started = StartedSpark("local[1]", {}, brief=True, java_options=java_options)
     try:
         started.running.parallelize([0], 1).count()
         return time.monotonic() - began
@@ -79,7 +79,7 @@ def _run_and_keep(path: str) -> str:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    started = Started("local[1]", {}, brief=True, java_options=[f"-XX:ArchiveClassesAtExit={path}"])
+    started = StartedSpark("local[1]", {}, brief=True, java_options=[f"-XX:ArchiveClassesAtExit={path}"])
     try:
         _use(session_of(started.running), started.jvm.work_dir)
     except (Py4JError, PySparkException) as err:
@@ -91,7 +91,9 @@ def _run_and_keep(path: str) -> str:
 
 def _use(spark: "SparkSession", folder: str) -> None:
     spark.sparkContext.parallelize([0], 1).count()
-    everything = Where(spark, "length(topic) > 0 and storeTimestamp > '2020-01-01' and properties['a'] is null")
+    everything = SparkCondition(
+        spark, "length(topic) > 0 and storeTimestamp > '2020-01-01' and properties['a'] is null"
+    )
     log = os.path.join(folder, f"{0:020d}")
     with open(log, "wb") as file:
         file.write(bytes(4096))

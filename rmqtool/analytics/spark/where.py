@@ -100,7 +100,7 @@ def _source_of(reader: _Reader, writer: _Writer, schema: StructType) -> type[Dat
     return Source
 
 
-class Where:
+class SparkCondition:
     """A condition parsed by Spark.
 
     Raises:

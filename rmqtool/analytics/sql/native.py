@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX
-from rmqtool.analytics.source.plan import Request
+from rmqtool.analytics.source.plan import ReadRequest
 from rmqtool.analytics.source.read import Counters, plan_pieces, read_piece
 from rmqtool.analytics.sql.ready import OWN_PREFIXES, OWN_TOPICS, READY, WAITING_TOPICS
 from rmqtool.progress import stage
@@ -24,12 +24,12 @@ _PORT = re.compile(r":[0-9]+\Z")
 _GROUP = re.compile(r"%(?:RETRY|DLQ)%(.*)")
 
 
-def is_small(request: Request) -> bool:
+def is_small(request: ReadRequest) -> bool:
     """Return whether the stores can be read faster in this process than with Spark."""
     return sum(CommitLog(store.layout()).segments.bytes for store in request.stores) <= SMALL
 
 
-def native_rows(name: str, request: Request, counters: Counters) -> list[Row]:
+def native_rows(name: str, request: ReadRequest, counters: Counters) -> list[Row]:
     """Return the rows of a predefined report.
 
     Args:
@@ -45,7 +45,7 @@ def native_rows(name: str, request: Request, counters: Counters) -> list[Row]:
     return _REPORTS[name](tables)
 
 
-def _read(request: Request, columns: tuple[str, ...], counters: Counters) -> Iterator[Row]:
+def _read(request: ReadRequest, columns: tuple[str, ...], counters: Counters) -> Iterator[Row]:
     planned, planning = plan_pieces(request.suiting(columns), request.wanted)
     counters.merge(planning)
     with stage("reading the store", len(planned), "parts") as reading:

@@ -22,7 +22,7 @@ from rmqtool.analytics.live.read import read_range
 from rmqtool.analytics.local.scratch import scratch_dir
 from rmqtool.analytics.remote.secrets import remove_secrets
 from rmqtool.analytics.source.filter import Wanted
-from rmqtool.analytics.source.plan import Piece, Request
+from rmqtool.analytics.source.plan import Piece, ReadRequest
 from rmqtool.analytics.source.read import Counters, plan_pieces
 from rmqtool.analytics.source.tables import SCHEMAS
 from rmqtool.analytics.spark.awaiting import wait_for
@@ -56,7 +56,7 @@ _BRIEF = {"spark.sql.codegen.wholeStage": "false"}
 
 
 @dataclass(frozen=True)
-class Answer:
+class QueryResult:
     """The result of a query; valid until the session ends.
 
     Attributes:
@@ -151,7 +151,7 @@ def _line(text: str) -> str | None:
 
 
 @contextmanager
-def answer(request: Request | LiveRequest, query: str) -> Iterator[Answer]:
+def answer(request: ReadRequest | LiveRequest, query: str) -> Iterator[QueryResult]:
     """Run a query over the tables of stores, or the messages of a live cluster.
 
     The rows are available for the duration of a ``with`` block.
@@ -194,7 +194,7 @@ def _load() -> None:
     import pyspark.sql.pandas.types  # noqa: F401
 
 
-def ask(spark: "SparkSession", folder: str, request: Request | LiveRequest, query: str) -> Answer:
+def ask(spark: "SparkSession", folder: str, request: ReadRequest | LiveRequest, query: str) -> QueryResult:
     """As :func:`answer`, in an existing session; ``folder`` must exist as long as the answer is used."""
     folders = {table: os.path.join(folder, table) for table in SCHEMAS if table in query.lower()}
     for table, path in folders.items():
@@ -214,7 +214,7 @@ def ask(spark: "SparkSession", folder: str, request: Request | LiveRequest, quer
         counters.merge(_decode(spark.sparkContext, replace(request, table=table), need, folders[table]))
     with translate_errors():
         _register(spark, folders)
-        return Answer(spark.sql(query), counters)
+        return QueryResult(spark.sql(query), counters)
 
 
 def _register(spark: "SparkSession", folders: Mapping[str, str]) -> None:
@@ -258,7 +258,7 @@ def _only_queries(spark: "SparkSession", query: str) -> None:
             pending.append(children.next())
 
 
-def _decode(context: "SparkContext", request: Request, need: Need, folder: str) -> Counters:
+def _decode(context: "SparkContext", request: ReadRequest, need: Need, folder: str) -> Counters:
     """Write the needed part of a table to Parquet files."""
     columns = SCHEMAS[request.table].names if need.columns is None else need.columns
     wanted = request.wanted.narrow(need.conditions)

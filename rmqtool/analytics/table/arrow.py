@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.table.choice import MessageChoice
-from rmqtool.analytics.table.row_reader import Limits, RowReader
+from rmqtool.analytics.table.row_reader import BatchLimits, RowReader
 from rmqtool.analytics.table.schema import schema_of
 from rmqtool.analytics.table.tally import SplitTally, crc_of
 from rmqtool.analytics.table.views import VIEW_SCHEMA
@@ -49,7 +49,7 @@ def batches(
         UnreadableStore: the file cannot be read.
         BadValue: columns are unknown, named twice, or empty.
     """
-    schema, limits = schema_of(columns), Limits(batch_bytes)
+    schema, limits = schema_of(columns), BatchLimits(batch_bytes)
     own = file is None
     file = file or split.segment()
     view = file.map()
@@ -59,7 +59,7 @@ def batches(
 
         # a file fetched in parts releases what has been decoded, so no views into it
         if views and not isinstance(view.obj, Partial):
-            schema, limits = VIEW_SCHEMA, Limits(_VIEWED * batch_bytes)
+            schema, limits = VIEW_SCHEMA, BatchLimits(_VIEWED * batch_bytes)
         reader: RowReader | ColumnReader = ColumnReader(schema, choice, tally, limits)
     else:
         reader = RowReader(schema, choice, tally, limits)

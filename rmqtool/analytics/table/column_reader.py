@@ -13,7 +13,7 @@ from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.columns import GrowingColumn, column_of
 from rmqtool.analytics.table.inner import divide_batches
 from rmqtool.analytics.table.record_block import Mask, RecordBlock
-from rmqtool.analytics.table.row_reader import Limits
+from rmqtool.analytics.table.row_reader import BatchLimits
 from rmqtool.analytics.table.schema import BODY_COLUMNS
 from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.kernels.arrow import ItemParser, offset_ids, split_keys, views_of
@@ -31,7 +31,7 @@ class ColumnReader:
         tally: updated while reading.
     """
 
-    def __init__(self, schema: pa.Schema, choice: MessageChoice, tally: SplitTally, limits: Limits) -> None:
+    def __init__(self, schema: pa.Schema, choice: MessageChoice, tally: SplitTally, limits: BatchLimits) -> None:
         self._schema, self._choice, self._tally, self._limits = schema, choice, tally, limits
         self._with_bodies = not BODY_COLUMNS.isdisjoint(schema.names)
         self._columns: list[GrowingColumn] = []

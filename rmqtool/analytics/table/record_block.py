@@ -15,7 +15,7 @@ from formats.layouts.derived import HEAD_V4_V4
 from formats.message.bodies import decompress
 from formats.message.properties import parse
 from formats.primitives import COMPRESSED
-from rmqtool.kernels.arrow import ItemParser, Items, Lists, offset_ids, split_keys
+from rmqtool.kernels.arrow import ItemParser, Lists, PropertyItems, offset_ids, split_keys
 from rmqtool.kernels.load.memory import Memory
 from rmqtool.kernels.scan import Rows
 from rmqtool.kernels.tables.messages import ID_SPACE, Texts
@@ -77,7 +77,7 @@ class RecordBlock:
         return self._texts(self.rows.at + _STORE_AT + moved, np.where(wide, _HOST_V6, _HOST))
 
     @cached_property
-    def items(self) -> Items:
+    def items(self) -> PropertyItems:
         """Properties, parsed as in :mod:`formats.message.properties`."""
         texts = self._texts(self.rows.properties_at, self.rows.properties_length)
         parser = ItemParser(texts)

@@ -20,7 +20,7 @@ from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import Damage, walk_file
 
 
-class Row:
+class DecodedRow:
     """A message as it is stored, and values derived from it, computed once.
 
     Args:
@@ -50,7 +50,7 @@ class Row:
 
 
 _host = lru_cache(4096)(host_text)  # messages have few hosts
-_CELLS: dict[str, Callable[[Row], Any]] = {
+_CELLS: dict[str, Callable[[DecodedRow], Any]] = {
     "topic": lambda row: row.record.topic.decode("utf-8", "replace"),
     "queueId": lambda row: row.record.queue_id,
     "queueOffset": lambda row: row.record.queue_offset,
@@ -79,7 +79,7 @@ _CELLS: dict[str, Callable[[Row], Any]] = {
 }
 
 
-class Limits(NamedTuple):
+class BatchLimits(NamedTuple):
     """Limits of a batch.
 
     Attributes:
@@ -100,7 +100,7 @@ class RowBatch:
         tally: updated while collecting.
     """
 
-    def __init__(self, schema: pa.Schema, tally: SplitTally, limits: Limits) -> None:
+    def __init__(self, schema: pa.Schema, tally: SplitTally, limits: BatchLimits) -> None:
         self._schema, self._tally, self._limits = schema, tally, limits
         self._cells = [_CELLS[name] for name in schema.names]
         self._with_bodies = not BODY_COLUMNS.isdisjoint(schema.names)
@@ -116,7 +116,7 @@ class RowBatch:
         """Whether it has reached a limit."""
         return self._size >= self._limits.bytes or len(self._rows) >= self._limits.rows
 
-    def add(self, row: Row) -> None:
+    def add(self, row: DecodedRow) -> None:
         """Append a row."""
         cells = [cell(row) for cell in self._cells]
         self._size += MIN_SIZE + len(row.record.topic) + len(row.record.properties)
@@ -143,7 +143,7 @@ class RowReader:
         tally: updated while reading.
     """
 
-    def __init__(self, schema: pa.Schema, choice: MessageChoice, tally: SplitTally, limits: Limits) -> None:
+    def __init__(self, schema: pa.Schema, choice: MessageChoice, tally: SplitTally, limits: BatchLimits) -> None:
         self._choice, self._tally, self._limits = choice, tally, limits
         self._batch = RowBatch(schema, tally, limits)
 
@@ -168,6 +168,6 @@ class RowReader:
                 if self._choice.has(message.record, item.physical_offset):
                     if len(batch) and record.total_size > self._limits.huge:
                         yield batch.finish()
-                    batch.add(Row(message.record, message.physical_offset, source, message.at))
+                    batch.add(DecodedRow(message.record, message.physical_offset, source, message.at))
                     if batch.is_full:
                         yield batch.finish()

@@ -16,7 +16,7 @@ from rmqtool.cli.render.rows import write_rows
 from rmqtool.cli.render.text import note
 from rmqtool.errors import BadValue
 from rmqtool.services.consumers.offset_plan import OffsetPlan, read_rows
-from rmqtool.services.consumers.offset_plan import Target as Offset
+from rmqtool.services.consumers.offset_plan import OffsetTarget as Offset
 
 Plans = Callable[[Resets], Coroutine[Any, Any, OffsetChanges]]
 

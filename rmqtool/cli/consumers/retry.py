@@ -157,7 +157,7 @@ def dlq_export(
     --topic is the topic that a message came from. Exit code 1: nothing matches.
     """
     from rmqtool.cli.framework.choice import NO_MATCH, RowChoice, limit_rows
-    from rmqtool.cli.framework.options import MessageChoice
+    from rmqtool.cli.framework.options import MessageOptions
     from rmqtool.cli.read.run_files import say_unmet, selection
     from rmqtool.cli.render.messages import MESSAGE_COLUMNS
     from rmqtool.cli.render.output import Column, write_all, writer
@@ -169,7 +169,7 @@ def dlq_export(
     extra = ("group", "originTopic", "originMsgId", "retryTimestamps")
     choice = RowChoice(vars(origin), topic="originTopic")
     columns = [Column("group"), Column("originTopic"), *MESSAGE_COLUMNS[2:]]
-    chosen = selection(MessageChoice(property=property, where=where))
+    chosen = selection(MessageOptions(property=property, where=where))
     with _open_retries(store, broker_conf, warn) as retries:
         place = tuple(name for name in names_of(retries.letter) if name == "brokerName")
         letters = retries.dead_letters(_by_name(origin.group))

@@ -24,7 +24,7 @@ from rmqtool.cli.render.times import parse_time
 from rmqtool.errors import BadValue
 from rmqtool.rules.sending import Rejected, check_group
 from rmqtool.services.consumers import offset_plan
-from rmqtool.services.consumers.offset_plan import OffsetMove, OffsetPlan, Opener, Planner, Target, effect_of
+from rmqtool.services.consumers.offset_plan import OffsetMove, OffsetPlan, OffsetTarget, Opener, Planner, effect_of
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.offsets.files import BrokerFile, ClientFile, Key, group_of
 from rmqtool.store.disk.lock import holder
@@ -160,16 +160,16 @@ def _reset_planner(
 
 def _target_of(
     *, earliest: bool, latest: bool, time: str | None, offset: int | None, shift: int | None, csv: str | None
-) -> Target | None:
+) -> OffsetTarget | None:
     """Where the options say that offsets are moved; None for a file.
 
     Raises:
         BadValue: none of them is given, or several are.
     """
-    targets = [Target("earliest")] * earliest + [Target("latest")] * latest
-    targets += [Target("time", parse_time(time))] if time is not None else []
-    targets += [Target("offset", offset)] if offset is not None else []
-    targets += [Target("shift", shift)] if shift is not None else []
+    targets = [OffsetTarget("earliest")] * earliest + [OffsetTarget("latest")] * latest
+    targets += [OffsetTarget("time", parse_time(time))] if time is not None else []
+    targets += [OffsetTarget("offset", offset)] if offset is not None else []
+    targets += [OffsetTarget("shift", shift)] if shift is not None else []
     if len(targets) + (csv is not None) != 1:
         raise BadValue("give one of --to-earliest, --to-latest, --to-time, --to-offset, --shift and --from-csv")
     return targets[0] if targets else None

@@ -15,7 +15,7 @@ from rmqtool.cli.render.text import note
 from rmqtool.cli.render.times import time_text
 from rmqtool.errors import BadValue, RmqError
 from rmqtool.services.consumers.groups import GroupLag
-from rmqtool.services.consumers.watch import Watch, WatchedLag
+from rmqtool.services.consumers.watch import LagWatch, WatchedLag
 from rmqtool.words import counted
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def watch_lag(
         raise BadValue(f"--prometheus {prometheus}: a page goes with --watch")
     if pause is not None and output == "json":
         raise BadValue("--watch: give --output ndjson, which has a line for each row and round, or csv")
-    watch, ending, code, count = Watch(by), StopSignal(), 0, 0
+    watch, ending, code, count = LagWatch(by), StopSignal(), 0, 0
     screen = _Screen(output)
     with ending.watch(), _metrics_at(prometheus) as metrics:
         while not ending.asked:

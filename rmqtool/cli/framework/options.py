@@ -221,7 +221,7 @@ class Times:
 
 
 @dataclass(frozen=True)
-class MessageChoice:
+class MessageOptions:
     """Which messages."""
 
     topic: TopicOption = None
@@ -264,5 +264,5 @@ class Listing:
     broker_conf: BrokerConfOption = None
 
 
-ANY_TIME, ANY_MESSAGE, ANY_GROUP, ANY_ORIGIN = Times(), MessageChoice(), GroupChoice(), OriginChoice()
+ANY_TIME, ANY_MESSAGE, ANY_GROUP, ANY_ORIGIN = Times(), MessageOptions(), GroupChoice(), OriginChoice()
 LISTING = Listing()

@@ -65,7 +65,7 @@ def check_wanted(topic: str | None, tags: Sequence[str], sql: str | None) -> Non
 
 
 @dataclass(frozen=True)
-class Readable:
+class ConsumedTopics:
     """What a command consumes.
 
     Attributes:
@@ -85,14 +85,14 @@ class Readable:
         return counted(count, "message") + (f" of {counted(len(self.topics), 'topic')}" if self.all_topics else "")
 
 
-async def find_readable(cluster: Cluster, topic: str | None) -> Readable:
+async def find_readable(cluster: Cluster, topic: str | None) -> ConsumedTopics:
     """The queues of a topic, or of every ordinary topic: no system, retry, dead-letter or light-queue topics.
 
     Raises:
         ClientError, RemotingError: it cannot be read, or no name server lists the topics.
     """
     if topic is not None:
-        return Readable((topic,), await readable_queues(cluster, topic))
+        return ConsumedTopics((topic,), await readable_queues(cluster, topic))
     topics, queues, refused = list[str](), list[MessageQueue](), 0
     for name in await ordinary_topics(cluster):
         try:
@@ -104,7 +104,7 @@ async def find_readable(cluster: Cluster, topic: str | None) -> Readable:
             refused += 1
         else:
             topics.append(name)
-    return Readable(tuple(topics), tuple(queues), refused, all_topics=True)
+    return ConsumedTopics(tuple(topics), tuple(queues), refused, all_topics=True)
 
 
 async def find_unread(

@@ -17,7 +17,7 @@ from rmqtool.cli.framework.options import (
     Body,
     BodyOption,
     LimitOption,
-    MessageChoice,
+    MessageOptions,
     NamesrvOption,
     Output,
     OutputOption,
@@ -132,7 +132,7 @@ def consume(
         raise BadValue("--from: goes with --group only where it is consumed (--ack); else it begins where the group is")
     from rmqtool.cli.read.run_files import say_unmet, selection
 
-    chosen = selection(MessageChoice(property=property, where=where))
+    chosen = selection(MessageOptions(property=property, where=where))
     looking = _Looking(options, topic, group, start or "earliest", follow, tag or (), sql, exit_idle, chosen)
     code = asyncio.run(looking.write(output.value, body.value, limit))
     say_unmet(chosen)

@@ -18,7 +18,7 @@ FIELDS = ("topic", "title", "summary", "text")
 _COLUMNS = (Column("topic"), Column("summary", wide=True))
 
 
-class Topic(StrEnum):
+class Page(StrEnum):
     """The pages, in the order in which they are listed."""
 
     emergencies = "emergencies"
@@ -48,7 +48,7 @@ class Topic(StrEnum):
 @command("manual", "rmqtool manual emergencies")
 def manual(
     topic: Annotated[
-        Topic | None, typer.Argument(metavar="[TOPIC]", help="A page; by default the list of pages.")
+        Page | None, typer.Argument(metavar="[TOPIC]", help="A page; by default the list of pages.")
     ] = None,
     man: Annotated[bool, typer.Option("--man", help="Print a man page of all commands, in roff.")] = False,
     output: OutputOption = Output.text,
@@ -68,7 +68,7 @@ def manual(
         _list()
         return 0
     if topic is None:
-        write_all(writer(output.value, FIELDS[:3], _COLUMNS), map(_row_of, Topic))
+        write_all(writer(output.value, FIELDS[:3], _COLUMNS), map(_row_of, Page))
         return 0
     if output in PEOPLE and sys.stdout.isatty():
         _lay_out(_text(topic))
@@ -82,7 +82,7 @@ def _list() -> None:
 
     from rmqtool.cli.render.text import MOST_COLUMNS, bold, room_of
 
-    rows = list(map(_row_of, Topic))
+    rows = list(map(_row_of, Page))
     room = max(len(row["topic"]) for row in rows)
     width = min(room_of(sys.stdout) or MOST_COLUMNS, MOST_COLUMNS) - room - 2
     for row in rows:
@@ -101,13 +101,13 @@ def _show(row: Row, output: Output) -> int:
     return 0
 
 
-def _text(topic: Topic) -> str:
+def _text(topic: Page) -> str:
     data = get_data("rmqtool", f"manual/{topic}.md")
     assert data is not None  # an installed package has its files
     return data.decode()
 
 
-def _row_of(topic: Topic) -> Row:
+def _row_of(topic: Page) -> Row:
     """The row of a page, from its title and its first paragraph."""
     title, summary = _text(topic).split("\n\n", 2)[:2]
     return {"topic": topic.value, "title": title.removeprefix("# "), "summary": " ".join(summary.split())}
@@ -117,8 +117,8 @@ def _man_page() -> str:
     from rmqtool.cli.man.page import man_page
 
     load()
-    topics = {topic.value: str(_row_of(topic)["summary"]) for topic in Topic}
-    return man_page(typer.main.get_command(app), VERSION_TEXT, TEXT, _text(Topic.machine_output), topics)
+    topics = {topic.value: str(_row_of(topic)["summary"]) for topic in Page}
+    return man_page(typer.main.get_command(app), VERSION_TEXT, TEXT, _text(Page.machine_output), topics)
 
 
 def _lay_out(text: str) -> None:

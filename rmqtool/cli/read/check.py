@@ -50,13 +50,15 @@ def check(
     Nothing is written, and stores that no broker would load are checked, too. For each code, file and queue the first
     20 findings are shown, and the others counted. Exit code 0: clean, or infos only; 1: errors or warnings.
     """
-    from rmqtool.cli.read.run_check import Checked, run_check
+    from rmqtool.cli.read.run_check import CheckedStore, run_check
     from rmqtool.store.layout.containers import name_below, stores_below
 
-    stores = [Checked(open_store(path, broker_conf), path, name_below(store, path)) for path in stores_below(store)]
+    stores = [
+        CheckedStore(open_store(path, broker_conf), path, name_below(store, path)) for path in stores_below(store)
+    ]
     if stores and broker_conf is not None:
         raise BadValue(f"{store} holds {len(stores)} stores, and --broker-conf is of one: check each by itself")
-    stores = stores or [Checked(open_store(store, broker_conf), store)]
+    stores = stores or [CheckedStore(open_store(store, broker_conf), store)]
     return run_check(stores, severity.value, limit_per_code, output.value, broker_conf, chosen_release(engine))
 
 

@@ -15,7 +15,7 @@ from rmqtool.cli.framework.options import (
     BrokerConfOption,
     LimitOption,
     Listing,
-    MessageChoice,
+    MessageOptions,
     OffsetOption,
     Output,
     OutputOption,
@@ -27,7 +27,7 @@ from rmqtool.cli.framework.options import (
 @command("commitlog dump", "rmqtool commitlog dump store --topic 'Order*' --since -1h --output ndjson")
 def commitlog_dump(
     store: StoreDir,
-    messages: MessageChoice = ANY_MESSAGE,
+    messages: MessageOptions = ANY_MESSAGE,
     limit: LimitOption = None,
     records: Annotated[
         bool, typer.Option("--records", help="One row for each record, even if it holds a batch of messages.")
@@ -71,7 +71,7 @@ def commitlog_hexdump(
 @command("consumequeue dump", "rmqtool consumequeue dump store --topic Orders --queue 0 --output csv")
 def consumequeue_dump(
     store: StoreDir,
-    messages: MessageChoice = ANY_MESSAGE,
+    messages: MessageOptions = ANY_MESSAGE,
     limit: LimitOption = None,
     expired: Annotated[
         bool, typer.Option("--all", help="Also entries below the queue's minimum offset, whose messages are gone.")
@@ -106,7 +106,7 @@ def index_dump(
     from rmqtool.cli.read.run_files import run_index_dump, run_index_headers, selection
 
     layout = need_log(store, listing.broker_conf).layout
-    chosen = selection(MessageChoice(offset=offset, since=times.since, until=times.until))
+    chosen = selection(MessageOptions(offset=offset, since=times.since, until=times.until))
     if headers:
         return run_index_headers(layout, chosen, listing.limit, listing.output.value)
     return run_index_dump(layout, chosen, listing.limit, listing.output.value)

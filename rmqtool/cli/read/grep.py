@@ -15,7 +15,7 @@ from rmqtool.cli.framework.options import (
     BodyOption,
     BrokerConfOption,
     LimitOption,
-    MessageChoice,
+    MessageOptions,
     Output,
     OutputOption,
     StoreDir,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rmqtool.services.search.grep import Match
 
 
-class Place(StrEnum):
+class SearchIn(StrEnum):
     """Where to look."""
 
     body = "body"
@@ -40,9 +40,9 @@ class Place(StrEnum):
 def grep(
     store: StoreDir,
     pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="Regular expression in Python's syntax.")],
-    messages: MessageChoice = ANY_MESSAGE,
+    messages: MessageOptions = ANY_MESSAGE,
     places: Annotated[
-        list[Place] | None,
+        list[SearchIn] | None,
         typer.Option("--in", metavar="PLACE", help="Search only there: body, key, property or host; may be repeated."),
     ] = None,
     fixed: Annotated[bool, typer.Option("--fixed", "-F", help="PATTERN is a fixed string.")] = False,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rmqtool.admin.subjects import Messages
     from rmqtool.admin.target import Target
-    from rmqtool.services.lookup.stored import StoredMessage
+    from rmqtool.services.lookup.stored import LogMessage
 
 FOUND, NOTHING = 0, 1
 T = TypeVar("T")
@@ -107,7 +107,7 @@ def run_query_id(
 
 def _ask(
     target: "Target",
-    find: "Callable[[Messages], Sequence[StoredMessage]]",
+    find: "Callable[[Messages], Sequence[LogMessage]]",
     limit: int | None,
     body: str,
     output: str,

@@ -59,7 +59,7 @@ class Check(Protocol):
         """Yield the findings."""
 
 
-class Checked(NamedTuple):
+class CheckedStore(NamedTuple):
     """A store that is checked."""
 
     layout: StoreLayout
@@ -68,7 +68,7 @@ class Checked(NamedTuple):
 
 
 def run_check(
-    stores: Sequence[Checked],
+    stores: Sequence[CheckedStore],
     severity: str,
     limit_per_code: int | None,
     output: str,
@@ -93,7 +93,7 @@ def run_check(
         for checked in stores:
             yield from rows_of_store(checked)
 
-    def rows_of_store(checked: Checked) -> Iterator[dict[str, Any]]:
+    def rows_of_store(checked: CheckedStore) -> Iterator[dict[str, Any]]:
         nonlocal problems
         for finding in check(checked.layout, release=release):
             if finding.severity not in worst:
@@ -124,7 +124,7 @@ def run_check(
 
 
 def _read(
-    checked: Checked,
+    checked: CheckedStore,
     worst: tuple[str, ...],
     places: int | None,
     broker_conf: str | None,
@@ -134,9 +134,9 @@ def _read(
     """Show the findings as one situation, on a terminal."""
     from rmqtool.cli.read.show_check import show_reading
     from rmqtool.store.check.advice.advice import Situation
-    from rmqtool.store.check.reading.reading import PLACES, Reader
+    from rmqtool.store.check.reading.reading import PLACES, Interpreter
 
-    reader, situation, problems = Reader(PLACES if places is None else places), Situation(), False
+    reader, situation, problems = Interpreter(PLACES if places is None else places), Situation(), False
     for finding in check(checked.layout, release=release, situation=situation):
         if finding.severity in worst:
             reader.take(finding)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from formats.index import entries_array
 from formats.primitives import java_hash
 from rmqtool.cli.framework.choice import NO_MATCH, first, limit_rows, say_empty
-from rmqtool.cli.framework.options import MessageChoice
+from rmqtool.cli.framework.options import MessageOptions
 from rmqtool.cli.render.messages import QUEUE_ENTRY_COLUMNS, message_writer
 from rmqtool.cli.render.output import Column, rank_in, write_all, writer
 from rmqtool.cli.render.text import columns_of, note
@@ -27,7 +27,7 @@ from rmqtool.store.roles.elsewhere import tier_elsewhere
 from rmqtool.words import counted
 
 if TYPE_CHECKING:
-    from rmqtool.services.lookup.where import Where
+    from rmqtool.services.lookup.where import FieldCondition
 
 INDEX_FIELDS = ("indexFile", "number", "slot", "keyHash", "physicalOffset", "timeDiff", "storeTimestamp", "previous")
 _SPARE = ("slot", "timeDiff", "previous", "maxHashSlotNum", "maxIndexNum", "hashSlotCount")
@@ -44,7 +44,7 @@ HEADER_FIELDS = (
 )
 
 
-def selection(choice: MessageChoice) -> Selection:
+def selection(choice: MessageOptions) -> Selection:
     """The selection that the options make; an empty range is reported on stderr."""
     chosen = Selection(
         tuple(choice.topic or ()),
@@ -69,12 +69,12 @@ def _property(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _condition(text: str) -> "Where":
+def _condition(text: str) -> "FieldCondition":
     from formats.sql92.filter import BadFilter
-    from rmqtool.services.lookup.where import Where
+    from rmqtool.services.lookup.where import FieldCondition
 
     try:
-        return Where(text)
+        return FieldCondition(text)
     except BadFilter as err:
         raise BadValue(f"--where: {err}") from None
 

@@ -10,7 +10,7 @@ from rmqtool.cli.read.show_log import lines_of_log
 from rmqtool.cli.render.text import MOST_COLUMNS, plain, use_color
 from rmqtool.store.check import CODES, Finding
 from rmqtool.store.check.advice.steps import Step
-from rmqtool.store.check.reading.reading import Cause, CodeFindings, Reading, severities_of
+from rmqtool.store.check.reading.reading import Cause, CodeFindings, Interpretation, Reading, severities_of
 from rmqtool.store.log.shape import LogShape
 from rmqtool.words import command_line
 
@@ -81,7 +81,7 @@ class _Paint:
         return f"\x1b[{code}m{text}\x1b[0m" if self._colour and text else text
 
 
-def _verdict(reading: Reading, width: int, paint: _Paint) -> Iterator[str]:
+def _verdict(reading: Interpretation, width: int, paint: _Paint) -> Iterator[str]:
     if reading.severity is None:
         yield paint.bold("Clean: nothing was found.")
         return
@@ -92,7 +92,7 @@ def _verdict(reading: Reading, width: int, paint: _Paint) -> Iterator[str]:
         yield from _text(f"Lost: {reading.lost[0].lower()}{reading.lost[1:]}", width, "")
 
 
-def _steps(reading: Reading, width: int, paint: _Paint) -> Iterator[str]:
+def _steps(reading: Interpretation, width: int, paint: _Paint) -> Iterator[str]:
     """The steps that keep everything, in order; then, as an alternative, those that remove messages."""
     keeping = [step for step in reading.steps if not step.destroys]
     yield ""

@@ -3,7 +3,7 @@
 from rmqtool.cli.read.show_info import console, facts_table, size_text, table, text
 from rmqtool.cli.render.output import Column
 from rmqtool.cli.render.times import time_text
-from rmqtool.services.usage.retention import DAY, LogFile, Loss, Retention
+from rmqtool.services.usage.retention import DAY, LogFile, Retention, UnreadLoss
 from rmqtool.words import counted
 
 FILE_COLUMNS = tuple(Column(name) for name in LogFile.__slots__)
@@ -51,7 +51,7 @@ def show(found: Retention, form: str) -> None:
         out.print(unread)
 
 
-def _group_of(loss: Loss) -> str:
+def _group_of(loss: UnreadLoss) -> str:
     return loss.group or "(delayed, waiting)"
 
 

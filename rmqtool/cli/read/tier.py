@@ -60,7 +60,7 @@ def tier_check(store: StoreDir, output: OutputOption = Output.text, broker_conf:
     Every message is read, its checksum verified, and compared with the local log where that has it, too. Also says what
     a broker's next start would do to the tier. Exit code 0: clean, or infos only; 1: errors or warnings, or no tier.
     """
-    from rmqtool.cli.read.run_check import Checked, run_check
+    from rmqtool.cli.read.run_check import CheckedStore, run_check
     from rmqtool.cli.render.output import write_all, writer
     from rmqtool.store.check import FINDING_FIELDS
     from rmqtool.store.check.codes.all import INFO
@@ -70,7 +70,7 @@ def tier_check(store: StoreDir, output: OutputOption = Output.text, broker_conf:
     if layout is None:
         write_all(writer(output.value, FINDING_FIELDS, ()), ())
         return 1
-    return run_check([Checked(layout, store)], INFO, None, output.value, broker_conf, check=check_tier)
+    return run_check([CheckedStore(layout, store)], INFO, None, output.value, broker_conf, check=check_tier)
 
 
 def _range(start: int, stop: int) -> str:

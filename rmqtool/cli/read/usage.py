@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _BAR = 12  # cells of the longest
 
 
-class By(StrEnum):
+class UsageBy(StrEnum):
     """What is added up."""
 
     topic = "topic"
@@ -38,7 +38,7 @@ class By(StrEnum):
     part = "part"
 
 
-class Order(StrEnum):
+class UsageOrder(StrEnum):
     """What comes first."""
 
     bytes = "bytes"
@@ -47,15 +47,15 @@ class Order(StrEnum):
 
 
 _FIELDS = {
-    By.topic: ("topic", "purpose"),
-    By.queue: ("topic", "queueId"),
-    By.tag: ("topic", "tag"),
-    By.group: ("group", "kind"),
-    By.host: ("host",),
-    By.day: ("beginTimestamp",),
-    By.hour: ("beginTimestamp",),
-    By.size: ("atMost",),
-    By.part: ("part",),
+    UsageBy.topic: ("topic", "purpose"),
+    UsageBy.queue: ("topic", "queueId"),
+    UsageBy.tag: ("topic", "tag"),
+    UsageBy.group: ("group", "kind"),
+    UsageBy.host: ("host",),
+    UsageBy.day: ("beginTimestamp",),
+    UsageBy.hour: ("beginTimestamp",),
+    UsageBy.size: ("atMost",),
+    UsageBy.part: ("part",),
 }
 
 
@@ -63,15 +63,15 @@ _FIELDS = {
 def du(
     store: StoreDir,
     by: Annotated[
-        By,
+        UsageBy,
         typer.Option(
             "--by",
             metavar="WHAT",
             help="topic, queue, tag, group, host, day, hour (UTC), size (to a power of two), or part: files on disk.",
         ),
-    ] = By.topic,
+    ] = UsageBy.topic,
     sort: Annotated[
-        Order | None,
+        UsageOrder | None,
         typer.Option(
             "--sort", metavar="ORDER", help="bytes or messages, largest first; or name, also for times and sizes."
         ),
@@ -94,15 +94,15 @@ def du(
     from rmqtool.errors import BadValue
 
     warn = Warnings()
-    if by is By.part:
+    if by is UsageBy.part:
         if topic or times != ANY_TIME:
             raise BadValue("--by part adds up files: it goes with none of --topic, --since and --until")
         rows, code = _parts(store, broker_conf), 0
     else:
         rows, code = _messages(store, broker_conf, by, topic, times, warn)
     fields = (*_FIELDS[by], *_numbers(by))
-    if sort is not None or by in (By.day, By.hour, By.size):
-        _sort(rows, sort or Order.name, _FIELDS[by])
+    if sort is not None or by in (UsageBy.day, UsageBy.hour, UsageBy.size):
+        _sort(rows, sort or UsageOrder.name, _FIELDS[by])
     shown = [*first(rows, limit if top is None else top)]
     people = output in PEOPLE
     write_all(writer(output, fields, _columns(by, shown) if people else ()), iter(shown))
@@ -111,8 +111,8 @@ def du(
     return no_match(len(rows), max(code, warn.tell()), topic=topic, since=times.since, until=times.until)
 
 
-def _numbers(by: By) -> tuple[str, ...]:
-    return ("files", "bytes", "allocated") if by is By.part else ("messages", "bytes", "share")
+def _numbers(by: UsageBy) -> tuple[str, ...]:
+    return ("files", "bytes", "allocated") if by is UsageBy.part else ("messages", "bytes", "share")
 
 
 def _parts(store: str, broker_conf: str | None) -> list[dict[str, Any]]:
@@ -122,17 +122,17 @@ def _parts(store: str, broker_conf: str | None) -> list[dict[str, Any]]:
 
 
 def _messages(
-    store: str, broker_conf: str | None, by: By, topic: list[str] | None, times: Times, warn: Any
+    store: str, broker_conf: str | None, by: UsageBy, topic: list[str] | None, times: Times, warn: Any
 ) -> tuple[list[dict[str, Any]], int]:
     """The rows, and the exit code."""
-    from rmqtool.cli.framework.options import MessageChoice
+    from rmqtool.cli.framework.options import MessageOptions
     from rmqtool.cli.read.run_files import selection
     from rmqtool.cli.render.text import note
     from rmqtool.services.usage.usage import measure
     from rmqtool.words import command_line, counted
 
     log = need_messages(store, broker_conf, what="not counted")
-    choice = MessageChoice(topic=topic, since=times.since, until=times.until)
+    choice = MessageOptions(topic=topic, since=times.since, until=times.until)
     usage = measure(log, by.value, selection(choice), warn)
     if usage.damaged:
         ranges = counted(usage.damaged, "range")
@@ -142,26 +142,26 @@ def _messages(
     return usage.rows, 1 if usage.damaged else 0
 
 
-def _sort(rows: list[dict[str, Any]], order: Order, names: tuple[str, ...]) -> None:
+def _sort(rows: list[dict[str, Any]], order: UsageOrder, names: tuple[str, ...]) -> None:
     """Sort rows; by name those without one come first."""
-    if order is Order.name:
+    if order is UsageOrder.name:
         rows.sort(key=lambda row: [(name is not None, name) for name in map(row.get, names)])
     else:
         rows.sort(key=lambda row: -row.get(order.value, row["bytes"]))  # files are no messages
 
 
-def _columns(by: By, rows: list[dict[str, Any]]) -> "list[Column]":
+def _columns(by: UsageBy, rows: list[dict[str, Any]]) -> "list[Column]":
     from rmqtool.cli.read.show_info import size_text
     from rmqtool.cli.render.output import Column
     from rmqtool.cli.render.text import bar
     from rmqtool.cli.render.times import iso_utc
 
-    weight = "allocated" if by is By.part else "bytes"
+    weight = "allocated" if by is UsageBy.part else "bytes"
     most = max((row[weight] for row in rows), default=0)
 
     def begin(row: dict[str, Any]) -> str:
         text = iso_utc(row["beginTimestamp"])
-        return text[: 10 if by is By.day else 16] if text.endswith("Z") else text
+        return text[: 10 if by is UsageBy.day else 16] if text.endswith("Z") else text
 
     columns = []
     for name in _FIELDS[by]:
@@ -173,7 +173,7 @@ def _columns(by: By, rows: list[dict[str, Any]]) -> "list[Column]":
             columns.append(Column("group", lambda row: row["group"] or "(of no group)", wide=True))
         else:
             columns.append(Column(name, right=name == "queueId", wide=name != "queueId"))
-    if by is By.part:
+    if by is UsageBy.part:
         columns += [Column("files", right=True), _size("bytes"), _size("allocated")]
     else:
         columns += [
@@ -190,13 +190,13 @@ def _size(name: str) -> "Column":
     return Column(name, lambda row: size_text(row[name]), right=True)
 
 
-def _sum_up(rows: list[dict[str, Any]], by: By) -> None:
+def _sum_up(rows: list[dict[str, Any]], by: UsageBy) -> None:
     """Say on stderr what all rows come to, those too that are not shown."""
     from rmqtool.cli.read.show_info import size_text
     from rmqtool.cli.render.text import note
     from rmqtool.words import counted
 
-    what = "file" if by is By.part else "message"
+    what = "file" if by is UsageBy.part else "message"
     number = sum(row[f"{what}s"] for row in rows)
     note(f"{counted(number, what)}, {size_text(sum(row['bytes'] for row in rows))} in all {counted(len(rows), 'row')}")
 

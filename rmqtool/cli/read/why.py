@@ -74,7 +74,7 @@ def _write(messages: "list[Whereabouts]", form: str) -> None:
     """Write a row for each finding as CSV, else an object for each message."""
     from rmqtool.cli.render.output import with_times, write_all, writer
     from rmqtool.cli.render.rows import columns_of, names_of
-    from rmqtool.services.whereabouts import Finding
+    from rmqtool.services.whereabouts import Sighting
 
     if form != "csv":
         write_all(
@@ -82,13 +82,13 @@ def _write(messages: "list[Whereabouts]", form: str) -> None:
             (with_times(each.to_dict()) for each in messages),
         )
         return
-    names = ("asked", "msgId", "verdict", *names_of(Finding))
+    names = ("asked", "msgId", "verdict", *names_of(Sighting))
     rows = (
         {"asked": each.asked, "msgId": each.msgId, "verdict": each.verdict, **finding.to_dict()}
         for each in messages
         for finding in each.findings
     )
-    write_all(writer("csv", names, columns_of(Finding)), rows)
+    write_all(writer("csv", names, columns_of(Sighting)), rows)
 
 
 def _show(messages: "list[Whereabouts]") -> None:

@@ -8,7 +8,7 @@ from rmqtool.cli.render.times import time_text
 from rmqtool.contract import MESSAGE_FIELDS, QUEUE_ENTRY_FIELDS, message_row
 
 if TYPE_CHECKING:
-    from rmqtool.services.lookup.stored import StoredMessage
+    from rmqtool.services.lookup.stored import LogMessage
 
 MESSAGE_COLUMNS = (
     Column("topic"),
@@ -32,7 +32,7 @@ def message_writer(form: str) -> Writer:
     return writer(form, MESSAGE_FIELDS, MESSAGE_COLUMNS)
 
 
-def write_messages(form: str, found: "Iterable[StoredMessage]", body: str) -> int:
+def write_messages(form: str, found: "Iterable[LogMessage]", body: str) -> int:
     """Write messages; returns their number."""
     to = message_writer(form)
     count = 0

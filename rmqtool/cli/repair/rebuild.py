@@ -17,7 +17,7 @@ from rmqtool.cli.framework.options import (
 from rmqtool.cli.framework.planning import ASK, Consent
 
 
-class Target(StrEnum):
+class RebuildPart(StrEnum):
     """What can be built from the log, or mended."""
 
     queues = "consumequeue"
@@ -39,7 +39,7 @@ class Target(StrEnum):
 def rebuild(
     store: StoreDir,
     part: Annotated[
-        list[Target],
+        list[RebuildPart],
         typer.Argument(
             metavar="PART...",
             help="consumequeue, index, checkpoint; or alone: config, timer, compaction, files, tiered-metadata.",

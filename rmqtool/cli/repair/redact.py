@@ -10,7 +10,7 @@ from rmqtool.cli.framework.options import (
     ANY_MESSAGE,
     BackupOption,
     BrokerConfOption,
-    MessageChoice,
+    MessageOptions,
     Output,
     OutputOption,
     StoreDir,
@@ -32,7 +32,7 @@ def redact(
     id: Annotated[
         list[str] | None, typer.Option("--id", metavar="ID", help="Unique or offset id; may be repeated.")
     ] = None,
-    messages: MessageChoice = ANY_MESSAGE,
+    messages: MessageOptions = ANY_MESSAGE,
     also: Annotated[
         list[str] | None,
         typer.Option("--also", metavar="NAME", help="Overwrite the value of this property too; may be repeated."),

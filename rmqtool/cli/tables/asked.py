@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Protocol
 
-from rmqtool.analytics.source.plan import Request, reads_tier, request_of
+from rmqtool.analytics.source.plan import ReadRequest, reads_tier, request_of
 from rmqtool.analytics.source.read import Counters
 from rmqtool.analytics.table.schema import TIME_COLUMNS
 from rmqtool.cli.render.output import PEOPLE, Column, rank_in
@@ -41,7 +41,7 @@ class Answered(Protocol):
 
 def request(
     store: str, broker_conf: str | None, topics: Collection[str] = (), *, tier: bool = True, **options: str | None
-) -> Request:
+) -> ReadRequest:
     """The request for the stores of a command line and further options of the data source; notes what is elsewhere.
 
     Args:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rmqtool.cli.render.output import Column
 
 
-class By(StrEnum):
+class SameBy(StrEnum):
     """What makes two messages the same."""
 
     id = "id"
@@ -214,8 +214,8 @@ def sizes(
 def duplicates(
     store: StoresDir,
     by: Annotated[
-        By, typer.Option("--by", metavar="FIELD", help="id (the client's unique id) or key (the application's).")
-    ] = By.id,
+        SameBy, typer.Option("--by", metavar="FIELD", help="id (the client's unique id) or key (the application's).")
+    ] = SameBy.id,
     topic: TopicOption = None,
     times: Times = ANY_TIME,
     how: How = PLAINLY,

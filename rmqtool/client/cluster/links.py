@@ -8,7 +8,7 @@ from typing import TypeVar
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from rmqtool.remoting.client import connect
-from rmqtool.remoting.connection import Connection, Handler, Limits
+from rmqtool.remoting.connection import Connection, Handler, PeerLimits
 from rmqtool.remoting.errors import ConnectionLost, NotReached
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class Links:
         *,
         opened: Callable[[str], None] | None = None,
         tls: ssl.SSLContext | None = None,
-        limits: Limits | None = None,
+        limits: PeerLimits | None = None,
         timeout: float = 3.0,
     ) -> None:
         self._handler, self._opened, self._tls, self._limits, self._timeout = handler, opened, tls, limits, timeout

@@ -10,7 +10,7 @@ from rmqtool.client.cluster.namespaces import with_namespace
 from rmqtool.rules.sending import check_group
 
 
-class Member:
+class GroupMember:
     """A member of a group. Use as an asynchronous context manager.
 
     Args:

@@ -20,7 +20,7 @@ from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError, NoRoute
 from rmqtool.client.cluster.routes import Route
 from rmqtool.client.consumer.options import STRATEGY_NAMES
-from rmqtool.client.consumer.pop import Popping
+from rmqtool.client.consumer.pop import PopLoop
 from rmqtool.client.consumer.subscriptions import Subscriptions
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.rules.broadcast import QueueName
@@ -136,7 +136,7 @@ class Rebalancing:
         strategy: Strategy | None,
         apply: Apply,
         interval: float,
-        popping: Popping | None = None,
+        popping: PopLoop | None = None,
     ) -> None:
         self._cluster, self._group, self._subscriptions, self._strategy = cluster, group, subscriptions, strategy
         self._apply, self._interval, self._popping = apply, interval, popping
@@ -198,7 +198,7 @@ class Rebalancing:
         mine = share(self._strategy, client_id, route.readable, members) if route.readable else set()
         return await self._apply(topic, mine) and client_id in members
 
-    async def _apply_assignment(self, topic: str, assigned: Assignment, popping: Popping) -> bool:
+    async def _apply_assignment(self, topic: str, assigned: Assignment, popping: PopLoop) -> bool:
         """Apply an assignment by brokers: pull or pop queues, switching if needed."""
         popping.leave(topic, assigned.popped)
         balanced = await self._apply(topic, assigned.pulled)

@@ -87,7 +87,7 @@ class ListenerFailure:
         self.words, self.error = text, error
 
 
-class Counts:
+class ConsumeCounts:
     """Messages of the last minute that were consumed and that failed, of one topic."""
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class Calls:
     listener: Listener
     options: PushOptions
     threads: ThreadPoolExecutor | None
-    counts: dict[str, Counts] = field(default_factory=dict)
+    counts: dict[str, ConsumeCounts] = field(default_factory=dict)
 
     @classmethod
     def of(cls, group: str, listener: Listener, options: PushOptions) -> "Calls":
@@ -145,7 +145,7 @@ class Calls:
         answer = await self._call(messages)
         end = clock()
         failed = len(messages) if isinstance(answer, ListenerFailure | Later | Suspend) else 0
-        counts = self.counts.setdefault(messages[0].topic, Counts())
+        counts = self.counts.setdefault(messages[0].topic, ConsumeCounts())
         counts.add(end, len(messages) - failed, failed, end - begin)
         if consumption is not None:
             consumption.took, consumption.success = round((end - begin) * 1000), not failed

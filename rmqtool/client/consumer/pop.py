@@ -216,7 +216,7 @@ class PopQueue:
 _Task = tuple[PopQueue, Sequence[Popped]]
 
 
-class Popping:
+class PopLoop:
     """Pops queues, and settles messages according to the listener's answers.
 
     Args:

@@ -10,7 +10,7 @@ from pathlib import Path
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError
-from rmqtool.client.cluster.member import Member
+from rmqtool.client.cluster.member import GroupMember
 from rmqtool.client.consumer.offsets import LocalOffsets
 from rmqtool.client.consumer.puller import LOOKING, Puller
 from rmqtool.client.consumer.reading import FULL_PAUSE, keep_reading
@@ -39,7 +39,7 @@ class PolledQueue(Assigned):
     moves: int = 0
 
 
-class QueueReader(Member):
+class QueueReader(GroupMember):
     """Base of polling consumers: reads queues ahead of polls."""
 
     def __init__(

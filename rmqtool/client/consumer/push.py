@@ -9,20 +9,20 @@ from formats.remoting.shapes import ConsumerData, MessageQueue
 from formats.topics import RETRY_PREFIX
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import NoRoute
-from rmqtool.client.cluster.member import Member
+from rmqtool.client.cluster.member import GroupMember
 from rmqtool.client.cluster.namespaces import with_namespace, without_namespace
 from rmqtool.client.consumer.assignment import Rebalancing
 from rmqtool.client.consumer.fetcher import Fetcher
 from rmqtool.client.consumer.listener import Calls
 from rmqtool.client.consumer.offsets import LocalOffsets
 from rmqtool.client.consumer.options import Listener, PushOptions
-from rmqtool.client.consumer.pop import Popping
+from rmqtool.client.consumer.pop import PopLoop
 from rmqtool.client.consumer.process_queue import ProcessQueue
 from rmqtool.client.consumer.processing import OrderlyProcessing, Processing
 from rmqtool.client.consumer.proof import ProvingPuller
 from rmqtool.client.consumer.puller import Puller
 from rmqtool.client.consumer.queues import HeldQueues, Locks
-from rmqtool.client.consumer.requests import Requests
+from rmqtool.client.consumer.requests import GroupRequests
 from rmqtool.client.consumer.sending_back import SendBack
 from rmqtool.client.consumer.subscriptions import Subscriptions, wanted_of
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 _FIRST_RENEWAL = 1.0  # s
 
 
-class PushConsumer(Member):
+class PushConsumer(GroupMember):
     """Consumes topics in a group: each queue belongs to one member. Use as an asynchronous context manager.
 
     Every message is passed to the listener at least once; the group's offset in a queue never passes a message that is
@@ -83,13 +83,13 @@ class PushConsumer(Member):
         self._held = HeldQueues(
             self._subscriptions, options, self._fetcher, self._processing, Locks(self.cluster, group)
         )
-        self._popping = Popping(self.cluster, group, self._subscriptions, options, self._calls, back.back)
+        self._popping = PopLoop(self.cluster, group, self._subscriptions, options, self._calls, back.back)
         self._asking = not (options.client_rebalance or options.orderly or options.broadcasting)
         self._rebalancing = Rebalancing(
             self.cluster, group, self._subscriptions, None if options.broadcasting else options.strategy,
             self._held.apply, options.rebalance_interval, self._popping if self._asking else None,
         )  # fmt: skip
-        self._requests = Requests(
+        self._requests = GroupRequests(
             self.cluster, group, options, self._subscriptions, self._held, self._popping, self._calls,
             self._rebalancing.wake,
         )  # fmt: skip

@@ -18,9 +18,9 @@ from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.namespaces import without_namespace
-from rmqtool.client.consumer.listener import Calls, Counts, ListenerFailure
+from rmqtool.client.consumer.listener import Calls, ConsumeCounts, ListenerFailure
 from rmqtool.client.consumer.options import Ordered, PushOptions, Said
-from rmqtool.client.consumer.pop import Popping
+from rmqtool.client.consumer.pop import PopLoop
 from rmqtool.client.consumer.process_queue import ProcessQueue
 from rmqtool.client.consumer.queues import HeldQueues
 from rmqtool.client.consumer.received import Received, as_sent
@@ -29,11 +29,11 @@ from rmqtool.remoting.connection import Answer, Connection
 
 log = logging.getLogger(__name__)
 
-_NOTHING = Counts()
+_NOTHING = ConsumeCounts()
 
 
 @dataclass
-class Requests:
+class GroupRequests:
     """Answers requests for a group.
 
     Args:
@@ -45,7 +45,7 @@ class Requests:
     options: PushOptions
     subscriptions: Subscriptions[ProcessQueue]
     held: HeldQueues
-    popping: Popping
+    popping: PopLoop
     calls: Calls
     changed: Callable[[], None]
 
@@ -113,7 +113,7 @@ class Requests:
             },
         )
 
-    def _rates(self, topic: str, pulled: Counts, now: float) -> a.ConsumeStatus:
+    def _rates(self, topic: str, pulled: ConsumeCounts, now: float) -> a.ConsumeStatus:
         consumed = self.calls.counts.get(without_namespace(self.cluster.options.namespace, topic), _NOTHING)
         ok_rate, fail_rate, call_time = consumed.rates(now)
         pulls, _none, waited = pulled.rates(now)

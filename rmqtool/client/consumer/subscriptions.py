@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from formats.primitives import java_hash
 from formats.remoting.shapes import ConsumerData, MessageQueue, SubscriptionData
 from rmqtool.client.cluster.cluster import Cluster
-from rmqtool.client.consumer.listener import Counts
+from rmqtool.client.consumer.listener import ConsumeCounts
 from rmqtool.client.consumer.offsets import LocalOffsets, RemoteOffsets
 from rmqtool.client.consumer.options import FlowLimits, PollOptions, PushOptions, Sql
 from rmqtool.client.consumer.puller import Puller
@@ -75,7 +75,7 @@ class Subscription:
     optional: bool = False
     sent_to: str | None = None
     limits: FlowLimits | None = None
-    pulled: Counts = field(default_factory=Counts)
+    pulled: ConsumeCounts = field(default_factory=ConsumeCounts)
 
 
 @dataclass(eq=False)

@@ -23,7 +23,7 @@ from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError, NoRoute, NotThere
 from rmqtool.client.consumer.proof import Last, MadeAgain, last_at, last_of, prove
 from rmqtool.client.consumer.puller import Puller
-from rmqtool.client.copying.steps import ORIGIN, REPLAY, Journal, Origin, Place, Round, Step
+from rmqtool.client.copying.steps import ORIGIN, REPLAY, CopyJournal, CopyRound, CopyStep, InputPlace, OriginQueue
 from rmqtool.client.producing.message import Message, NotSent, SendResult
 from rmqtool.client.producing.producer import Producer
 from rmqtool.remoting.errors import RemotingError
@@ -96,7 +96,7 @@ class ReplayOptions:
 
 
 @dataclass
-class Sent:
+class RoundResult:
     """The result of a round.
 
     Attributes:
@@ -106,8 +106,8 @@ class Sent:
         error: the last error.
     """
 
-    arrived: dict[Place, MessageQueue] = field(default_factory=dict)
-    refused: dict[Place, str] = field(default_factory=dict)
+    arrived: dict[InputPlace, MessageQueue] = field(default_factory=dict)
+    refused: dict[InputPlace, str] = field(default_factory=dict)
     uncertain: set[MessageQueue] = field(default_factory=set)
     error: Exception | None = None
 
@@ -124,7 +124,7 @@ class Replay:
     def __init__(
         self,
         producer: Producer,
-        journal: Journal,
+        journal: CopyJournal,
         options: ReplayOptions,
         stop: asyncio.Event,
         warn: Callable[[str], None] = log.warning,
@@ -138,7 +138,7 @@ class Replay:
         self._all_proved = False
         self._pace = Pace(options.rate, stop)
 
-    async def target(self, origin: Origin) -> MessageQueue:
+    async def target(self, origin: OriginQueue) -> MessageQueue:
         """The target of an original queue: the queue with the same number, or the number modulo the number of queues.
 
         Raises:
@@ -151,7 +151,7 @@ class Replay:
         queues = sorted(await self._producer.queues(self._options.to or origin.topic), key=_by_broker)
         return queues[origin.queue_id % len(queues)]
 
-    async def send(self, steps: Sequence[Step]) -> Sent:
+    async def send(self, steps: Sequence[CopyStep]) -> RoundResult:
         """Send a round. When this returns, all of it is stored or refused, unless ``stop`` was set.
 
         Raises:
@@ -161,18 +161,18 @@ class Replay:
         with _no_way_on():
             floors = await try_often(partial(self._find_floors, set(queues.values())), self._stop, self._warn)
             before = await try_often(partial(self._before, floors), self._stop, self._warn)
-        begun = Round(steps[-1].place, steps[-1].digest, len(steps), floors, set(), before)
+        begun = CopyRound(steps[-1].place, steps[-1].digest, len(steps), floors, set(), before)
         self._journal.begin(begun)
         return await self._finish(begun, steps, queues)
 
-    async def resume(self, begun: Round, steps: Sequence[Step]) -> Sent:
+    async def resume(self, begun: CopyRound, steps: Sequence[CopyStep]) -> RoundResult:
         """Send the missing messages of a round that an earlier process began.
 
         Raises:
             CannotGoOn: see :meth:`send`.
         """
         queues = await self._targets(steps)
-        sent = Sent()
+        sent = RoundResult()
         before = self._journal.before
         others = {
             queue: last for queue, last in before.items() if begun.arrived is not None or queue not in begun.floors
@@ -189,14 +189,14 @@ class Replay:
             self._journal.begin(begun)  # from here on, more messages may be stored than the journal says
         return await self._finish(begun, steps, queues, sent)
 
-    async def _targets(self, steps: Sequence[Step]) -> dict[Origin, MessageQueue]:
+    async def _targets(self, steps: Sequence[CopyStep]) -> dict[OriginQueue, MessageQueue]:
         targets = {origin: await self._find_target(origin) for origin in dict.fromkeys(step.origin for step in steps)}
         new = {origin: queue for origin, queue in targets.items() if origin not in self._journal.targets}
         if new:
             self._journal.aim(new)
         return targets
 
-    async def _find_target(self, origin: Origin) -> MessageQueue:
+    async def _find_target(self, origin: OriginQueue) -> MessageQueue:
         with _no_way_on():
             return await self.target(origin)
 
@@ -277,9 +277,13 @@ class Replay:
                 raise
 
     async def _finish(
-        self, begun: Round, steps: Sequence[Step], queues: Mapping[Origin, MessageQueue], sent: Sent | None = None
-    ) -> Sent:
-        sent = sent or Sent()
+        self,
+        begun: CopyRound,
+        steps: Sequence[CopyStep],
+        queues: Mapping[OriginQueue, MessageQueue],
+        sent: RoundResult | None = None,
+    ) -> RoundResult:
+        sent = sent or RoundResult()
         for pause in (*_PAUSES, None):
             if sent.uncertain:
                 await self._ask(begun, {step.place for step in steps}, sent)
@@ -301,9 +305,11 @@ class Replay:
             return sent
         raise CannotGoOn(str(sent.error))
 
-    async def _attempt(self, steps: Sequence[Step], queues: Mapping[Origin, MessageQueue], sent: Sent) -> None:
+    async def _attempt(
+        self, steps: Sequence[CopyStep], queues: Mapping[OriginQueue, MessageQueue], sent: RoundResult
+    ) -> None:
         """Send messages that are neither stored nor refused, in order within each queue."""
-        waiting: dict[MessageQueue, list[Step]] = {}
+        waiting: dict[MessageQueue, list[CopyStep]] = {}
         for step in steps:
             if step.place not in sent.arrived and step.place not in sent.refused:
                 waiting.setdefault(queues[step.origin], []).append(step)
@@ -311,7 +317,7 @@ class Replay:
             for queue, part in waiting.items():
                 group.create_task(self._send(queue, part, sent))
 
-    async def _send(self, queue: MessageQueue, steps: Sequence[Step], sent: Sent) -> None:
+    async def _send(self, queue: MessageQueue, steps: Sequence[CopyStep], sent: RoundResult) -> None:
         at = 0
         while at < len(steps):
             part = self._part(steps, at)
@@ -327,7 +333,7 @@ class Replay:
                     sent.uncertain.add(queue)
                 return
 
-    def _part(self, steps: Sequence[Step], at: int) -> Sequence[Step]:
+    def _part(self, steps: Sequence[CopyStep], at: int) -> Sequence[CopyStep]:
         """The next messages for one request."""
         size, count = 0, 0
         for step in steps[at : at + self._pace.most(self._options.batch)]:
@@ -337,7 +343,7 @@ class Replay:
             count += 1
         return steps[at : at + count]
 
-    async def _send_part(self, queue: MessageQueue, steps: Sequence[Step], sent: Sent) -> None:
+    async def _send_part(self, queue: MessageQueue, steps: Sequence[CopyStep], sent: RoundResult) -> None:
         messages = [self._mark(step, queue) for step in steps]
         try:
             if len(messages) == 1:
@@ -355,7 +361,7 @@ class Replay:
         else:
             self._note_stored(steps, results, sent)
 
-    async def _one_by_one(self, queue: MessageQueue, steps: Sequence[Step], sent: Sent, reason: str) -> None:
+    async def _one_by_one(self, queue: MessageQueue, steps: Sequence[CopyStep], sent: RoundResult, reason: str) -> None:
         """Send messages that were refused as a batch one by one."""
         if len(steps) == 1:
             sent.refused[steps[0].place] = reason
@@ -363,17 +369,17 @@ class Replay:
         for step in steps:
             await self._send_part(queue, [step], sent)
 
-    def _note_stored(self, steps: Sequence[Step], results: Sequence[SendResult], sent: Sent) -> None:
+    def _note_stored(self, steps: Sequence[CopyStep], results: Sequence[SendResult], sent: RoundResult) -> None:
         for step, result in zip(steps, results, strict=False):
             sent.arrived[step.place] = result.queue
             last = self._stored.get(result.queue, (-1, ""))
             self._stored[result.queue] = max(last, (result.queue_offset, f"{self._journal.run}:{step.place}"))
 
-    def _mark(self, step: Step, queue: MessageQueue) -> Message:
+    def _mark(self, step: CopyStep, queue: MessageQueue) -> Message:
         marks = {ORIGIN: f"{self._options.name}:{step.place}", REPLAY: f"{self._journal.run}:{step.place}"}
         return replace(step.message, topic=queue.topic, properties={**step.message.properties, **marks})
 
-    async def _ask(self, begun: Round, places: Set[Place], sent: Sent) -> None:
+    async def _ask(self, begun: CopyRound, places: Set[InputPlace], sent: RoundResult) -> None:
         """Find out which messages of a round are in the uncertain queues."""
         prefix = f"{self._journal.run}:"
         for queue in sorted(sent.uncertain):
@@ -393,7 +399,7 @@ class Replay:
             sent.arrived.update((place, queue) for place in marks if place in places)
             sent.uncertain.discard(queue)
 
-    async def _marks(self, queue: MessageQueue, offset: int, prefix: str) -> list[Place]:
+    async def _marks(self, queue: MessageQueue, offset: int, prefix: str) -> list[InputPlace]:
         """Places of this replay's messages in a queue from an offset on; fails unless every message can be read.
 
         Raises:
@@ -420,7 +426,7 @@ class Replay:
                 if message.queue_offset != at:
                     break
                 mark = message.properties.get(REPLAY, "")
-                if mark.startswith(prefix) and (place := Place.of(mark.removeprefix(prefix))) is not None:
+                if mark.startswith(prefix) and (place := InputPlace.of(mark.removeprefix(prefix))) is not None:
                     marks.append(place)
                     self._stored[queue] = at, mark
                 at += 1

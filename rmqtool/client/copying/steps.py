@@ -15,7 +15,7 @@ REPLAY = "RMQTOOL_REPLAY"
 """Property: the replay that sent the message, and the message's place in it."""
 
 
-class Place(NamedTuple):
+class InputPlace(NamedTuple):
     """The place of a message in the input; places ascend.
 
     Attributes:
@@ -30,13 +30,13 @@ class Place(NamedTuple):
         return f"{self.at}.{self.inner}" if self.inner else str(self.at)
 
     @classmethod
-    def of(cls, text: str) -> "Place | None":
+    def of(cls, text: str) -> "InputPlace | None":
         """Parse the text written by :meth:`__str__`; None if it is invalid."""
         match = re.fullmatch(r"([0-9]{1,19})(?:\.([0-9]{1,9}))?", text, re.ASCII)
         return None if match is None else cls(int(match[1]), int(match[2] or 0))
 
 
-class Origin(NamedTuple):
+class OriginQueue(NamedTuple):
     """An original queue, whose order is kept."""
 
     topic: str
@@ -44,7 +44,7 @@ class Origin(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Step:
+class CopyStep:
     """A message to send.
 
     Attributes:
@@ -54,14 +54,14 @@ class Step:
         digest: digest of its bytes, to detect a changed input.
     """
 
-    place: Place
-    origin: Origin
+    place: InputPlace
+    origin: OriginQueue
     message: Message
     digest: int = 0
 
 
 @dataclass
-class Round:
+class CopyRound:
     """Messages that are finished before the next ones are read.
 
     Attributes:
@@ -73,15 +73,15 @@ class Round:
         arrived: places of messages known to be stored; None if the queues must be read.
     """
 
-    last: Place
+    last: InputPlace
     digest: int
     count: int
     floors: dict[MessageQueue, int] = field(default_factory=dict)
-    arrived: set[Place] | None = None
+    arrived: set[InputPlace] | None = None
     before: dict[MessageQueue, Last] = field(default_factory=dict)
 
 
-class Journal(Protocol):
+class CopyJournal(Protocol):
     """State that survives the end of a process.
 
     Attributes:
@@ -91,21 +91,23 @@ class Journal(Protocol):
     """
 
     run: str
-    targets: dict[Origin, MessageQueue]
+    targets: dict[OriginQueue, MessageQueue]
     before: dict[MessageQueue, Last]
 
-    def aim(self, targets: Mapping[Origin, MessageQueue]) -> None:
+    def aim(self, targets: Mapping[OriginQueue, MessageQueue]) -> None:
         """Store further targets."""
 
-    def begin(self, begun: Round) -> None:
+    def begin(self, begun: CopyRound) -> None:
         """Record the start of a round; durable when this returns."""
 
-    def end_round(self, begun: Round, sent: int, refused: Sequence[Place], last: Mapping[MessageQueue, Last]) -> None:
+    def end_round(
+        self, begun: CopyRound, sent: int, refused: Sequence[InputPlace], last: Mapping[MessageQueue, Last]
+    ) -> None:
         """Record that all messages of a round are stored or refused.
 
         Args:
             last: the last of them in each queue, as far as known.
         """
 
-    def stop_round(self, arrived: Sequence[Place], last: Mapping[MessageQueue, Last]) -> None:
+    def stop_round(self, arrived: Sequence[InputPlace], last: Mapping[MessageQueue, Last]) -> None:
         """Record that a round ended early, with exactly these messages stored; see :meth:`end_round`."""

@@ -13,7 +13,7 @@ from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.answers import header_from
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import BrokerError, ClientError, NoRoute
-from rmqtool.client.cluster.member import Member
+from rmqtool.client.cluster.member import GroupMember
 from rmqtool.client.cluster.namespaces import with_namespace, without_namespace
 from rmqtool.client.cluster.routes import Route
 from rmqtool.client.producing.batching import batches
@@ -72,7 +72,7 @@ def by_hash(key: str) -> Select:
     return lambda queues: queues[abs(java_hash(key)) % len(queues)]
 
 
-class Producer(Member):
+class Producer(GroupMember):
     """Sends messages. Use as an asynchronous context manager; concurrent sends are allowed.
 
     Args:

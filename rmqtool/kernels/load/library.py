@@ -18,7 +18,7 @@ _REBUILD = "reinstall the package (`pip install -e .` in a checkout) to compile 
 _LOCK = threading.Lock()
 
 
-class Code(Enum):
+class Implementation(Enum):
     """The implementation to use. Functions that accept None use compiled code if it is available."""
 
     COMPILED = "compiled"
@@ -116,7 +116,7 @@ _PLAIN = "RMQTOOL_KERNELS"  # environment variable; the value "plain" disables c
 _warned = False
 
 
-def is_compiled(code: Code | None) -> bool:
+def is_compiled(code: Implementation | None) -> bool:
     """Return whether to run compiled code: by default if the library can be loaded, else warn once.
 
     The environment variable ``RMQTOOL_KERNELS=plain`` changes the default.
@@ -125,12 +125,12 @@ def is_compiled(code: Code | None) -> bool:
         NotLoadable: compiled code was requested but is not available.
     """
     global _warned
-    if code is Code.PLAIN or (code is None and os.environ.get(_PLAIN) == Code.PLAIN.value):
+    if code is Implementation.PLAIN or (code is None and os.environ.get(_PLAIN) == Implementation.PLAIN.value):
         return False
     try:
         library()
     except NotLoadable as err:
-        if code is Code.COMPILED:
+        if code is Implementation.COMPILED:
             raise
         if not _warned:
             _warned = True

@@ -12,7 +12,7 @@ from formats.message.properties import INNER
 from formats.message.read import Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from rmqtool.kernels.load.memory import Memory
-from rmqtool.kernels.tables.messages import BatchSize, Cells, MessageColumns, MessageRow, Messages
+from rmqtool.kernels.tables.messages import BatchSize, Cells, MessageColumns, MessageRow, MessageTable
 
 _FLAG, _BODY_AT, _BODY_LENGTH, _PROPERTIES_AT, _PROPERTIES_LENGTH = (
     MessageColumns._fields.index(name)
@@ -24,7 +24,7 @@ _INNER = INNER.encode()
 
 
 def encode(
-    messages: Messages, first: int, stop: int, more: Memory, out: Memory, room: int, physical_offset: int
+    messages: MessageTable, first: int, stop: int, more: Memory, out: Memory, room: int, physical_offset: int
 ) -> tuple[int, int]:
     """See :meth:`rmqtool.kernels.append.Append.encode`."""
     at, suffix = 0, bytes(more.view)
@@ -42,7 +42,9 @@ def encode(
     return stop, at
 
 
-def _record(messages: Messages, message: MessageRow, more: bytes, queue_offset: int, physical_offset: int) -> Record:
+def _record(
+    messages: MessageTable, message: MessageRow, more: bytes, queue_offset: int, physical_offset: int
+) -> Record:
     topic_at, topic_length, _none = messages.topics[message.topic].tolist()
     born_at, _length, born_port = messages.hosts[message.born_host].tolist()
     store_at, _length, store_port = messages.hosts[message.store_host].tolist()

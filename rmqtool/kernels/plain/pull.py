@@ -19,7 +19,7 @@ def pull(
     far: Limit,
     room: int,
 ) -> tuple[int, bytes] | None:
-    """See :meth:`rmqtool.kernels.pull.Puller.pull`; ``room`` is the maximum size of the result in bytes."""
+    """See :meth:`rmqtool.kernels.pull.PullKernel.pull`; ``room`` is the maximum size of the result in bytes."""
     views: list[memoryview] = []
     total = 0
     for physical_offset, size, _tags_code in CQ_ENTRY.iter_unpack(entries):

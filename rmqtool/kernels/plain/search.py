@@ -7,7 +7,7 @@ _STEP = 1 << 20  # bytes copied and searched at a time
 
 
 def find(data: Memory, start: int, stop: int, text: bytes) -> int:
-    """See :meth:`rmqtool.kernels.search.Search.find`."""
+    """See :meth:`rmqtool.kernels.search.SearchKernel.find`."""
     for at in range(start, stop, _STEP):
         end = min(at + _STEP, stop)
         position = bytes(data.view[at : end + len(text) - 1]).find(text)
@@ -17,7 +17,7 @@ def find(data: Memory, start: int, stop: int, text: bytes) -> int:
 
 
 def odd_properties(data: Memory, at: Column, length: Column, out: Column) -> int:
-    """See :meth:`rmqtool.kernels.search.Search.odd_properties`."""
+    """See :meth:`rmqtool.kernels.search.SearchKernel.odd_properties`."""
     places = zip(at.tolist(), length.tolist(), strict=True)
     rows = [row for row, (start, size) in enumerate(places) if _is_odd(bytes(data.view[start : start + size]))]
     out[: len(rows)] = rows

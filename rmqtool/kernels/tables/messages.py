@@ -58,7 +58,7 @@ class MessageRow(NamedTuple):
     properties_length: int
 
 
-class Messages:
+class MessageTable:
     """Messages to be written, and the tables they refer to.
 
     Args:

@@ -20,7 +20,7 @@ from rmqtool.remoting.signing import ACCESS_KEY, is_signed_by
 from rmqtool.server.access import files
 from rmqtool.server.access.addresses import Matches, address_of, pattern
 from rmqtool.server.access.files import AccessFile, Account, Owner
-from rmqtool.server.access.rights import GROUP_PREFIX, Perm
+from rmqtool.server.access.rights import GROUP_PREFIX, AclPermission
 from rmqtool.server.broker.context.answers import Failed
 from rmqtool.store.disk.durable import replace_file
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 LOOK = 1.0  # s between checks whether a file has changed
 
-FindNeeds: TypeAlias = Callable[[], Mapping[str, Perm] | None]
+FindNeeds: TypeAlias = Callable[[], Mapping[str, AclPermission] | None]
 """What a request needs, by topic or group's retry topic; None where only an administrator may ask."""
 
 
@@ -100,7 +100,7 @@ class AccessControl:
                 remark = f"Need admin permission for request code={request.code}, but accessKey={key} is not"
                 raise _refusal(remark)
             return
-        if needed == {TRACE: Perm.PUB} or (owner.perms is None and owner.account.admin):
+        if needed == {TRACE: AclPermission.PUB} or (owner.perms is None and owner.account.admin):
             return
         for resource, perm in needed.items():
             if not owner.allows(resource, perm):

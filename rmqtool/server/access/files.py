@@ -14,7 +14,7 @@ import yaml
 from formats.model.topics import DataVersion
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
 from rmqtool.server.access.addresses import Matches, pattern
-from rmqtool.server.access.rights import GROUP_PREFIX, Perm
+from rmqtool.server.access.rights import GROUP_PREFIX, AclPermission
 from rmqtool.store.disk.directories import list_dir, read_small
 
 _LARGEST = 1 << 20  # bytes of one file
@@ -24,7 +24,12 @@ _DEEPEST = 10  # depth of folders
 _SHORTEST = 7  # characters of a key
 _WORDS = re.compile(r"[^=]+")
 
-_PERMS = {"PUB": Perm.PUB, "SUB": Perm.SUB, "PUB|SUB": Perm.PUB | Perm.SUB, "SUB|PUB": Perm.PUB | Perm.SUB}
+_PERMS = {
+    "PUB": AclPermission.PUB,
+    "SUB": AclPermission.SUB,
+    "PUB|SUB": AclPermission.PUB | AclPermission.SUB,
+    "SUB|PUB": AclPermission.PUB | AclPermission.SUB,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,15 +56,15 @@ class Owner:
 
     account: Account
     white: Matches
-    topic_perm: Perm
-    group_perm: Perm
-    perms: dict[str, Perm] | None
+    topic_perm: AclPermission
+    group_perm: AclPermission
+    perms: dict[str, AclPermission] | None
 
-    def allows(self, resource: str, needed: Perm) -> bool:
+    def allows(self, resource: str, needed: AclPermission) -> bool:
         """Whether the account has one of the ``needed`` rights."""
         default = self.group_perm if resource.startswith(GROUP_PREFIX) else self.topic_perm
         owned = default if self.perms is None else self.perms.get(resource, default)
-        return not owned & Perm.DENY and bool(owned & needed)
+        return not owned & AclPermission.DENY and bool(owned & needed)
 
 
 @dataclass(frozen=True)
@@ -78,9 +83,9 @@ class AccessFile:
     content: dict[str, Any] = field(repr=False)
 
 
-def perm_of(text: str | None) -> Perm:
+def perm_of(text: str | None) -> AclPermission:
     """A right by its name; an unknown name denies."""
-    return _PERMS.get((text or "").strip(), Perm.DENY)
+    return _PERMS.get((text or "").strip(), AclPermission.DENY)
 
 
 def owner_of(account: Account) -> Owner:
@@ -92,7 +97,7 @@ def owner_of(account: Account) -> Owner:
     if min(len(account.access_key), len(account.secret_key)) < _SHORTEST:
         remark = f"The accessKey={account.access_key} and secretKey=******"
         raise BadValue(f"{remark} cannot be null and length should longer than 6")
-    perms: dict[str, Perm] = {}
+    perms: dict[str, AclPermission] = {}
     for what, prefix, rows in (("group", GROUP_PREFIX, account.group_perms), ("topic", "", account.topic_perms)):
         for row in rows or ():
             items = _WORDS.findall(row)
@@ -119,7 +124,7 @@ def check_perms(rows: Sequence[str] | None) -> None:
         if len(items) != 2:
             remark = "The expected resource format is 'Res=Perm'. For example: topicA=SUB"
             raise BadValue(f"Parse Resource format error for {row}.\n{remark}")
-        if items[1].strip() != "DENY" and perm_of(items[1]) == Perm.DENY:
+        if items[1].strip() != "DENY" and perm_of(items[1]) == AclPermission.DENY:
             remark = "The expected permissions are 'SUB' or 'PUB' or 'SUB|PUB' or 'PUB|SUB'."
             raise BadValue(f"Parse resource permission error for {row}.\n{remark}")
 

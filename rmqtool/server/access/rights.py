@@ -23,7 +23,7 @@ from rmqtool.server.dispatch.table import Call, Right
 GROUP_PREFIX = RETRY_PREFIX  # a group is represented by its retry topic
 
 
-class Perm(IntFlag):
+class AclPermission(IntFlag):
     """What may be done with a topic or a group (acl.common.Permission)."""
 
     DENY = 1
@@ -31,15 +31,15 @@ class Perm(IntFlag):
     SUB = 8
 
 
-Need: TypeAlias = tuple[str, Perm]
+Need: TypeAlias = tuple[str, AclPermission]
 """A topic, or a group's retry topic, and the rights of which one is needed."""
 
 
-def needs_of(right: Right, context: BrokerContext, call: Call[Any, Any]) -> dict[str, Perm]:
+def needs_of(right: Right, context: BrokerContext, call: Call[Any, Any]) -> dict[str, AclPermission]:
     """The rights that a call needs, by topic or group's retry topic."""
-    needs: dict[str, Perm] = {}
+    needs: dict[str, AclPermission] = {}
     for resource, wanted in right(context, call):
-        perm = Perm(wanted)
+        perm = AclPermission(wanted)
         if needs.get(resource, perm) != perm:  # the union, if several parts of a request concern it
             perm = min(perm, needs[resource], key=lambda each: each.bit_count())
         needs[resource] = perm
@@ -47,10 +47,10 @@ def needs_of(right: Right, context: BrokerContext, call: Call[Any, Any]) -> dict
 
 
 def _group(name: str | None) -> list[Need]:
-    return [(GROUP_PREFIX + name, Perm.SUB)] if name else []
+    return [(GROUP_PREFIX + name, AclPermission.SUB)] if name else []
 
 
-def _message(context: BrokerContext, physical_offset: int, perm: Perm) -> list[Need]:
+def _message(context: BrokerContext, physical_offset: int, perm: AclPermission) -> list[Need]:
     topic = context.topic_at(physical_offset)
     return [(topic, perm)] if topic else []
 
@@ -60,22 +60,22 @@ def _message(context: BrokerContext, physical_offset: int, perm: Perm) -> list[N
 
 def read_topic(_context: BrokerContext, call: Call[Any, Any]) -> list[Need]:
     """To read from the topic of the header."""
-    return [(call.header.topic, Perm.SUB)]
+    return [(call.header.topic, AclPermission.SUB)]
 
 
 def write_topic(_context: BrokerContext, call: Call[Any, Any]) -> list[Need]:
     """To write to the topic of the header."""
-    return [(call.header.topic, Perm.PUB)]
+    return [(call.header.topic, AclPermission.PUB)]
 
 
 def use_topic(_context: BrokerContext, call: Call[Any, Any]) -> list[Need]:
     """To read from the topic of the header, or to write to it."""
-    return [(call.header.topic, Perm.PUB | Perm.SUB)]
+    return [(call.header.topic, AclPermission.PUB | AclPermission.SUB)]
 
 
 def read_message(context: BrokerContext, call: Call[h.Offset, None]) -> list[Need]:
     """To read from the topic of one message."""
-    return _message(context, call.header.offset, Perm.SUB)
+    return _message(context, call.header.offset, AclPermission.SUB)
 
 
 def send(_context: BrokerContext, call: Call[h.Send, bytes]) -> list[Need]:
@@ -84,18 +84,18 @@ def send(_context: BrokerContext, call: Call[h.Send, bytes]) -> list[Need]:
     Brokers of 4.9 check a group that the consumer may choose.
     """
     topic = call.header.topic
-    return [(topic, Perm.SUB if topic.startswith(GROUP_PREFIX) else Perm.PUB)]
+    return [(topic, AclPermission.SUB if topic.startswith(GROUP_PREFIX) else AclPermission.PUB)]
 
 
 def send_reply(context: BrokerContext, call: Call[h.Send, bytes]) -> list[Need]:
     """To send a reply; every client may write to the reply topic."""
     topic = call.header.topic
-    return [] if topic == f"{context.settings.cluster}{REPLY_SUFFIX}" else [(topic, Perm.PUB)]
+    return [] if topic == f"{context.settings.cluster}{REPLY_SUFFIX}" else [(topic, AclPermission.PUB)]
 
 
 def end_transaction(context: BrokerContext, call: Call[h.EndTransaction, None]) -> list[Need]:
     """To write to the topic of a half message."""
-    return _message(context, call.header.commit_log_offset, Perm.PUB)
+    return _message(context, call.header.commit_log_offset, AclPermission.PUB)
 
 
 # -- groups -----------------------------------------------------------------------------------------------------------
@@ -111,14 +111,14 @@ def consume(_context: BrokerContext, call: Call[Any, Any]) -> list[Need]:
     header = call.header
     group = getattr(header, "consumer_group", None) or getattr(header, "group", None)
     topic = getattr(header, "topic", None)
-    return ([(topic, Perm.SUB)] if topic else []) + _group(group)
+    return ([(topic, AclPermission.SUB)] if topic else []) + _group(group)
 
 
 def heartbeat(_context: BrokerContext, call: Call[None, b.HeartbeatData]) -> Iterable[Need]:
     """To read as each group of a client, and from all that it subscribes to."""
     for consumer in call.body.consumer_data_set:
         yield from _group(consumer.group_name)
-        yield from ((subscription.topic, Perm.SUB) for subscription in consumer.subscription_data_set)
+        yield from ((subscription.topic, AclPermission.SUB) for subscription in consumer.subscription_data_set)
 
 
 def check_client(_context: BrokerContext, call: Call[None, b.CheckClient]) -> list[Need]:
@@ -128,35 +128,35 @@ def check_client(_context: BrokerContext, call: Call[None, b.CheckClient]) -> li
 
 def send_back(context: BrokerContext, call: Call[h.ConsumerSendBack, None]) -> list[Need]:
     """To read as a group, and from the topic of the message."""
-    return _group(call.header.group) + _message(context, call.header.offset, Perm.SUB)
+    return _group(call.header.group) + _message(context, call.header.offset, AclPermission.SUB)
 
 
 def lock(_context: BrokerContext, call: Call[None, b.LockRequest]) -> list[Need]:
     """To read as a group, and from the topics of the queues."""
-    return _group(call.body.consumer_group) + [(queue.topic, Perm.SUB) for queue in call.body.mq_set]
+    return _group(call.body.consumer_group) + [(queue.topic, AclPermission.SUB) for queue in call.body.mq_set]
 
 
 def consume_directly(context: BrokerContext, call: Call[a.ConsumeDirectly, None]) -> list[Need]:
     """To read as a group, and from the topic of the message that it is given."""
     header = call.header
     offset = parse_offset_id(header.msg_id).physical_offset if header.msg_id else None
-    return _group(header.consumer_group) + ([] if offset is None else _message(context, offset, Perm.SUB))
+    return _group(header.consumer_group) + ([] if offset is None else _message(context, offset, AclPermission.SUB))
 
 
 def acknowledge(_context: BrokerContext, call: Call[Any, Any]) -> list[Need]:
     """To read as a group and from the topic; the group's retry topic is its own."""
     topic, group = call.header.topic, call.header.consumer_group
     own = GROUP_PREFIX + group
-    return ([] if topic.startswith((own + "_", own + "+")) else [(topic, Perm.SUB)]) + _group(group)
+    return ([] if topic.startswith((own + "_", own + "+")) else [(topic, AclPermission.SUB)]) + _group(group)
 
 
 def batch_acknowledge(_context: BrokerContext, call: Call[None, bytes]) -> Iterable[Need]:
     """To read as each group, and from each topic."""
     for ack in read_body(p.BatchAcks, call.body).acks if call.body else ():
-        yield ack.topic, Perm.SUB
+        yield ack.topic, AclPermission.SUB
         yield from _group(ack.consumer_group)
 
 
 def query_assignment(_context: BrokerContext, call: Call[None, b.AssignmentRequest]) -> list[Need]:
     """To read as a group, and from the topic whose queues it asks for."""
-    return [(call.body.topic, Perm.SUB), *_group(call.body.consumer_group)]
+    return [(call.body.topic, AclPermission.SUB), *_group(call.body.consumer_group)]

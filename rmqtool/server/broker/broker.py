@@ -16,17 +16,17 @@ from formats.remoting.frame import Command
 from formats.topics import SCHEDULE
 from rmqtool.errors import RmqError
 from rmqtool.remoting.connection import Answer, Connection
-from rmqtool.server.access.rights import Perm, needs_of
+from rmqtool.server.access.rights import AclPermission, needs_of
 from rmqtool.server.broker.admin.absent import Absent
 from rmqtool.server.broker.admin.access import AccessRequests
 from rmqtool.server.broker.admin.control import Control
 from rmqtool.server.broker.admin.status import Status
-from rmqtool.server.broker.admin.tables import Tables
+from rmqtool.server.broker.admin.tables import TableRequests
 from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.context.clients import Clients
 from rmqtool.server.broker.context.counts import SAMPLE
-from rmqtool.server.broker.context.settings import Settings
+from rmqtool.server.broker.context.settings import BrokerSettings
 from rmqtool.server.broker.context.throttled_log import ThrottledLog
 from rmqtool.server.broker.requests.consuming import Consuming
 from rmqtool.server.broker.requests.lookups import Lookups
@@ -83,7 +83,7 @@ class Broker:
     def __init__(
         self,
         store: Store,
-        settings: Settings,
+        settings: BrokerSettings,
         *,
         state: DrainedState | None = None,
         random: Random | None = None,
@@ -109,7 +109,7 @@ class Broker:
         self.status = Status(context)
         parts: list[object] = [
             self._sending, Replying(context, self._sending), self._pulling, self._consuming, positions,
-            Transactions(context, halves), Lookups(context), Tables(context), self.status,
+            Transactions(context, halves), Lookups(context), TableRequests(context), self.status,
             Control(context, positions), AccessRequests(context, self._access),
         ]  # fmt: skip
         self._pop: pop.PopService | None = None
@@ -172,7 +172,7 @@ class Broker:
         await announced
         return response
 
-    def _find_needs(self, connection: Connection, request: Command) -> dict[str, Perm] | None:
+    def _find_needs(self, connection: Connection, request: Command) -> dict[str, AclPermission] | None:
         row = REQUESTS.get(request.code)
         if row is None or row.right is None:
             return None

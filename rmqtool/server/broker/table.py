@@ -4,7 +4,7 @@ from rmqtool.server.broker.admin.absent import Absent
 from rmqtool.server.broker.admin.access import AccessRequests
 from rmqtool.server.broker.admin.control import Control
 from rmqtool.server.broker.admin.status import Status
-from rmqtool.server.broker.admin.tables import Tables
+from rmqtool.server.broker.admin.tables import TableRequests
 from rmqtool.server.broker.requests.consuming import Consuming
 from rmqtool.server.broker.requests.lookups import Lookups
 from rmqtool.server.broker.requests.pop_answers import PopAnswers
@@ -25,7 +25,7 @@ REQUESTS: dict[int, RequestRow] = collect(
     Transactions,
     OffsetRequests,
     Lookups,
-    Tables,
+    TableRequests,
     Status,
     Control,
     AccessRequests,

@@ -47,7 +47,7 @@ async def _family(name: str, words: str, labels: tuple[str, ...], samples: Itera
     return family
 
 
-class Snapshot(Collector):
+class MetricsSnapshot(Collector):
     """Families of one moment, as a registry collects them."""
 
     def __init__(self, families: list[GaugeMetricFamily]) -> None:
@@ -71,9 +71,9 @@ class Families:
         self._broker, self._context = broker, broker.context
         self._figures = Figures(broker.context)
 
-    async def snapshot(self) -> Snapshot:
+    async def snapshot(self) -> MetricsSnapshot:
         """A snapshot of all metrics, collected in slices between which requests are served."""
-        return Snapshot(
+        return MetricsSnapshot(
             [*await self._of_broker(), *await self._of_topics(), *await self._of_groups(), *await self._of_clients()]
         )
 

@@ -8,7 +8,7 @@ from prometheus_client.exposition import choose_encoder
 
 from rmqtool.errors import Refused, RmqError
 from rmqtool.server.broker.broker import Broker
-from rmqtool.server.metrics.families import Families, Snapshot
+from rmqtool.server.metrics.families import Families, MetricsSnapshot
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class MetricsPage:
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle: dict[asyncio.Task[None], None] = {}  # idle connections, longest first
         self._lock = asyncio.Lock()
-        self._known: tuple[float, Snapshot] | None = None
+        self._known: tuple[float, MetricsSnapshot] | None = None
         self.address = ""
 
     async def start(self, host: str, port: int) -> None:
@@ -111,7 +111,7 @@ class MetricsPage:
             return _response("500 Internal Server Error", f"{err}\n".encode())
         return _response("200 OK", body, kind, head_only=method == "HEAD")
 
-    async def _snapshot(self) -> Snapshot:
+    async def _snapshot(self) -> MetricsSnapshot:
         """A recent snapshot, so that many requests cost no more than one."""
         loop = asyncio.get_running_loop()
         async with self._lock:

@@ -26,7 +26,7 @@ class _File:
     config_table: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
-class KeyValues:
+class KeyValueTable:
     """Texts under a namespace and a key.
 
     Attributes:

@@ -20,9 +20,9 @@ from rmqtool.remoting.connection import Answer, Connection
 from rmqtool.rules.releases import NEWEST
 from rmqtool.server.dispatch.table import Call, bind, collect, handles, refuse_unknown
 from rmqtool.server.namesrv.brokers import Address
-from rmqtool.server.namesrv.key_values import ORDER_TOPICS, KeyValues
+from rmqtool.server.namesrv.key_values import ORDER_TOPICS, KeyValueTable
 from rmqtool.server.namesrv.routes import RouteTable
-from rmqtool.server.namesrv.settings import FIXED, Settings
+from rmqtool.server.namesrv.settings import FIXED, NamesrvSettings
 from rmqtool.server.namesrv.topics import UnitFlag
 
 log = logging.getLogger(__name__)
@@ -49,10 +49,10 @@ class Requests:
     """
 
     def __init__(
-        self, clock: Callable[[], int], settings: Settings | None = None, kv_config: str | None = None
+        self, clock: Callable[[], int], settings: NamesrvSettings | None = None, kv_config: str | None = None
     ) -> None:
-        self.routes, self.settings = RouteTable(), settings or Settings()
-        self.key_values = KeyValues(kv_config)
+        self.routes, self.settings = RouteTable(), settings or NamesrvSettings()
+        self.key_values = KeyValueTable(kv_config)
         self.fixed: dict[str, str] = {}
         self._clock = clock
         self._registering = asyncio.Lock()

@@ -13,7 +13,7 @@ from formats.remoting.shapes import BrokerData, QueueData
 from formats.topics import SYNC_PREFIX, Perm
 from rmqtool.errors import Refused
 from rmqtool.server.namesrv.brokers import HEARTBEAT_TIMEOUT, MOST_BROKERS, Address, Brokers, Live, differs
-from rmqtool.server.namesrv.topics import Topics, UnitFlag
+from rmqtool.server.namesrv.topics import TopicRoutes, UnitFlag
 
 _SYNC_GROUP = SYNC_PREFIX
 """Topics of these names are the brokers' own; their slaves are not shown as masters."""
@@ -28,7 +28,7 @@ class RouteTable:
     """
 
     def __init__(self) -> None:
-        self.brokers, self.topics = Brokers(), Topics()
+        self.brokers, self.topics = Brokers(), TopicRoutes()
 
     # -- what brokers say ---------------------------------------------------------------------------------------------
 

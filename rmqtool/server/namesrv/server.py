@@ -6,11 +6,11 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from rmqtool.remoting.connection import Limits
+from rmqtool.remoting.connection import PeerLimits
 from rmqtool.remoting.listener import Listener
 from rmqtool.remoting.tls import PLAIN, ServerTls
 from rmqtool.server.namesrv.requests import Requests
-from rmqtool.server.namesrv.settings import Settings
+from rmqtool.server.namesrv.settings import NamesrvSettings
 
 _AT_A_TIME = 4  # requests of one connection: only registrations take time, and they may be large
 
@@ -40,7 +40,7 @@ class NameServer:
     def __init__(
         self,
         listen: tuple[str, int] = ("127.0.0.1", 0),
-        settings: Settings | None = None,
+        settings: NamesrvSettings | None = None,
         clock: Callable[[], int] = _monotonic,
         kv_config: str | None = None,
         tls: ServerTls = PLAIN,
@@ -48,7 +48,7 @@ class NameServer:
         self.requests = Requests(clock, settings, kv_config)
         self._kv_config = kv_config
         self._listen = listen
-        limits = Limits(requests=_AT_A_TIME)
+        limits = PeerLimits(requests=_AT_A_TIME)
         self._listener = Listener(
             self.requests.handle, closed=self.requests.end_connection, tls=tls.context, mode=tls.mode, limits=limits
         )

@@ -13,7 +13,7 @@ FIXED = ("configBlackList", "configStorePath", "kvConfigPath")
 
 
 @dataclass
-class Settings:
+class NamesrvSettings:
     """The settings.
 
     Attributes:
@@ -44,7 +44,7 @@ class Settings:
             raise Refused(f"{', '.join(fixed)} cannot be changed from afar")
         texts = to_fields(self)
         changed = from_fields(
-            Settings, texts | {name: text.strip() for name, text in properties.items() if name in texts}
+            NamesrvSettings, texts | {name: text.strip() for name, text in properties.items() if name in texts}
         )
         if changed.scan_not_active_broker_interval <= 0:
             raise BadValue("scanNotActiveBrokerInterval must be above 0")

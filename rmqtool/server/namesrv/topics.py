@@ -20,7 +20,7 @@ class UnitFlag(IntFlag):
     SUBSCRIBED = 2
 
 
-class Topics:
+class TopicRoutes:
     """Queues by topic and broker.
 
     Attributes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rmqtool.contract import PlainRow, row_dict
-from rmqtool.services.comparison.report import CopyFacts, Following, ReplicasReport
+from rmqtool.services.comparison.report import CopyFacts, FollowOutcome, ReplicasReport
 from rmqtool.store.roles.table import Role
 
 
@@ -25,7 +25,7 @@ class GroupStart(PlainRow):
 
     leaders: list[str]
     why: str
-    following: list[Following]
+    following: list[FollowOutcome]
     lost: int
     lostAcknowledged: int
 

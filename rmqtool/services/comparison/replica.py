@@ -43,7 +43,7 @@ class Period(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class LogEnd:
+class ReplicaEnd:
     """The end of a log.
 
     Attributes:
@@ -122,7 +122,7 @@ class Replica:
         return version_of(self.layout, first_version(self.layout))
 
     @cached_property
-    def end(self) -> LogEnd:
+    def end(self) -> ReplicaEnd:
         """The end of its log."""
         return _find_end(self.log)
 
@@ -222,7 +222,7 @@ def _terms_by_entries(log: DLedgerLog) -> tuple[list[Period], int]:
     return periods, last
 
 
-def _find_end(log: CommitLog) -> LogEnd:
+def _find_end(log: CommitLog) -> ReplicaEnd:
     """The end of the last file that has a record, and what is written after it."""
     for file in reversed(log.segments.files):
         at, size, reason = -1, 0, ""
@@ -237,5 +237,5 @@ def _find_end(log: CommitLog) -> LogEnd:
         if isinstance(record, Record):
             whole = at + size
             torn = has_bytes(file.path, whole, file.size) - whole if reason else 0
-            return LogEnd(file.base + whole, max(torn, 0), reason, record.store_timestamp, torn_properties(record))
-    return LogEnd(max(log.min_offset, 0))
+            return ReplicaEnd(file.base + whole, max(torn, 0), reason, record.store_timestamp, torn_properties(record))
+    return ReplicaEnd(max(log.min_offset, 0))

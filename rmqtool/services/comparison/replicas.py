@@ -19,7 +19,7 @@ from rmqtool.services.comparison.report import (
     Advice,
     Contradiction,
     CopyFacts,
-    Following,
+    FollowOutcome,
     Follows,
     MessageRun,
     PeriodFacts,
@@ -240,7 +240,7 @@ class _Comparison:
 
     # -- what follows -----------------------------------------------------------------------------------------------
 
-    def _follow(self, one: int, master: int) -> Following:
+    def _follow(self, one: int, master: int) -> FollowOutcome:
         replica, leader = self.replicas[one], self.replicas[master]
         common, end = self._common(one, master), replica.end.whole
         at: int | None = common
@@ -265,7 +265,7 @@ class _Comparison:
         if what is Follows.GOES_ON and self._is_damaged(replica):
             what, why = Follows.KEEPS_DAMAGE, "nothing compares the records that it has already, and some are damaged"
         cut = max(end - at, 0) if what is Follows.CUT and at is not None else 0
-        return Following(
+        return FollowOutcome(
             store=replica.path,
             master=leader.path,
             what=what.value,
@@ -473,7 +473,7 @@ class _Comparison:
             yield f"Create the topics that {path} does not know: {', '.join(names)}"
 
     @staticmethod
-    def _step_of(follows: Following) -> Iterator[str]:
+    def _step_of(follows: FollowOutcome) -> Iterator[str]:
         """What to do with a copy that is to follow the one that is started."""
         if follows.what == Follows.CUT:
             loss = f", and loses {counted(follows.messages, 'message')}" if follows.messages else ""

@@ -125,7 +125,7 @@ class Contradiction(PlainRow):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Following(PlainRow):
+class FollowOutcome(PlainRow):
     """What becomes of a copy when it follows another one.
 
     Attributes:
@@ -200,7 +200,7 @@ class ReplicasReport:
     copies: list[CopyFacts] = field(default_factory=list)
     messages: list[MessageRun] = field(default_factory=list)
     contradictions: list[Contradiction] = field(default_factory=list)
-    following: list[Following] = field(default_factory=list)
+    following: list[FollowOutcome] = field(default_factory=list)
     history: list[PeriodFacts] = field(default_factory=list)
     settings: list[SettingDifference] = field(default_factory=list)
     advice: Advice

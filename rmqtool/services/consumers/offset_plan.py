@@ -28,7 +28,7 @@ from rmqtool.store.tier.tier import Tier
 from rmqtool.words import counted
 
 
-class Target(NamedTuple):
+class OffsetTarget(NamedTuple):
     """Where to move offsets."""
 
     kind: str  # earliest, latest, time, offset or shift
@@ -97,10 +97,10 @@ BROKER = "brokerName"
 _COLUMNS = tuple(field.name for field in fields(OffsetMove))  # of a plan, and of a list of offsets
 
 Opener = Callable[[StoreLayout, Warn], OffsetFile]
-Planner = Callable[["Queues", OffsetFile], list[OffsetMove]]
+Planner = Callable[["QueueRanges", OffsetFile], list[OffsetMove]]
 
 
-class Queues:
+class QueueRanges:
     """The ranges of queues, within which offsets must be.
 
     Args:
@@ -187,7 +187,7 @@ class Queues:
         )
 
 
-def reset(group: str, topics: list[str] | None, queue_ids: list[int] | None, target: Target) -> Planner:
+def reset(group: str, topics: list[str] | None, queue_ids: list[int] | None, target: OffsetTarget) -> Planner:
     """Plan to move a group's offsets.
 
     Args:
@@ -195,7 +195,7 @@ def reset(group: str, topics: list[str] | None, queue_ids: list[int] | None, tar
             that it has offsets in, its retry topic aside.
     """
 
-    def plan(queues: Queues, file: OffsetFile) -> list[OffsetMove]:
+    def plan(queues: QueueRanges, file: OffsetFile) -> list[OffsetMove]:
         _check_group(group, file)
         own = {topic for topic, owner, _queue in file.offsets if owner == group}
         chosen = own - {RETRY_PREFIX + group}
@@ -214,7 +214,9 @@ def reset(group: str, topics: list[str] | None, queue_ids: list[int] | None, tar
     return plan
 
 
-def _new_offset(queues: Queues, target: Target, before: int | None) -> Callable[[AnyQueue | None, int, int], int]:
+def _new_offset(
+    queues: QueueRanges, target: OffsetTarget, before: int | None
+) -> Callable[[AnyQueue | None, int, int], int]:
     def new(queue: AnyQueue | None, low: int, high: int) -> int:
         if target.kind == "earliest":
             return low
@@ -238,7 +240,7 @@ def clone(
         origin: gives the offsets of the other group; None to read the file that is written.
     """
 
-    def plan(queues: Queues, file: OffsetFile) -> list[OffsetMove]:
+    def plan(queues: QueueRanges, file: OffsetFile) -> list[OffsetMove]:
         _check_group(group, file)
         moves = []
         for (topic, owner, number), offset in sorted((origin() if origin is not None else file.offsets).items()):
@@ -252,7 +254,7 @@ def clone(
     return plan
 
 
-class Wanted(NamedTuple):
+class PlanRow(NamedTuple):
     """One row of a CSV plan."""
 
     key: Key
@@ -263,7 +265,7 @@ class Wanted(NamedTuple):
     broker: str | None = None  # None if the file does not say
 
 
-def from_rows(group: str, rows: Iterable[Wanted]) -> Planner:
+def from_rows(group: str, rows: Iterable[PlanRow]) -> Planner:
     """Plan the offsets in a file.
 
     Raises:
@@ -271,7 +273,7 @@ def from_rows(group: str, rows: Iterable[Wanted]) -> Planner:
         Refused: an offset has moved since the file was made, or there is no such queue.
     """
 
-    def plan(queues: Queues, file: OffsetFile) -> list[OffsetMove]:
+    def plan(queues: QueueRanges, file: OffsetFile) -> list[OffsetMove]:
         _check_group(group, file)
         moves = []
         for key, offset, before, line, _last, _broker in rows:
@@ -294,7 +296,7 @@ def from_rows(group: str, rows: Iterable[Wanted]) -> Planner:
     return plan
 
 
-def read_rows(path: str, *, brokers: bool = False) -> list[Wanted]:
+def read_rows(path: str, *, brokers: bool = False) -> list[PlanRow]:
     """The rows of a CSV file as ``group reset`` and ``group offsets`` print it: ``newOffset``, else ``consumerOffset``.
 
     Args:
@@ -318,7 +320,7 @@ def read_rows(path: str, *, brokers: bool = False) -> list[Wanted]:
         raise CorruptFile(path, None, f"line {table.line_num}: {err}") from err
 
 
-def _rows(table: "csv.DictReader[str]", *, brokers: bool) -> Iterator[Wanted]:
+def _rows(table: "csv.DictReader[str]", *, brokers: bool) -> Iterator[PlanRow]:
     names = table.fieldnames or ()
     if missing := {"group", "topic", "queueId"}.difference(names):
         raise ValueError(f"no column {' or '.join(sorted(missing))}")
@@ -344,7 +346,7 @@ def _rows(table: "csv.DictReader[str]", *, brokers: bool) -> Iterator[Wanted]:
         number = _number(column, row[column], 63)
         last = _number(LAST, row[LAST], 32) if row.get(LAST) else None
         known = _number("consumerOffset", before, 63) if before else None
-        yield Wanted(key, number, known, table.line_num, last, broker)
+        yield PlanRow(key, number, known, table.line_num, last, broker)
 
 
 def _number(column: str, text: str | None, bits: int) -> int:
@@ -372,7 +374,7 @@ def make(layout: StoreLayout, opener: Opener, planner: Planner, *, clamp: bool =
     """Make a plan for the store as it is now; nothing is written."""
     warnings: list[str] = []
     file = opener(layout, warnings.append)
-    moves = planner(Queues(layout, clamp=clamp), file)
+    moves = planner(QueueRanges(layout, clamp=clamp), file)
     for pending in pending_runs(Places.of(layout, named_outside([file.path]))):
         warnings += [pending.action(), *pending.warnings(layout.root)]
     kept = [move for move in moves if not move.queueId or not file.one_offset(move.group)]

@@ -34,7 +34,7 @@ def place_of(row: GroupLag) -> Place:
     return row.group, row.topic, getattr(row, "brokerName", None), row.queueId
 
 
-class Watch:
+class LagWatch:
     """Compares each round with the one before.
 
     Args:

@@ -22,7 +22,7 @@ from rmqtool.errors import BadValue, RmqError, UnreadableStore
 from rmqtool.progress import stage
 from rmqtool.rules.releases import RELEASES
 from rmqtool.services.evidence.masking import Mask, names_in
-from rmqtool.services.evidence.places import Places
+from rmqtool.services.evidence.places import FindingPlaces
 from rmqtool.services.lookup.info import StoreInfo, store_info
 from rmqtool.store.check.common.findings import Finding
 from rmqtool.store.check.run import check_store
@@ -271,7 +271,7 @@ def _files(layout: StoreLayout, mask: Mask) -> Iterator[dict[str, Any]]:
 
 def _shown(layout: StoreLayout, findings: list[Finding], mask: Mask) -> Iterator[list[str]]:
     """The bytes at findings, a few of each code."""
-    places, listed = Places(layout, mask), Counter[str]()
+    places, listed = FindingPlaces(layout, mask), Counter[str]()
     for finding in findings:
         if listed[finding.code] == _PER_CODE:
             continue

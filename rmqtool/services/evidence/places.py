@@ -28,7 +28,7 @@ _SHOWN = frozenset(
 )  # fmt: skip
 
 
-class Places:
+class FindingPlaces:
     """Shows the bytes at findings.
 
     Args:

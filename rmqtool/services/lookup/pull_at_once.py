@@ -1,7 +1,7 @@
 """Fast pulls without a filter: the result of :func:`select` by one call, in an eighth of the time."""
 
 from formats.layouts.derived import CQ_ENTRY
-from rmqtool.kernels.load.library import Code
+from rmqtool.kernels.load.library import Implementation
 from rmqtool.kernels.load.memory import Memory
 from rmqtool.kernels.pull import puller
 from rmqtool.rules.releases import Release
@@ -21,7 +21,7 @@ class PullAtOnce:
         code: the implementation to use, C or Python.
     """
 
-    def __init__(self, *, code: Code | None = None) -> None:
+    def __init__(self, *, code: Implementation | None = None) -> None:
         self._puller = puller(IN_MEMORY.bytes, code=code)
         self._mapped: tuple[Segment, Memory] | None = None  # the file of the log read last
 

@@ -8,7 +8,7 @@ from formats.message.read import Record
 from rmqtool.store.index.reader import MAX_TIME
 
 if TYPE_CHECKING:
-    from rmqtool.services.lookup.where import Where
+    from rmqtool.services.lookup.where import FieldCondition
 
 Range = tuple[int, int | None]
 ALL: Range = (0, None)
@@ -26,7 +26,7 @@ class Selection(NamedTuple):
     since: int = -MAX_TIME  # store time, ms
     until: int = MAX_TIME
     properties: tuple[tuple[str, str], ...] = ()  # name and value; each must be there
-    where: "Where | None" = None
+    where: "FieldCondition | None" = None
 
     def has_topic(self, topic: str) -> bool:
         """Whether a topic is selected."""

@@ -5,7 +5,7 @@ from typing import Protocol
 from formats.message.read import Record
 
 
-class StoredMessage(Protocol):
+class LogMessage(Protocol):
     """A message of a log."""
 
     @property

@@ -30,7 +30,7 @@ _OF_RECORD = {
 _FIELDS = frozenset(MESSAGE_FIELDS) - {"properties"}
 
 
-class Where:
+class FieldCondition:
     """A condition on fields.
 
     Args:
@@ -51,7 +51,7 @@ class Where:
         self._asked: set[str] = set()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Where) and other.text == self.text
+        return isinstance(other, FieldCondition) and other.text == self.text
 
     def __hash__(self) -> int:
         return hash(self.text)

@@ -16,7 +16,7 @@ from rmqtool.services.popping.records import Records
 MESSAGE_ILLEGAL, SYSTEM_ERROR = 13, 1
 
 
-class NotTaken(Exception):
+class NoEffect(Exception):
     """An ack or a change that has no effect.
 
     Attributes:
@@ -28,7 +28,7 @@ class NotTaken(Exception):
         self.code = code
 
 
-class Changed(NamedTuple):
+class RenewedHandle(NamedTuple):
     """The parts of a new handle. Times are ms; the pop time is since the epoch."""
 
     pop_time: int
@@ -97,9 +97,11 @@ class Finishing:
                 self._freed(topic, group, queue_id)
         elif following == -1:
             remark = f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{before}, commit:{queue_offset}, next:-1"
-            raise NotTaken(MESSAGE_ILLEGAL, remark)
+            raise NoEffect(MESSAGE_ILLEGAL, remark)
 
-    def change(self, topic: str, group: str, handle: Handle, queue_offset: int, invisible_time: int) -> Changed | None:
+    def change(
+        self, topic: str, group: str, handle: Handle, queue_offset: int, invisible_time: int
+    ) -> RenewedHandle | None:
         """Make a message visible again ``invisible_time`` ms from now; None if it was already acked.
 
         Raises:
@@ -112,7 +114,7 @@ class Finishing:
                 return None
             until = now + invisible_time
             self._orders.postpone(topic, group, handle.queue_id, queue_offset, handle.pop_time, until)
-            return Changed(handle.pop_time, until - handle.pop_time, ORDERED)
+            return RenewedHandle(handle.pop_time, until - handle.pop_time, ORDERED)
         # the ack of the old handle would match a new checkpoint with the same time, and the message would be lost
         now = max(now, handle.pop_time + 1)
         point = pop.CheckPoint(
@@ -129,9 +131,9 @@ class Finishing:
         # the new checkpoint first: if only one of the two is stored, the message is delivered once too often
         self._put(point, handle.revive_queue, point.visible_time)
         self.ack(topic, group, handle, [queue_offset])
-        return Changed(now, invisible_time, handle.revive_queue)
+        return RenewedHandle(now, invisible_time, handle.revive_queue)
 
     def _put(self, record: pop.CheckPoint | pop.Ack, revive_queue: int, visible_time: int) -> None:
         stored = self._records.put(record, revive_queue, visible_time)
         if not stored.ok:
-            raise NotTaken(SYSTEM_ERROR, f"{record.unique_key}: {stored.reason}")
+            raise NoEffect(SYSTEM_ERROR, f"{record.unique_key}: {stored.reason}")

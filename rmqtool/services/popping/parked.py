@@ -7,7 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 T = TypeVar("T")
 
 
-class Key(NamedTuple):
+class WaitKey(NamedTuple):
     """The queue that a request waits for; a negative queue id means all queues."""
 
     topic: str
@@ -25,12 +25,12 @@ class Parked(Generic[T]):
 
     def __init__(self, most: tuple[int, int], retry_topics: Callable[[str, str], list[str]]) -> None:
         self._most, self._retry_topics = most, retry_topics
-        self._waiting: dict[Key, list[tuple[float, int, T]]] = {}  # heaps
-        self._times: list[tuple[float, int, Key]] = []  # a heap
-        self._groups: dict[str, dict[Key, None]] = {}  # topic, or retry topic, to keys
+        self._waiting: dict[WaitKey, list[tuple[float, int, T]]] = {}  # heaps
+        self._times: list[tuple[float, int, WaitKey]] = []  # a heap
+        self._groups: dict[str, dict[WaitKey, None]] = {}  # topic, or retry topic, to keys
         self._number = self.count = 0
 
-    def add(self, key: Key, until: float, item: T) -> bool:
+    def add(self, key: WaitKey, until: float, item: T) -> bool:
         """Park a request until a time; False if too many are parked."""
         heap = self._waiting.get(key, [])
         if len(heap) > self._most[0] or self.count >= self._most[1]:
@@ -45,7 +45,7 @@ class Parked(Generic[T]):
                 self._groups.setdefault(topic, {})[key] = None
         return True
 
-    def take(self, key: Key) -> T | None:
+    def take(self, key: WaitKey) -> T | None:
         """Remove and return the request of a key with the earliest deadline."""
         heap = self._waiting.get(key)
         if not heap:
@@ -55,16 +55,16 @@ class Parked(Generic[T]):
         self._tidy(key)
         return item
 
-    def waiting(self, key: Key) -> int:
+    def waiting(self, key: WaitKey) -> int:
         """Number of requests parked for a key."""
         return len(self._waiting.get(key, ()))
 
     @property
-    def awaited(self) -> list[Key]:
+    def awaited(self) -> list[WaitKey]:
         """All keys with parked requests."""
         return list(self._waiting)
 
-    def find_concerned(self, topic: str, queue_id: int) -> list[Key]:
+    def find_concerned(self, topic: str, queue_id: int) -> list[WaitKey]:
         """Keys that a new message in a queue may serve; for a retry topic, all of its group and topic."""
         return [
             key
@@ -72,7 +72,7 @@ class Parked(Generic[T]):
             if key.topic != topic or key.queue_id < 0 or key.queue_id == queue_id
         ]
 
-    def late(self, now: float) -> Iterator[tuple[Key, T]]:
+    def late(self, now: float) -> Iterator[tuple[WaitKey, T]]:
         """Remove and return the requests whose deadline has passed."""
         while self._times and self._times[0][0] <= now:
             until, number, key = heappop(self._times)
@@ -86,7 +86,7 @@ class Parked(Generic[T]):
             self._times = [(until, number, key) for key, heap in self._waiting.items() for until, number, _ in heap]
             self._times.sort()
 
-    def _tidy(self, key: Key) -> None:
+    def _tidy(self, key: WaitKey) -> None:
         if not self._waiting[key]:
             del self._waiting[key]
             for topic in (key.topic, *self._retry_topics(key.topic, key.group)):

@@ -19,7 +19,16 @@ from formats.message.properties import build, parse
 from formats.message.read import Record, read
 from formats.topics import RETRY_PREFIX
 from formats.variants import pop
-from formats.variants.pop_handle import ORDERED, POP_CK, Handle, Part, build_parts, count_info, origin_of, retry_topic
+from formats.variants.pop_handle import (
+    ORDERED,
+    POP_CK,
+    Handle,
+    HandleQueue,
+    build_parts,
+    count_info,
+    origin_of,
+    retry_topic,
+)
 from rmqtool.rules.statuses import MOVED, GetStatus
 from rmqtool.services.lookup.get_message import GetResult
 from rmqtool.services.offsets.files import Key
@@ -35,7 +44,7 @@ _QUEUE_OFFSET = derived.HEAD_V4_V4.field("queue_offset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class PopRequest:
     """A pop request.
 
     Attributes:
@@ -71,7 +80,7 @@ class PopResult:
     pop_time: int
     revive_queue: int
     messages: list[bytes | memoryview] = field(default_factory=list)
-    parts: list[Part] = field(default_factory=list)
+    parts: list[HandleQueue] = field(default_factory=list)
     rest: int = 0
     order_counts: list[str] = field(default_factory=list)
     failed: bool = False
@@ -120,7 +129,7 @@ class Popping:
 
     # -- handing out --------------------------------------------------------------------------------------------------
 
-    def pop(self, request: Request) -> PopResult:
+    def pop(self, request: PopRequest) -> PopResult:
         """Pop up to ``request.most`` messages."""
         chance = self._random.randrange(100)
         if request.ordered:
@@ -149,7 +158,7 @@ class Popping:
         older = newer and self.settings.older_too and chance % 2 == 0
         return self._own_queues(retry_topic(topic, group, newer=newer and not older), -1, chance)
 
-    def _from_queue(self, request: Request, topic: str, queue_id: int, popped: PopResult) -> None:
+    def _from_queue(self, request: PopRequest, topic: str, queue_id: int, popped: PopResult) -> None:
         reading, group = self._reading, request.group
         offset = self._offset(topic, group, queue_id, request.start)
         if request.ordered and self._orders.is_blocked(topic, group, queue_id, request.attempt, request.invisible_time):
@@ -170,7 +179,13 @@ class Popping:
         popped.rest += result.max_offset - result.next_begin_offset
 
     def _hand_out(
-        self, request: Request, topic: str, queue_id: int, offset: int, result: GetResult[memoryview], popped: PopResult
+        self,
+        request: PopRequest,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        result: GetResult[memoryview],
+        popped: PopResult,
     ) -> None:
         offsets = tuple(_QUEUE_OFFSET.unpack_from(data)[0] for data in result.messages)
         group, origin = request.group, origin_of(topic)
@@ -207,13 +222,13 @@ class Popping:
                 popped.failed = True
                 return
             self._state.set_offset(topic, group, queue_id, result.next_begin_offset)
-        popped.parts.append(Part(origin, queue_id, offset, offsets))
+        popped.parts.append(HandleQueue(origin, queue_id, offset, offsets))
         if topic == request.topic or self.settings.actual_topic:
             popped.messages += result.messages
         else:
             popped.messages += (self._rename(data, request, offset, popped) for data in result.messages)
 
-    def _rename(self, data: memoryview, request: Request, start: int, popped: PopResult) -> bytes | memoryview:
+    def _rename(self, data: memoryview, request: PopRequest, start: int, popped: PopResult) -> bytes | memoryview:
         """A message of a retry topic, rewritten as one of the requested topic, with its handle as a property."""
         record = read(data, 0, len(data), crc=False)
         if not isinstance(record, Record):

@@ -15,7 +15,7 @@ from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, WAIT, parse,
 from formats.topics import DLQ_PREFIX, NOT_SENT_TO, RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS, Perm
 from rmqtool.services.lookup.configs import Warn, topics_of
 from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID, RETRY_TOPIC, TopicQueues, messages_of, raw
-from rmqtool.services.lookup.stored import StoredMessage
+from rmqtool.services.lookup.stored import LogMessage
 from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.services.open_store.store import Store
 from rmqtool.services.retries.retries import Retries
@@ -143,7 +143,7 @@ class Requeue:
         config = self._known.topics.get(topic) if self._known is not None else None
         return queue_id if config is None or queue_id < config.write_queue_nums else 0  # it may have fewer by now
 
-    def _message(self, found: StoredMessage, topic: str, queue_id: int, dead_id: str) -> Message:
+    def _message(self, found: LogMessage, topic: str, queue_id: int, dead_id: str) -> Message:
         properties = parse(found.record.properties)
         for name in _LEFT_BEHIND if self.target == "retry" else (*_LEFT_BEHIND, RETRY_TOPIC, ORIGIN_MESSAGE_ID):
             properties.pop(name, None)

@@ -31,7 +31,7 @@ from rmqtool.services.lookup.queue_messages import (
     warn_of_unbuilt,
 )
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
-from rmqtool.services.lookup.stored import NamedQueue, StoredMessage
+from rmqtool.services.lookup.stored import LogMessage, NamedQueue
 from rmqtool.services.lookup.tiered import messages_of_tier
 from rmqtool.services.popping.in_flight import Handed, MessagesInFlight, Place
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
@@ -117,7 +117,7 @@ class GivenBack(ABC, Generic[Q]):
         """Offsets of a POP retry topic that consumers hold; None if not known."""
 
     @abstractmethod
-    def located(self, queue: Q, message: QueueMessage) -> StoredMessage:
+    def located(self, queue: Q, message: QueueMessage) -> LogMessage:
         """A message as a whole."""
 
     @property
@@ -215,7 +215,7 @@ class GivenBack(ABC, Generic[Q]):
         topics = {*self.topics_named(prefix), *(target for target in targets if target.startswith(prefix))}
         return sorted({self.names.of(topic).group for topic in topics})
 
-    def dead_letters(self, groups: list[str] | None = None) -> Iterator[tuple[DeadLetter, StoredMessage]]:
+    def dead_letters(self, groups: list[str] | None = None) -> Iterator[tuple[DeadLetter, LogMessage]]:
         """Every dead letter with its message, group by group in queue order, then scheduled ones."""
         scheduled, targets = self._find_scheduled(pending=True)
         for group in groups or self._groups(DLQ_PREFIX, targets):

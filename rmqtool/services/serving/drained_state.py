@@ -17,7 +17,7 @@ from formats.message.read import Record, read
 from formats.model.topics import TopicConfig
 from formats.versions import V5_3
 from rmqtool.errors import Refused
-from rmqtool.services.consumers.offset_plan import LAST, Wanted, read_rows
+from rmqtool.services.consumers.offset_plan import LAST, PlanRow, read_rows
 from rmqtool.services.lookup.configs import FILES, Warn, known_offsets, look_at_config
 from rmqtool.services.offsets.files import Key
 from rmqtool.services.open_store.broker_state import GROUPS, TOPICS, BrokerState, T
@@ -66,7 +66,7 @@ class DrainedState(BrokerState):
                     self._prove(reading, row)
         return self._own_path, offsets | self._kept
 
-    def _prove(self, reading: Reading, row: Wanted) -> None:
+    def _prove(self, reading: Reading, row: PlanRow) -> None:
         """Check that an offset belongs to this store, if the file has a fingerprint.
 
         Raises:

@@ -19,7 +19,7 @@ from rmqtool.services.lookup.queue_messages import TopicQueues
 from rmqtool.services.open_store.broker_state import BrokerState, setting
 from rmqtool.services.open_store.store import Store
 from rmqtool.services.timers.delivery import LEVEL, TimerService
-from rmqtool.services.transactions.rules import Checked, Decide
+from rmqtool.services.transactions.rules import CheckCounts, Decide
 from rmqtool.services.transactions.service import TransactionService
 
 _SHORTEST, _LONGEST = 100, 1_000  # ms of a pause: as in a broker; short enough to notice that the clock was set
@@ -198,7 +198,7 @@ class RunLoop:
                 self._count(done)
         self.state.persist()
 
-    def _add(self, done: Checked) -> None:
+    def _add(self, done: CheckCounts) -> None:
         for name, count in done.to_dict().items():
             setattr(self.report, name, getattr(self.report, name) + count)
 

@@ -23,7 +23,7 @@ from rmqtool.services.transactions.half_messages import CHECK_GROUP, CHECK_TIMES
 from rmqtool.services.transactions.rules import (
     IMMUNITY,
     PRODUCER_GROUP,
-    Checked,
+    CheckCounts,
     CheckRequest,
     CheckRules,
     Decide,
@@ -171,7 +171,7 @@ class Round:
         done: counts the round's actions.
     """
 
-    def __init__(self, service: Service, queues: TopicQueues, queue_id: int, done: Checked) -> None:
+    def __init__(self, service: Service, queues: TopicQueues, queue_id: int, done: CheckCounts) -> None:
         self._service, self._done = service, done
         self._store, self._rules, self._now = service.store, service.rules, service.store.live.clock
         self._queue_id, self._offsets = queue_id, _Offsets(service.state, queue_id)

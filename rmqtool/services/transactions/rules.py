@@ -58,7 +58,7 @@ class CheckRules:
 
 
 @dataclass(slots=True, kw_only=True)
-class Checked:
+class CheckCounts:
     """Counts of one round of the check."""
 
     checked: int = 0  # producer was asked

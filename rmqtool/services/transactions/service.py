@@ -26,7 +26,7 @@ from rmqtool.services.sending.copies import copy_of
 from rmqtool.services.transactions.check_round import Round
 from rmqtool.services.transactions.copies import Copies
 from rmqtool.services.transactions.half_messages import OP_TAG
-from rmqtool.services.transactions.rules import IMMUNITY, PRODUCER_GROUP, Checked, CheckRules, Decide, Decision
+from rmqtool.services.transactions.rules import IMMUNITY, PRODUCER_GROUP, CheckCounts, CheckRules, Decide, Decision
 from rmqtool.store.append.answers import PutResult, PutStatus
 from rmqtool.store.append.outgoing import Message
 from rmqtool.store.log.commit_log import CommitLog
@@ -161,7 +161,9 @@ class TransactionService:
 
     # -- by the broker ------------------------------------------------------------------------------------------------
 
-    def check(self, decide: Decide, stop: Callable[[], bool] = lambda: False, *, begun: int | None = None) -> Checked:
+    def check(
+        self, decide: Decide, stop: Callable[[], bool] = lambda: False, *, begun: int | None = None
+    ) -> CheckCounts:
         """Run one round: check every half message that is due, and act on the decision.
 
         A copy of each is first appended to the half queue, with its number of checks incremented.
@@ -170,7 +172,7 @@ class TransactionService:
             stop: called before each message; true ends the round.
             begun: :attr:`stopped_round`, to continue that round.
         """
-        done = Checked()
+        done = CheckCounts()
         self.store.dispatch()
         queues = TopicQueues(self.store.layout)
         config = self.state.topic(HALF)

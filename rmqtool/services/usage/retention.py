@@ -71,7 +71,7 @@ class LogFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
+class UnreadLoss:
     """Messages that will be lost unread unless they are consumed before.
 
     Attributes:
@@ -123,7 +123,7 @@ class Retention:
     weekBytes: int
     covered: int | None
     files: list[LogFile] = field(default_factory=list)
-    unread: list[Loss] = field(default_factory=list)
+    unread: list[UnreadLoss] = field(default_factory=list)
     levels: list[Level] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -242,7 +242,7 @@ def _hour_of(time: int, zone: tzinfo | None) -> int:
     return datetime.fromtimestamp(time / 1000, zone).hour if 0 <= time < 1 << 45 else -1
 
 
-def _losses(log: CommitLog, files: list[LogFile], warn: Warn) -> list[Loss]:
+def _losses(log: CommitLog, files: list[LogFile], warn: Warn) -> list[UnreadLoss]:
     """Messages that will be lost unread with the removed files, and when the first is removed."""
     going = [file for file in files if file.deleteTimestamp is not None]
     below: dict[int, dict[tuple[str | None, str], int]] = {}
@@ -260,7 +260,7 @@ def _losses(log: CommitLog, files: list[LogFile], warn: Warn) -> list[Loss]:
         )
         when = going[first - 1].deleteTimestamp
         assert when is not None, "only those that go"
-        losses.append(Loss(group=group, topic=topic, messages=messages, deleteTimestamp=when))
+        losses.append(UnreadLoss(group=group, topic=topic, messages=messages, deleteTimestamp=when))
     return sorted(losses, key=lambda loss: (loss.deleteTimestamp, loss.group or "", loss.topic))
 
 

@@ -13,7 +13,7 @@ from formats.message.properties import INNER_BASE, MULTI_QUEUE_OFFSET, build, pa
 from formats.message.read import End, read
 from rmqtool.store.append.answers import Illegal, PutResult, PutStatus
 from rmqtool.store.append.inner_batches import as_inner_batch, check_items, gather_batch, is_named
-from rmqtool.store.append.outgoing import Message, Ready, Rules
+from rmqtool.store.append.outgoing import AppendRules, Message, Ready
 from rmqtool.store.dispatch.batch import BULK_MESSAGES
 from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.log.writer import LogWriter
@@ -56,7 +56,7 @@ class Appender:
     """
 
     def __init__(
-        self, writer: LogWriter, rules: Rules, next_offsets: dict[QueueKey, int], clock: Clock = system_clock
+        self, writer: LogWriter, rules: AppendRules, next_offsets: dict[QueueKey, int], clock: Clock = system_clock
     ) -> None:
         self.writer, self.rules, self.next_offsets, self.clock = writer, rules, next_offsets, clock
         self.last_store_timestamp = 0

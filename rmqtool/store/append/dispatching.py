@@ -8,7 +8,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from rmqtool.errors import UnreadableStore
-from rmqtool.store.append.live_files import DEFAULT_EXT, LiveBatchQueue, LiveIndex, LiveQueue, QueueExtension, Touched
+from rmqtool.store.append.live_files import (
+    DEFAULT_EXT,
+    LiveBatchQueue,
+    LiveIndex,
+    QueueExtension,
+    Touched,
+    WritableQueue,
+)
 from rmqtool.store.disk.directories import is_dir
 from rmqtool.store.disk.durable import is_lacking
 from rmqtool.store.dispatch.light import is_light
@@ -19,7 +26,7 @@ from rmqtool.store.recovery.dispatcher import Dispatcher, QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
 
 
-class LiveQueues:
+class WritableQueues:
     """Opens existing queues for writing in place.
 
     Args:
@@ -58,9 +65,9 @@ class LiveQueues:
             raise UnreadableStore(f"{queue.path}: was changed while it was open: another process writes to this store")
         return queue
 
-    def _open_plain(self, topic: str, queue_id: int) -> LiveQueue:
+    def _open_plain(self, topic: str, queue_id: int) -> WritableQueue:
         path = self._layout.queue_path(topic, queue_id)
-        queue = LiveQueue(topic, queue_id, path, self._inputs.queue_size, self._touched)
+        queue = WritableQueue(topic, queue_id, path, self._inputs.queue_size, self._touched)
         if self._extended and not is_light(topic):
             folder = self._layout.queue_path(topic, queue_id, "consumequeue_ext")
             queue.extension = QueueExtension(folder, self._extension_size, self._touched)
@@ -108,7 +115,7 @@ class LiveDispatch:
         self._touched = Touched()
         self.index = LiveIndex(layout.path("index"), inputs.layout.index_paths(), inputs.geometry)
         self._ends, self._indexed, self._batch_topics = ends, inputs.indexed, batch_topics
-        self._opened = LiveQueues(layout, inputs, ends, self._touched, batch_topics)
+        self._opened = WritableQueues(layout, inputs, ends, self._touched, batch_topics)
         self._dispatcher = self._new_dispatcher()
         self._dispatched = self.requested = end
         self._pool: ThreadPoolExecutor | None = None

@@ -13,7 +13,7 @@ from formats.message.bodies import BatchItem, batch_items, build_batch
 from formats.message.inner import BATCH_BITS, batch_numbers
 from formats.message.properties import UNIQ_KEY
 from rmqtool.store.append.answers import Illegal, PutStatus
-from rmqtool.store.append.outgoing import Message, Ready, Rules
+from rmqtool.store.append.outgoing import AppendRules, Message, Ready
 
 
 def is_named(batch: Message) -> bool:
@@ -40,7 +40,7 @@ def check_items(batch: Message) -> None:
         raise Illegal(PutStatus.MESSAGE_ILLEGAL, "a message of a batch has the numbers of an inner batch")
 
 
-def gather_batch(messages: Sequence[Message], rules: Rules) -> Message:
+def gather_batch(messages: Sequence[Message], rules: AppendRules) -> Message:
     """Combine messages of one queue into an inner batch; each keeps its flag, body and properties.
 
     Raises:

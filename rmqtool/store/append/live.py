@@ -20,7 +20,7 @@ from rmqtool.store.append.delayed import TimerRules
 from rmqtool.store.append.dispatching import LiveDispatch
 from rmqtool.store.append.flushing import FlushBeside, Unsynced
 from rmqtool.store.append.live_files import CheckpointFile
-from rmqtool.store.append.outgoing import Message, Rules
+from rmqtool.store.append.outgoing import AppendRules, Message
 from rmqtool.store.append.space import WritePlaces
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.writing import pending_runs, refuse_pending
@@ -143,7 +143,7 @@ class LiveStore:
         self.batch_topics = set(inputs.rules.batch_topics)
         file_size = inputs.log.file_size
         logs = layout.commit_log_paths[: len(conf.paths("storePathCommitLog")) or 1]
-        rules = Rules(
+        rules = AppendRules(
             release=self.release,
             levels=len(inputs.levels.millis),
             room=file_size - BLANK_SIZE,

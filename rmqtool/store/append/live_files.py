@@ -172,7 +172,7 @@ class QueueExtension:
         self._touched.write(path, self.file_size, at, data)
 
 
-class LiveQueue(QueueBuilder):
+class WritableQueue(QueueBuilder):
     """A queue written in place.
 
     Attributes:

@@ -143,7 +143,7 @@ class Ready(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class Rules:
+class AppendRules:
     """Which messages an engine accepts, and how it stores them.
 
     Attributes:

@@ -13,14 +13,14 @@ from rmqtool.store.disk.sparse import is_zero
 _ZEROS = bytes(1 << 20)
 
 
-class Copied(NamedTuple):
+class CopyState(NamedTuple):
     """What a copy has. ``written`` is where its last byte that is not zero ends."""
 
     written: int
     sha256: str
 
 
-class Pace:
+class RateLimit:
     """Slows copying down to a rate.
 
     Args:
@@ -58,13 +58,13 @@ class _Digest:
             self.end = at + len(content)
         return content
 
-    def result(self) -> Copied:
-        return Copied(self.end, self._hash.hexdigest())
+    def result(self) -> CopyState:
+        return CopyState(self.end, self._hash.hexdigest())
 
 
 def copy_file(
-    source: str, target: str, *, length: int | None = None, stop: int | None = None, pace: Pace, progress: Stage
-) -> Copied:
+    source: str, target: str, *, length: int | None = None, stop: int | None = None, pace: RateLimit, progress: Stage
+) -> CopyState:
     """Copy a file to a new one, with owner, mode and times. It is not synced.
 
     Args:
@@ -86,7 +86,7 @@ def copy_file(
     return digest.result()
 
 
-def read_copy(path: str, progress: Stage | None = None) -> Copied:
+def read_copy(path: str, progress: Stage | None = None) -> CopyState:
     """The checksum of a file."""
     digest = _Digest()
     with open_file(path, link=False, wait=False) as file:

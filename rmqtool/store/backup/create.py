@@ -11,7 +11,7 @@ from typing import IO
 
 from rmqtool.errors import CorruptFile, Refused, UnreadableStore
 from rmqtool.progress import Stage, stage
-from rmqtool.store.backup.copying import Copied, Pace, copy_file, difference
+from rmqtool.store.backup.copying import CopyState, RateLimit, copy_file, difference
 from rmqtool.store.backup.manifest import (
     MANIFEST,
     PART,
@@ -63,7 +63,7 @@ def create_backup(
 
 class _Run:
     def __init__(self, layout: StoreLayout, home: str, warn: Warn, *, incremental: bool, rate: int | None) -> None:
-        self._layout, self._home, self._warn, self._pace = layout, home, warn, Pace(rate)
+        self._layout, self._home, self._warn, self._pace = layout, home, warn, RateLimit(rate)
         self._began = time.time_ns()
         self._earlier = self._find_earlier() if incremental else {}
         self._live = holder(layout.root) is not None
@@ -260,7 +260,7 @@ def _is_same(file: BackupFile, about: os.stat_result) -> bool:
     return (file.bytes, file.modifiedNs, file.inode) == (about.st_size, about.st_mtime_ns, about.st_ino)
 
 
-def _file(path: str, about: os.stat_result, copied: Copied, *, sealed: bool) -> BackupFile:
+def _file(path: str, about: os.stat_result, copied: CopyState, *, sealed: bool) -> BackupFile:
     return BackupFile(
         path=path,
         bytes=about.st_size,

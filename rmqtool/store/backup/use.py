@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rmqtool.contract import PlainRow
 from rmqtool.errors import CorruptFile, Refused, RmqError, UnreadableStore
 from rmqtool.progress import stage
-from rmqtool.store.backup.copying import Pace, copy_file, difference
+from rmqtool.store.backup.copying import RateLimit, copy_file, difference
 from rmqtool.store.backup.manifest import MANIFEST, STORE, Backup, list_names, read_manifest
 from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.ownership import make_folders_as
@@ -182,7 +182,7 @@ def _copy_all(source: str, target: str, backup: Backup) -> None:
             if not os.path.isfile(path) or os.path.islink(path):
                 raise CorruptFile(path, None, "missing: nothing was restored")
             make_folders_as(os.path.dirname(copy), source)
-            copied = copy_file(path, copy, pace=Pace(None), progress=copying)
+            copied = copy_file(path, copy, pace=RateLimit(None), progress=copying)
             if copied != (file.written, file.sha256) or os.path.getsize(copy) != file.bytes:
                 raise CorruptFile(path, None, "differs from the manifest: nothing was restored")
             sync(copy)

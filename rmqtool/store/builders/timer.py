@@ -224,7 +224,7 @@ class TimerBuilder:
 
     def _build_checkpoint(self, change: Change, steps: list[str], end: int) -> None:
         taken = self.queue.max_offset
-        before = self.files.checkpoint or timer.Checkpoint()
+        before = self.files.checkpoint or timer.TimerCheckpoint()
         point = before._replace(
             last_read_time=self._begin,
             last_timer_log_flush_position=end,

@@ -30,7 +30,7 @@ from rmqtool.store.changes.manifest import Action, Head, LogEnd, Manifest, Print
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.runs import claim, default_home, identity, mark, next_number, unmark
 from rmqtool.store.changes.signals import Signals
-from rmqtool.store.changes.survey import Survey
+from rmqtool.store.changes.survey import RunSurvey
 from rmqtool.store.disk import files
 from rmqtool.store.disk.durable import NO_ROOM, sync, sync_all, write_durably
 from rmqtool.store.disk.files import list_folder
@@ -305,13 +305,13 @@ class Change:
 
     # -- applying -----------------------------------------------------------------------------------------------------
 
-    def survey(self) -> Survey:
+    def survey(self) -> RunSurvey:
         """Determine how much of the change has been applied."""
         try:
             since = os.stat(self.inside(manifests.NAME)).st_mtime_ns
         except OSError:
             since = 0
-        return Survey(self.places, self.path, Manifest(self.head, self.log, self.actions, since))
+        return RunSurvey(self.places, self.path, Manifest(self.head, self.log, self.actions, since))
 
     def apply(self) -> None:
         """Apply a committed change; continues an interrupted one.

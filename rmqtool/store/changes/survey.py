@@ -31,7 +31,7 @@ from rmqtool.words import counted
 _QUEUE = re.compile(r"(consumequeue|consumequeue_ext|batchconsumequeue|index)/")
 
 
-class Progress(Enum):
+class ActionState(Enum):
     """Progress of an action."""
 
     BEFORE = "not begun"
@@ -39,7 +39,7 @@ class Progress(Enum):
     AFTER = "done"
 
 
-class Survey:
+class RunSurvey:
     """Compares a store with one run; writes nothing.
 
     Attributes:
@@ -49,7 +49,7 @@ class Survey:
 
     def __init__(self, places: Places, folder: str, manifest: Manifest) -> None:
         self._places, self._folder, self._manifest = places, folder, manifest
-        self.how: list[Progress | None] = []
+        self.how: list[ActionState | None] = []
         self.differences: list[str] = []
         self.paths: list[str] = []  # of the files that differ
         for action in manifest.actions:
@@ -75,11 +75,11 @@ class Survey:
         """Files of the run itself that are missing or changed, so that it cannot be completed (or undone)."""
         missing = []
         for action, how in zip(self._manifest.actions, self.how, strict=True):
-            if not undoing and action.do == "put" and how is Progress.BEFORE:
+            if not undoing and action.do == "put" and how is ActionState.BEFORE:
                 if not is_still(self._inside(action.staged), action.put):
                     missing.append(f"{self._inside(action.staged)}: is not what was to be put in place")
             elif action.kept is not None and how in (
-                (Progress.AFTER, Progress.BETWEEN, None) if undoing else (Progress.BETWEEN,)
+                (ActionState.AFTER, ActionState.BETWEEN, None) if undoing else (ActionState.BETWEEN,)
             ):
                 kept = self._inside(action.kept)
                 if how is None and not os.path.lexists(kept):
@@ -136,7 +136,7 @@ class Survey:
         for action, how in zip(self._manifest.actions, self.how, strict=True):
             base = offset_name(os.path.basename(action.path))
             if action.do == "remove" and base is not None and not _QUEUE.match(self._places.show(action.path)):
-                where = action.path if how is Progress.BEFORE else self._inside(action.kept)
+                where = action.path if how is ActionState.BEFORE else self._inside(action.kept)
                 with suppress(OSError):  # reported already
                     removed[base] = action.path, os.stat(where).st_size
         return removed
@@ -172,24 +172,24 @@ class Survey:
 
     # -- actions ------------------------------------------------------------------------------------------------------
 
-    def _check_put(self, action: Action) -> Progress:
+    def _check_put(self, action: Action) -> ActionState:
         now = print_of(action.path)
         staged = os.path.lexists(self._inside(action.staged))
         before = self._is_before(now, action)
         if same(now, action.put) and not (before and staged):
-            return Progress.AFTER
+            return ActionState.AFTER
         if before:
-            return Progress.BEFORE
+            return ActionState.BEFORE
         raise Differs(_change(now, action.was if staged else action.put))
 
-    def _check_remove(self, action: Action) -> Progress:
+    def _check_remove(self, action: Action) -> ActionState:
         now = print_of(action.path)
         if now is None:
             if not os.path.lexists(self._inside(action.kept)):
                 raise Differs("is gone, and not kept")
-            return Progress.AFTER
+            return ActionState.AFTER
         if self._is_before(now, action):
-            return Progress.BEFORE
+            return ActionState.BEFORE
         raise Differs(_change(now, action.was if action.known else None))
 
     def _is_before(self, now: Print | None, action: Action) -> bool:
@@ -199,7 +199,7 @@ class Survey:
             return action.do == "put" and action.kept is None
         return now.size >= 0 and now.mtime_ns <= self._manifest.written_ns
 
-    def _check_zero(self, action: Action) -> Progress:
+    def _check_zero(self, action: Action) -> ActionState:
         start, stop = action.start, action.stop
         try:
             file = open_file(action.path)
@@ -211,7 +211,7 @@ class Survey:
             if size != wanted and (action.known or size < wanted):
                 raise Differs(f"has {size} bytes, not {wanted}")
             if action.known and digest_of(file, start, stop) == action.digest:
-                return Progress.BEFORE
+                return ActionState.BEFORE
             kept_path = self._inside(action.kept)
             try:
                 kept = open_file(kept_path, link=False)
@@ -222,7 +222,7 @@ class Survey:
             with kept:
                 return self._compare(file, kept, start, stop)
 
-    def _compare(self, file: File, kept: File | None, start: int, stop: int) -> Progress:
+    def _compare(self, file: File, kept: File | None, start: int, stop: int) -> ActionState:
         """Compare the range with its backup: every byte must be the same, or zero already."""
         foreign, first, left = 0, -1, False
         for at, data in file.written_parts(start, stop):
@@ -237,7 +237,7 @@ class Survey:
             left = True
         if foreign:
             raise Differs(f"{foreign} bytes were written since between {start} and {stop}, the first at {first}")
-        return Progress.BETWEEN if left else Progress.AFTER
+        return ActionState.BETWEEN if left else ActionState.AFTER
 
     # -- the log ------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.runs import mark, runs, unmark
 from rmqtool.store.changes.signals import Signals, Stop
 from rmqtool.store.changes.steps import own_path
-from rmqtool.store.changes.survey import Survey
+from rmqtool.store.changes.survey import RunSurvey
 from rmqtool.store.changes.writing import find, forget, hold_to_plan, open_run, remedy_for, shorten
 from rmqtool.store.disk.durable import link_aside, move, sync, sync_all
 from rmqtool.store.disk.files import make_file, open_file, open_to_change, remove_folder, set_times
@@ -75,7 +75,7 @@ def plan_undo(root: str | Places, home: str | None = None) -> UndoReport:
     return _report(change, survey, applied=False)
 
 
-def _report(change: Change, survey: Survey, *, applied: bool) -> UndoReport:
+def _report(change: Change, survey: RunSurvey, *, applied: bool) -> UndoReport:
     gaps = [path for path, _description in survey.gaps()]
     return UndoReport(
         store=change.places.root,
@@ -87,7 +87,7 @@ def _report(change: Change, survey: Survey, *, applied: bool) -> UndoReport:
     )
 
 
-def _differences(change: Change, survey: Survey) -> list[str]:
+def _differences(change: Change, survey: RunSurvey) -> list[str]:
     """The reasons against an undo."""
     return survey.differences + [f"{change.places.show(path)}: {reason}" for path, reason in survey.gaps()]
 

@@ -11,7 +11,7 @@ from rmqtool.store.changes.change import PLAN_HINT, Change, Snapshot
 from rmqtool.store.changes.places import MARKER, Places
 from rmqtool.store.changes.runs import Run, find_marked, read_marker, runs, sweep, unmark
 from rmqtool.store.changes.signals import Signals, Stop
-from rmqtool.store.changes.survey import Progress
+from rmqtool.store.changes.survey import ActionState
 from rmqtool.store.disk.files import rename
 from rmqtool.store.disk.lock import StoreLock
 from rmqtool.store.disk.scratch import temporary_folder
@@ -177,7 +177,7 @@ def find(places: Places, home: str | None = None) -> Run | None:
 def _as_left(places: Places, run: Run) -> bool:
     """Whether every file is in the state in which the completed run left it."""
     how = open_run(places, run).survey().how
-    return all(state is (Progress.AFTER if run.state == "done" else Progress.BEFORE) for state in how)
+    return all(state is (ActionState.AFTER if run.state == "done" else ActionState.BEFORE) for state in how)
 
 
 def open_run(places: Places, run: Run, signals: Signals | None = None) -> Change:

@@ -6,7 +6,7 @@ from rmqtool.rules.releases import Release
 from rmqtool.store.check.advice.steps import Step, by_hand
 from rmqtool.store.check.codes.code import INFO, WARNING
 from rmqtool.store.check.common.context import Context
-from rmqtool.store.config.fit import Misfit, Unread, unread
+from rmqtool.store.config.fit import IgnoredLine, Misfit, unread
 from rmqtool.store.layout.broker_conf import BrokerConf
 
 
@@ -44,7 +44,7 @@ def check_configuration(ctx: Context, conf: BrokerConf, found: list[Misfit], *, 
             ctx.found.add(code, conf.path, **about)
 
 
-def _code_of(line: Unread, conf: BrokerConf, release: Release, *, asked: bool) -> tuple[str, dict[str, Any]]:
+def _code_of(line: IgnoredLine, conf: BrokerConf, release: Release, *, asked: bool) -> tuple[str, dict[str, Any]]:
     """Code and fields of the finding for a line without effect."""
     if line.text is not None:
         return "conf-value", {

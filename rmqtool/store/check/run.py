@@ -13,12 +13,12 @@ from rmqtool.store.check.advice.steps import by_hand
 from rmqtool.store.check.codes.all import ERROR, WARNING
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_alone
-from rmqtool.store.check.common.findings import DETAILS, Collector, Finding
+from rmqtool.store.check.common.findings import DETAILS, Finding, FindingCollector
 from rmqtool.store.check.configs import check_configs
 from rmqtool.store.check.configuration import check_configuration
 from rmqtool.store.check.dledger import check_dledger
 from rmqtool.store.check.index.index import IndexCheck
-from rmqtool.store.check.log.log import LogCheck, Stretch
+from rmqtool.store.check.log.log import LogCheck, RecordRun
 from rmqtool.store.check.marks import check_checkpoint, check_marks, check_presence, check_role, queues_are_files
 from rmqtool.store.check.queues.compaction import check_compaction
 from rmqtool.store.check.queues.extension import check_extension
@@ -54,7 +54,7 @@ def check_store(
     Raises:
         CorruptFile: the broker's properties file is invalid.
     """
-    findings = Collector(details, situation)
+    findings = FindingCollector(details, situation)
     unfit = misfits(layout, release)
     wrong = {name for misfit in unfit if misfit.sure for name in misfit.names}
     ctx = Context(layout.with_conf(layout.conf.without(wrong)).passing_over(), findings, release)
@@ -79,7 +79,7 @@ def check_store(
     if with_queues:
         check_alone(ctx, queues.known)
 
-    def take(stretch: Stretch) -> None:
+    def take(stretch: RecordRun) -> None:
         if with_queues:
             queues.take(stretch)
         if rocks is not None:

@@ -17,7 +17,7 @@ from rmqtool.rules.releases import Release
 from rmqtool.store.check.advice.advice import Situation
 from rmqtool.store.check.codes.all import INFO, WARNING
 from rmqtool.store.check.common.context import Context
-from rmqtool.store.check.common.findings import DETAILS, Collector, Finding
+from rmqtool.store.check.common.findings import DETAILS, Finding, FindingCollector
 from rmqtool.store.check.tiered_index import TieredIndexCheck
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout.paths import StoreLayout
@@ -34,7 +34,7 @@ def check_tier(
     layout: StoreLayout, *, release: Release | None = None, details: int = DETAILS, situation: Situation | None = None
 ) -> Iterator[Finding]:
     """Check only the tier of a store, and what it and the local log have in common; see :func:`check_store`."""
-    ctx = Context(layout.passing_over(), Collector(details, situation), release)
+    ctx = Context(layout.passing_over(), FindingCollector(details, situation), release)
     check_tier_continues(ctx)
     check_tiered(ctx)
     yield from ctx.found.rest()

@@ -34,7 +34,7 @@ _MISLEADS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unread:
+class IgnoredLine:
     """A line of the file that has no effect on a broker.
 
     Attributes:
@@ -93,7 +93,7 @@ class Misfit:
         )
 
 
-def unread(conf: BrokerConf, release: Release) -> Iterator[Unread]:
+def unread(conf: BrokerConf, release: Release) -> Iterator[IgnoredLine]:
     """Lines that a broker of a release ignores or reads differently."""
     known = settings_of(release)
     for name, text in conf.values.items():
@@ -101,16 +101,16 @@ def unread(conf: BrokerConf, release: Release) -> Iterator[Unread]:
             other = next(
                 (other for other in RELEASES.values() if other != release and name in settings_of(other)), None
             )
-            yield Unread(
+            yield IgnoredLine(
                 name=name, other=None if other is None else other.name, near=None if other else nearest(name, release)
             )
             continue
         setting = known[name]
         value = setting.takes(text)
         if value is None:
-            yield Unread(name=name, text=text, takes=_text_of(setting.default))
+            yield IgnoredLine(name=name, text=text, takes=_text_of(setting.default))
         elif setting.kind == "boolean" and text.lower() not in ("true", "false"):
-            yield Unread(name=name, text=text, takes="false")
+            yield IgnoredLine(name=name, text=text, takes="false")
 
 
 def _text_of(value: object) -> str:

@@ -26,7 +26,7 @@ from rmqtool.store.disk.lease import Lease, give_back, take, writer_waits
 from rmqtool.store.disk.remote import place_of
 
 if TYPE_CHECKING:
-    from rmqtool.store.disk.openers import Watch
+    from rmqtool.store.disk.openers import FileWatch
 
 # struct flock of 64-bit Linux: type, whence, start, length, pid
 _FLOCK = struct.Struct("hhqqi4x")
@@ -112,7 +112,7 @@ class StoreLock:
     def __init__(self, root: str) -> None:
         self.path = os.path.join(root, "lock")
         self._fd: int | None = None
-        self._watch: Watch | None = None
+        self._watch: FileWatch | None = None
         self._alone = False  # whether the lease is held, so that others cannot open it
         self._disturbed: str | None = None
 
@@ -138,7 +138,7 @@ class StoreLock:
             here,
         one that opens the file later by :meth:`check`.
         """
-        from rmqtool.store.disk.openers import Watch, openers
+        from rmqtool.store.disk.openers import FileWatch, openers
 
         self._refuse_if_held()
         try:
@@ -147,7 +147,7 @@ class StoreLock:
             return False
         except OSError as err:
             raise Refused(f"{self.path}: {os.strerror(err.errno or 0)}: the store cannot be locked") from err
-        watch = Watch(self.path)
+        watch = FileWatch(self.path)
         try:
             lease = take(fd)
             free = not any(opener.writes for opener in openers(fd)) if lease is Lease.UNKNOWN else lease is Lease.TAKEN

@@ -12,7 +12,7 @@ _EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of a name (0 for a
 _BUFFER = 64 << 10
 
 
-class Watch:
+class FileWatch:
     """Records what other processes on this machine do with a file from now on.
 
     Attributes:

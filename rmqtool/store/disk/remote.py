@@ -48,7 +48,7 @@ class RemoteStat(NamedTuple):
     mtime_ns: int
 
 
-class Place(Protocol):
+class RemotePlace(Protocol):
     """A remote store in the state in which it was first seen. All methods raise UnreadableStore."""
 
     uri: str  # with everything needed to connect, secrets included
@@ -66,15 +66,15 @@ class Place(Protocol):
         """Map a file's first ``size`` bytes (None: all); ``b""`` if empty. Nothing is fetched yet."""
 
 
-_places: dict[str, Place] = {}
+_places: dict[str, RemotePlace] = {}
 
 
-def attach(root: str, place: Place) -> None:
+def attach(root: str, place: RemotePlace) -> None:
     """Register the place of the store at ``root``, replacing an earlier one."""
     _places[root] = place
 
 
-def place_of(path: str) -> Place | None:
+def place_of(path: str) -> RemotePlace | None:
     """The remote place that a path leads to; None for this machine."""
     if _MARK not in path:
         return None

@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 
 from formats.message.read import End, Record, read
 from rmqtool.kernels.dispatch import DispatchColumns, Room
-from rmqtool.kernels.load.library import Code
+from rmqtool.kernels.load.library import Implementation
 from rmqtool.kernels.scan import Walker, space_rows
 from rmqtool.kernels.tables.collected import DONE, FIELDS, FULL
 from rmqtool.store.disk.mapping import forget
@@ -49,7 +49,7 @@ class BulkBuilder:
         plain: BatchBuilder,
         spare: deque[Room] | None = None,
         capacity: int | None = None,
-        code: Code | None = None,
+        code: Implementation | None = None,
     ) -> None:
         self._view, self._plain = view, plain
         capacity = BATCH_RECORDS if capacity is None else capacity
@@ -150,7 +150,7 @@ class _Reader:
         crc: bool,
         base: int,
         capacity: int,
-        code: Code | None,
+        code: Implementation | None,
     ) -> None:
         self._code = code
         self._view, self._limit, self._plain, self._crc, self._base = view, limit, plain, crc, base
@@ -203,7 +203,7 @@ class _File:
         spare: deque[Room],
         *,
         crc: bool,
-        code: Code | None,
+        code: Implementation | None,
     ) -> None:
         self.view, self.at, self.limit = view, at, limit
         self.pending: deque[tuple[int, Future[_Block]]] = deque()
@@ -251,7 +251,7 @@ def _workers() -> int:
 class LogReader:
     """Scans the files of a log in order, on all cores; call :meth:`close` at the end."""
 
-    def __init__(self, plain: BatchBuilder, *, crc: bool = True, code: Code | None = None) -> None:
+    def __init__(self, plain: BatchBuilder, *, crc: bool = True, code: Implementation | None = None) -> None:
         self._plain, self._crc, self._code = plain, crc, code
         self._ahead = _workers() + 2
         self._pool = ThreadPoolExecutor(_workers(), "rmqtool-dispatch")
@@ -333,7 +333,7 @@ class LogReader:
 
 
 def batches(
-    view: memoryview, at: int, limit: int, plain: BatchBuilder, *, crc: bool = True, code: Code | None = None
+    view: memoryview, at: int, limit: int, plain: BatchBuilder, *, crc: bool = True, code: Implementation | None = None
 ) -> Generator[RecordBatch, None, End]:
     """:meth:`LogReader.batches` for a single file."""
     reader = LogReader(plain, crc=crc, code=code)

@@ -11,7 +11,7 @@ from formats.message.read import End, Record, read
 from rmqtool.store.dispatch.batch import BATCH_RECORDS, BatchBuilder, Following, RecordBatch, is_bulk
 
 if TYPE_CHECKING:
-    from rmqtool.kernels.load.library import Code
+    from rmqtool.kernels.load.library import Implementation
     from rmqtool.store.dispatch.bulk import LogReader
 
 
@@ -24,7 +24,7 @@ class Readahead:
         code: which implementation to use.
     """
 
-    def __init__(self, code: "Code | None" = None) -> None:
+    def __init__(self, code: "Implementation | None" = None) -> None:
         self._code = code
         self._reader: LogReader | None = None
 

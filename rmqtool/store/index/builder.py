@@ -16,7 +16,7 @@ from rmqtool.store.dispatch import batch as dispatch
 from rmqtool.store.dispatch.batch import RecordBatch
 
 if TYPE_CHECKING:
-    from rmqtool.kernels.load.library import Code
+    from rmqtool.kernels.load.library import Implementation
 
 INT_MAX = 2**31 - 1
 _HEADER_SIZE = INDEX_HEADER.size
@@ -100,7 +100,7 @@ class IndexFile:
         self.index_count += 1
         self.end_physical_offset, self.end_timestamp = physical_offset, timestamp
 
-    def put_bulk(self, batch: RecordBatch, first: int, code: "Code | None" = None) -> tuple[int, int]:
+    def put_bulk(self, batch: RecordBatch, first: int, code: "Implementation | None" = None) -> tuple[int, int]:
         """Bulk form of :meth:`put` for the keys of a batch, as far as they fit: (next key, number of entries)."""
         from rmqtool.kernels.index import put_keys
 
@@ -217,7 +217,11 @@ class IndexBuilder:
     """
 
     def __init__(
-        self, paths: list[str], geometry: tuple[int, int], stage: Callable[[], str], code: "Code | None" = None
+        self,
+        paths: list[str],
+        geometry: tuple[int, int],
+        stage: Callable[[], str],
+        code: "Implementation | None" = None,
     ) -> None:
         self._code = code
         self.slots, self.entries = geometry

@@ -56,7 +56,7 @@ class Differing(NamedTuple):
         return [name for name, (a, b) in zip(Record._fields, both, strict=True) if a != b]
 
 
-class Run(NamedTuple):
+class DifferingRun(NamedTuple):
     """Messages of one queue with consecutive queue offsets [start, stop) that only one log has, or that differ.
 
     Attributes:
@@ -90,7 +90,7 @@ class LogComparison:
     differing: list[Differing] = field(default_factory=list)
     parted_at: int | None = None
     there: tuple[LocatedRecord | Damage, ...] = ()
-    runs: list[Run] = field(default_factory=list)
+    runs: list[DifferingRun] = field(default_factory=list)
     damaged: tuple[int, int] = (0, 0)
 
     @property
@@ -374,7 +374,7 @@ def _marks(view: memoryview, rows: Rows) -> Numbers:
     return mark.view(np.int64)
 
 
-def _runs(first: _Side, second: _Side) -> Iterator[Run]:
+def _runs(first: _Side, second: _Side) -> Iterator[DifferingRun]:
     nothing = _Messages(*(np.zeros(0, np.int64) for _column in _Messages._fields))
     for key in sorted({*first.queues, *second.queues}):
         one, other = first.queues.get(key, nothing), second.queues.get(key, nothing)
@@ -387,7 +387,9 @@ def _runs(first: _Side, second: _Side) -> Iterator[Run]:
         ):
             for part in np.split(offsets, np.flatnonzero(np.diff(offsets) != 1) + 1):
                 if len(part):
-                    yield Run(kind, *key, int(part[0]), int(part[-1]) + 1, one.places(part), other.places(part))
+                    yield DifferingRun(
+                        kind, *key, int(part[0]), int(part[-1]) + 1, one.places(part), other.places(part)
+                    )
 
 
 def _without(messages: _Messages, others: _Messages) -> Numbers:

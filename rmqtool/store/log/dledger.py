@@ -28,7 +28,7 @@ _EVENT_TYPE = 2  # bytes before the JSON of a controller's event
 _WINDOW = 16 << 20
 
 
-class IndexUnit(NamedTuple):
+class DLedgerIndexUnit(NamedTuple):
     """One unit of the index, as stored."""
 
     magic: int
@@ -95,14 +95,14 @@ class DLedgerLog:
         data = read_small(os.path.join(self.folder, "currterm"))
         return parse_current_term(data) if data is not None else (-1, "")
 
-    def unit(self, index: int) -> IndexUnit | None:
+    def unit(self, index: int) -> DLedgerIndexUnit | None:
         """The index unit of an entry; None if none is written."""
         file = self.index.find(index * UNIT) if index >= 0 else None
         data = file.read(index * UNIT - file.base, UNIT) if file is not None else b""
-        unit = IndexUnit._make(DLEDGER_INDEX_UNIT.unpack_from(data, 0)) if len(data) == UNIT else None
+        unit = DLedgerIndexUnit._make(DLEDGER_INDEX_UNIT.unpack_from(data, 0)) if len(data) == UNIT else None
         return unit if unit is not None and unit.magic == MAGIC_ENTRY else None
 
-    def entry(self, unit: IndexUnit) -> DLedgerEntry | None:
+    def entry(self, unit: DLedgerIndexUnit) -> DLedgerEntry | None:
         """The entry that an index unit points to; None if it is a different one."""
         file = self.data.find(unit.position)
         if file is None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from formats.message.read import End, read
-from rmqtool.kernels.load.library import Code
+from rmqtool.kernels.load.library import Implementation
 from rmqtool.kernels.plain.scan import row_of
 from rmqtool.kernels.scan import Rows, Walker, space_rows
 from rmqtool.kernels.search import find
@@ -29,7 +29,7 @@ class Scanned(NamedTuple):
 
 
 def scan(
-    view: memoryview, at: int, limit: int, *, crc: bool = True, code: Code | None = None
+    view: memoryview, at: int, limit: int, *, crc: bool = True, code: Implementation | None = None
 ) -> Generator[Scanned, None, End]:
     """Yield all records from ``at`` up to the first place where :func:`formats.message.read` finds none.
 

@@ -26,7 +26,7 @@ from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import is_zero
 from rmqtool.store.layout.mending import can_go
 from rmqtool.store.queues.timer.files import TimerFiles
-from rmqtool.store.queues.timer.start import Started, leading_behind, message_of_last_unit, read_timer
+from rmqtool.store.queues.timer.start import StartedWheel, leading_behind, message_of_last_unit, read_timer
 from rmqtool.store.queues.timer.waiting import waiting
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.whole_timer import lacks_checkpoint, make_timer
@@ -171,7 +171,7 @@ class TimerAtStart:
         """Whether a file ends with the regular blank, with nothing after it."""
         return self.end == self.files.end and self.files.ending(file).ending is Ending.FILLER
 
-    def _slots_behind(self, made: Started) -> np.ndarray:
+    def _slots_behind(self, made: StartedWheel) -> np.ndarray:
         """Numbers of the slots in the wheel file that point beyond the end of the log."""
         wheel = self.files.wheel
         if wheel is None:
@@ -181,7 +181,7 @@ class TimerAtStart:
             changed = changed[made.slots["last_position"][changed] < self.end]
         return changed
 
-    def _put_wheel(self, made: Started, behind: np.ndarray) -> None:
+    def _put_wheel(self, made: StartedWheel, behind: np.ndarray) -> None:
         staged = self.change.staging()
         with disk.make_file(staged) as file:
             file.copy_from(self.files.wheel_path)
@@ -213,10 +213,10 @@ class TimerAtStart:
 
     # -- the checkpoint -----------------------------------------------------------------------------------------------
 
-    def _taken_up_to(self, point: timer.Checkpoint) -> int:
+    def _taken_up_to(self, point: timer.TimerCheckpoint) -> int:
         return min(point.last_timer_queue_offset, point.master_timer_queue_offset)
 
-    def _checkpoint(self, point: timer.Checkpoint, *, gone: bool) -> timer.Checkpoint:
+    def _checkpoint(self, point: timer.TimerCheckpoint, *, gone: bool) -> timer.TimerCheckpoint:
         """The corrected checkpoint; with ``gone``, units after the last one are missing."""
         last = self.queue_offset() if gone else point.last_timer_queue_offset
         return point._replace(
@@ -251,7 +251,7 @@ class TimerAtStart:
                 return entries[-1]
         return queue_offset
 
-    def _is_lost(self, made: Started) -> bool:
+    def _is_lost(self, made: StartedWheel) -> bool:
         """Whether units are missing, and no unit is left from which the position in the queue follows.
 
         A broker then continues after their messages and delivers none of them, though the files still show that they
@@ -269,7 +269,7 @@ class TimerAtStart:
             "all that wait"
         )
 
-    def _warn(self, made: Started, point: timer.Checkpoint | None) -> None:
+    def _warn(self, made: StartedWheel, point: timer.TimerCheckpoint | None) -> None:
         flushed = point.last_timer_log_flush_position if point is not None else 0
         if self.files.end < flushed or len(made.dangling):
             root = self.recovery.inputs.layout.root

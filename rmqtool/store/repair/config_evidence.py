@@ -2,7 +2,7 @@
 
 from rmqtool.store.builders.config_evidence import Evidence
 from rmqtool.store.check.common.context import Context
-from rmqtool.store.check.common.findings import Collector
+from rmqtool.store.check.common.findings import FindingCollector
 from rmqtool.store.check.configs import is_overdue
 from rmqtool.store.check.log.log import LogCheck
 from rmqtool.store.check.marks import queues_are_files
@@ -18,7 +18,7 @@ def gather(layout: StoreLayout) -> Evidence | None:
     Raises:
         UnreadableStore: a file cannot be read.
     """
-    ctx = Context(layout, Collector(0))
+    ctx = Context(layout, FindingCollector(0))
     queues: QueueCheck | RocksQueueCheck
     if queues_are_files(ctx):
         if not (ctx.log.segments.files or ctx.layout.queue_dirs()):

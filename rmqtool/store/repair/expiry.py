@@ -40,7 +40,7 @@ DEFAULT_RESERVED_HOURS = 72
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expired:
+class ExpiredFile:
     """One file to be removed."""
 
     file: str  # relative to the store
@@ -57,7 +57,7 @@ class CleanReport:
     reservedHours: float
     minPhyOffset: int  # before the removal
     newMinPhyOffset: int  # after the removal
-    files: list[Expired] = field(default_factory=list)
+    files: list[ExpiredFile] = field(default_factory=list)
     diskBytes: int = 0
     unread: list[dict[str, Any]] = field(default_factory=list)  # group, topic, messages; from callers that know groups
     warnings: list[str] = field(default_factory=list)
@@ -278,7 +278,7 @@ def _report_finished(layout: StoreLayout, reserved_hours: float, folder: str) ->
 
 
 def _delete(
-    layout: StoreLayout, paths: list[str], files: list[Expired], signals: Signals, *, limited: bool = False
+    layout: StoreLayout, paths: list[str], files: list[ExpiredFile], signals: Signals, *, limited: bool = False
 ) -> None:
     """Delete permanently: the log from its beginning, as a broker does, then files that point before its new one.
 
@@ -325,7 +325,7 @@ def _report(
     for path in paths:
         status = os.stat(path)
         files.append(
-            Expired(
+            ExpiredFile(
                 file=os.path.relpath(path, layout.root),
                 bytes=status.st_size,
                 diskBytes=status.st_blocks * 512,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from formats.topics import TIMER
 from formats.variants.message_store import PLACE
-from formats.variants.timer import QUEUE_ID, Checkpoint, build_checkpoint
+from formats.variants.timer import QUEUE_ID, TimerCheckpoint, build_checkpoint
 from rmqtool.errors import RmqError
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.message_store import Timeline, open_halves_of, timeline_of
@@ -38,9 +38,9 @@ def timer_checkpoint(
             f"{PLACE} does not say which timer messages were delivered: those that the log still has, and whose time "
             "has come, are delivered once more; none is lost"
         )
-        return build_checkpoint(Checkpoint())
+        return build_checkpoint(TimerCheckpoint())
     taken = min(timeline.scanned, limits.get((TIMER, QUEUE_ID), timeline.scanned))
-    point = Checkpoint(
+    point = TimerCheckpoint(
         last_read_time=read // source.conf.timer_precision * source.conf.timer_precision,
         last_timer_queue_offset=taken,
         master_timer_queue_offset=taken,

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqtool.store.check.common.context import Context
-from rmqtool.store.check.common.findings import Collector
-from rmqtool.store.check.log.log import LogCheck, Stretch
+from rmqtool.store.check.common.findings import FindingCollector
+from rmqtool.store.check.log.log import LogCheck, RecordRun
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
@@ -109,7 +109,7 @@ class Survey:
     def of(cls, layout: StoreLayout, files: Segments) -> "Survey":
         """Survey a log with these files."""
         survey = cls(_whole=not files.files or files.files[0].base == 0)
-        ctx = Context(layout, Collector(0))
+        ctx = Context(layout, FindingCollector(0))
         ctx.log.segments = files
         for _ in LogCheck(ctx, survey._add_stretch).run():
             pass
@@ -128,7 +128,7 @@ class Survey:
             begin = queue.doubtful.offset if queue.doubtful else 0
         return max(begin - queue.floating, 0)
 
-    def _add_stretch(self, stretch: Stretch) -> None:
+    def _add_stretch(self, stretch: RecordRun) -> None:
         batch = stretch.batch
         for rows in batch.by_queue():
             first = int(rows[0])

@@ -19,7 +19,7 @@ from typing import Any, Self
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.consumer.proof import Last
 from rmqtool.client.copying.replay import CannotGoOn
-from rmqtool.client.copying.steps import Origin, Place, Round
+from rmqtool.client.copying.steps import CopyRound, InputPlace, OriginQueue
 from rmqtool.errors import CorruptFile, Refused, UnreadableStore
 
 _KIND, _VERSION = "rmqtool replay", 1
@@ -28,7 +28,7 @@ _MOST = 1 << 16  # messages of a round, all in memory at once
 
 
 @dataclass
-class Position:
+class ReplayPosition:
     """The progress of a replay.
 
     Attributes:
@@ -37,11 +37,11 @@ class Position:
         begun: a round that is not finished.
     """
 
-    last: Place | None = None
+    last: InputPlace | None = None
     digest: int = 0
     sent: int = 0
     refused: int = 0
-    begun: Round | None = None
+    begun: CopyRound | None = None
 
 
 class FileJournal:
@@ -69,7 +69,11 @@ class FileJournal:
         self, path: str, subject: Mapping[str, Any], times: tuple[int, int], *, read_only: bool = False
     ) -> None:
         self.path, self._subject, self.times = path, dict(subject), times
-        self.run, self.targets, self.position = secrets.token_hex(8), dict[Origin, MessageQueue](), Position()
+        self.run, self.targets, self.position = (
+            secrets.token_hex(8),
+            dict[OriginQueue, MessageQueue](),
+            ReplayPosition(),
+        )
         self.before: dict[MessageQueue, Last] = {}
         self.new, self._fd = True, -1
         flags = os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT | os.O_APPEND
@@ -150,18 +154,18 @@ class FileJournal:
             self.run, self.times, self.new = str(line["run"]), (int(since), int(until)), False
         elif "aim" in line:
             for topic, queue_id, *to in line["aim"]:
-                self.targets[Origin(topic, queue_id)] = _queue(*to)
+                self.targets[OriginQueue(topic, queue_id)] = _queue(*to)
         elif "begin" in line:
             floors = {_queue(*queue): int(offset) for *queue, offset in line["floors"]}
             if not 0 < line["count"] <= _MOST:
                 raise ValueError
             before = _proofs(line.get("before", ()))
-            position.begun = Round(
-                Place(*line["begin"]), int(line["digest"]), int(line["count"]), floors, before=before
+            position.begun = CopyRound(
+                InputPlace(*line["begin"]), int(line["digest"]), int(line["count"]), floors, before=before
             )
             self.before.update(before)
         elif "stopped" in line and position.begun is not None:
-            position.begun.arrived = {Place(*place) for place in line["stopped"]}
+            position.begun.arrived = {InputPlace(*place) for place in line["stopped"]}
             self.before.update(_proofs(line.get("last", ())))
         elif "done" in line and position.begun is not None:
             position.last, position.digest = position.begun.last, position.begun.digest
@@ -174,12 +178,12 @@ class FileJournal:
 
     # -- what happens -------------------------------------------------------------------------------------------------
 
-    def aim(self, targets: Mapping[Origin, MessageQueue]) -> None:
+    def aim(self, targets: Mapping[OriginQueue, MessageQueue]) -> None:
         """Record further targets."""
         self._write({"aim": [[*origin, *_list(queue)] for origin, queue in targets.items()]})
         self.targets.update(targets)
 
-    def begin(self, begun: Round) -> None:
+    def begin(self, begun: CopyRound) -> None:
         """Record the beginning of a round, durably."""
         floors = [[*_list(queue), offset] for queue, offset in begun.floors.items()]
         line = {"begin": begun.last, "digest": begun.digest, "count": begun.count, "floors": floors}
@@ -187,7 +191,9 @@ class FileJournal:
         self.position.begun = begun
         self.before.update(begun.before)
 
-    def end_round(self, begun: Round, sent: int, refused: Sequence[Place], last: Mapping[MessageQueue, Last]) -> None:
+    def end_round(
+        self, begun: CopyRound, sent: int, refused: Sequence[InputPlace], last: Mapping[MessageQueue, Last]
+    ) -> None:
         """Record that all messages of a round are stored or refused."""
         line = {"done": sent, "refused": list(refused), "last": _listed(last)}
         self._write(line, sync=False)  # if this is lost, the broker is asked
@@ -197,7 +203,7 @@ class FileJournal:
         position.sent += sent
         position.refused += len(refused)
 
-    def stop_round(self, arrived: Sequence[Place], last: Mapping[MessageQueue, Last]) -> None:
+    def stop_round(self, arrived: Sequence[InputPlace], last: Mapping[MessageQueue, Last]) -> None:
         """Record that a round ended early with exactly these messages stored."""
         self._write({"stopped": list(arrived), "last": _listed(last)})
         self.before.update(last)

@@ -28,7 +28,7 @@ from rmqtool.cli.framework.options import (
     TlsOption,
 )
 from rmqtool.cli.live.common import client_options
-from rmqtool.cli.live.copying.positions import Key, MirrorPositions, key_of
+from rmqtool.cli.live.copying.positions import MirrorPositions, QueueKey, key_of
 from rmqtool.cli.render.output import Column, write_all, writer
 from rmqtool.cli.render.text import note
 from rmqtool.cli.serve.running import StopEvent, until_stopped
@@ -118,7 +118,7 @@ class MirrorPlan:
 
 
 @dataclass
-class Copied:
+class MirroredQueue:
     """What a run has copied of a queue.
 
     Attributes:
@@ -137,8 +137,8 @@ class Copied:
 class _Mirror:
     def __init__(self, plan: MirrorPlan) -> None:
         self._plan, self._left = plan, plan.limit
-        self._copied: dict[Key, Copied] = {}
-        self._away: set[Key] = set()  # queues copied before that cannot be read now
+        self._copied: dict[QueueKey, MirroredQueue] = {}
+        self._away: set[QueueKey] = set()  # queues copied before that cannot be read now
         self._saved = 0.0
 
     async def go(self, options: ClientOptions, release: Release | None, output: str) -> int:
@@ -200,7 +200,7 @@ class _Mirror:
 
     async def _begin(
         self, cluster: Cluster, origin: "_Origin", store: Store, positions: MirrorPositions
-    ) -> dict[Key, int]:
+    ) -> dict[QueueKey, int]:
         """Store the positions of new queues before any of their messages; returns the current ends of all queues."""
         there = {queue.topic for queue in store.queues() if queue.maxOffset > 0}
         for topic in self._plan.topics:
@@ -219,9 +219,9 @@ class _Mirror:
 
     async def _find_queues(
         self, cluster: Cluster, origin: "_Origin", store: Store, positions: MirrorPositions
-    ) -> dict[Key, int]:
+    ) -> dict[QueueKey, int]:
         """New queues, with their current ends."""
-        state, ends = BrokerState(store, note), dict[Key, int]()
+        state, ends = BrokerState(store, note), dict[QueueKey, int]()
         for topic in self._plan.topics:
             queues = [queue for queue in (await cluster.route(topic)).readable if key_of(queue) not in self._copied]
             if queues:
@@ -233,7 +233,7 @@ class _Mirror:
                     positions.at[key] = low  # nothing was copied, not even from an earlier queue of that name
                 at = positions.at.setdefault(key, low)
                 await origin.prove(queue, at, positions.last.get(key), (low, high))
-                self._copied[key] = Copied(at, at)
+                self._copied[key] = MirroredQueue(at, at)
                 ends[key] = high
         if ends:
             state.persist()
@@ -242,8 +242,8 @@ class _Mirror:
         return ends
 
     async def _messages(
-        self, cluster: Cluster, origin: "_Origin", store: Store, positions: MirrorPositions, ends: dict[Key, int]
-    ) -> AsyncGenerator[tuple[Key, list[Received], int]]:
+        self, cluster: Cluster, origin: "_Origin", store: Store, positions: MirrorPositions, ends: dict[QueueKey, int]
+    ) -> AsyncGenerator[tuple[QueueKey, list[Received], int]]:
         """(queue, its next messages, the offset after them)."""
         for key, end in ends.items():
             while (at := positions.at[key]) < end:
@@ -278,7 +278,7 @@ class _Mirror:
                         consumer.seek(queue, positions.at[key_of(queue)])
 
     def _take(
-        self, store: Store, positions: MirrorPositions, key: Key, messages: Sequence[Received], goes_on: int
+        self, store: Store, positions: MirrorPositions, key: QueueKey, messages: Sequence[Received], goes_on: int
     ) -> None:
         """Append new messages of a queue, and keep its position."""
         at, copied = positions.at[key], self._copied[key]
@@ -298,7 +298,7 @@ class _Mirror:
             positions.save()
             self._saved = time.monotonic()
 
-    def _copy(self, positions: MirrorPositions, key: Key, message: Received) -> Message:
+    def _copy(self, positions: MirrorPositions, key: QueueKey, message: Received) -> Message:
         record = message.record
         named = {**own_properties(parse(record.properties)), ORIGIN: positions.mark(key, message.queue_offset)}
         time_kept = {"store_timestamp": record.store_timestamp} if self._plan.keep_times else {}
@@ -433,7 +433,7 @@ def _ensure_queues(state: BrokerState, topic: str, count: int) -> None:
         state.set_topic(replace(config, read_queue_nums=read, write_queue_nums=write))
 
 
-def _row(item: tuple[Key, Copied]) -> dict[str, object]:
+def _row(item: tuple[QueueKey, MirroredQueue]) -> dict[str, object]:
     key, copied = item
     values = (*key, copied.first, copied.next, copied.messages, copied.expired)
     return dict(zip(MIRROR_FIELDS, values, strict=True))

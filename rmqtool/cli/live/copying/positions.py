@@ -29,7 +29,7 @@ _ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _MARK = re.compile(rf"({_ID.pattern}):(.+):([0-9]{{1,10}}):([0-9]{{1,19}})", re.ASCII | re.DOTALL)
 
 
-class Key(NamedTuple):
+class QueueKey(NamedTuple):
     """A queue of the origin."""
 
     topic: str
@@ -37,9 +37,9 @@ class Key(NamedTuple):
     queue_id: int
 
 
-def key_of(queue: MessageQueue) -> Key:
+def key_of(queue: MessageQueue) -> QueueKey:
     """Its key in the file."""
-    return Key(queue.topic, queue.broker_name, queue.queue_id)
+    return QueueKey(queue.topic, queue.broker_name, queue.queue_id)
 
 
 class MirrorPositions:
@@ -57,8 +57,8 @@ class MirrorPositions:
 
     def __init__(self, store: Store) -> None:
         self._store, self._path = store, store.layout.path(FILE)
-        self._id, self.at, self._log = secrets.token_hex(8), dict[Key, int](), store.live.end
-        self.last = dict[Key, Last]()
+        self._id, self.at, self._log = secrets.token_hex(8), dict[QueueKey, int](), store.live.end
+        self.last = dict[QueueKey, Last]()
         if (data := read_small(self._path, _LARGEST)) is not None:
             try:
                 self._id, self.at, self.last, position, older = _understood(json.loads(data))
@@ -78,16 +78,16 @@ class MirrorPositions:
     def _take(self, message: StoredMessage) -> None:
         mark = _MARK.fullmatch(message.properties.get(ORIGIN, ""))
         if mark is not None and mark[1] == self._id:
-            key, offset = Key(message.topic, mark[2], int(mark[3])), int(mark[4])
+            key, offset = QueueKey(message.topic, mark[2], int(mark[3])), int(mark[4])
             self.at[key] = max(self.at.get(key, 0), offset + 1)
             if key not in self.last or self.last[key].offset < offset:
                 self.last[key] = last_of(message.record, offset)
 
-    def mark(self, key: Key, offset: int) -> str:
+    def mark(self, key: QueueKey, offset: int) -> str:
         """The mark for a message."""
         return f"{self._id}:{key.broker_name}:{key.queue_id}:{offset}"
 
-    def move(self, key: Key, offset: int, last: Last | None) -> None:
+    def move(self, key: QueueKey, offset: int, last: Last | None) -> None:
         """Note that all messages of a queue before an offset are in the log, and the last of them."""
         self.at[key], self._log = offset, self._store.live.end
         if last is not None:
@@ -103,7 +103,7 @@ class MirrorPositions:
         replace_file(self._path, json.dumps(value, indent=1).encode(), keep=False)
 
 
-def _understood(value: Any) -> tuple[str, dict[Key, int], dict[Key, Last], Position, bool]:
+def _understood(value: Any) -> tuple[str, dict[QueueKey, int], dict[QueueKey, Last], Position, bool]:
     """(mirror id, positions, last messages, length of the log, whether the file is of an older version).
 
     An older file does not have the last messages, but the copies in the log do.
@@ -113,13 +113,13 @@ def _understood(value: Any) -> tuple[str, dict[Key, int], dict[Key, Last], Posit
     """
     if value["version"] not in (_VERSION, _OLDER) or not _ID.fullmatch(value["mirror"]):
         raise ValueError
-    positions, lasts = dict[Key, int](), dict[Key, Last]()
+    positions, lasts = dict[QueueKey, int](), dict[QueueKey, Last]()
     for topic, broker, queue_id, offset, *last in value["positions"]:
         if not all(type(text) is str for text in (topic, broker)):
             raise ValueError
         if not all(type(number) is int and 0 <= number < 1 << 63 for number in (queue_id, offset, *last)):
             raise ValueError
-        key = Key(topic, broker, queue_id)
+        key = QueueKey(topic, broker, queue_id)
         positions[key] = offset
         if last:
             lasts[key] = Last(*last)

@@ -26,7 +26,7 @@ from rmqtool.cli.framework.options import (
     DryRunOption,
     JavaClientOption,
     LimitOption,
-    MessageChoice,
+    MessageOptions,
     NamesrvOption,
     Output,
     OutputOption,
@@ -42,8 +42,8 @@ from rmqtool.cli.render.text import note
 from rmqtool.cli.serve.running import StopEvent, until_stopped
 from rmqtool.client.cluster.cluster import ClientOptions
 from rmqtool.client.cluster.errors import ClientError
-from rmqtool.client.copying.replay import CannotGoOn, Gone, Lost, Replay, ReplayOptions, Sent
-from rmqtool.client.copying.steps import Origin, Place, Step
+from rmqtool.client.copying.replay import CannotGoOn, Gone, Lost, Replay, ReplayOptions, RoundResult
+from rmqtool.client.copying.steps import CopyStep, InputPlace, OriginQueue
 from rmqtool.client.producing.producer import Producer
 from rmqtool.contract import REPLAY_FIELDS
 from rmqtool.errors import BadValue, UnreadableStore
@@ -69,7 +69,7 @@ def replay(
         str, typer.Argument(metavar="STORE", help="Store directory; or Parquet, NDJSON, or - for NDJSON on stdin.")
     ],
     namesrv: NamesrvOption = NAMESRV,
-    messages: MessageChoice = ANY_MESSAGE,
+    messages: MessageOptions = ANY_MESSAGE,
     limit: LimitOption = None,
     to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Send all messages to this topic.")] = None,
     rate: Annotated[
@@ -156,7 +156,7 @@ class ReplayPlan:
     group: str
     dry_run: bool
     broker_conf: str | None
-    messages: MessageChoice
+    messages: MessageOptions
 
     def subject(self) -> dict[str, Any]:
         """The subject of the journal, from the command line."""
@@ -187,10 +187,10 @@ class ReplayTally:
     """What became of messages, by queue, and how fast."""
 
     def __init__(self) -> None:
-        self.counts: Counter[tuple[Origin, str, MessageQueue | None, str]] = Counter()
+        self.counts: Counter[tuple[OriginQueue, str, MessageQueue | None, str]] = Counter()
         self.sent = self.refused = self.passed = 0
 
-    def count_stored(self, origin: Origin, queue: MessageQueue, status: str = "SENT") -> None:
+    def count_stored(self, origin: OriginQueue, queue: MessageQueue, status: str = "SENT") -> None:
         """Count a message that is stored."""
         self.sent += 1
         self.counts[origin, status, queue, ""] += 1
@@ -203,7 +203,7 @@ class ReplayTally:
             self.passed += 1
             self.counts[item.origin, "PASSED_OVER", None, item.reason] += 1
 
-    def not_taken(self, place: Place, origin: Origin, reason: str) -> None:
+    def not_taken(self, place: InputPlace, origin: OriginQueue, reason: str) -> None:
         """Count a message that cannot be sent, and name it."""
         self.refused += 1
         self.counts[origin, "REFUSED", None, reason[:200]] += 1
@@ -319,14 +319,14 @@ class _Running:
             return stop.exit_code
         return 1 if self.tally.refused or self._source.damaged else 0
 
-    async def _next(self, items: Iterator[Step | Passed], most: int, *, resumed: bool = False) -> list[Step]:
+    async def _next(self, items: Iterator[CopyStep | Passed], most: int, *, resumed: bool = False) -> list[CopyStep]:
         if isinstance(self._source, StoreSource):
             return self._steps(items, most, resumed=resumed)
         return await asyncio.to_thread(self._steps, items, most, resumed=resumed)  # stdin may be slow
 
-    def _steps(self, items: Iterator[Step | Passed], most: int, *, resumed: bool = False) -> list[Step]:
+    def _steps(self, items: Iterator[CopyStep | Passed], most: int, *, resumed: bool = False) -> list[CopyStep]:
         """The next messages, at most one round."""
-        steps: list[Step] = []
+        steps: list[CopyStep] = []
         size = 0
         if self._left is not None and not resumed:
             most = min(most, self._left)
@@ -343,7 +343,7 @@ class _Running:
             self._left = max(self._left - len(steps), 0)
         return steps
 
-    def _count(self, steps: list[Step], sent: Sent) -> None:
+    def _count(self, steps: list[CopyStep], sent: RoundResult) -> None:
         for step in steps:
             if (queue := sent.arrived.get(step.place)) is not None:
                 self.tally.count_stored(step.origin, queue)
@@ -351,14 +351,14 @@ class _Running:
                 self.tally.not_taken(step.place, step.origin, reason)
         self._told_of(steps)
 
-    def _told_of(self, steps: list[Step]) -> None:
+    def _told_of(self, steps: list[CopyStep]) -> None:
         """The progress: in bytes if places are offsets, else in messages."""
         if self._sending is not None and steps:
             self._sending.done = (
                 self.tally.sent if self._sending.total is None else self._source.amount_at(steps[-1].place)
             )
 
-    async def _plan_steps(self, replay: Replay, steps: list[Step]) -> None:
+    async def _plan_steps(self, replay: Replay, steps: list[CopyStep]) -> None:
         for step in steps:
             try:
                 self.tally.count_stored(step.origin, await replay.target(step.origin), "TO_SEND")

@@ -13,7 +13,7 @@ from formats.message.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
 from formats.message.read import Record
 from rmqtool.cli.read.run_files import say_damage
 from rmqtool.cli.render.text import note
-from rmqtool.client.copying.steps import Origin, Place, Step
+from rmqtool.client.copying.steps import CopyStep, InputPlace, OriginQueue
 from rmqtool.client.producing.message import Message
 from rmqtool.contract import message_fields
 from rmqtool.errors import Refused
@@ -33,8 +33,8 @@ class Passed(NamedTuple):
         refused: it should be sent, but cannot be.
     """
 
-    place: Place
-    origin: Origin
+    place: InputPlace
+    origin: OriginQueue
     reason: str
     refused: bool = False
 
@@ -53,10 +53,10 @@ class MessageSource(Protocol):
     def size(self) -> int | None:
         """Bytes to go through; None if unknown."""
 
-    def amount_at(self, place: Place) -> int:
+    def amount_at(self, place: InputPlace) -> int:
         """Bytes up to a place, where the size is known."""
 
-    def steps(self, last: Place | None, digest: int) -> Iterator[Step | Passed]:
+    def steps(self, last: InputPlace | None, digest: int) -> Iterator[CopyStep | Passed]:
         """The steps after a place.
 
         Raises:
@@ -78,7 +78,7 @@ class StoreSource:
         end = self.log.written_end
         return max(min(end, self.chosen.physical[1] or end) - self._low, 0)
 
-    def amount_at(self, place: Place) -> int:
+    def amount_at(self, place: InputPlace) -> int:
         """Bytes up to a place."""
         return place.at - self._low
 
@@ -86,7 +86,7 @@ class StoreSource:
     def _low(self) -> int:
         return max(self.chosen.physical[0], self.log.min_offset)
 
-    def steps(self, last: Place | None, digest: int) -> Iterator[Step | Passed]:
+    def steps(self, last: InputPlace | None, digest: int) -> Iterator[CopyStep | Passed]:
         """The steps after a place; damage is reported on stderr."""
         low, stop = self.chosen.physical
         if last is not None:
@@ -100,11 +100,11 @@ class StoreSource:
             if stop is not None and item.physical_offset >= stop:
                 continue
             for inner, message in enumerate(item.messages()):
-                place = Place(item.physical_offset, inner)
+                place = InputPlace(item.physical_offset, inner)
                 if (last is None or place > last) and self.chosen.has(message.record, message.physical_offset):
                     yield self._step(place, message.record)
 
-    def _check(self, last: Place, digest: int) -> None:
+    def _check(self, last: InputPlace, digest: int) -> None:
         message = self.log.read(last.at)
         if message is None:
             if self.log.min_offset > last.at:
@@ -123,9 +123,9 @@ class StoreSource:
                 f"{self.log.layout.root}: another message at {last.at} than the last run sent: is this another store?"
             )
 
-    def _step(self, place: Place, record: Record) -> Step | Passed:
+    def _step(self, place: InputPlace, record: Record) -> CopyStep | Passed:
         topic = record.topic.decode("utf-8", "replace")
-        origin = Origin(topic, record.queue_id)
+        origin = OriginQueue(topic, record.queue_id)
         if reason := why_not(topic, record.sys_flag, to=self.to):
             return Passed(place, origin, reason)
         try:
@@ -138,7 +138,7 @@ class StoreSource:
             check_message(message.topic, message.body)
         except (FormatError, ValueError) as err:
             return Passed(place, origin, str(err), refused=True)
-        return Step(place, origin, message, _digest(record.topic, record.body))
+        return CopyStep(place, origin, message, _digest(record.topic, record.body))
 
 
 @dataclass
@@ -154,21 +154,21 @@ class RowSource:
         """Unknown."""
         return None
 
-    def amount_at(self, place: Place) -> int:
+    def amount_at(self, place: InputPlace) -> int:
         """The number of rows so far."""
         return place.at
 
-    def steps(self, last: Place | None, digest: int) -> Iterator[Step | Passed]:
+    def steps(self, last: InputPlace | None, digest: int) -> Iterator[CopyStep | Passed]:
         """The steps after a place."""
         number = 0
         for number, row in enumerate(self.rows, 1):
-            place = Place(number)
+            place = InputPlace(number)
             if last is not None and place <= last:
                 if place == last and _row_digest(row) != digest:
                     raise Refused(f"row {number} is not the one that the last run sent: is this another input?")
                 continue
             if isinstance(row, ValueError):
-                yield Passed(place, Origin("", 0), str(row), refused=True)
+                yield Passed(place, OriginQueue("", 0), str(row), refused=True)
             elif self._has(row):
                 yield self._step(place, row)
         if last is not None and number < last.at:
@@ -205,10 +205,10 @@ class RowSource:
             or _within(row.get("storeTimestamp"), chosen.since, chosen.until)
         )
 
-    def _step(self, place: Place, row: Mapping[str, Any]) -> Step | Passed:
+    def _step(self, place: InputPlace, row: Mapping[str, Any]) -> CopyStep | Passed:
         try:
             fields = message_fields({**row, "topic": row.get("topic") or self.to})
-            origin = Origin(fields["topic"], fields.get("queue_id", 0))
+            origin = OriginQueue(fields["topic"], fields.get("queue_id", 0))
             if reason := why_not(origin.topic, fields.get("sys_flag", 0), to=self.to):
                 return Passed(place, origin, reason)
             if "bodyError" in row:
@@ -222,9 +222,9 @@ class RowSource:
             check_message(message.topic, message.body)
         except ValueError as err:
             topic, queue_id = row.get("topic"), row.get("queueId")
-            origin = Origin(topic if isinstance(topic, str) else "", queue_id if isinstance(queue_id, int) else 0)
+            origin = OriginQueue(topic if isinstance(topic, str) else "", queue_id if isinstance(queue_id, int) else 0)
             return Passed(place, origin, str(err), refused=True)
-        return Step(place, origin, message, _row_digest(row))
+        return CopyStep(place, origin, message, _row_digest(row))
 
 
 def _within(value: object, low: int, high: int | None) -> bool:

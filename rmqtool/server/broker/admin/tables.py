@@ -33,7 +33,7 @@ _NO_STATIC_TOPICS = (
 )
 
 
-class Tables:
+class TableRequests:
     """Requests that read or change the tables of topics and groups."""
 
     def __init__(self, context: BrokerContext) -> None:

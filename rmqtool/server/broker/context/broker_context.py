@@ -31,7 +31,7 @@ from rmqtool.server.broker.context.clients import Clients
 from rmqtool.server.broker.context.counts import Counts
 from rmqtool.server.broker.context.disk_use import describe_unavailable
 from rmqtool.server.broker.context.locks import QueueLocks
-from rmqtool.server.broker.context.settings import Settings
+from rmqtool.server.broker.context.settings import BrokerSettings
 from rmqtool.server.broker.context.signals import Signal
 from rmqtool.server.broker.context.throttled_log import ThrottledLog
 from rmqtool.services.offsets.files import Key
@@ -63,7 +63,7 @@ class BrokerContext:
         announced: waits until the name servers know all topics of this moment; None without name servers.
     """
 
-    settings: Settings
+    settings: BrokerSettings
     store: Store
     state: BrokerState
     reading: Reading

@@ -26,7 +26,7 @@ class Client:
 
 
 @dataclass
-class ConsumerGroup:
+class OnlineConsumers:
     """The consumers of a group that are online.
 
     Attributes:
@@ -63,7 +63,7 @@ class Clients:
 
     def __init__(self) -> None:
         self.producers: dict[str, dict[Connection, Client]] = {}
-        self.consumers: dict[str, ConsumerGroup] = {}
+        self.consumers: dict[str, OnlineConsumers] = {}
         self._turn = 0
 
     def heartbeat(self, connection: Connection, request: Command, data: HeartbeatData, now: float) -> set[str]:
@@ -94,7 +94,7 @@ class Clients:
         return different
 
     def _consumes(self, data: ConsumerData, client: Client, *, short: bool) -> bool:
-        group = self.consumers.setdefault(data.group_name, ConsumerGroup())
+        group = self.consumers.setdefault(data.group_name, OnlineConsumers())
         group.consume_type, group.message_model = data.consume_type, data.message_model
         group.consume_from_where = data.consume_from_where
         new = client.connection not in group.clients

@@ -32,7 +32,7 @@ _LIVE_OF_5 = {"useServerSideResetOffset"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class BrokerSettings:
     """Settings of one broker. Times are ms.
 
     Attributes:
@@ -69,7 +69,7 @@ class Settings:
     @classmethod
     def of(
         cls, conf: BrokerConf, address: str, release: Release, *, name: str | None, cluster: str | None, read_only: bool
-    ) -> "Settings":
+    ) -> "BrokerSettings":
         """The settings in the broker's file.
 
         Args:
@@ -112,7 +112,7 @@ class Settings:
         values = {name: getattr(self, attribute) for name, attribute in self._live.items()}
         return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
 
-    def with_changes(self, values: Mapping[str, str]) -> "Settings":
+    def with_changes(self, values: Mapping[str, str]) -> "BrokerSettings":
         """A copy with changed values, by the names of the broker's file.
 
         Raises:

@@ -26,7 +26,7 @@ from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.requests.popping import check_invisible_time
 from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.services.popping.assigning import BROADCASTING, Mode, RequestModes, assign
-from rmqtool.services.popping.finishing import Changed, Finishing, NotTaken
+from rmqtool.services.popping.finishing import Finishing, NoEffect, RenewedHandle
 from rmqtool.services.popping.settings import PopSettings
 
 log = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ class PopAnswers:
         low, high = self._range(header.topic, header.queue_id)
         if not low <= header.offset < high:
             return call.request.response(ResponseCode.NO_MESSAGE, _UNSET)
-        changed: list[Changed | None] = []
+        changed: list[RenewedHandle | None] = []
         self._store(
             lambda: changed.append(
                 finishing.change(header.topic, header.consumer_group, handle, header.offset, header.invisible_time)
@@ -142,7 +142,7 @@ class PopAnswers:
     def _store(self, change: Callable[[], None]) -> None:
         try:
             change()
-        except NotTaken as err:
+        except NoEffect as err:
             raise Failed(err.code, str(err)) from None
         except (OSError, RmqError) as err:
             remark = "what a consumer says of its messages cannot be stored"

@@ -23,8 +23,8 @@ from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.context.filters import TAG, Accept, build_filter, compile_subscription, read_subscription
 from rmqtool.server.dispatch.table import Call, handles
-from rmqtool.services.popping.parked import Key, Parked
-from rmqtool.services.popping.popping import Popping, PopResult, Request
+from rmqtool.services.popping.parked import Parked, WaitKey
+from rmqtool.services.popping.popping import Popping, PopRequest, PopResult
 from rmqtool.services.popping.settings import PopSettings
 
 log = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ class Pops:
         header = call.header
         self._require_popping("peeking message")
         self._check(header.topic, header.queue_id, header.consumer_group)
-        number = self._held.waiting(Key(header.topic, header.consumer_group, max(header.queue_id, -1)))
+        number = self._held.waiting(WaitKey(header.topic, header.consumer_group, max(header.queue_id, -1)))
         return call.answer(p.PollingNumber(polling_num=number))
 
     @handles(C.PEEK_MESSAGE, right=rights.consume, since=V5_3)
@@ -173,7 +173,7 @@ class Pops:
         Args:
             last: its waiting time is over.
         """
-        asked = Request(
+        asked = PopRequest(
             topic=header.topic,
             group=header.consumer_group,
             queue_id=header.queue_id,
@@ -188,7 +188,7 @@ class Pops:
             popped = popping.pop(asked)
         except (OSError, RmqError) as err:
             raise self._context.failure("messages cannot be handed out", err) from None
-        key = Key(header.topic, header.consumer_group, max(header.queue_id, -1))
+        key = WaitKey(header.topic, header.consumer_group, max(header.queue_id, -1))
         if popped.messages:
             self._count(header, popped)
             if popped.rest > 0 and self._held.waiting(key):
@@ -233,7 +233,7 @@ class Pops:
         )
         full = False
         if not has and not last and one.until > self._context.now():
-            key = Key(header.topic, header.consumer_group, max(header.queue_id, -1))
+            key = WaitKey(header.topic, header.consumer_group, max(header.queue_id, -1))
             if self._asking.add(key, one.until, one):
                 return None
             full = True
@@ -250,7 +250,7 @@ class Pops:
     def wake_group(self, topic: str, group: str, queue_id: int) -> None:
         """Retry requests of a group that pops in order, after messages became visible again."""
         for parked in (self._asking, self._held):
-            for key in (Key(topic, group, -1), Key(topic, group, queue_id)):
+            for key in (WaitKey(topic, group, -1), WaitKey(topic, group, queue_id)):
                 self._wake(key, parked)
 
     def look(self) -> None:
@@ -269,7 +269,7 @@ class Pops:
             for _key, request in parked.late(self._context.now()):
                 self._send(request, last=True)
 
-    def _wake(self, key: Key, parked: "Parked[_Waiting] | None" = None) -> bool:
+    def _wake(self, key: WaitKey, parked: "Parked[_Waiting] | None" = None) -> bool:
         """Retry one request of a key; returns whether it was answered."""
         parked = self._held if parked is None else parked
         request = parked.take(key)

@@ -12,7 +12,7 @@ from formats.config.topic_kinds import nature_of
 from formats.model.topics import TopicConfig
 from rmqtool.errors import RmqError
 from rmqtool.rules.releases import Release
-from rmqtool.store.check.common.findings import Collector
+from rmqtool.store.check.common.findings import FindingCollector
 from rmqtool.store.config.files import read_config
 from rmqtool.store.dispatch.light import dispatches_to_light_queues
 from rmqtool.store.layout.paths import StoreLayout
@@ -88,7 +88,7 @@ class Context:
         queues_seen: results of the check of the queues.
     """
 
-    def __init__(self, layout: StoreLayout, found: Collector, release: Release | None = None) -> None:
+    def __init__(self, layout: StoreLayout, found: FindingCollector, release: Release | None = None) -> None:
         self.found = found
         self.inputs = StoreInputs.of(layout, release=release)
         if queue_database_place(layout) is not None:

@@ -53,7 +53,7 @@ _PLAIN_FIELDS = tuple(name for name in FINDING_FIELDS if name != "steps")
 _Group = tuple[str, str, str, str | None, int | None]
 
 
-class Collector:
+class FindingCollector:
     """Collects findings and returns them in order, at most :data:`DETAILS` of a group individually.
 
     A group has the same code, severity, file, topic and queue. Further findings of a group are counted, and become one

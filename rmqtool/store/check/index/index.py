@@ -15,7 +15,7 @@ from rmqtool.store.check.advice.steps import REBUILD_INDEX, RECOVER
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import steps_of
 from rmqtool.store.check.index.chains import check_chains
-from rmqtool.store.check.log.log import Stretch
+from rmqtool.store.check.log.log import RecordRun
 from rmqtool.store.disk.mapping import forget
 from rmqtool.store.disk.sparse import data_end
 from rmqtool.store.index.chains import used_entries
@@ -147,7 +147,7 @@ class IndexCheck:
             return bad
         return IndexView(file, read_header(view), slots, entries)
 
-    def take(self, stretch: Stretch) -> None:
+    def take(self, stretch: RecordRun) -> None:
         """Compare the keys of consecutive records with the entries that point to them, or to anything before them.
 
         If log files overlap, the first one counts, so that no entry is compared twice.

@@ -24,7 +24,7 @@ _WINDOW = 16 << 20  # bytes read before their pages are released
 Column = np.ndarray[Any, np.dtype[Any]]
 
 
-class Stretch(NamedTuple):
+class RecordRun(NamedTuple):
     """Consecutive records, with what the checks across files need.
 
     Attributes:
@@ -60,7 +60,7 @@ class LogCheck:
         take: called with every stretch of records, in order.
     """
 
-    def __init__(self, ctx: Context, take: Callable[[Stretch], None]) -> None:
+    def __init__(self, ctx: Context, take: Callable[[RecordRun], None]) -> None:
         self.ctx, self._take = ctx, take
         self._records = 0
         self._epoch = 0
@@ -321,7 +321,7 @@ class LogCheck:
     def _pass_batch(self, file: Segment, start: int, batch: RecordBatch, inner: list[Column]) -> int:
         ends = start + np.cumsum(batch.size)
         at = ends - batch.size
-        self._take(Stretch(file, batch, file.base + at, np.concatenate(inner) if inner else at[:0], self._epoch))
+        self._take(RecordRun(file, batch, file.base + at, np.concatenate(inner) if inner else at[:0], self._epoch))
         del inner[:-1]  # the last part may also be in the next batch
         self._advance(file, int(ends[-1]), len(batch))
         return int(ends[-1])
@@ -330,7 +330,7 @@ class LogCheck:
         """Like :meth:`_pass_batch`, for the records in the builder; in a DLedger log they are not adjacent."""
         columns = columns_of(rows)
         inner = self._check_records(file, columns)
-        self._take(Stretch(file, self._builder.take(), file.base + columns.at, inner, self._epoch))
+        self._take(RecordRun(file, self._builder.take(), file.base + columns.at, inner, self._epoch))
         at, record = rows[-1]
         self._advance(file, at + record.total_size, len(rows))
 

@@ -45,7 +45,7 @@ class BatchFile:
 Missing = tuple[bool, int, int, int]  # (comes soon, queue offset, physical offset, messages)
 
 
-class FormerGeneration(NamedTuple):
+class FormerBatchGeneration(NamedTuple):
     """State of a queue before its numbering started again at 0."""
 
     missing: list[Missing]
@@ -70,7 +70,7 @@ class BatchState:
         self.epoch = 0
         self.missing: list[Missing] = []
         self.generations = Generations()
-        self.former: list[FormerGeneration] = []
+        self.former: list[FormerBatchGeneration] = []
 
     def begin_again(self, file: str, offset: int) -> None:
         """Start a new generation: the next message has queue offset 0 again.
@@ -78,7 +78,7 @@ class BatchState:
         Args:
             file, offset: position of that message in the log.
         """
-        self.former.append(FormerGeneration(self.missing, file, offset, self.next_offset or 0))
+        self.former.append(FormerBatchGeneration(self.missing, file, offset, self.next_offset or 0))
         self.missing, self.next_offset = [], None
 
     @property

@@ -14,7 +14,7 @@ from rmqtool.store.check.codes.all import INFO
 from rmqtool.store.check.codes.batches import TWO_KINDS
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_files
-from rmqtool.store.check.log.log import Stretch
+from rmqtool.store.check.log.log import RecordRun
 from rmqtool.store.check.queues.batch_state import BatchFile, BatchState, Column, describe_unit, valid
 from rmqtool.store.check.queues.removed import settle
 from rmqtool.store.dispatch.batch import numbers_of
@@ -88,7 +88,7 @@ class BatchQueueCheck:
         """Physical offset of the last record in any queue, as in the broker's recovery; -1 without one."""
         return max((queue.last_physical for queue in self.queues.values()), default=-1)
 
-    def take(self, stretch: Stretch, rows: Column, topic: str, queue_id: int) -> None:
+    def take(self, stretch: RecordRun, rows: Column, topic: str, queue_id: int) -> None:
         """Compare records of one queue, in the order of the log, with its units."""
         queue = self.queues.get((topic, queue_id))
         if queue is None:
@@ -110,7 +110,7 @@ class BatchQueueCheck:
         """Report messages of former generations of their queues."""
         settle(self.ctx, self.queues, ())
 
-    def _expect(self, stretch: Stretch, rows: Column) -> _Expected:
+    def _expect(self, stretch: RecordRun, rows: Column) -> _Expected:
         batch = stretch.batch
         base, count = numbers_of(batch.numbers, rows, batch.queue_offset[rows])
         columns = (
@@ -123,7 +123,7 @@ class BatchQueueCheck:
         )
         return _Expected(*columns).part((base >= 0) & (count >= 0))  # a broker makes no unit for others
 
-    def _check_ordinals(self, queue: BatchState, stretch: Stretch, expected: _Expected) -> None:
+    def _check_ordinals(self, queue: BatchState, stretch: RecordRun, expected: _Expected) -> None:
         """Check that queue offsets continue the previous batch; after damage they must only increase."""
         base, count = expected.base_queue_offset, expected.batch_size
         wanted = np.empty_like(base)

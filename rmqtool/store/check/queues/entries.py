@@ -17,9 +17,9 @@ from rmqtool.store.check.queues.state import (
     FILLER,
     LAG,
     OTHER,
+    CheckedQueue,
     FileSummary,
-    QueueState,
-    Run,
+    MissingRun,
     masks,
 )
 from rmqtool.store.layout.paths import UNIT
@@ -29,7 +29,7 @@ from rmqtool.words import counted
 Column = np.ndarray[Any, np.dtype[Any]]
 
 
-def finish_queue(ctx: Context, queue: QueueState) -> Iterator[None]:
+def finish_queue(ctx: Context, queue: CheckedQueue) -> Iterator[None]:
     """Report what is wrong with a queue, after the whole log has been compared with it."""
     bad: set[int] = set()
     bound = max(queue.end, queue.last_matched + 1)
@@ -47,7 +47,7 @@ def finish_queue(ctx: Context, queue: QueueState) -> Iterator[None]:
 # -- entries ----------------------------------------------------------------------------------------------------------
 
 
-def _check_entries(ctx: Context, queue: QueueState, file: FileSummary, bound: int, bad: set[int]) -> Iterator[None]:
+def _check_entries(ctx: Context, queue: CheckedQueue, file: FileSummary, bound: int, bad: set[int]) -> Iterator[None]:
     """Report entries before ``bound`` that are not their message's, and everything after it."""
     inside = max(min(file.used, bound - file.first), 0)
     live = file.live
@@ -84,7 +84,7 @@ def _check_entries(ctx: Context, queue: QueueState, file: FileSummary, bound: in
 
 
 def _report_behind_end(
-    ctx: Context, queue: QueueState, file: FileSummary, numbers: Column, physical: Column, bad: set[int]
+    ctx: Context, queue: CheckedQueue, file: FileSummary, numbers: Column, physical: Column, bad: set[int]
 ) -> None:
     bad.update((file.first + numbers).tolist())
     # a start truncates the queue at the first of them, and with it the good entries behind
@@ -104,7 +104,9 @@ def _report_behind_end(
     )
 
 
-def _check_entry(ctx: Context, queue: QueueState, file: FileSummary, number: int, physical: int, bad: set[int]) -> None:
+def _check_entry(
+    ctx: Context, queue: CheckedQueue, file: FileSummary, number: int, physical: int, bad: set[int]
+) -> None:
     """Check an entry that may not be its message's."""
     ordinal = file.first + number
     item = ctx.log.look(physical, crc=False)
@@ -127,7 +129,7 @@ def _check_entry(ctx: Context, queue: QueueState, file: FileSummary, number: int
     )
 
 
-def _judge(queue: QueueState, record: Record, ordinal: int) -> tuple[str, str, str] | None:
+def _judge(queue: CheckedQueue, record: Record, ordinal: int) -> tuple[str, str, str] | None:
     """(code, expected, actual) if a record is not the one with this queue offset in the queue; else None."""
     topic, place = record.topic.decode("utf-8", "replace"), f"{queue.topic} queue {queue.queue_id}"
     stated = record.queue_offset
@@ -144,7 +146,7 @@ def _judge(queue: QueueState, record: Record, ordinal: int) -> tuple[str, str, s
     return None
 
 
-def _report_holes(ctx: Context, queue: QueueState) -> Iterator[None]:
+def _report_holes(ctx: Context, queue: CheckedQueue) -> Iterator[None]:
     """Report runs of invalid units, or of fillers, that are followed by valid entries."""
     last, matched = queue.last_matched, sum(file.matched for file in queue.files)
     for file in queue.files:
@@ -178,7 +180,7 @@ def _report_holes(ctx: Context, queue: QueueState) -> Iterator[None]:
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
-def _report_missing(ctx: Context, queue: QueueState, bad: set[int]) -> None:
+def _report_missing(ctx: Context, queue: CheckedQueue, bad: set[int]) -> None:
     """Report messages without an entry."""
     runs = queue.runs
     tail = queue.last_matched
@@ -208,7 +210,7 @@ def _report_missing(ctx: Context, queue: QueueState, bad: set[int]) -> None:
         ctx.found.add(code, ctx.name(queue.path), count=count, actual="in many places", **queue.about)
 
 
-def _report_filler(ctx: Context, queue: QueueState, run: Run) -> None:
+def _report_filler(ctx: Context, queue: CheckedQueue, run: MissingRun) -> None:
     path, at = queue.place(run.first)
     ctx.found.add(
         "cq-hole",
@@ -224,7 +226,7 @@ def _report_filler(ctx: Context, queue: QueueState, run: Run) -> None:
     )
 
 
-def _report_run(ctx: Context, queue: QueueState, code: str, run: Run, **about: Any) -> None:
+def _report_run(ctx: Context, queue: CheckedQueue, code: str, run: MissingRun, **about: Any) -> None:
     path, at = queue.place(run.first)
     end = run.first + run.messages - 1
     texts = {

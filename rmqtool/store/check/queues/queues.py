@@ -18,7 +18,7 @@ from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.advice.steps import by_hand
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_files
-from rmqtool.store.check.log.log import Stretch
+from rmqtool.store.check.log.log import RecordRun
 from rmqtool.store.check.queues.batches import BatchQueueCheck
 from rmqtool.store.check.queues.entries import finish_queue
 from rmqtool.store.check.queues.ordinals import check_ordinals
@@ -32,8 +32,8 @@ from rmqtool.store.check.queues.state import (
     NEVER,
     OTHER,
     SOON,
+    CheckedQueue,
     Masks,
-    QueueState,
     masks,
 )
 from rmqtool.store.check.queues.tags import TagCheck
@@ -53,7 +53,7 @@ class QueueCheck:
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
-        self.queues: dict[tuple[str, int], QueueState] = {}
+        self.queues: dict[tuple[str, int], CheckedQueue] = {}
         self._file_size = ctx.inputs.queue_size
         self._tags = TagCheck(ctx)
         self._unnamed: Counter[str] = Counter()
@@ -73,7 +73,7 @@ class QueueCheck:
                 steps=by_hand(describe_shared_queue(link, other)),
             )
         for topic, queue_id, path in ctx.layout.queue_dirs():
-            queue = self.queues[topic, queue_id] = QueueState(topic, queue_id, path, self._file_size)
+            queue = self.queues[topic, queue_id] = CheckedQueue(topic, queue_id, path, self._file_size)
             try:
                 segments = ctx.layout.files_in(path)
                 check_files(ctx, segments, self._file_size, topic, queue_id)
@@ -95,9 +95,9 @@ class QueueCheck:
         return any(queue.damaged for queue in self.queues.values() if queue.topic not in self._deleted)
 
     @cached_property
-    def _deleted(self) -> dict[str, list[QueueState]]:
+    def _deleted(self) -> dict[str, list[CheckedQueue]]:
         """Deleted topics with the queues in their messages; known after the log is read."""
-        topics, deleted = DeletedTopics(self.ctx.layout), defaultdict[str, list[QueueState]](list)
+        topics, deleted = DeletedTopics(self.ctx.layout), defaultdict[str, list[CheckedQueue]](list)
         for queue in self.queues.values():
             if not queue.files and queue.next_ordinal is not None and topics.is_gone(queue.topic):
                 deleted[queue.topic].append(queue)
@@ -119,7 +119,7 @@ class QueueCheck:
         """End of the last message in any queue, as in the broker's recovery; -1 without one."""
         return max((self.batches.known, *map(_max_physical, self.queues.values())))
 
-    def _queue(self, topic: str, queue_id: int, messages: int) -> QueueState | None:
+    def _queue(self, topic: str, queue_id: int, messages: int) -> CheckedQueue | None:
         queue = self.queues.get((topic, queue_id))
         if queue is None:
             if not is_path_name(topic) or "," in topic:  # at which a broker splits the path
@@ -127,7 +127,7 @@ class QueueCheck:
                 return None
             path = self.ctx.layout.queue_path(topic, queue_id)
             self._check_place(path)
-            queue = self.queues[topic, queue_id] = QueueState(topic, queue_id, path, self._file_size)
+            queue = self.queues[topic, queue_id] = CheckedQueue(topic, queue_id, path, self._file_size)
         return queue
 
     def _check_place(self, path: str) -> None:
@@ -144,7 +144,7 @@ class QueueCheck:
                     steps=by_hand(f"move {place} out of the store: a directory belongs there"),
                 )
 
-    def take(self, stretch: Stretch) -> None:
+    def take(self, stretch: RecordRun) -> None:
         """Compare consecutive records with their entries."""
         batch, position = stretch.batch, stretch.position
         for rows in batch.by_queue():
@@ -165,7 +165,7 @@ class QueueCheck:
         if batch.light:
             self._take_light(stretch)
 
-    def _take_light(self, stretch: Stretch) -> None:
+    def _take_light(self, stretch: RecordRun) -> None:
         batch = stretch.batch
         puts: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
         for row, name, ordinal in batch.light:
@@ -179,7 +179,7 @@ class QueueCheck:
             queue.newest = _ALWAYS  # additional queues need not be in topics.json
             self._take(queue, stretch, rows, ordinals)
 
-    def _take(self, queue: QueueState, stretch: Stretch, rows: Column, ordinals: Column) -> None:
+    def _take(self, queue: CheckedQueue, stretch: RecordRun, rows: Column, ordinals: Column) -> None:
         """Compare messages of one queue, in the order of the log."""
         batch, position, file = stretch.batch, stretch.position[rows], stretch.file
         for part, begins in queue.generations.take(ordinals, position, batch.store_timestamp[rows]):
@@ -190,7 +190,7 @@ class QueueCheck:
             self._compare(queue, position[part], ordinals[part], *(column[rows[part]] for column in columns))
 
     def _compare(
-        self, queue: QueueState, position: Column, ordinals: Column, size: Column, tags: Column, times: Column
+        self, queue: CheckedQueue, position: Column, ordinals: Column, size: Column, tags: Column, times: Column
     ) -> None:
         """Compare messages of one queue with the entries at their queue offsets."""
         which = np.searchsorted(queue.firsts, ordinals, side="right") - 1
@@ -228,7 +228,7 @@ class QueueCheck:
             self._add_missing(queue, np.flatnonzero(~own), ordinals, position, times, reasons)
 
     def _report_sizes(
-        self, queue: QueueState, name: str, at: Column, actual: Column, expected: Column, first: int
+        self, queue: CheckedQueue, name: str, at: Column, actual: Column, expected: Column, first: int
     ) -> None:
         self.ctx.found.many(
             "cq-size",
@@ -244,7 +244,7 @@ class QueueCheck:
         )
 
     def _add_missing(
-        self, queue: QueueState, rows: Column, ordinals: Column, position: Column, times: Column, reasons: Column
+        self, queue: CheckedQueue, rows: Column, ordinals: Column, position: Column, times: Column, reasons: Column
     ) -> None:
         """Record messages without an entry in their place, except those with an entry elsewhere in the queue."""
         offsets = position[rows]
@@ -297,7 +297,7 @@ class QueueCheck:
             consequence = f"{messages} messages of this topic have no queue"
             ctx.found.add("log-topic", "commitlog", topic=topic, count=messages, consequence=consequence)
 
-    def _report_deleted(self, topic: str, queues: list[QueueState]) -> None:
+    def _report_deleted(self, topic: str, queues: list[CheckedQueue]) -> None:
         lost = [(run.soon, run.messages) for queue in queues for run in queue.runs]
         lost += [(soon, count) for queue in queues for (_reason, soon), count in queue.overflow.items()]
         again = sum(messages for soon, messages in lost if soon)
@@ -308,7 +308,7 @@ def _reasons(kind: Masks) -> Column:
     return np.where(kind.filler, FILLER, np.where(kind.valid, OTHER, EMPTY)).astype(object)
 
 
-def _max_physical(queue: QueueState) -> int:
+def _max_physical(queue: CheckedQueue) -> int:
     """End of the last entry's message: in the last files, before the first invalid unit."""
     last = -1
     for file in queue.files[-SCANNED_FILES:]:

@@ -6,12 +6,12 @@ from typing import Any, Protocol
 
 from rmqtool.store.check.codes.all import CODES
 from rmqtool.store.check.common.context import Context
-from rmqtool.store.check.common.findings import Collector
+from rmqtool.store.check.common.findings import FindingCollector
 from rmqtool.store.dispatch.generations import Generations, QueueKey, find_remade
 from rmqtool.words import command_line, counted
 
 
-class Numbered(Protocol):
+class QueueNumbering(Protocol):
     """State of a queue whose numbering may have started again at 0.
 
     Attributes:
@@ -41,7 +41,7 @@ class Numbered(Protocol):
         """Add the missing messages of former generations, so that they are reported."""
 
 
-def add_deleted(found: Collector, topic: str, messages: int, again: int) -> None:
+def add_deleted(found: FindingCollector, topic: str, messages: int, again: int) -> None:
     """Report a deleted topic whose messages are still in the log.
 
     Args:
@@ -56,7 +56,7 @@ def add_deleted(found: Collector, topic: str, messages: int, again: int) -> None
     found.add("topic-deleted", "commitlog", topic=topic, count=messages, consequence=consequence)
 
 
-def settle(ctx: Context, queues: Mapping[QueueKey, Numbered], deleted: Collection[str]) -> None:
+def settle(ctx: Context, queues: Mapping[QueueKey, QueueNumbering], deleted: Collection[str]) -> None:
     """Report topics that were deleted and created again, and other queues whose numbering started again at 0.
 
     Args:
@@ -85,7 +85,7 @@ def settle(ctx: Context, queues: Mapping[QueueKey, Numbered], deleted: Collectio
         ctx.found.add("topic-remade", "commitlog", topic=topic, count=messages[topic], consequence=consequence)
 
 
-def _tell_again(ctx: Context, queue: Numbered) -> None:
+def _tell_again(ctx: Context, queue: QueueNumbering) -> None:
     for generation in queue.former:
         ctx.found.add(
             "log-ordinal-repeat",

@@ -13,7 +13,7 @@ from formats.message.read import SCHEDULE_TOPIC
 from formats.queues.rocks import CHECKPOINT_KEY, OFFSETS, parse_built, parse_offset, parse_offset_key
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.store.check.common.context import Context
-from rmqtool.store.check.log.log import Stretch
+from rmqtool.store.check.log.log import RecordRun
 from rmqtool.store.check.queues.ordinals import check_ordinals
 from rmqtool.store.check.queues.removed import add_deleted, settle
 from rmqtool.store.dispatch.generations import Generations
@@ -167,7 +167,7 @@ class RocksQueueCheck:
             queue = self._queues[topic, queue_id] = _Queue(units)
         return queue
 
-    def take(self, stretch: Stretch) -> None:
+    def take(self, stretch: RecordRun) -> None:
         """Compare consecutive records with their units."""
         batch, position = stretch.batch, stretch.position
         columns = (batch.size, batch.tags_code, batch.store_timestamp)

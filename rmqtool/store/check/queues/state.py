@@ -124,7 +124,7 @@ class FileSummary:
             self.segment.release()  # local files are released when there are too many
 
 
-class Run(NamedTuple):
+class MissingRun(NamedTuple):
     """Consecutive messages of a queue without an entry, for the same reason."""
 
     reason: str
@@ -137,14 +137,14 @@ class Run(NamedTuple):
 class FormerGeneration(NamedTuple):
     """State of a queue before its numbering started again at 0."""
 
-    runs: list[Run]
+    runs: list[MissingRun]
     overflow: Counter[tuple[str, int]]
     file: str  # log file with the first message of the next generation; ``offset`` is its position there
     offset: int
     next_ordinal: int  # queue offset expected instead of 0
 
 
-class QueueState:
+class CheckedQueue:
     """A queue.
 
     Attributes:
@@ -164,7 +164,7 @@ class QueueState:
         self.next_ordinal: int | None = None
         self.epoch = 0
         self.newest = 0
-        self.runs: list[Run] = []
+        self.runs: list[MissingRun] = []
         self.overflow: Counter[tuple[str, int]] = Counter()
         self.generations = Generations()
         self.former: list[FormerGeneration] = []
@@ -262,6 +262,6 @@ class QueueState:
             if last and (last.reason, last.soon) == (reason, soon) and last.first + last.messages == first:
                 self.runs[-1] = last._replace(messages=last.messages + count)
             elif len(self.runs) < _RUNS:
-                self.runs.append(Run(reason, soon, first, int(offsets[0]), count))
+                self.runs.append(MissingRun(reason, soon, first, int(offsets[0]), count))
             else:
                 self.overflow[reason, soon] += count

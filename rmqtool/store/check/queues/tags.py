@@ -12,7 +12,7 @@ from formats.queues.consume import is_ext_address, real_offset
 from formats.queues.extension import ExtensionUnit, read
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.common.context import Context
-from rmqtool.store.check.queues.state import FileSummary, QueueState
+from rmqtool.store.check.queues.state import CheckedQueue, FileSummary
 from rmqtool.store.disk.segments import Segments
 from rmqtool.store.layout.paths import UNIT
 
@@ -39,14 +39,14 @@ class TagCheck:
         self._ext: dict[tuple[str, int], Segments] = {}
         self._delays: dict[int, _Delays] = {}
 
-    def count(self, queue: QueueState, agreed: int) -> None:
+    def count(self, queue: CheckedQueue, agreed: int) -> None:
         """Count entries of a queue with the expected code."""
         if queue.topic == _DELAY_TOPIC:
             self._delays.setdefault(queue.queue_id, _Delays()).agreed += agreed
 
     def differ(
         self,
-        queue: QueueState,
+        queue: CheckedQueue,
         file: FileSummary,
         at: Column,
         actual: Column,
@@ -70,7 +70,7 @@ class TagCheck:
             else:
                 self.ctx.found.add("cq-tags", name, expected=wanted, actual=code, **about)
 
-    def _address(self, queue: QueueState, name: str, code: int, wanted: int, about: dict[str, Any]) -> None:
+    def _address(self, queue: CheckedQueue, name: str, code: int, wanted: int, about: dict[str, Any]) -> None:
         key = queue.topic, queue.queue_id
         if key not in self._ext:
             self._ext[key] = self.ctx.layout.files_in(self.ctx.layout.queue_path(*key, kind="consumequeue_ext"))
@@ -91,7 +91,7 @@ class TagCheck:
             self.ctx.found.add("cq-tags", name, expected=wanted, actual=actual, **about)
 
     def _deliver_time(
-        self, queue: QueueState, name: str, code: int, wanted: int, time: int, position: int, about: dict[str, Any]
+        self, queue: CheckedQueue, name: str, code: int, wanted: int, time: int, position: int, about: dict[str, Any]
     ) -> None:
         message = self.ctx.log.read(position, crc=False)
         tags = parse(message.record.properties).get(TAGS) if message else None
@@ -106,7 +106,7 @@ class TagCheck:
         else:
             self.ctx.found.add("cq-deliver-time", name, expected=wanted, actual=code, **about)
 
-    def finish(self, queue: QueueState) -> None:
+    def finish(self, queue: CheckedQueue) -> None:
         """Report deliver times, unless all of a level differ by the same amount, because of another delay table."""
         if queue.topic != _DELAY_TOPIC:
             return

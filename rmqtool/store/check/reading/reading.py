@@ -59,7 +59,7 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Interpretation:
     """The interpretation of a report of ``check``.
 
     Attributes:
@@ -81,7 +81,7 @@ class Reading:
     causes: tuple[Cause, ...]
 
 
-class Reader:
+class Interpreter:
     """Collects the findings of one check; memory use depends on the number of codes, not of findings.
 
     Args:
@@ -103,7 +103,7 @@ class Reader:
         for step in finding.steps:
             self._steps.setdefault(step, finding.code)
 
-    def reading(self, situation: Situation) -> Reading:
+    def reading(self, situation: Situation) -> Interpretation:
         """Interpret the findings.
 
         Args:
@@ -124,7 +124,7 @@ class Reader:
         mending = tuple(step for step in steps if step not in MEND_FILES)
         if situation.refused and mending:
             steps = mending  # those for each file
-        return Reading(
+        return Interpretation(
             severity=worst,
             start=start,
             broker=broker,

@@ -204,7 +204,7 @@ class _Check:
         self._report_lost(waiting_units, queue, point, coming)
 
     def _report_lost(
-        self, waiting_units: Waiting, queue: PlainQueue, point: timer.Checkpoint, coming: set[str | None]
+        self, waiting_units: Waiting, queue: PlainQueue, point: timer.TimerCheckpoint, coming: set[str | None]
     ) -> None:
         """Report future messages that were in the wheel and that nothing refers to any more.
 

@@ -109,13 +109,13 @@ class TimerFiles:
         return self.layout.small("config", "timercheck")
 
     @property
-    def checkpoint(self) -> timer.Checkpoint | None:
+    def checkpoint(self) -> timer.TimerCheckpoint | None:
         """The parsed checkpoint; None if it does not exist or is too short."""
         data = self.checkpoint_bytes
         return timer.parse_checkpoint(data) if data and len(data) >= TIMER_CHECKPOINT.size else None
 
     @property
-    def point(self) -> timer.Checkpoint:
+    def point(self) -> timer.TimerCheckpoint:
         """The checkpoint as a broker's start reads it: a short or missing file is padded with zeros.
 
         If a snapshot is loaded, the timer log was flushed as far as the snapshot says.

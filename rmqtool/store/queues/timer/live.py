@@ -58,7 +58,7 @@ class LiveTimer:
                 f"{files.checkpoint_path}: missing or too short: what was delivered is not known: "
                 f"{self.layout.command('rebuild', 'timer')} makes it again"
             )
-        self._point = files.checkpoint or timer.Checkpoint()
+        self._point = files.checkpoint or timer.TimerCheckpoint()
         self._end = files.sound_end(log_end)
         self.revised = self._end < self._point.last_timer_log_flush_position
         self.queue_offset = min(self._point.last_timer_queue_offset, self._point.master_timer_queue_offset)
@@ -277,7 +277,7 @@ class LiveTimer:
 
     def _ensure_checkpoint(self) -> None:
         """Write a checkpoint before the first unit: without one, nothing shows that no message was delivered yet."""
-        if self._files.checkpoint is None and self._point == timer.Checkpoint():
+        if self._files.checkpoint is None and self._point == timer.TimerCheckpoint():
             self._write_checkpoint(self._point._replace(last_read_time=self.read_time))
 
     def sync(self, now: int) -> None:
@@ -317,7 +317,7 @@ class LiveTimer:
                 file.sync()
         self._dirty.clear()
 
-    def _write_checkpoint(self, point: timer.Checkpoint) -> None:
+    def _write_checkpoint(self, point: timer.TimerCheckpoint) -> None:
         path, data = self.layout.path("config", "timercheck"), timer.build_checkpoint(point)
         if not make_file(path, data):
             with open_to_change(path) as file:

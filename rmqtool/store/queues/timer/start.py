@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _BEFORE_END = 24  # distance from the end to the last unit's reference to its message
 
 
-class Started(NamedTuple):
+class StartedWheel(NamedTuple):
     """The wheel in a broker's memory after a start.
 
     Attributes:
@@ -36,7 +36,7 @@ class Started(NamedTuple):
     dangling: "Array"
 
 
-def read_timer(files: TimerFiles, end: int | None = None, *, exactly: bool = False) -> Started:
+def read_timer(files: TimerFiles, end: int | None = None, *, exactly: bool = False) -> StartedWheel:
     """Read wheel and log like a start.
 
     Args:
@@ -54,7 +54,7 @@ def read_timer(files: TimerFiles, end: int | None = None, *, exactly: bool = Fal
     if len(dangling) and (low := int(slots["first_position"][dangling].min())) < end:
         _read_again(files, slots, low, end)
         dangling = leading_behind(files, slots, end, exactly=exactly)
-    return Started(slots, dangling)
+    return StartedWheel(slots, dangling)
 
 
 def _read_again(files: TimerFiles, slots: "Array", low: int, end: int) -> None:

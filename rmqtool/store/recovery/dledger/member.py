@@ -17,7 +17,7 @@ from formats.variants.dledger import HEAD_SIZE, MAGIC_END, MAGIC_ENTRY, DLedgerE
 from rmqtool.errors import RmqError
 from rmqtool.store.disk.directories import read_small
 from rmqtool.store.disk.segments import Segment, Segments
-from rmqtool.store.log.dledger import UNIT, DLedgerLog, IndexUnit
+from rmqtool.store.log.dledger import UNIT, DLedgerIndexUnit, DLedgerLog
 
 INDEX_FILE_SIZE = 5 * 1024 * 1024 * UNIT  # bytes; fixed in the broker
 _JAVA_SPACE = bytes(range(33)).decode()  # the characters removed by String.trim
@@ -33,7 +33,7 @@ class MemberRefused(Exception):
 
 
 @dataclass(slots=True)
-class IndexFile:
+class MemberIndexFile:
     """One file of the index, in its state after the start.
 
     Attributes:
@@ -55,12 +55,12 @@ class IndexFiles:
     """
 
     def __init__(self, files: Segments) -> None:
-        self.files = [IndexFile(file.base, INDEX_FILE_SIZE, file) for file in files]
+        self.files = [MemberIndexFile(file.base, INDEX_FILE_SIZE, file) for file in files]
         self._first = 0  # position of the first rewritten unit
         self._units = bytearray()  # packed, as a scan of three files may rewrite millions
         self.removed: list[Segment] = []
 
-    def unit(self, offset: int, *, whole: bool) -> IndexUnit | None:
+    def unit(self, offset: int, *, whole: bool) -> DLedgerIndexUnit | None:
         """The unit at a position of the index; None if it cannot be read.
 
         Args:
@@ -73,11 +73,11 @@ class IndexFiles:
         if at + UNIT > file.written and (whole or at >= file.written):
             return None
         if 0 <= offset - self._first < len(self._units):
-            return IndexUnit._make(DLEDGER_INDEX_UNIT.unpack_from(self._units, offset - self._first))
+            return DLedgerIndexUnit._make(DLEDGER_INDEX_UNIT.unpack_from(self._units, offset - self._first))
         data = file.source.read(at, UNIT) if file.source is not None else bytes(UNIT)
-        return IndexUnit._make(DLEDGER_INDEX_UNIT.unpack_from(data, 0)) if len(data) == UNIT else None
+        return DLedgerIndexUnit._make(DLEDGER_INDEX_UNIT.unpack_from(data, 0)) if len(data) == UNIT else None
 
-    def _find(self, offset: int) -> IndexFile | None:
+    def _find(self, offset: int) -> MemberIndexFile | None:
         if offset < 0:
             return None
         return next((file for file in self.files if file.base <= offset < file.base + INDEX_FILE_SIZE), None)
@@ -86,17 +86,17 @@ class IndexFiles:
     def rewritten(self) -> int:
         return len(self._units) // UNIT
 
-    def units(self) -> Iterator[tuple[int, IndexUnit]]:
+    def units(self) -> Iterator[tuple[int, DLedgerIndexUnit]]:
         """(position in the index, unit) of each rewritten unit."""
         for at in range(0, len(self._units), UNIT):
-            yield self._first + at, IndexUnit._make(DLEDGER_INDEX_UNIT.unpack_from(self._units, at))
+            yield self._first + at, DLedgerIndexUnit._make(DLEDGER_INDEX_UNIT.unpack_from(self._units, at))
 
     def rewritten_entries(self) -> tuple[int, int] | None:
         """Index of the first and of the last entry whose units are rewritten; None if none are."""
         if not self._units:
             return None
         first, last = (DLEDGER_INDEX_UNIT.unpack_from(self._units, at) for at in (0, len(self._units) - UNIT))
-        return IndexUnit._make(first).index, IndexUnit._make(last).index
+        return DLedgerIndexUnit._make(first).index, DLedgerIndexUnit._make(last).index
 
     @property
     def end(self) -> int:
@@ -124,18 +124,18 @@ class IndexFiles:
         if offset < 0:
             raise _Stop(f"its index would begin at {offset}")
         at = offset % INDEX_FILE_SIZE
-        self.files.append(IndexFile(offset - at, at, None))
+        self.files.append(MemberIndexFile(offset - at, at, None))
 
-    def append(self, unit: IndexUnit) -> None:
+    def append(self, unit: DLedgerIndexUnit) -> None:
         """Append the unit of the next entry."""
         if not self.files or self.files[-1].written == INDEX_FILE_SIZE:
-            self.files.append(IndexFile(self.files[-1].base + INDEX_FILE_SIZE if self.files else 0, 0, None))
+            self.files.append(MemberIndexFile(self.files[-1].base + INDEX_FILE_SIZE if self.files else 0, 0, None))
         if not self._units:
             self._first = self.end
         self._units += DLEDGER_INDEX_UNIT.pack(*unit)
         self.files[-1].written += UNIT
 
-    def _remove(self, files: list[IndexFile]) -> None:
+    def _remove(self, files: list[MemberIndexFile]) -> None:
         gone = {id(file) for file in files}
         self.removed += [file.source for file in files if file.source is not None]
         self.files = [file for file in self.files if id(file) not in gone]
@@ -250,7 +250,7 @@ class _Recovery:
             return number
         return 0
 
-    def _compare(self, head: DLedgerEntry, position: int, unit: IndexUnit | None) -> None:
+    def _compare(self, head: DLedgerEntry, position: int, unit: DLedgerIndexUnit | None) -> None:
         """Check that an entry is where it states, has a consistent length, and agrees with its unit."""
         _check_place(head, position)
         if unit is None or unit != (head.magic, position, head.size, head.index, head.term):
@@ -319,7 +319,7 @@ class _Recovery:
                 if self._index.end != where:
                     self._index.restart(where)
                 self._writes = True
-        self._index.append(IndexUnit(head.magic, position, head.size, head.index, head.term))
+        self._index.append(DLedgerIndexUnit(head.magic, position, head.size, head.index, head.term))
 
     def _check_last(self, verdict: MemberVerdict) -> None:
         """The last entry is read again through the index."""
