@@ -207,7 +207,7 @@ def _plan(
 def _find_ids(log: CommitLog, selection: Selection, ids: set[str], warn: Warn) -> set[str]:
     """Identities of the selected messages: unique ids, and offset ids of those that have none."""
     start, stop = selection.physical
-    found: set[str] = set()
+    names: set[str] = set()
     for item in _records(log, "reading the log", warn):
         at = item.physical_offset
         if at < start or (stop is not None and at >= stop):
@@ -217,8 +217,8 @@ def _find_ids(log: CommitLog, selection: Selection, ids: set[str], warn: Warn) -
             own = _identities(record, at)
             if (not ids or own & ids) and selection.has(record, at):
                 name = parse(record.properties).get(UNIQ_KEY)
-                found |= {name} if name else own
-    return found
+                names |= {name} if name else own
+    return names
 
 
 def _identities(record: Record, physical_offset: int) -> set[str]:

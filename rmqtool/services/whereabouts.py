@@ -171,7 +171,7 @@ class Explainer:
                     topic, queue_id, queue_offset,
                 ):  # fmt: skip
                     return Answer([self._of_copy(asked, inner)])
-        if (tiered := self._tiered(topic, queue_id, queue_offset)) is not None:
+        if (tiered := self._find_in_tier(topic, queue_id, queue_offset)) is not None:
             return Answer([self._beside_the_log(asked, tiered)])
         if queue_offset >= high:
             return Answer([self._beyond_queue(asked, topic, queue_id, queue_offset, high, at)])
@@ -282,7 +282,7 @@ class Explainer:
             return
         properties = parse(message.record.properties)
         names = [*split_keys(properties.get(KEYS, "")), *filter(None, [properties.get(UNIQ_KEY)])]
-        missing = [name for name in dict.fromkeys(names) if not self._indexed(event, name)]
+        missing = [name for name in dict.fromkeys(names) if not self._is_indexed(event, name)]
         if not missing:
             return
         at, which = _at(event), ", ".join(missing)
@@ -295,7 +295,7 @@ class Explainer:
         )
         steps[self._layout.command("rebuild", "index", "--dry-run")] = None
 
-    def _indexed(self, event: Event, name: str) -> bool:
+    def _is_indexed(self, event: Event, name: str) -> bool:
         messages = self._keys.query(event.topic, name)
         return any(message.physical_offset == event.physicalOffset for message in messages)
 
@@ -451,7 +451,7 @@ class Explainer:
             nextSteps=[self._layout.command("query-offset", topic, str(record.queue_id), str(record.queue_offset))],
         )  # fmt: skip
 
-    def _tiered(self, topic: str, queue_id: int, queue_offset: int) -> LocatedRecord | None:
+    def _find_in_tier(self, topic: str, queue_id: int, queue_offset: int) -> LocatedRecord | None:
         from rmqtool.services.lookup.tiered import only_tiered
 
         tiered = only_tiered(self._layout, lambda *queue: queue == (topic, queue_id))
@@ -489,21 +489,21 @@ class Explainer:
         findings = []
         verdict, words = "not-found", "no message of the log has this id"
         try:
-            made = parse_unique_id(message_id, near)
+            stated = parse_unique_id(message_id, near)
         except FormatError:
-            made = None
-        if made is not None and made.timestamp is not None:
-            month = "" if made.kind == "grpc" else ", if that was within a month of the log's end"
+            stated = None
+        if stated is not None and stated.timestamp is not None:
+            month = "" if stated.kind == "grpc" else ", if that was within a month of the log's end"
             findings.append(
                 Sighting(
-                    place="id", state=made.kind, timestamp=made.timestamp,
-                    words=f"made by a producer at {made.address}, process {made.process_id}{month}",
+                    place="id", state=stated.kind, timestamp=stated.timestamp,
+                    words=f"made by a producer at {stated.address}, process {stated.process_id}{month}",
                 )
             )  # fmt: skip
-            if first is not None and made.timestamp < first.record.store_timestamp:
+            if first is not None and stated.timestamp < first.record.store_timestamp:
                 verdict = "expired"
                 words = "the id is older than the first message of the log: expired, if it was stored here"
-            elif last is not None and made.timestamp > last.record.store_timestamp:
+            elif last is not None and stated.timestamp > last.record.store_timestamp:
                 verdict = "newer"
                 words = "the id is newer than the last message of the log: stored later, or by another broker"
             else:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rmqtool import Message, Store
 from rmqtool.rules.releases import V5_3
-from rmqtool.services.lookup.get_message import asked_for, get_message
+from rmqtool.services.lookup.get_message import first_messages, get_message
 from rmqtool.services.lookup.query_time import offset_by_time_batches
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import BATCH_UNIT, StoreLayout
@@ -92,7 +92,7 @@ def test_every_offset_and_time_inside_a_batch(golden: Unpacked) -> None:
     log = CommitLog(StoreLayout(str(golden("broker-5.3.3"))))
     for queue in batch_queues_of(log.layout):
         for offset in range(queue.max_offset):
-            found = asked_for(get_message(log, queue, offset, 1), queue, offset, 1)
+            found = first_messages(get_message(log, queue, offset, 1), queue, offset, 1)
             assert [message.record.queue_offset for message in found] == [offset]
     units = [
         (line["cqOffset"], line["batchNum"], line["message"]["storeTimestamp"])

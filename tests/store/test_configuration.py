@@ -7,7 +7,7 @@ import pytest
 
 from rmqtool.errors import CorruptFile, Refused
 from rmqtool.rules.releases import RELEASES, V4_9, V5_3
-from rmqtool.store.config.fit import misfits, unread
+from rmqtool.store.config.fit import find_ignored_lines, misfits
 from rmqtool.store.config.settings import Setting, nearest, settings_of
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout
@@ -206,4 +206,4 @@ def test_near_names() -> None:
     assert nearest("MappedFileSizeCommitLog", V5_3) == "mappedFileSizeCommitLog"
     assert nearest("mappedFileSizeBatchConsumeQueue", V5_3) == "mapperFileSizeBatchConsumeQueue"
     assert nearest("somethingElse", V5_3) is None
-    assert not list(unread(BrokerConf({"mappedFileSizeCommitLog": "1024"}), V4_9))
+    assert not list(find_ignored_lines(BrokerConf({"mappedFileSizeCommitLog": "1024"}), V4_9))

@@ -6,7 +6,7 @@ import pytest
 
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
-from rmqtool.store.log.true_names import misnamed
+from rmqtool.store.log.true_names import find_misnamed
 from rmqtool.store.recovery.command import plan
 from tests.amounts import by_turns
 from tests.cli.running import rmqtool
@@ -65,4 +65,4 @@ def test_a_copy_of_a_file_is_none(golden_copy: Unpacked) -> None:
     first, *_, last = log_files(store)
     last.with_name(f"{int(last.name) + last.stat().st_size:020d}").write_bytes(first.read_bytes())
     log = CommitLog(StoreLayout(str(store), conf_of("clean")))
-    assert misnamed(log.segments.files, log.file_size) == []
+    assert find_misnamed(log.segments.files, log.file_size) == []

@@ -24,9 +24,9 @@ class Users(Kind):
     async def read(self, questions: Questions, node: Node, names: Sequence[Name]) -> Mapping[Name, Value]:
         async def fetch(name: Name) -> dict[str, Value] | None:
             header = a.User(username=name[0])
-            found = await questions.fetch(node, C.AUTH_GET_USER, _read_object, header, what="users are")
+            account = await questions.fetch(node, C.AUTH_GET_USER, _read_object, header, what="users are")
             members = ("password", "userType", "userStatus")
-            return {member: found.get(member) for member in members} if found else None
+            return {member: account.get(member) for member in members} if account else None
 
         users = await questions.need(questions.collect(names, fetch), names)
         return {name: user for name, user in users.items() if user is not None}
@@ -52,8 +52,8 @@ class Rules(Kind):
     async def read(self, questions: Questions, node: Node, names: Sequence[Name]) -> Mapping[Name, Value]:
         async def fetch(name: Name) -> dict[str, Value] | None:
             header = a.Subject(subject=name[0])
-            found = await questions.fetch(node, C.AUTH_GET_ACL, _read_object, header, what="rules are")
-            return rules_of(found) if found else None
+            acl = await questions.fetch(node, C.AUTH_GET_ACL, _read_object, header, what="rules are")
+            return rules_of(acl) if acl else None
 
         rules = await questions.need(questions.collect(names, fetch), names)
         return {name: value for name, value in rules.items() if value}
@@ -83,7 +83,7 @@ def _read_object(data: bytes) -> dict[str, Any] | None:
     """An object, or nothing where there is none."""
     if not data:
         return None
-    found = loads(data, BODY, cycles=False)
-    if not isinstance(found, dict):
+    accounts = loads(data, BODY, cycles=False)
+    if not isinstance(accounts, dict):
         raise BadText(0, "not an object")
-    return {str(name): value for name, value in found.items()}
+    return {str(name): value for name, value in accounts.items()}

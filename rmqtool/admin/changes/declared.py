@@ -332,20 +332,20 @@ async def _deletions(questions: Questions, where: Where, declared: Declared) -> 
         nodes = [node for node in masters if topic in topics[node]]
         if kind_of(topic, topics[nodes[0]][topic], known) != "normal":
             continue
-        brokers = tuple(node.name for node in nodes if _unwanted(declared, "topics", topic, node.name))
+        brokers = tuple(node.name for node in nodes if _is_unwanted(declared, "topics", topic, node.name))
         if brokers:
             plans.append(await plan_topic_deletion(questions, Where(target=where.target, brokers=brokers), topic))
     for group in sorted({name for table in groups.values() for name in table}):
         if group in _OWN_GROUPS or group.startswith(_OWN_GROUP):
             continue
         nodes = [node for node in masters if group in groups[node]]
-        brokers = tuple(node.name for node in nodes if _unwanted(declared, "groups", group, node.name))
+        brokers = tuple(node.name for node in nodes if _is_unwanted(declared, "groups", group, node.name))
         if brokers:
             plans.append(await plan_group_deletion(questions, Where(target=where.target, brokers=brokers), group))
     return plans
 
 
-def _unwanted(declared: Declared, what: str, name: str, broker: str) -> bool:
+def _is_unwanted(declared: Declared, what: str, name: str, broker: str) -> bool:
     """Whether the file wants something away from a broker."""
     entries = declared.topics if what == "topics" else declared.groups
     entry = entries.get(name)

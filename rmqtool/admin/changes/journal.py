@@ -71,11 +71,11 @@ def begin(
     # after all others, even if the clock was set back
     number = max([now, *(int(name.partition("-")[0]) + 1 for name in _names(folder))])
     path = os.path.join(folder, f"{number}-{os.getpid()}-{command.replace(' ', '-')}.json")
-    made = Journal(
+    journal = Journal(
         path=path, command=command, namesrv=target.namesrv, timestamp=now, changes=tuple(changes), undoes=undoes
     )
-    _write(made)
-    return made
+    _write(journal)
+    return journal
 
 
 def _write(journal: Journal) -> None:

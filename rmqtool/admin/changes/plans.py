@@ -156,7 +156,9 @@ async def plan_topic_deletion(questions: Questions, where: Where, topic: str) ->
     if not nodes:
         raise Refused(f"topic {topic}: no broker has it")
     changes = [Change(place=place, before=value, after=None) for place, value in pairs if value is not None]
-    routes = await _values(questions, servers, [servers.place(Routes, one, topic) for one in questions.name_servers()])
+    routes = await _values(
+        questions, servers, [servers.place(Routes, server, topic) for server in questions.name_servers()]
+    )
     gone = {node.name for node in nodes}
     others = sorted({name for _place, brokers in routes for name in brokers or ()} - gone)
     if not others:

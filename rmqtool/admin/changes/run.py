@@ -207,8 +207,8 @@ async def read_values(
 
     async def fetch(key: tuple[Node, str]) -> dict[Place, Value]:
         node, kind = key
-        found = await servers.kinds[kind].read(questions, node, [place.name for place in groups[key]])
-        return {place: found.get(place.name) for place in groups[key]}
+        current = await servers.kinds[kind].read(questions, node, [place.name for place in groups[key]])
+        return {place: current.get(place.name) for place in groups[key]}
 
     tables = await questions.collect(groups, fetch)
     values = {place: value for table in tables.values() for place, value in table.items()}
@@ -296,13 +296,13 @@ async def _carry_out(
             text = f"{_name(change.place)} has changed since the plan was made: nothing was changed"
             raise Refused(f"{text}; make a new one")
     await _check(questions, servers, plan.needed)
-    older = [] if plan.undoes else [one for one in find_journals(folder, target) if one.state == BEGUN]
+    older = [] if plan.undoes else [journal for journal in find_journals(folder, target) if journal.state == BEGUN]
     undoes = None if plan.undoes is None else plan.undoes.path
     journals.append(begin(folder, target, plan.command, _with_first(plan.changes, older), undoes=undoes))
     places = {change.place for change in plan.changes}
-    for one in older:
-        if one.undoes is None and {change.place for change in one.changes} <= places:
-            one.mark(CONTINUED)
+    for journal in older:
+        if journal.undoes is None and {change.place for change in journal.changes} <= places:
+            journal.mark(CONTINUED)
     failures = await _write(questions, servers, plan.needed)
     outcomes = await _read_back(questions, servers, plan, failures)
     journals[0] = journals[0].mark(ENDED)
@@ -424,7 +424,11 @@ def last_journal(target: Target, folder: str | None) -> Journal | None:
     Raises:
         UnreadableStore, CorruptFile: journals cannot be read.
     """
-    candidates = [one for one in find_journals(folder, target) if one.undoes is None and one.state in (BEGUN, ENDED)]
+    candidates = [
+        journal
+        for journal in find_journals(folder, target)
+        if journal.undoes is None and journal.state in (BEGUN, ENDED)
+    ]
     return candidates[-1] if candidates else None
 
 

@@ -29,7 +29,7 @@ from rmqtool.remoting.errors import RemotingError
 from rmqtool.rules.releases import Release
 from rmqtool.services.lookup.topics import permission
 from rmqtool.store.check.codes.code import INFO, SEVERITIES
-from rmqtool.store.config.fit import unread
+from rmqtool.store.config.fit import find_ignored_lines
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.words import counted
 
@@ -197,7 +197,7 @@ class _Examination:
         except CorruptFile as err:  # no broker has such a length of files
             self._add("setting-unknown", str(err), server=node.name)
             return
-        for line in unread(conf, release):
+        for line in find_ignored_lines(conf, release):
             if line.text is None and line.other is None:
                 known = f"{line.name}; its release has {line.near}" if line.near is not None else line.name
                 more = {} if line.near is not None else {"severity": INFO}  # a plug-in may have it
@@ -268,11 +268,11 @@ class _Examination:
             if behind[group] and not self._clients.get(group) and not group.startswith("CID_RMQ_SYS_"):
                 self._add("group-offline", f"{behind[group]} messages wait", group=group)
         for group, clients in sorted(self._clients.items()):
-            await self._wanted(group, clients)
+            await self._ask_subscriptions(group, clients)
             if models.get(group) == "CLUSTERING":
                 self._idle(group, len(clients), tables, lags)
 
-    async def _wanted(self, group: str, clients: Mapping[str, Node]) -> None:
+    async def _ask_subscriptions(self, group: str, clients: Mapping[str, Node]) -> None:
         """Ask each client what it subscribes to; those that cannot tell are left out."""
         if len(clients) < 2:
             return

@@ -95,7 +95,7 @@ def list_rules(target: Target, warn: Warn, wanted: Callable[[str], bool]) -> lis
     return ask(target, warn, work)
 
 
-def rules_of(found: Mapping[str, Any]) -> dict[str, Any]:
+def rules_of(acl: Mapping[str, Any]) -> dict[str, Any]:
     """The rules of a subject by policy and resource, as brokers tell them (body.AclInfo).
 
     Raises:
@@ -108,7 +108,7 @@ def rules_of(found: Mapping[str, Any]) -> dict[str, Any]:
                 "sourceIps": sorted(entry.get("sourceIps") or ()),
                 "decision": entry["decision"],
             }
-            for policy in found.get("policies") or ()
+            for policy in acl.get("policies") or ()
             for entry in policy.get("entries") or ()
         }
     except (KeyError, TypeError, AttributeError) as err:
@@ -117,7 +117,7 @@ def rules_of(found: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_objects(data: bytes) -> list[dict[str, Any]]:
     """A list of objects, empty where there is none."""
-    found = loads(data, BODY, cycles=False) if data else []
-    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+    items = loads(data, BODY, cycles=False) if data else []
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise BadText(0, "not a list of objects")
-    return [{str(name): value for name, value in item.items()} for item in found if isinstance(item, dict)]
+    return [{str(name): value for name, value in item.items()} for item in items if isinstance(item, dict)]

@@ -190,19 +190,19 @@ class _Comparison:
 
     def _compare(self, queue: PlainQueue, place: tuple[LiveQueue, int], theirs: Record | None) -> None:
         live, offset = place
-        found = next(messages_of(self._log, queue, self._warn, offset, offset + 1), None)
+        message = next(messages_of(self._log, queue, self._warn, offset, offset + 1), None)
         about: dict[str, Any] = {
             "topic": live.topic,
             "queueId": live.queue_id,
             "fromOffset": offset,
             "toOffset": offset + 1,
         }
-        if found is None or theirs is None:
-            if found is not None or theirs is not None:
-                what = "onlySecond" if found is None else "onlyFirst"
+        if message is None or theirs is None:
+            if message is not None or theirs is not None:
+                what = "onlySecond" if message is None else "onlyFirst"
                 self.records.append(Difference(part="record", what=what, messages=1, **about))
             return
-        fields = _values(found.record), _values(theirs)
+        fields = _values(message.record), _values(theirs)
         differing = [name for name in fields[0] if fields[0][name] != fields[1][name]]
         if differing:
             texts = [json_text({name: table[name] for name in differing}) for table in fields]

@@ -65,7 +65,7 @@ class LiveDelays:
         for queue in self._queues.queues_of(SCHEDULE):
             if level not in (None, queue.queue_id + 1):
                 continue
-            start = self._queues.delivered(queue)
+            start = self._queues.delivered_offset(queue)
             end = start + self._due(queue, start)
             for entry, record, properties in self._queues.messages(queue, start, end if due_only else None):
                 yield LiveDelayedMessage(
@@ -90,7 +90,7 @@ class LiveDelays:
     def _level(self, node: Node, level: int, queue: LiveQueue | None) -> LiveDelayLevel:
         stored = self._queues.delay_offsets[node].get(level)
         low, high = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
-        start = self._queues.delivered(queue) if queue is not None else 0
+        start = self._queues.delivered_offset(queue) if queue is not None else 0
         delay = self._delay(node, level)
         notes = []
         if stored is not None and queue is not None and high and stored != start:

@@ -239,8 +239,8 @@ async def find_copies(questions: Questions, warn: Warn, node: Node, topic: str, 
         NotTold: the broker does not answer.
     """
     pages = _Pages(questions, warn, Search(), unique=True)
-    found = await pages.find(node, topic, unique, has_id(topic.encode("utf-8", "surrogateescape"), unique))
-    return [message.record for message in found]
+    messages = await pages.find(node, topic, unique, has_id(topic.encode("utf-8", "surrogateescape"), unique))
+    return [message.record for message in messages]
 
 
 async def find_keyed(questions: Questions, warn: Warn, node: Node, topic: str, key: str) -> list[Record]:

@@ -252,12 +252,12 @@ class Questions:
             NotTold: one is missing.
         """
         try:
-            found = await answers
+            results = await answers
         except ClientError as err:
             raise NotTold from err
-        if len(found) < (1 if wanted is None else len(wanted)):
+        if len(results) < (1 if wanted is None else len(wanted)):
             raise NotTold
-        return found
+        return results
 
     @property
     def target(self) -> Target:

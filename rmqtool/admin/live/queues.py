@@ -184,10 +184,10 @@ class LiveQueues:
         """Whether a topic is in the table of a broker: 4.9 has none of those that end transactions."""
         return topic in self.tables.get(node, ())
 
-    def delivered(self, queue: LiveQueue) -> int:
+    def delivered_offset(self, queue: LiveQueue) -> int:
         """The offset from which a broker delivers a delay level: the stored one, within the queue's range.
 
-        The end of the queue if the broker does not tell, so that nothing that was delivered seems to wait.
+        The end of the queue if the broker does not report it, so that nothing that was delivered seems to wait.
         """
         if queue.node not in self.delay_offsets:
             return queue.max_offset

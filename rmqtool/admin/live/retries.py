@@ -58,9 +58,9 @@ class LiveRetries(GivenBack[LiveQueue]):
         """Messages of a queue."""
         return self._queues.messages(queue, start, stop)
 
-    def delivered(self, queue: LiveQueue) -> int:
+    def delivered_offset(self, queue: LiveQueue) -> int:
         """The next offset of a delay level's queue to be delivered."""
-        return self._queues.delivered(queue)
+        return self._queues.delivered_offset(queue)
 
     def taken(self, group: str, queue: LiveQueue) -> int | None:
         """The offset of a group in its retry topic; None if the broker does not tell."""
@@ -68,14 +68,14 @@ class LiveRetries(GivenBack[LiveQueue]):
             return None
         return self._queues.offset_of.get((queue.node, group, queue.topic, queue.queue_id), 0)
 
-    def handed(self, _group: str, _queue: LiveQueue) -> Collection[int] | None:
+    def offsets_in_flight(self, _group: str, _queue: LiveQueue) -> Collection[int] | None:
         """None: no broker reports what POP consumers hold."""
         if not self._said:
             self._say("brokers do not tell what POP consumers hold: the state of what they were given is null")
             self._said = True
         return None
 
-    def located(self, _queue: LiveQueue, message: QueueMessage) -> WireMessage:
+    def locate(self, _queue: LiveQueue, message: QueueMessage) -> WireMessage:
         """A message as a whole."""
         return WireMessage(message.record)
 

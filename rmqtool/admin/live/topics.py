@@ -108,25 +108,25 @@ class LiveTopics:
             configured=True,
             readQueueNums=sum(config.read_queue_nums for config in configs.values()),
             writeQueueNums=sum(config.write_queue_nums for config in configs.values()),
-            perm=self._agreed(topic, "perm", configs, [permission(config.perm) for config in configs.values()]),
-            order=self._agreed(topic, "order", configs, [config.order for config in configs.values()]),
+            perm=self._common_value(topic, "perm", configs, [permission(config.perm) for config in configs.values()]),
+            order=self._common_value(topic, "order", configs, [config.order for config in configs.values()]),
             queues=sum(queue.max_offset > 0 for queue in queues) if known_ranges else None,
             messages=sum(map(_count, queues)) if known_ranges else None,
             groups=len({group for topics in consumers.values() for group in topics.get(topic, ())}),
             lastStoreTimestamp=max((queue.last_update_timestamp for queue in queues), default=0) or None,
-            messageType=self._agreed(
+            messageType=self._common_value(
                 topic,
                 "messageType",
                 configs,
                 [names.get("message.type") for names in attributes],
             ),
-            queueType=self._agreed(
+            queueType=self._common_value(
                 topic,
                 "queueType",
                 configs,
                 [names.get("queue.type") for names in attributes],
             ),
-            cleanupPolicy=self._agreed(
+            cleanupPolicy=self._common_value(
                 topic,
                 "cleanupPolicy",
                 configs,
@@ -135,7 +135,9 @@ class LiveTopics:
             bytes=None,
         )
 
-    def _agreed(self, topic: str, name: str, configs: Mapping[Node, TopicConfig], values: Sequence[T]) -> T | None:
+    def _common_value(
+        self, topic: str, name: str, configs: Mapping[Node, TopicConfig], values: Sequence[T]
+    ) -> T | None:
         """A topic's value if all brokers agree; otherwise None, and the difference is reported."""
         if len(set(values)) == 1:
             return values[0]

@@ -120,20 +120,20 @@ class LiveTracer:
 
     def _copies(self, message_id: str) -> list[tuple[Node, Record]]:
         questions = self._queues.questions
-        found: list[WireMessage] = []
+        messages: list[WireMessage] = []
         unique: str | None = message_id
         if is_id(message_id):
-            found = self._queues.run(find_by_offset_id(questions, self._queues.nodes, message_id))
-            if found:
-                unique = parse(found[0].record.properties).get(UNIQ_KEY)
+            messages = self._queues.run(find_by_offset_id(questions, self._queues.nodes, message_id))
+            if messages:
+                unique = parse(messages[0].record.properties).get(UNIQ_KEY)
         if unique is not None:
-            found += self._queues.run(find_by_id(questions, self._warn, unique, (), Search()))
+            messages += self._queues.run(find_by_id(questions, self._warn, unique, (), Search()))
         else:
-            found += self._by_origin(message_id.upper())
+            messages += self._by_origin(message_id.upper())
         return list(
             {
                 (message.node, message.physical_offset): (message.node, message.record)
-                for message in found
+                for message in messages
                 if message.node is not None
             }.values()
         )
@@ -161,7 +161,7 @@ class LiveTracer:
                 ),
                 None,
             )
-            waits = queue is not None and record.queue_offset >= self._queues.delivered(queue)
+            waits = queue is not None and record.queue_offset >= self._queues.delivered_offset(queue)
             detail = f"level {level} for {properties.get(REAL_TOPIC)}" + (", not delivered yet" if waits else "")
         return LiveEvent(
             time=record.store_timestamp,

@@ -54,8 +54,8 @@ class LiveTransactions(TransactionReader[LiveQueue, LiveTransactionInfo]):
 
     def sibling(self, queue: LiveQueue, topic: str, queue_id: int) -> LiveQueue | None:
         """A queue of another topic on the same broker."""
-        found = (other for other in self.queues_of(topic) if (other.node, other.queue_id) == (queue.node, queue_id))
-        return next(found, None)
+        queues = (other for other in self.queues_of(topic) if (other.node, other.queue_id) == (queue.node, queue_id))
+        return next(queues, None)
 
     def messages(
         self, queue: LiveQueue, start: int | None = None, stop: int | None = None, *, quiet: bool = False
@@ -63,11 +63,11 @@ class LiveTransactions(TransactionReader[LiveQueue, LiveTransactionInfo]):
         """Messages of a queue; what a broker does not give is reported once."""
         return self._queues.messages(queue, start, stop)
 
-    def checked(self, queue: LiveQueue) -> int:
+    def check_offset(self, queue: LiveQueue) -> int:
         """The offset of the check in a half queue."""
         return self._queues.offset_of.get((queue.node, CHECK_GROUP, queue.topic, queue.queue_id), 0)
 
-    def stored_at(self, queue: LiveQueue, physical_offset: int) -> int | None:
+    def store_time(self, queue: LiveQueue, physical_offset: int) -> int | None:
         """The store time (ms) of a given-up message; None if the broker does not give it."""
         for other in self.queues_of(GIVEN_UP):
             if other.node == queue.node:
@@ -100,10 +100,10 @@ class LiveTransactions(TransactionReader[LiveQueue, LiveTransactionInfo]):
         if settings is None or settings.get("messageIndexEnable", "true").strip().lower() != "true":
             raise CommitUnknown
         try:
-            found = self._queues.run(find_copies(self._queues.questions, self.warn, queue.node, topic, unique))
+            matches = self._queues.run(find_copies(self._queues.questions, self.warn, queue.node, topic, unique))
         except NotTold:
             raise CommitUnknown from None
-        for record in found:
+        for record in matches:
             committed = record.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
             if committed and record.prepared_transaction_offset in prepared:
                 return record.physical_offset

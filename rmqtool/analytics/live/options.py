@@ -145,7 +145,7 @@ def live_request_of(options: Mapping[str, str], *, streaming: bool = False) -> L
         topics,
         pattern,
         queues,
-        _listed(options["columns"]) if "columns" in options else None,
+        _split_list(options["columns"]) if "columns" in options else None,
         () if tags == ("*",) else tags,
         options.get("sql"),
         _boundary(options, "starting"),
@@ -169,7 +169,7 @@ def _selection(options: Mapping[str, str]) -> tuple[tuple[str, ...], str | None,
         )
     text = options[names[0]]
     if names == ["subscribe"]:
-        topics = _listed(text)
+        topics = _split_list(text)
         for topic in topics:
             _check_topic("subscribe", topic)
         if not topics:
@@ -252,7 +252,7 @@ def _point(option: str, text: str, value: Any) -> Point:
     return value
 
 
-def _listed(text: str) -> tuple[str, ...]:
+def _split_list(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, (part.strip() for part in text.split(",")))))
 
 

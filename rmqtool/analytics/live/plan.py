@@ -37,9 +37,9 @@ async def _bounds(
     queues: Queues, request: LiveRequest
 ) -> tuple[Mapping[MessageQueue, QueuePosition], Mapping[MessageQueue, QueuePosition]]:
     begin, until = request.begin(EARLIEST), request.end or Boundary(LATEST)
-    found = await queues.find()
-    check_named(begin, "starting", found)
-    check_named(until, "ending", found)
+    ranges = await queues.find()
+    check_named(begin, "starting", ranges)
+    check_named(until, "ending", ranges)
 
     async def bounds(queue: MessageQueue) -> tuple[QueuePosition, QueuePosition]:
         start = await queues.resolve(queue, begin, "starting")
@@ -48,7 +48,7 @@ async def _bounds(
             return QueuePosition(start), QueuePosition(start)
         return await queues.position(queue, start), await queues.position(queue, stop)
 
-    both = await gather(found, bounds)
+    both = await gather(ranges, bounds)
     return {queue: each[0] for queue, each in both.items()}, {queue: each[1] for queue, each in both.items()}
 
 

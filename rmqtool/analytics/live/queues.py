@@ -273,8 +273,8 @@ class Queues:
                 raise BadAnswer(f"{queue}: its broker gives no message at offset {start}, and ends at {stop}")
             return [(message.queue_offset, message.record.store_timestamp) for message in pulled.messages]
 
-        found = [(offset, stored) for offset, stored in await ask(self._cluster, queue, times) if offset < stop]
-        return found or [(stop - 1, 1 << 62)]  # a compacted topic has none of these any more
+        offsets = [(offset, stored) for offset, stored in await ask(self._cluster, queue, times) if offset < stop]
+        return offsets or [(stop - 1, 1 << 62)]  # a compacted topic has none of these any more
 
     # -- whether they are the same ------------------------------------------------------------------------------------
 

@@ -44,14 +44,14 @@ def compare(
     live, warn = need_target(target), Warnings()
     layout = need_messages(store, listing.broker_conf, what="not compared").layout
     with Session(live, warn) as session:
-        found = compare_with_broker(layout, session, broker, sample, warn, note)
-    rows = (row.to_dict() for row in first(found.differences, listing.limit))
+        comparison = compare_with_broker(layout, session, broker, sample, warn, note)
+    rows = (row.to_dict() for row in first(comparison.differences, listing.limit))
     people = listing.output in PEOPLE
     columns = columns_of_differences() if people else columns_of(Difference)
-    if found.differences or not people:
+    if comparison.differences or not people:
         write_all(writer(listing.output.value, names_of(Difference), columns), rows)
-    for number, where in ((found.only_store, store), (found.only_broker, f"broker {found.broker}")):
+    for number, where in ((comparison.only_store, store), (comparison.only_broker, f"broker {comparison.broker}")):
         if number:
             note(f"{counted(number, 'message')} only in {where}")
-    note(f"{counted(found.sampled, 'message')} compared{'' if found.differences else '; no difference'}")
-    return max(warn.tell(), 1 if found.differences else 0)
+    note(f"{counted(comparison.sampled, 'message')} compared{'' if comparison.differences else '; no difference'}")
+    return max(warn.tell(), 1 if comparison.differences else 0)

@@ -83,9 +83,9 @@ def _set(
     moves: list[LiveOffsetMove] = []
 
     async def work(questions: Questions) -> Plan:
-        found = await plans(Resets(questions, Where(target=target), group, clamp=clamp))
-        moves[:] = found.moves
-        return found.plan
+        resets = await plans(Resets(questions, Where(target=target), group, clamp=clamp))
+        moves[:] = resets.moves
+        return resets.plan
 
     def write(plan: Plan, form: str) -> None:
         rows = _with_states(moves, plan)

@@ -66,7 +66,7 @@ class CliCommand(TyperCommand):
 
     def get_help(self, ctx: Any) -> str:
         # show an argument's name, not its Python type
-        text = _TYPE.sub(lambda found: found[1] + " " * len(found[2]), super().get_help(ctx))
+        text = _TYPE.sub(lambda match: match[1] + " " * len(match[2]), super().get_help(ctx))
         return "\n".join(line.rstrip() for line in text.split("\n"))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

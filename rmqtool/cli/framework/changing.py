@@ -84,8 +84,8 @@ def carry_out_change(
     warn = Warnings()
 
     def do(shown: "Plan | None") -> "Plan":
-        made = shown or plan(warn)
-        return carry_out_plan(target, made, backup, warn) if made.needed else made
+        current = shown or plan(warn)
+        return carry_out_plan(target, current, backup, warn) if current.needed else current
 
     result, _done = carry_out(
         consent,
@@ -93,7 +93,7 @@ def carry_out_change(
         show=_note_plan,
         question=_question,
         do=do,
-        settled=lambda made: not made.needed,
+        settled=lambda current: not current.needed,
     )
     write(result, output)
     for text in result.warnings:

@@ -106,12 +106,12 @@ def _no_command(word: str, ctx: Any) -> str:
     return f"no such command {word!r}" + (f" (did you mean {meant}?)" if meant else "")
 
 
-def _did_you_mean(found: re.Match[str]) -> str:
-    return f" (did you mean {found[1]}?)" if found[1] else f"(did you mean {found[2]}?)"
+def _did_you_mean(match: re.Match[str]) -> str:
+    return f" (did you mean {match[1]}?)" if match[1] else f"(did you mean {match[2]}?)"
 
 
-def _about_value(found: re.Match[str]) -> str:
-    name, why = found[1].replace("'", "").strip("[]"), found[2]
+def _about_value(match: re.Match[str]) -> str:
+    name, why = match[1].replace("'", "").strip("[]"), match[2]
     if known := re.fullmatch(r"('.*') is not one of (.*)", why):
         return f"{name}: {known[1]} is not one of {known[2].replace(chr(39), '')}"
     for pattern, text in _ABOUT_VALUES:

@@ -34,12 +34,12 @@ def search_of(scan: bool, limit: int | None, since: str | None, until: str | Non
     return Search(scan, limit + 1 if limit else None, begin, end)
 
 
-def first(found: list[T], limit: int | None) -> list[T]:
+def first(items: list[T], limit: int | None) -> list[T]:
     """At most ``limit`` messages; a note says that there are more (:func:`search_of` asks for one more)."""
-    if limit is None or len(found) <= limit:
-        return found
+    if limit is None or len(items) <= limit:
+        return items
     note(f"stopped after {limit} {'row' if limit == 1 else 'rows'} (--limit)")
-    return found[:limit]
+    return items[:limit]
 
 
 def _scanning(scan: bool) -> AbstractContextManager[None]:

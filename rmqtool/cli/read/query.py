@@ -138,7 +138,7 @@ def query_offset(
         if not answer.messages:
             _note_nothing(answer, offset, "")
         return 0 if answer.messages else 1
-    from rmqtool.services.lookup.get_message import asked_for, get_message
+    from rmqtool.services.lookup.get_message import first_messages, get_message
     from rmqtool.services.lookup.tiered import get_tiered, only_tiered
     from rmqtool.store.queues.batch import open_any_queue
 
@@ -161,7 +161,7 @@ def query_offset(
             log, queue, offset, max_msgs, release=release
         )
     asked = (topic, queue_id, offset, max_msgs)
-    _write_pull(result, asked_for(result, queue, offset, max_msgs), asked, output.value, body, status=status)
+    _write_pull(result, first_messages(result, queue, offset, max_msgs), asked, output.value, body, status=status)
     if not result.messages:
         _note_unbuilt(log)
         known = ""

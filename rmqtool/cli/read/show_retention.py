@@ -10,25 +10,25 @@ FILE_COLUMNS = tuple(Column(name) for name in LogFile.__slots__)
 _MANY = 12  # files of which each has a line
 
 
-def show(found: Retention, form: str) -> None:
+def show(retention: Retention, form: str) -> None:
     """Print it."""
     out = console(form)
-    hours = ", ".join(f"{hour:02}:00" for hour in found.deleteWhen)
-    going = [file for file in found.files if file.deleteTimestamp is not None]
-    disk = f"{found.usedRatio:.0%} of {size_text(found.diskBytes)} used, {size_text(found.freeBytes)} free"
-    came = f"{size_text(found.dayBytes)} in the last day, {size_text(found.weekBytes)} in the last week"
-    if found.covered is not None:
-        came += f" (the log goes back {found.covered / DAY:.1f} days)"
+    hours = ", ".join(f"{hour:02}:00" for hour in retention.deleteWhen)
+    going = [file for file in retention.files if file.deleteTimestamp is not None]
+    disk = f"{retention.usedRatio:.0%} of {size_text(retention.diskBytes)} used, {size_text(retention.freeBytes)} free"
+    came = f"{size_text(retention.dayBytes)} in the last day, {size_text(retention.weekBytes)} in the last week"
+    if retention.covered is not None:
+        came += f" (the log goes back {retention.covered / DAY:.1f} days)"
     rows = [
-        ("store", found.store),
-        ("rule", f"files go {found.reservedHours:g} h after their last change, from {hours} on for an hour"),
+        ("store", retention.store),
+        ("rule", f"files go {retention.reservedHours:g} h after their last change, from {hours} on for an hour"),
         ("disk", disk),
         ("came in", came),
-        ("files", f"{counted(len(found.files), 'file')} of the log; the last one stays"),
+        ("files", f"{counted(len(retention.files), 'file')} of the log; the last one stays"),
     ]
     out.print(facts_table(rows))
     levels = table("disk at", "what a broker does then", "at the rate of the day", "of the week")
-    for level in found.levels:
+    for level in retention.levels:
         times = map(_when, (level.dayTimestamp, level.weekTimestamp))
         levels.add_row(f"{level.ratio:.0%}", text(level.means), *times)
     out.print()
@@ -43,9 +43,9 @@ def show(found: Retention, form: str) -> None:
         if len(going) > _MANY:
             last = going[-1].deleteTimestamp or 0
             out.print(text(f"and {len(going) - _MANY} more, the last {_minute(last)}: --output json"))
-    if found.unread:
+    if retention.unread:
         unread = table("goes unread", "group", "messages", "from", right=("messages",))
-        for loss in found.unread:
+        for loss in retention.unread:
             unread.add_row(text(loss.topic), text(_group_of(loss)), str(loss.messages), _minute(loss.deleteTimestamp))
         out.print()
         out.print(unread)

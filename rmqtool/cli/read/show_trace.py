@@ -25,33 +25,33 @@ _REPORT_NAMES = (
 _MOST_BODY = 1000  # characters
 
 
-def write_trace(found: Trace, form: str) -> None:
+def write_trace(trace: Trace, form: str) -> None:
     """Print a trace; CSV has one row per event."""
     if form in ("json", "ndjson"):
-        write_object(form, with_times(found.to_dict()))
-    elif PARTS.write(found, form):
+        write_object(form, with_times(trace.to_dict()))
+    elif PARTS.write(trace, form):
         pass
     elif form == "csv":
-        write_rows(form, type(found.events[0]) if found.events else Event, found.events)
+        write_rows(form, type(trace.events[0]) if trace.events else Event, trace.events)
     else:
-        rows = [("message", found.msgId or found.id), ("state", found.state)]
-        if found.transaction is not None:
-            rows.append(("transaction", _state(found.transaction)))
-        body = cell_text(found.body)
-        known = [("tag", found.tags or ""), ("keys", " ".join(found.keys)), ("body", body)]
+        rows = [("message", trace.msgId or trace.id), ("state", trace.state)]
+        if trace.transaction is not None:
+            rows.append(("transaction", _state(trace.transaction)))
+        body = cell_text(trace.body)
+        known = [("tag", trace.tags or ""), ("keys", " ".join(trace.keys)), ("body", body)]
         if len(body) > _MOST_BODY:
             known[-1] = ("body", f"{body[:_MOST_BODY]}… (all of it: --output json)")
         rows[1:1] = [(name, text) for name, text in known if text]
         out = console(form)
         out.print(facts_table(rows))
-        if found.events:
+        if trace.events:
             out.print()
             out.file.flush()
             if form == "table" or TABLES.columns or TABLES.wide:
-                write_rows(form, type(found.events[0]), found.events, _EVENT_NAMES, wide=("detail",))
+                write_rows(form, type(trace.events[0]), trace.events, _EVENT_NAMES, wide=("detail",))
             else:
-                _write_events(found.events, out.width)
-        if found.groups:
+                _write_events(trace.events, out.width)
+        if trace.groups:
             out.print()
             out.file.flush()
             write_rows(form, type(found.groups[0]), found.groups, _TAKEN_NAMES, wide=("why",))

@@ -32,11 +32,11 @@ def message_writer(form: str) -> Writer:
     return writer(form, MESSAGE_FIELDS, MESSAGE_COLUMNS)
 
 
-def write_messages(form: str, found: "Iterable[LogMessage]", body: str) -> int:
+def write_messages(form: str, messages: "Iterable[LogMessage]", body: str) -> int:
     """Write messages; returns their number."""
     to = message_writer(form)
     count = 0
-    for message in found:
+    for message in messages:
         to.row(message_row(message.record, message.physical_offset, body))
         count += 1
     to.close()

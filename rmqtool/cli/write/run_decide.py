@@ -92,12 +92,12 @@ class DecidingCommand:
             "checkTimes": request.check_times,
         }
         try:
-            said, why = self._talk(process, (dump_json(row) + "\n").encode("utf-8", "backslashreplace"))
+            reply, why = self._talk(process, (dump_json(row) + "\n").encode("utf-8", "backslashreplace"))
         finally:
             _end(process)
         if why is None and process.returncode in _NO_COMMAND:
             raise Refused(f"--transactions: {self._words[0]}: ended with {process.returncode}: a command was not found")
-        answer = said.decode("utf-8", "backslashreplace").strip()
+        answer = reply.decode("utf-8", "backslashreplace").strip()
         if why is None and not process.returncode and answer in tuple(Decision):
             return Decision(answer)
         why = why or f"ended with {process.returncode} and said {answer[:80]!r}"

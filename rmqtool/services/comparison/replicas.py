@@ -92,7 +92,7 @@ class _Comparison:
 
     def report(self) -> ReplicasReport:
         best = self.find_best()
-        agreed = self._agreed()
+        agreed = self._agreed_end()
         settings = [*self._settings(best)]
         copies = [*map(self._facts, self._numbers)]
         differ = self._messages or self._contradictions or settings or any(copy.tornBytes for copy in copies)
@@ -112,7 +112,7 @@ class _Comparison:
 
     # -- where they agree -----------------------------------------------------------------------------------------
 
-    def _agreed(self) -> tuple[int, int] | None:
+    def _agreed_end(self) -> tuple[int, int] | None:
         """Physical offsets up to which all agree."""
         ranges = [self.pairs[0, other].compared.agreed for other in self._numbers[1:]]
         if not all(ranges):
@@ -130,22 +130,24 @@ class _Comparison:
 
     # -- what was acknowledged ------------------------------------------------------------------------------------
 
-    def _proved(self, one: int) -> int:
+    def _proved_end(self, replica: int) -> int:
         """Physical offset in a copy up to which everything was acknowledged: any copy may know it."""
-        return max(min(self.replicas[other].standing.confirmed, self._common(one, other)) for other in self._numbers)
+        return max(
+            min(self.replicas[other].standing.confirmed, self._common(replica, other)) for other in self._numbers
+        )
 
-    def _possible(self, one: int) -> int:
+    def _possible(self, replica: int) -> int:
         """Physical offset in a copy from which on nothing was acknowledged, as a majority cannot have had it."""
-        if not self.replicas[one].is_dledger:
+        if not self.replicas[replica].is_dledger:
             return _EVERYWHERE
-        members = max([self.replicas[one].peers() or 0, len(self.replicas)])
+        members = max([self.replicas[replica].peers() or 0, len(self.replicas)])
         needed = members // 2 + 1 - (members - len(self.replicas))  # members that are not here may have had it
-        ends = sorted((self._common(one, other) for other in self._numbers), reverse=True)
+        ends = sorted((self._common(replica, other) for other in self._numbers), reverse=True)
         return ends[needed - 1] if needed > 0 else _EVERYWHERE
 
-    def _split(self, one: int, places: Numbers) -> Iterator[tuple[Acknowledged, slice]]:
+    def _split(self, replica: int, places: Numbers) -> Iterator[tuple[Acknowledged, slice]]:
         """The parts of a run of messages that were, may have been, and were not acknowledged."""
-        proved, possible = self._proved(one), self._possible(one)
+        proved, possible = self._proved_end(replica), self._possible(replica)
         states = np.where(places < proved, 0, np.where(places < possible, 1, 2))
         edges = [0, *(np.flatnonzero(np.diff(states)) + 1).tolist(), len(places)]
         names = Acknowledged.YES, Acknowledged.UNKNOWN, Acknowledged.NO
@@ -156,27 +158,27 @@ class _Comparison:
     # -- messages -------------------------------------------------------------------------------------------------
 
     def _runs(self) -> Iterator[MessageRun]:
-        for one in self._numbers:
-            yield from self._alone(one)
+        for replica in self._numbers:
+            yield from self._alone(replica)
             for what, kind in (("lacks", "onlySecond"), ("different", "different")):
                 seen: dict[QueueKey, Numbers] = defaultdict(lambda: _NONE)
                 for other in self._numbers:
-                    if other != one:
-                        yield from self._against(one, other, what, kind, seen)
+                    if other != replica:
+                        yield from self._against(replica, other, what, kind, seen)
 
-    def _alone(self, one: int) -> Iterator[MessageRun]:
+    def _alone(self, replica: int) -> Iterator[MessageRun]:
         """The messages that no other copy has under their queue offset."""
         parts: dict[QueueKey, list[tuple[Numbers, Numbers]]] = defaultdict(list)
-        others = [other for other in self._numbers if other != one]
+        others = [other for other in self._numbers if other != replica]
         for other in others:
             for kind in ("onlyFirst", "different"):
-                for key, run, here, _there in self.pairs[one, other].runs(kind):
+                for key, run, here, _there in self.pairs[replica, other].runs(kind):
                     parts[key].append((np.arange(run.start, run.stop), here))
         for key, runs in sorted(parts.items()):
             numbers, places = (np.concatenate(columns) for columns in zip(*runs, strict=True))
             offsets, rows, counts = np.unique(numbers, return_index=True, return_counts=True)
             chosen = counts == len(others)
-            yield from self._rows(one, one, "alone", key, offsets[chosen], places[rows[chosen]], None)
+            yield from self._rows(replica, replica, "alone", key, offsets[chosen], places[rows[chosen]], None)
 
     def _against(
         self, one: int, other: int, what: str, kind: str, seen: dict[QueueKey, Numbers]
@@ -190,14 +192,14 @@ class _Comparison:
             yield from self._rows(one, owner, what, key, offsets[fresh], places[fresh], self.replicas[other].path)
 
     def _rows(
-        self, one: int, owner: int, what: str, key: QueueKey, offsets: Numbers, places: Numbers, other: str | None
+        self, replica: int, owner: int, what: str, key: QueueKey, offsets: Numbers, places: Numbers, other: str | None
     ) -> Iterator[MessageRun]:
         """Rows of messages of one queue, ascending; ``owner`` is the copy that has them."""
         for rows in np.split(np.arange(len(offsets)), np.flatnonzero(np.diff(offsets) != 1) + 1):
             for acknowledged, part in self._split(owner, places[rows]):
                 chosen = rows[part]
                 yield MessageRun(
-                    store=self.replicas[one].path,
+                    store=self.replicas[replica].path,
                     what=what,
                     topic=key[0].decode("utf-8", "replace"),
                     queueId=key[1],
@@ -240,9 +242,9 @@ class _Comparison:
 
     # -- what follows -----------------------------------------------------------------------------------------------
 
-    def _follow(self, one: int, master: int) -> FollowOutcome:
-        replica, leader = self.replicas[one], self.replicas[master]
-        common, end = self._common(one, master), replica.end.whole
+    def _follow(self, slave: int, master: int) -> FollowOutcome:
+        replica, leader = self.replicas[slave], self.replicas[master]
+        common, end = self._common(slave, master), replica.end.whole
         at: int | None = common
         if replica.is_dledger and leader.is_dledger:
             what, why = (Follows.CUT, "entries behind the last common one are replaced") if common < end else (
@@ -261,7 +263,7 @@ class _Comparison:
         elif replica.is_dledger or leader.is_dledger or replica.is_controlled or leader.is_controlled:
             what, why, at = Follows.REFUSES, "the two are no replicas of one kind", None
         else:
-            what, why, at = self._follow_classic(one, master)
+            what, why, at = self._follow_classic(slave, master)
         if what is Follows.GOES_ON and self._is_damaged(replica):
             what, why = Follows.KEEPS_DAMAGE, "nothing compares the records that it has already, and some are damaged"
         cut = max(end - at, 0) if what is Follows.CUT and at is not None else 0
@@ -271,13 +273,13 @@ class _Comparison:
             what=what.value,
             at=at,
             bytes=cut,
-            messages=self._behind(one, master, at) if cut and at is not None else 0,
+            messages=self._behind(slave, master, at) if cut and at is not None else 0,
             why=why,
         )
 
-    def _follow_classic(self, one: int, master: int) -> tuple[Follows, str, int | None]:
+    def _follow_classic(self, replica: int, master: int) -> tuple[Follows, str, int | None]:
         """A slave copies its master's bytes from its own end on, and looks at nothing before it."""
-        end, common = self.replicas[one].end.whole, self._common(one, master)
+        end, common = self.replicas[replica].end.whole, self._common(replica, master)
         if common >= end:
             return Follows.GOES_ON, "its log is the beginning of the master's", end
         if common >= self.replicas[master].end.whole:
@@ -286,7 +288,7 @@ class _Comparison:
                 f"it is longer than the master's log: what that writes at {common} is not here",
                 common,
             )
-        compared = self.pairs[one, master].compared
+        compared = self.pairs[replica, master].compared
         if compared.common is not None and compared.common[1] >= end:
             return Follows.KEEPS_DAMAGE, "the master's log goes on at its end, but records before it differ", end
         if common < 0:

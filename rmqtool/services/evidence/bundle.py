@@ -136,7 +136,7 @@ def collect_evidence(layout: StoreLayout, out: str, *, most: int = MOST, hide_na
         findings = list(check_store(layout))
     mask = Mask(layout.root, names_in(layout, info, findings), hide_names=hide_names)
 
-    def failed(part: str, err: RmqError | OSError) -> None:
+    def record_failure(part: str, err: RmqError | OSError) -> None:
         warnings[mask.text(f"{part}: {err}")] += 1
 
     archive.add("info.json", _lines(_info(info, mask)))
@@ -144,7 +144,7 @@ def collect_evidence(layout: StoreLayout, out: str, *, most: int = MOST, hide_na
         recovery = {**plan(layout).to_dict(), "store": "STORE"}
         archive.add("recovery.json", _lines(mask.plain(recovery)))
     except (RmqError, OSError) as err:
-        failed("recovery.json", err)
+        record_failure("recovery.json", err)
     if layout.conf.values:
         archive.add("broker.conf", _settings(layout.conf.values, mask))
     for config in list_configs(layout):
@@ -154,7 +154,7 @@ def collect_evidence(layout: StoreLayout, out: str, *, most: int = MOST, hide_na
         try:
             value = mask.config(raw_config(layout, config.name))
         except (RmqError, OSError) as err:
-            failed(f"config/{config.name}", err)
+            record_failure(f"config/{config.name}", err)
         else:
             archive.add(f"config/{config.name}", _lines(value), 0.3)
     archive.add("check.ndjson", (json.dumps(finding_row(each, mask)) for each in findings), 0.5)
@@ -234,7 +234,7 @@ def _named_setting(text: str, mask: Mask) -> str:
 
 
 def _known_setting(name: str) -> Setting | None:
-    return next((found for release in RELEASES.values() if (found := settings_of(release).get(name))), None)
+    return next((setting for release in RELEASES.values() if (setting := settings_of(release).get(name))), None)
 
 
 def _settings(values: dict[str, str], mask: Mask) -> Iterator[str]:

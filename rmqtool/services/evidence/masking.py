@@ -67,7 +67,7 @@ class Mask:
     def text(self, text: str) -> str:
         """A sentence or a path without hosts, ids, quoted values and directories outside of the store."""
         text = text.replace(self._root, "STORE")
-        text = _QUOTED.sub(self._quoted, text)
+        text = _QUOTED.sub(self._quote, text)
         text = _PATH.sub(lambda match: f"<directory>/{match[1]}", text)
         for pattern, what in ((_IPV6, "hosts"), (_IPV4, "hosts"), (_ID, "ids")):
             text = pattern.sub(self._of_kind(what), text)
@@ -108,7 +108,7 @@ class Mask:
     def _key(self, key: str) -> str:
         return "@".join(map(self.text, key.split("@")))
 
-    def _quoted(self, match: re.Match[str]) -> str:
+    def _quote(self, match: re.Match[str]) -> str:
         inner = match[1] or match[2]
         return match[0] if inner in self.known or inner.isdigit() else self.value(inner, "quoted values")
 

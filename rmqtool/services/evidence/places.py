@@ -53,8 +53,8 @@ class FindingPlaces:
         unit = {"consumequeue": UNIT, BATCH_QUEUES: BATCH_UNIT}.get(first)
         if unit is not None:
             begin = max(finding.offset // unit - _AROUND, 0) * unit
-            found = self._segment(path)
-            return [] if found is None else list(self._lines(first, found, begin, (2 * _AROUND + 1) * unit))
+            segment = self._segment(path)
+            return [] if segment is None else list(self._lines(first, segment, begin, (2 * _AROUND + 1) * unit))
         if first == "checkpoint" and (data := self._layout.checkpoint()) is not None:
             return list(self._fields("checkpoint", data, 0, 0))
         return []

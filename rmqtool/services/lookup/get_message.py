@@ -104,7 +104,7 @@ def select(
     low, high = queue.min_offset(log.min_offset, release), queue.max_offset
     if (nothing := nothing_at(offset, low, high)) is not None:
         return nothing
-    stop, following = _looked_at(queue, offset, max_msg_nums)
+    stop, following = _pull_range(queue, offset, max_msg_nums)
     if stop is None:
         return GetResult(GetStatus.OFFSET_FOUND_NULL, following, low, high, [])
     in_memory_from = log_end - kept_in_memory()
@@ -136,7 +136,7 @@ def select(
     return GetResult(status, following, low, high, messages)
 
 
-def _looked_at(queue: PlainQueue, offset: int, max_msg_nums: int) -> tuple[int | None, int]:
+def _pull_range(queue: PlainQueue, offset: int, max_msg_nums: int) -> tuple[int | None, int]:
     """(queue offset up to which a pull reads, or None without an entry; the next offset in that case)."""
     if isinstance(queue, RocksQueue):
         # a broker reads as many units as messages, and does not continue in the next file
@@ -189,7 +189,7 @@ def select_batches(
     """A pull from a batch queue (5.x only): whole records, at least one.
 
     A broker sends the whole first batch even if the offset is inside it, so the messages may begin before the offset:
-    see :func:`asked_for`. The next offset is the one after the last batch.
+    see :func:`first_messages`. The next offset is the one after the last batch.
 
     Args:
         offset: an existing offset.
@@ -221,7 +221,9 @@ def select_batches(
     return GetResult(status, following, low, high, records)
 
 
-def asked_for(result: GetResult[LocatedRecord], queue: AnyQueue | None, offset: int, count: int) -> list[LocatedRecord]:
+def first_messages(
+    result: GetResult[LocatedRecord], queue: AnyQueue | None, offset: int, count: int
+) -> list[LocatedRecord]:
     """The first ``count`` messages of an answer at or after the offset."""
     if not isinstance(queue, BatchQueue):
         return result.messages

@@ -299,7 +299,7 @@ def _dledger_note(log: DLedgerLog, problems: list[str]) -> str:
         term, leader = log.term()
         if term >= 0:
             text += f"; term {term}" + (f", voted for {leader}" if leader else "")
-        if (behind := log.uncommitted()) is not None:
+        if (behind := log.find_uncommitted()) is not None:
             text += f"; {counted(behind.entries, 'message')} behind the committed index"
     except (FormatError, RmqError) as err:
         problems.append(f"{log.folder}: {err}")

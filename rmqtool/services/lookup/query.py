@@ -258,13 +258,13 @@ def _batches(layout: StoreLayout, topic: str, search: Search) -> set[int]:
     return offsets
 
 
-def matching(found: LocatedRecord, matches: Callable[[Record], bool]) -> list[LocatedRecord]:
+def matching(located: LocatedRecord, matches: Callable[[Record], bool]) -> list[LocatedRecord]:
     """The matching messages of a record; all of a batch if the batch itself matches, by its id."""
-    if not is_inner_batch(found.record.sys_flag):
-        return [found] if matches(found.record) else []
-    messages = list(found.messages())
+    if not is_inner_batch(located.record.sys_flag):
+        return [located] if matches(located.record) else []
+    messages = list(located.messages())
     chosen = [message for message in messages if matches(message.record)]
-    return chosen or (messages if matches(found.record) else [])
+    return chosen or (messages if matches(located.record) else [])
 
 
 def _scan(

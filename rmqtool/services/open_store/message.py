@@ -25,10 +25,10 @@ class StoredMessage:
         record: the record as stored, its fields as bytes and numbers.
     """
 
-    def __init__(self, found: LocatedRecord) -> None:
-        self.record: Record = found.record
-        self.physical_offset: int = found.physical_offset
-        self._path, self._at = found.file.path, found.at
+    def __init__(self, located: LocatedRecord) -> None:
+        self.record: Record = located.record
+        self.physical_offset: int = located.physical_offset
+        self._path, self._at = located.file.path, located.at
 
     def __repr__(self) -> str:
         place = f"{self.topic!r}, queue {self.queue_id} offset {self.queue_offset}"

@@ -254,9 +254,9 @@ class MessagesInFlight:
         return QueueMessage(entry, message.record, parse(message.record.properties))
 
 
-def _keep(found: dict[Place, dict[int, Handed]], place: Place, offset: int, handed: Handed) -> None:
+def _keep(handed_out: dict[Place, dict[int, Handed]], place: Place, offset: int, handed: Handed) -> None:
     """Add a message. If its invisible time was changed, it may briefly have two checkpoints: the later one counts."""
-    offsets = found.setdefault(place, {})
+    offsets = handed_out.setdefault(place, {})
     if offset not in offsets or offsets[offset].visible_time < handed.visible_time:
         offsets[offset] = handed
 

@@ -143,12 +143,12 @@ class Requeue:
         config = self._known.topics.get(topic) if self._known is not None else None
         return queue_id if config is None or queue_id < config.write_queue_nums else 0  # it may have fewer by now
 
-    def _message(self, found: LogMessage, topic: str, queue_id: int, dead_id: str) -> Message:
-        properties = parse(found.record.properties)
+    def _message(self, dead: LogMessage, topic: str, queue_id: int, dead_id: str) -> Message:
+        properties = parse(dead.record.properties)
         for name in _LEFT_BEHIND if self.target == "retry" else (*_LEFT_BEHIND, RETRY_TOPIC, ORIGIN_MESSAGE_ID):
             properties.pop(name, None)
         properties[REQUEUED_FROM] = dead_id
-        return copy_of(found.record, topic, queue_id, properties, reconsume_times=0)
+        return copy_of(dead.record, topic, queue_id, properties, reconsume_times=0)
 
 
 def requeue(

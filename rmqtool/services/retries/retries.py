@@ -105,7 +105,7 @@ class GivenBack(ABC, Generic[Q]):
         """Messages of queue offsets [start, stop), by default all that are still there."""
 
     @abstractmethod
-    def delivered(self, queue: Q) -> int:
+    def delivered_offset(self, queue: Q) -> int:
         """The next offset of a delay level's queue to be delivered."""
 
     @abstractmethod
@@ -113,11 +113,11 @@ class GivenBack(ABC, Generic[Q]):
         """The offset of a group in its retry topic; None if not known."""
 
     @abstractmethod
-    def handed(self, group: str, queue: Q) -> Collection[int] | None:
+    def offsets_in_flight(self, group: str, queue: Q) -> Collection[int] | None:
         """Offsets of a POP retry topic that consumers hold; None if not known."""
 
     @abstractmethod
-    def located(self, queue: Q, message: QueueMessage) -> LogMessage:
+    def locate(self, queue: Q, message: QueueMessage) -> LogMessage:
         """A message as a whole."""
 
     @property
@@ -137,7 +137,7 @@ class GivenBack(ABC, Generic[Q]):
             for retry_topic, origin in self._retry_topics(group):
                 for queue in self.queues_of(retry_topic):
                     taken = self.taken(group, queue)
-                    handed = self.handed(group, queue) if origin is not None else ()
+                    handed = self.offsets_in_flight(group, queue) if origin is not None else ()
                     for message in self.messages(queue):
                         state: str | None = "waiting"
                         if handed is not None and message.entry.queue_offset in handed:
@@ -150,7 +150,7 @@ class GivenBack(ABC, Generic[Q]):
                             state = passed if not later else "dead" if any(later) else "retried"
                         yield self.row(**_fields(group, state, message, origin), **self.place(queue))
                 for queue, message in self._for_topic(retry_topic, scheduled):
-                    if message.entry.queue_offset >= self.delivered(queue):
+                    if message.entry.queue_offset >= self.delivered_offset(queue):
                         yield self.row(**_fields(group, "scheduled", message, origin), **self.place(queue))
 
     @cached_property
@@ -180,7 +180,7 @@ class GivenBack(ABC, Generic[Q]):
         """
         pairs, targets = Pairs(), set()
         for place, queue in enumerate(self._schedule):
-            start = self.delivered(queue) if pending else None
+            start = self.delivered_offset(queue) if pending else None
             for entry, _record, properties in self.messages(queue, start):
                 target = properties.get(REAL_TOPIC, "")
                 if target.startswith((RETRY_PREFIX, DLQ_PREFIX)):
@@ -231,7 +231,7 @@ class GivenBack(ABC, Generic[Q]):
                     fields = _fields(group, state, message)
                     yield (
                         self.letter(**fields, retryTimestamps=retries, **self.place(queue)),
-                        self.located(queue, message),
+                        self.locate(queue, message),
                     )
 
 
@@ -264,7 +264,7 @@ class Retries(GivenBack[PlainQueue]):
             yield from messages_of_tier(self._tiered, queue.topic, queue.queue_id)
         yield from messages_of(self.log, queue, self.warn, start, stop)
 
-    def delivered(self, queue: PlainQueue) -> int:
+    def delivered_offset(self, queue: PlainQueue) -> int:
         """The next offset of a delay level's queue to be delivered."""
         return self._delays.start(queue.queue_id + 1)
 
@@ -272,11 +272,11 @@ class Retries(GivenBack[PlainQueue]):
         """The offset of a group in its retry topic."""
         return self._offsets.get((queue.topic, group), {}).get(queue.queue_id, 0)
 
-    def handed(self, group: str, queue: PlainQueue) -> Collection[int]:
+    def offsets_in_flight(self, group: str, queue: PlainQueue) -> Collection[int]:
         """Offsets of a POP retry topic that consumers hold."""
         return self._in_flight.get((queue.topic, group, queue.queue_id), {})
 
-    def located(self, queue: PlainQueue, message: QueueMessage) -> LocatedRecord:
+    def locate(self, queue: PlainQueue, message: QueueMessage) -> LocatedRecord:
         """A message with its place, in the tier or in the log."""
         place, offset = (queue.topic, queue.queue_id), message.entry.queue_offset
         letter: LocatedRecord | None

@@ -99,7 +99,7 @@ def _records(
                     continue
                 rows = item.rows
                 wanted = np.ones(rows.records, np.bool_) if everything else search.may_have(item)
-                wanted &= _selected(rows, file.base, selection)
+                wanted &= _select_rows(rows, file.base, selection)
                 positions = rows.at[wanted].tolist()  # the columns are overwritten by the next step
                 following = int(rows.at[-1] + rows.total_size[-1])
                 for at in positions:
@@ -111,7 +111,7 @@ def _records(
             file.release()
 
 
-def _selected(rows: Rows, base: int, selection: Selection) -> npt.NDArray[np.bool_]:
+def _select_rows(rows: Rows, base: int, selection: Selection) -> npt.NDArray[np.bool_]:
     """Which records are in the ranges of physical offsets and times; other conditions are tested per message."""
     start, stop = selection.physical
     physical, times = rows.at + base, rows.store_timestamp

@@ -186,5 +186,5 @@ def _fingerprint(reading: Reading, topic: str, queue_id: int, offset: int) -> in
     return fingerprint(record) if isinstance(record, Record) else None
 
 
-def _merge(ours: Mapping[str, _V], read: set[str], found: Mapping[str, _V]) -> dict[str, _V]:
-    return {**{name: each for name, each in ours.items() if name not in read}, **found}
+def _merge(ours: Mapping[str, _V], read: set[str], current: Mapping[str, _V]) -> dict[str, _V]:
+    return {**{name: each for name, each in ours.items() if name not in read}, **current}

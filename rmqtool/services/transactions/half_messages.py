@@ -138,11 +138,11 @@ class TransactionReader(ABC, Generic[Q, T]):
         """Messages of queue offsets [start, stop), by default all that are still there."""
 
     @abstractmethod
-    def checked(self, queue: Q) -> int:
+    def check_offset(self, queue: Q) -> int:
         """The offset of the check in a half queue."""
 
     @abstractmethod
-    def stored_at(self, queue: Q, physical_offset: int) -> int | None:
+    def store_time(self, queue: Q, physical_offset: int) -> int | None:
         """The store time (ms) of a given-up message at a physical offset; None if it is gone."""
 
     @abstractmethod
@@ -287,17 +287,21 @@ class TransactionReader(ABC, Generic[Q, T]):
         if op is not None:
             end = op.record.store_timestamp
             state = "committed" if commit is not None else "rolled-back" if known else None
-            if tells_ends and copies[-1].queueOffset >= self.checked(queue) and not ended.get(copies[-1].queueOffset):
+            if (
+                tells_ends
+                and copies[-1].queueOffset >= self.check_offset(queue)
+                and not ended.get(copies[-1].queueOffset)
+            ):
                 note = f"its copy at half-queue offset {copies[-1].queueOffset} is open: it will be checked again"
         elif after and (tells_ends or commit is None):  # else it was given back to the check and committed
             state = "given-up"
-            end = self.stored_at(queue, after[0])
+            end = self.store_time(queue, after[0])
         elif commit is not None:
             state = "committed"
             if tells_ends:
                 note = "no op message: it will be checked, and may be committed, again"
         elif known and tells_ends:  # otherwise it may be rolled back
-            state = "passed" if copies[-1].queueOffset < self.checked(queue) else "pending"
+            state = "passed" if copies[-1].queueOffset < self.check_offset(queue) else "pending"
         checked = newest.record.store_timestamp if copies[-1].checkTimes else None
         committed_at = after[0] if after and op is None else None
         op_offset = ops[0] if ops else None
@@ -386,11 +390,11 @@ class Transactions(TransactionReader[PlainQueue, TransactionInfo]):
         """Messages of queue offsets [start, stop), by default all that are still there."""
         return messages_of(self.log, queue, _ignore if quiet else self.warn, start, stop)
 
-    def checked(self, queue: PlainQueue) -> int:
+    def check_offset(self, queue: PlainQueue) -> int:
         """The offset of the check in a half queue."""
         return self._checked.get(queue.queue_id, 0)
 
-    def stored_at(self, _queue: PlainQueue, physical_offset: int) -> int | None:
+    def store_time(self, _queue: PlainQueue, physical_offset: int) -> int | None:
         """The store time (ms) of a given-up message at a physical offset; None if it is gone."""
         message = self.log.read(physical_offset, crc=False)
         return message.record.store_timestamp if message is not None else None

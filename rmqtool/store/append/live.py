@@ -464,7 +464,7 @@ class LiveStore:
             if new:
                 self._prepare_flush()
                 self._wait()
-                self._flushing.begin(self._unsynced())
+                self._flushing.begin(self._collect_unsynced())
                 self._flushed_at, self._flushed_to = time.monotonic(), self.end
 
     def _prepare_flush(self) -> None:
@@ -487,7 +487,7 @@ class LiveStore:
             self._broken = True
             raise
 
-    def _unsynced(self) -> Unsynced:
+    def _collect_unsynced(self) -> Unsynced:
         last = self.appender.last_store_timestamp  # of everything in the log; all of it will be dispatched by then
 
         def write_checkpoint(full: int) -> None:

@@ -192,7 +192,7 @@ class _Run:
 
     def _find_earlier(self) -> dict[str, list[tuple[str, BackupFile]]]:
         """Path → (backup, file) of sealed files of complete backups, newest first."""
-        found: dict[str, list[tuple[str, BackupFile]]] = {}
+        backups: dict[str, list[tuple[str, BackupFile]]] = {}
         for name in reversed(list_names(self._home)[0]):
             try:
                 backup = read_manifest(os.path.join(self._home, name))
@@ -201,8 +201,8 @@ class _Run:
                 continue
             for file in backup.files:
                 if file.sealed:
-                    found.setdefault(file.path, []).append((name, file))
-        return found
+                    backups.setdefault(file.path, []).append((name, file))
+        return backups
 
     def _open_part(self) -> tuple[str, dict[str, BackupFile]]:
         """(folder, files in it) of an interrupted run for this store, or a new folder."""

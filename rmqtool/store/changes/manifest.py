@@ -433,9 +433,9 @@ def _of(value: dict[str, Any], name: str, kind: type) -> Any:
 
 
 def _only(value: dict[str, Any], known: set[str]) -> None:
-    for name in _unknown(value, known):
+    for name in _find_unknown(value, known):
         raise ValueError(f"{name[:80]}: not known")
 
 
-def _unknown(value: dict[str, Any], known: set[str]) -> Iterator[str]:
+def _find_unknown(value: dict[str, Any], known: set[str]) -> Iterator[str]:
     yield from sorted(name for name in value if name not in known)

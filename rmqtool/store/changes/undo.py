@@ -146,7 +146,7 @@ def _undo(change: Change, signals: Signals, *, force: bool) -> UndoReport:
             if how is None:
                 _save(change, action)
             # even if it was only begun, or never carried out: each function checks what remains to be done
-            {"put": _unput, "remove": _unremove, "zero": _unzero}[action.do](change, action)
+            {"put": _revert_put, "remove": _unremove, "zero": _unzero}[action.do](change, action)
             left -= 1
             back.done += 1
         else:
@@ -207,7 +207,7 @@ def _copy_range(action: Action, target: str) -> None:
         out.sync()
 
 
-def _unput(change: Change, action: Action) -> None:
+def _revert_put(change: Change, action: Action) -> None:
     path, staged = action.path, own_path(change.path, action.staged or "")
     kept = own_path(change.path, action.kept) if action.kept is not None else None
     if kept is None:

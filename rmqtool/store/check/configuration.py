@@ -6,21 +6,21 @@ from rmqtool.rules.releases import Release
 from rmqtool.store.check.advice.steps import Step, by_hand
 from rmqtool.store.check.codes.code import INFO, WARNING
 from rmqtool.store.check.common.context import Context
-from rmqtool.store.config.fit import IgnoredLine, Misfit, unread
+from rmqtool.store.config.fit import IgnoredLine, Misfit, find_ignored_lines
 from rmqtool.store.layout.broker_conf import BrokerConf
 
 
-def check_configuration(ctx: Context, conf: BrokerConf, found: list[Misfit], *, asked: bool) -> None:
+def check_configuration(ctx: Context, conf: BrokerConf, misfits: list[Misfit], *, asked: bool) -> None:
     """Report settings that a broker ignores, and files that it would not load because of the settings.
 
     Args:
         conf: the given file.
-        found: files with a length that differs from the configuration.
+        misfits: files with a length that differs from the configuration.
         asked: whether the release was given; a setting that it lacks then does not suggest that the store is of
             another.
     """
     steps_by_setting: dict[str, tuple[Step, ...]] = {}
-    for misfit in found:
+    for misfit in misfits:
         about: dict[str, Any] = {}
         if misfit.set is not None:
             about["steps"] = by_hand(f"set {misfit.set} in {conf.path}")
@@ -36,7 +36,7 @@ def check_configuration(ctx: Context, conf: BrokerConf, found: list[Misfit], *, 
             **about,
         )
     if conf.options:
-        for line in unread(conf, ctx.rules.release):
+        for line in find_ignored_lines(conf, ctx.rules.release):
             code, about = _code_of(line, conf, ctx.rules.release, asked=asked)
             # a misspelt name is covered by the step for the right one
             if steps := steps_by_setting.get(line.near or line.name):

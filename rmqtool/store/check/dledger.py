@@ -117,7 +117,7 @@ class _Check:
             last = self.before.index if self.before is not None else -1
             if committed > last:
                 findings.add("dledger-lost", name, count=committed - last, expected=f"at most {last}", actual=committed)
-            elif (behind := self.log.uncommitted()) is not None:
+            elif (behind := self.log.find_uncommitted()) is not None:
                 actual = f"{counted(behind.entries, 'message')} from physical offset {behind.physical_offset} on"
                 findings.add("dledger-uncommitted", name, count=behind.entries, expected=committed, actual=actual)
         except (FormatError, RmqError) as err:

@@ -32,7 +32,7 @@ from rmqtool.store.check.timer.timer import check_timer
 from rmqtool.store.config.fit import misfits
 from rmqtool.store.layout.mending import find_in_the_way
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.true_names import misnamed
+from rmqtool.store.log.true_names import find_misnamed
 
 
 def check_store(
@@ -94,7 +94,7 @@ def check_store(
         check_presence(ctx, queues.entries, read=True)
     if "log-position" in findings.situation.log_codes:
         with suppress(UnreadableStore):
-            findings.situation.misnamed = bool(misnamed(ctx.log.segments.files, ctx.log.file_size))
+            findings.situation.misnamed = bool(find_misnamed(ctx.log.segments.files, ctx.log.file_size))
     if with_queues:
         findings.situation.queues_damaged = queues.damaged
     check_tier_continues(ctx)

@@ -93,7 +93,7 @@ class Misfit:
         )
 
 
-def unread(conf: BrokerConf, release: Release) -> Iterator[IgnoredLine]:
+def find_ignored_lines(conf: BrokerConf, release: Release) -> Iterator[IgnoredLine]:
     """Lines that a broker of a release ignores or reads differently."""
     known = settings_of(release)
     for name, text in conf.values.items():

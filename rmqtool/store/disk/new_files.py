@@ -122,7 +122,7 @@ def _make(path: str, fill: Fill, scratch: str, names: set[str] | None) -> int:
         FileExistsError: the file exists.
     """
     folder = os.path.dirname(path)
-    changed = {os.path.dirname(made) for made in make_folders(folder)} | {folder}
+    changed = {os.path.dirname(created) for created in make_folders(folder)} | {folder}
     fd = _create_unnamed(path, fill)
     if fd is None:
         fd = _create_aside(path, fill, os.path.join(scratch, f"{_prefix(folder)}{os.getpid()}-{next(_number)}"))

@@ -320,7 +320,7 @@ class _Side:
             file.release()
         names = [*self._numbers]
         self.queues = {
-            (names[code >> _QUEUE_BITS], _signed(code & _ANY_QUEUE)): _join(parts)
+            (names[code >> _QUEUE_BITS], _to_signed(code & _ANY_QUEUE)): _join(parts)
             for code, parts in self._parts.items()
         }
 
@@ -357,7 +357,7 @@ def _join(parts: list[_Messages]) -> _Messages:
     return _Messages(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-def _signed(queue_id: int) -> int:
+def _to_signed(queue_id: int) -> int:
     return queue_id - ((queue_id >> 31) << 32)
 
 

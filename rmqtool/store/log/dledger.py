@@ -138,7 +138,7 @@ class DLedgerLog:
             last = entry if isinstance(entry, DLedgerEntry) else last
         return last
 
-    def uncommitted(self) -> Uncommitted | None:
+    def find_uncommitted(self) -> Uncommitted | None:
         """The entries after the committed index; None if there are none or that index is not known.
 
         Raises:
@@ -219,7 +219,7 @@ def describe_uncommitted(layout: StoreLayout) -> Iterator[str]:
     """
     for log in DLedgerLog.of(layout):
         try:
-            behind = log.uncommitted()
+            behind = log.find_uncommitted()
         except (FormatError, RmqError) as err:
             yield f"{log.folder}: how far it is committed cannot be read: {err}"
             continue

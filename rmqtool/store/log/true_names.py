@@ -23,7 +23,7 @@ class MisnamedFile(NamedTuple):
     stated_base: int  # offset of the file's first byte according to its records
 
 
-def misnamed(files: Sequence[Segment], file_size: int) -> list[MisnamedFile]:
+def find_misnamed(files: Sequence[Segment], file_size: int) -> list[MisnamedFile]:
     """Renamed or swapped files: those whose true place is not held by another file. Copies do not count."""
     wrong, right = [], set[int]()
     for file in files:

@@ -43,7 +43,7 @@ def find_lost(log: CommitLog, verdict: LogVerdict) -> tuple[list[Loss], int]:
     return [Loss(topic=t, queueId=i, messages=n) for (t, i), n in sorted(counts.items())], cut
 
 
-def stopped_at(stop: End) -> int:
+def end_in_file(stop: End) -> int:
     """Position in the file from which on nothing belongs to the log."""
     return stop.at + (BLANK_SIZE if stop.ending is Ending.FILLER else 0)
 
@@ -52,7 +52,7 @@ def _tail(verdict: LogVerdict) -> list[tuple[str, int, int]]:
     """The non-zero range after the end in the last file of the log. An end-of-file blank there belongs to the log."""
     if verdict.stop_file is None or verdict.stop is None:
         return []
-    file, at = verdict.stop_file, stopped_at(verdict.stop)
+    file, at = verdict.stop_file, end_in_file(verdict.stop)
     return [(file.path, at, file.size)] if has_bytes(file.path, at, file.size) > at else []
 
 
@@ -119,7 +119,7 @@ def _prepare_log_files(recovery: Recovery, change: Change, say: Say) -> None:
             if file is recovery.verdict.stop_file and recovery.verdict.stop is not None:
                 file.release()
                 with open_to_change(file.where) as staged:
-                    staged.cut(min(stopped_at(recovery.verdict.stop), file.size))
+                    staged.cut(min(end_in_file(recovery.verdict.stop), file.size))
                     staged.cut(file.size)
             change.put(file.path, file.where, file.mtime_ns)
             say(f"{file.words}:", file.path)

@@ -132,18 +132,18 @@ class TimerAtStart:
         wheel, queue = self.files.wheel, self.recovery.queues.get((timer.TOPIC, timer.QUEUE_ID))
         if wheel is None or not len(timer.misplaced_slots(wheel["time"])) or queue is None:
             return False
-        found = waiting(self.files)
-        if not len(found.misplaced):
+        messages = waiting(self.files)
+        if not len(messages.misplaced):
             return False  # units at the end of the log put them right
         precision = self.files.precision
-        fit = timer.slot_times(found.units, precision) == found.slot_time // precision
+        fit = timer.slot_times(messages.units, precision) == messages.slot_time // precision
         if fit.all() and (len(fit) or "timerPrecisionMs" in self.recovery.inputs.layout.conf.sizes):
             return True
         root = self.recovery.inputs.layout.root
         self.recovery.warnings.append(
-            f"timerwheel: {counted(len(found.misplaced), 'slot has', 'slots have')} the time of another slot. They are "
-            "left as they are, since nothing proves how many milliseconds a slot has: put timerPrecisionMs into the "
-            f"file of --broker-conf, or run {command_line('rebuild', root, 'timer')}, which takes {precision}"
+            f"timerwheel: {counted(len(messages.misplaced), 'slot has', 'slots have')} the time of another slot. They "
+            "are left as they are, since nothing proves how many milliseconds a slot has: put timerPrecisionMs into "
+            f"the file of --broker-conf, or run {command_line('rebuild', root, 'timer')}, which takes {precision}"
         )
         return False
 
@@ -171,23 +171,23 @@ class TimerAtStart:
         """Whether a file ends with the regular blank, with nothing after it."""
         return self.end == self.files.end and self.files.ending(file).ending is Ending.FILLER
 
-    def _slots_behind(self, made: StartedWheel) -> np.ndarray:
+    def _slots_behind(self, started: StartedWheel) -> np.ndarray:
         """Numbers of the slots in the wheel file that point beyond the end of the log."""
         wheel = self.files.wheel
         if wheel is None:
             return np.empty(0, np.int64)
         changed = leading_behind(self.files, wheel, self.end)
         if self.exactly:  # only those that a broker repairs
-            changed = changed[made.slots["last_position"][changed] < self.end]
+            changed = changed[started.slots["last_position"][changed] < self.end]
         return changed
 
-    def _put_wheel(self, made: StartedWheel, behind: np.ndarray) -> None:
+    def _put_wheel(self, wheel: StartedWheel, behind: np.ndarray) -> None:
         staged = self.change.staging()
         with disk.make_file(staged) as file:
             file.copy_from(self.files.wheel_path)
             file.cut(timer.WHEEL_SIZE)
             for number in behind.tolist():
-                slot = timer.Slot._make(made.slots[number].tolist())
+                slot = timer.Slot._make(wheel.slots[number].tolist())
                 if slot.last_position >= self.end:
                     slot = timer.Slot(0, 0, 0, 0)
                 elif not self.exactly:
@@ -251,13 +251,13 @@ class TimerAtStart:
                 return entries[-1]
         return queue_offset
 
-    def _is_lost(self, made: StartedWheel) -> bool:
+    def _is_lost(self, wheel: StartedWheel) -> bool:
         """Whether units are missing, and no unit is left from which the position in the queue follows.
 
         A broker then continues after their messages and delivers none of them, though the files still show that they
         wait.
         """
-        gone = self.files.end < self.files.point.last_timer_log_flush_position or len(made.dangling)
+        gone = self.files.end < self.files.point.last_timer_log_flush_position or len(wheel.dangling)
         log, end = self.recovery.inputs.log, self.recovery.verdict.end
         return bool(gone) and message_of_last_unit(self.files, log, self.end, end) is None
 
@@ -269,12 +269,12 @@ class TimerAtStart:
             "all that wait"
         )
 
-    def _warn(self, made: StartedWheel, point: timer.TimerCheckpoint | None) -> None:
+    def _warn(self, wheel: StartedWheel, point: timer.TimerCheckpoint | None) -> None:
         flushed = point.last_timer_log_flush_position if point is not None else 0
-        if self.files.end < flushed or len(made.dangling):
+        if self.files.end < flushed or len(wheel.dangling):
             root = self.recovery.inputs.layout.root
             self.recovery.warnings.append(
-                f"timerlog: ends at {self.files.end}, and the checkpoint says {flushed}; {len(made.dangling)} slots "
+                f"timerlog: ends at {self.files.end}, and the checkpoint says {flushed}; {len(wheel.dangling)} slots "
                 "lead after that end: a broker takes messages after the last unit from the queue again, and forgets "
                 f"those before it that have lost their units: {command_line('rebuild', root, 'timer')} finds all "
                 "that wait"

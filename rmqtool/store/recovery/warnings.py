@@ -7,7 +7,7 @@ from formats.message.read import End
 from rmqtool.store.disk.segments import Segment, name_of
 from rmqtool.store.dispatch.reading import check_records
 from rmqtool.store.layout.paths import is_path_name
-from rmqtool.store.log.true_names import misnamed
+from rmqtool.store.log.true_names import find_misnamed
 from rmqtool.store.queues.compaction import compaction_queues_of
 from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
@@ -56,7 +56,7 @@ def of_other_names(inputs: StoreInputs) -> list[str]:
     return [
         f"{place.path}: its records say that it begins at {place.stated_base}: if it was renamed, give it the name "
         f"{name_of(place.stated_base)} again before anything is written; {command_line('salvage')} reads it there"
-        for place in misnamed(inputs.log.segments.files, inputs.log.file_size)
+        for place in find_misnamed(inputs.log.segments.files, inputs.log.file_size)
     ]
 
 

@@ -123,7 +123,7 @@ def _expired_index(paths: list[str], low: int) -> list[str]:
     return expired
 
 
-def _dispatched_to(layout: StoreLayout, log: list[Segment]) -> int:
+def _dispatched_end(layout: StoreLayout, log: list[Segment]) -> int:
     """Physical offset up to which queues no longer need the log. Messages after it may be missing in queues, or are
     read by the recovery of a store that was not closed."""
     known, size = -1, layout.queue_size()
@@ -145,7 +145,7 @@ def _plan(layout: StoreLayout, reserved_ms: int, most: int | None) -> tuple[list
     log = layout.commit_log().files
     older_than = (time.time_ns() // 1_000_000 - reserved_ms) * 1_000_000
     expired = _expired_log(log, older_than, most)
-    dispatched = _dispatched_to(layout, log) if expired else 0
+    dispatched = _dispatched_end(layout, log) if expired else 0
     gone = [file for file in expired if file.end <= dispatched]
     warnings = []
     if kept := len(expired) - len(gone):

@@ -180,7 +180,7 @@ class TierMetadataBuilder:
     def _log(self, path: str, position: int) -> Segment | None:
         """The segment of a queue's log that contains a position."""
         segments = self._logs.get(path, ())
-        return next((one for one in segments if one.base <= position < one.base + one.size), None)
+        return next((segment for segment in segments if segment.base <= position < segment.base + segment.size), None)
 
     def _record(self, path: str, position: int) -> Record | None:
         segment = self._log(path, position)

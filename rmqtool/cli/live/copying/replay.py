@@ -349,9 +349,9 @@ class _Running:
                 self.tally.count_stored(step.origin, queue)
             elif (reason := sent.refused.get(step.place)) is not None:
                 self.tally.not_taken(step.place, step.origin, reason)
-        self._told_of(steps)
+        self._report_progress(steps)
 
-    def _told_of(self, steps: list[CopyStep]) -> None:
+    def _report_progress(self, steps: list[CopyStep]) -> None:
         """The progress: in bytes if places are offsets, else in messages."""
         if self._sending is not None and steps:
             self._sending.done = (
@@ -366,4 +366,4 @@ class _Running:
                 if not isinstance(err, ClientError):
                     raise
                 self.tally.not_taken(step.place, step.origin, str(err))
-        self._told_of(steps)
+        self._report_progress(steps)

@@ -167,7 +167,7 @@ class Pops:
 
     # -- handing out --------------------------------------------------------------------------------------------------
 
-    def _pop(self, popping: Popping, one: _Waiting, header: p.Pop, *, last: bool = False) -> Command | None:
+    def _pop(self, popping: Popping, waiting: _Waiting, header: p.Pop, *, last: bool = False) -> Command | None:
         """Try to answer a pop; None if it has to wait.
 
         Args:
@@ -182,7 +182,7 @@ class Pops:
             start=header.init_mode,
             ordered=bool(header.order),
             attempt=header.attempt_id,
-            accept=one.accept,
+            accept=waiting.accept,
         )
         try:
             popped = popping.pop(asked)
@@ -193,17 +193,17 @@ class Pops:
             self._count(header, popped)
             if popped.rest > 0 and self._held.waiting(key):
                 self._loop.call_soon(self._wake, key)
-            return self._answer(one, header, popped, ResponseCode.SUCCESS)
+            return self._answer(waiting, header, popped, ResponseCode.SUCCESS)
         code = ResponseCode.POLLING_TIMEOUT
-        if not last and one.until > self._context.now():
-            if self._held.add(key, one.until, one):
+        if not last and waiting.until > self._context.now():
+            if self._held.add(key, waiting.until, waiting):
                 if popped.rest > 0:
                     self._loop.call_later(_AFTER_A_FAILURE if popped.failed else _SOON, self._wake, key)
                 return None
             code = ResponseCode.POLLING_FULL
-        return self._answer(one, header, popped, code)
+        return self._answer(waiting, header, popped, code)
 
-    def _answer(self, one: _Waiting, header: p.Pop, popped: PopResult, code: int) -> Command:
+    def _answer(self, waiting: _Waiting, header: p.Pop, popped: PopResult, code: int) -> Command:
         starts, offsets = popped.infos
         response = p.PopResponse(
             pop_time=popped.pop_time,
@@ -215,7 +215,7 @@ class Pops:
             order_count_info=";".join(popped.order_counts) if header.order else None,
         )
         remark = GetStatus.FOUND if popped.messages else GetStatus.NO_MESSAGE_IN_QUEUE
-        return one.call.answer(response, b"".join(popped.messages), code=code, remark=remark)
+        return waiting.call.answer(response, b"".join(popped.messages), code=code, remark=remark)
 
     def _count(self, header: p.Pop, popped: PopResult) -> None:
         key, add = f"{header.topic}@{header.consumer_group}", self._context.counts.add
@@ -223,7 +223,9 @@ class Pops:
         add(counts.GROUP_GET_SIZE, key, sum(map(len, popped.messages)))
         add(counts.BROKER_GET, self._context.settings.cluster, popped.count)
 
-    def _notify(self, popping: Popping, one: _Waiting, header: p.Notification, *, last: bool = False) -> Command | None:
+    def _notify(
+        self, popping: Popping, waiting: _Waiting, header: p.Notification, *, last: bool = False
+    ) -> Command | None:
         has = popping.waits(
             header.topic,
             header.consumer_group,
@@ -232,12 +234,12 @@ class Pops:
             attempt=header.attempt_id,
         )
         full = False
-        if not has and not last and one.until > self._context.now():
+        if not has and not last and waiting.until > self._context.now():
             key = WaitKey(header.topic, header.consumer_group, max(header.queue_id, -1))
-            if self._asking.add(key, one.until, one):
+            if self._asking.add(key, waiting.until, waiting):
                 return None
             full = True
-        return one.call.answer(p.Notified(has_msg=has, polling_full=full))
+        return waiting.call.answer(p.Notified(has_msg=has, polling_full=full))
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
@@ -277,20 +279,20 @@ class Pops:
             request = parked.take(key)
         return request is not None and self._send(request)
 
-    def _send(self, one: _Waiting, *, last: bool = False) -> bool:
+    def _send(self, waiting: _Waiting, *, last: bool = False) -> bool:
         assert self._popping is not None  # otherwise no request waits
-        if one.call.connection.closed:
+        if waiting.call.connection.closed:
             return False
-        header = one.call.header
+        header = waiting.call.header
         response: Command | None
         try:
             self._check(header.topic, header.queue_id, header.consumer_group)
             if isinstance(header, p.Pop):
-                response = self._pop(self._popping, one, header, last=last)
+                response = self._pop(self._popping, waiting, header, last=last)
             else:
-                response = self._notify(self._popping, one, header, last=last)
+                response = self._notify(self._popping, waiting, header, last=last)
         except Failed as err:
-            response = err.answer(one.call.request)
+            response = err.answer(waiting.call.request)
         if response is not None:
-            one.call.connection.send(response)
+            waiting.call.connection.send(response)
         return response is not None

@@ -88,8 +88,8 @@ class Context:
         queues_seen: results of the check of the queues.
     """
 
-    def __init__(self, layout: StoreLayout, found: FindingCollector, release: Release | None = None) -> None:
-        self.found = found
+    def __init__(self, layout: StoreLayout, findings: FindingCollector, release: Release | None = None) -> None:
+        self.found = findings
         self.inputs = StoreInputs.of(layout, release=release)
         if queue_database_place(layout) is not None:
             # after a kill the database may have no queues yet; the messages show it, as only such a broker numbers them
@@ -99,8 +99,8 @@ class Context:
         self.batch_topics = batch | self.rules.batch_topics
         self.start = NextStart()
         self.log_seen, self.queues_seen = LogSeen(), QueuesSeen()
-        found.situation.aborted = self.inputs.aborted
-        found.topic_kind = self._topic_kind
+        findings.situation.aborted = self.inputs.aborted
+        findings.topic_kind = self._topic_kind
 
     @cached_property
     def _topics(self) -> Mapping[str, TopicConfig]:

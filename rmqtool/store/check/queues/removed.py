@@ -41,7 +41,7 @@ class QueueNumbering(Protocol):
         """Add the missing messages of former generations, so that they are reported."""
 
 
-def add_deleted(found: FindingCollector, topic: str, messages: int, again: int) -> None:
+def add_deleted(findings: FindingCollector, topic: str, messages: int, again: int) -> None:
     """Report a deleted topic whose messages are still in the log.
 
     Args:
@@ -53,7 +53,7 @@ def add_deleted(found: FindingCollector, topic: str, messages: int, again: int) 
             f"The next start of a broker puts {counted(again, 'message')} of it into queues again, which clients "
             f"find no route to; {command_line('recover')} leaves them out"
         )
-    found.add("topic-deleted", "commitlog", topic=topic, count=messages, consequence=consequence)
+    findings.add("topic-deleted", "commitlog", topic=topic, count=messages, consequence=consequence)
 
 
 def settle(ctx: Context, queues: Mapping[QueueKey, QueueNumbering], deleted: Collection[str]) -> None:

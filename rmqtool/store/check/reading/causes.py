@@ -59,15 +59,15 @@ _FOLLOWS: dict[str, tuple[str, ...]] = {
 }
 
 
-def causes_of(found: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def causes_of(severities: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Root causes with the codes that follow from each; the worst first.
 
     Args:
-        found: severity by code.
+        severities: severity by code.
     """
-    parents = {code: _parent(code, found) for code in found}
+    parents = {code: _parent(code, severities) for code in severities}
     roots: dict[str, list[str]] = {}
-    for code in found:
+    for code in severities:
         root = code
         while (above := parents[root]) is not None:
             root = above
@@ -76,13 +76,13 @@ def causes_of(found: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
             below.append(code)
 
     def worst(root: str) -> int:
-        return min(SEVERITIES.index(found[code]) for code in (root, *roots[root]))
+        return min(SEVERITIES.index(severities[code]) for code in (root, *roots[root]))
 
     return {root: tuple(roots[root]) for root in sorted(roots, key=worst)}
 
 
-def _parent(code: str, found: Mapping[str, str]) -> str | None:
+def _parent(code: str, severities: Mapping[str, str]) -> str | None:
     for cause, follows in _FOLLOWS.items():
-        if cause in found and cause != code and any(fnmatchcase(code, pattern) for pattern in follows):
+        if cause in severities and cause != code and any(fnmatchcase(code, pattern) for pattern in follows):
             return cause
     return None

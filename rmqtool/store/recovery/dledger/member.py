@@ -231,7 +231,7 @@ class _Recovery:
             index.remove_before(_long(verdict.begin_index * UNIT))
         verdict.removed = [file for file in files if file.base > verdict.end]
         index.truncate(_long((self._last_index + 1) * UNIT))
-        verdict.committed = self._committed(verdict)
+        verdict.committed = self._committed_index(verdict)
         return verdict
 
     def _first_file(self) -> int:
@@ -326,7 +326,7 @@ class _Recovery:
         if self._last_index < 0:
             raise MemberRefused(f"{self._log.folder}: the last entry has the index {self._last_index}")
 
-    def _committed(self, verdict: MemberVerdict) -> Committed:
+    def _committed_index(self, verdict: MemberVerdict) -> Committed:
         """The committed index from the checkpoint, limited to the log."""
         path = os.path.join(self._log.folder, "checkpoint")
         try:

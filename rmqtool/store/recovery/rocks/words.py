@@ -11,8 +11,8 @@ from rmqtool.store.config.files import read_config
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch.light import is_light
 from rmqtool.store.layout.version import QUEUES, queue_database_place
+from rmqtool.store.recovery.actions import end_in_file
 from rmqtool.store.recovery.actions import report as report_of
-from rmqtool.store.recovery.actions import stopped_at
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.report import RecoveryReport
@@ -104,7 +104,7 @@ def actions_of(recovery: Recovery, dispatcher: RocksDispatcher) -> list[str]:
     if inputs.aborted:
         actions.append("treat the last stop as a crash, because there is a file abort")
     if verdict.stop is not None and verdict.stop_file is not None:
-        path, at, size = verdict.stop_file.path, stopped_at(verdict.stop), verdict.stop_file.size
+        path, at, size = verdict.stop_file.path, end_in_file(verdict.stop), verdict.stop_file.size
         if has_bytes(path, at, size) > at:
             actions.append(f"overwrite bytes {at} to {size} of {os.path.relpath(path, root)}")
     actions += [f"remove {os.path.relpath(file.path, root)}" for file in reversed(verdict.removed)]
