@@ -1,10 +1,11 @@
 """Write the manual's page ``settings`` from the data of all releases: ``python -m tests.settings_page``."""
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rmqtool.store.config.settings import FIRST_OF, classes_of, since_of
+from rmqtool.store.config.settings import FIRST_OF, classes_of
 
 PATH = Path(__file__).parents[1] / "rmqtool" / "manual" / "settings.md"
 HEAD = """\
@@ -25,6 +26,13 @@ With `rocksdbCQDoubleWriteEnable=true` a 5.5.0 broker writes its queues to files
 `python -m tests.interop.broker_settings` reads the data out of the classes; `python -m tests.settings_page` writes
 this page.
 """
+
+
+@cache
+def since_of(name: str) -> str | None:
+    """The first of the releases that know a setting; None where none does."""
+    tables = ((release, classes_of(release).values()) for release in FIRST_OF)
+    return next((release for release, classes in tables if any(name in settings for settings in classes)), None)
 
 
 def page() -> str:

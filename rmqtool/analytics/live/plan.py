@@ -117,15 +117,15 @@ class Follower:
                 at = begin = low
             return at, begin, max(at, end if target is None else min(end, target[queue]))
 
-        found = await gather(queues, follow)
-        backlogs = {queue: end - at for queue, (at, _begin, end) in found.items()}
-        jumps = {queue for queue, (_at, begin, _end) in found.items() if begin is not None}
+        ends = await gather(queues, follow)
+        backlogs = {queue: end - at for queue, (at, _begin, end) in ends.items()}
+        jumps = {queue for queue, (_at, begin, _end) in ends.items() if begin is not None}
         if sum(backlogs.values()) < least and not jumps:
             return start
         shares = backlogs if most is None else share(backlogs, most)
 
         async def position(queue: MessageQueue) -> QueuePosition:
-            at, begin, _end = found[queue]
+            at, begin, _end = ends[queue]
             if begin is None and not shares[queue]:
                 return start[queue]
             return await self._queues.position(queue, at + shares[queue], begin)

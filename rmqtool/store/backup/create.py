@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -311,9 +310,3 @@ def _sync_all(folder: str, barrier: Barrier, files: dict[str, BackupFile]) -> No
     for above, _folders, _names in os.walk(top):
         sync(above)
     sync(folder)
-
-
-def discard_part(home: str, name: str) -> None:
-    """Remove an interrupted backup."""
-    with locked(home, home):
-        shutil.rmtree(os.path.join(home, name))

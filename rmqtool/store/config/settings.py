@@ -63,13 +63,6 @@ def _path(release: str) -> Path:
 
 
 @cache
-def since_of(name: str) -> str | None:
-    """The first of the releases that know a setting; None where none does."""
-    tables = ((release, classes_of(release).values()) for release in FIRST_OF)
-    return next((release for release, classes in tables if any(name in settings for settings in classes)), None)
-
-
-@cache
 def settings_of(release: Release) -> dict[str, Setting]:
     """The settings of a release by name; a release without a file of its own has those of the release before."""
     older = [known for known in RELEASES.values() if known.version < release.version]
