@@ -77,9 +77,9 @@ class MissingRuntime(RmqError):
 
 
 class Interrupted(RmqError):
-    """A signal ended a command that writes; the words say what was done and how to go on."""
+    """A signal ended a command that writes; the text says what was done and how to continue."""
 
-    exit_code = 130  # as a shell tells SIGINT
+    exit_code = 130  # as shells report SIGINT
     kind = "interrupted"
 
 

@@ -1,4 +1,4 @@
-"""The Python that Spark starts for the data source: the one that runs this, where nobody has named another.
+"""The Python that Spark starts for the data source: the one that runs this, unless another is configured.
 
 Spark looks for data sources with the ``python3`` of PATH (``PythonUtils.defaultPythonExec``). A script that is run as
 ``.venv/bin/python script.py`` has another one, in which rmqtool is installed; Spark does not find it then.

@@ -27,7 +27,7 @@ def main() -> None:
     """Run the command line and exit with its code."""
     # what is loaded at the start stays: looking through it for garbage again and again takes a sixth of the start
     gc.set_threshold(50_000)
-    # NumPy's library for matrices would start threads, which wait for work by counting; nobody has any for them
+    # NumPy's matrix library would start threads that spin while they wait for work; there is none for them here
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     terminated: list[int] = []
     try:
@@ -49,7 +49,7 @@ def main() -> None:
 def _prepare() -> None:
     """Make the three streams what every command may take them for, and bad sectors an error with a message."""
     _fill_descriptors()
-    if sys.stdin is None:  # closed by the parent process; sys.__stdin__ goes on telling that
+    if sys.stdin is None:  # closed by the parent process; sys.__stdin__ still shows that
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 - as long as the process
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the parent process
@@ -112,7 +112,7 @@ def _run_paged(argv: list[str]) -> int:
 
 
 def _say_stopped(argv: list[str]) -> None:
-    """What was going on when Ctrl-C came, and what is left of it."""
+    """What was running when Ctrl-C came, and what remains of it."""
     if "rmqtool.progress" in sys.modules:
         from rmqtool.cli.startup.failing import tell_stopped
 

@@ -10,11 +10,11 @@ from typing import Protocol
 
 
 class Stage:
-    """A part of the work that is going on.
+    """A part of the running work.
 
     Attributes:
         name: what is done, in words that follow "while": "reading the log".
-        total: how much there is to do; None where nobody knows.
+        total: how much there is to do; None if unknown.
         unit: of both: "bytes", "messages", ...
         done: how much of it is done; what works sets it.
     """
@@ -26,7 +26,7 @@ class Stage:
 
 
 class StageListener(Protocol):
-    """Hears of stages; those that begin inside of another end before it."""
+    """Is notified of stages; those that begin inside another one end before it."""
 
     def began(self, stage: Stage) -> None:
         """A stage begins."""
@@ -74,5 +74,5 @@ def stage(name: str, total: int | None = None, unit: str = "bytes") -> Iterator[
 
 
 def broken_off() -> Stage | None:
-    """The innermost stage that Ctrl-C has ended; None where none was going on."""
+    """The innermost stage that Ctrl-C has ended; None if none was running."""
     return _broken

@@ -14,7 +14,7 @@ _commands: set[str] = set()  # those that were put into sentences
 
 
 def command_line(*words: str) -> str:
-    """A command of ours as a person types it, for a sentence; it is kept whole where that is folded."""
+    """A command of rmqtool as a person types it, for a sentence; line breaks never divide it."""
     line = " ".join(("rmqtool", *words))
     if not all(words) or not (line.isascii() and "".join(words).replace("-", "").isalnum()):
         from shlex import join
@@ -30,7 +30,7 @@ def commands_in(text: str) -> list[str]:
 
 
 def with_store(text: str, store: str) -> str:
-    """A text with a store's path in the place of the word STORE, but for one in a path."""
+    """A text with a store's path instead of the word STORE, unless that is part of a path."""
     import re
     from shlex import quote
 

@@ -16,7 +16,7 @@ def hexdump(buf: bytes | memoryview, spans: Iterable[Span], base: int = 0) -> It
     ``*``.
 
     Args:
-        spans: in ascending order, as from explain; bytes outside of them are not shown.
+        spans: in ascending order, as from explain; bytes outside them are not shown.
         base: shown offset of the buffer's first byte.
     """
     dump = _Dump(buf, base)

@@ -91,7 +91,7 @@ def zero_end(buf: bytes | memoryview, at: int, limit: int) -> int:
 
 
 def rest(buf: bytes | memoryview, at: int, limit: int, name: str, note: str) -> Iterator[Span]:
-    """Bytes outside of units: one span, plus spans of their own for 16 or more zero bytes before and after."""
+    """Bytes outside units: one span, plus spans of their own for 16 or more zero bytes before and after."""
     lead = zero_end(buf, at, limit)
     if at < lead < limit and lead - at >= _HOLE_SIZE:
         yield Span(at, lead, "unwritten", None, "zero bytes")

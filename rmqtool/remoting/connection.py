@@ -84,7 +84,7 @@ class Connection(asyncio.Protocol):
         self._unread = 0  # bytes that waited for the peer at the last look
         self._waiting: dict[int, asyncio.Future[Command]] = {}
         self._strict = strict
-        self._given_up: dict[int, None] = {}  # requests whose response nobody waits for any more, or ever did
+        self._given_up: dict[int, None] = {}  # requests whose response is no longer awaited, or never was
         self._working: set[asyncio.Task[None]] = set()
         self._writable = asyncio.Event()
         self._writable.set()
@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
             del self._given_up[next(iter(self._given_up))]
 
     async def oneway(self, request: Command) -> None:
-        """Send a request that nobody answers.
+        """Send a one-way request.
 
         Raises:
             ConnectionLost: the connection is closed.

@@ -44,7 +44,7 @@ def signature_of(fields: Mapping[str, str], body: bytes, secret_key: str, *, wit
 
 
 def sign(request: Command, credentials: Credentials) -> Command:
-    """The same request with the fields that tell and prove whose it is; a signature that it had is replaced."""
+    """The same request with the fields that state and prove who sent it; a signature that it had is replaced."""
     fields = {**(request.fields or {}), ACCESS_KEY: credentials.access_key}
     if credentials.security_token is not None:
         fields[SECURITY_TOKEN] = credentials.security_token

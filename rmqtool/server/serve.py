@@ -210,7 +210,7 @@ class Served:
             self.broker.end_connection(connection)
 
     async def wait(self) -> None:
-        """Wait until it cannot go on.
+        """Wait until it cannot continue.
 
         Raises:
             Disturbed: a broker has begun to load the store.

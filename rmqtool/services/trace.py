@@ -134,7 +134,7 @@ class OffsetReasons:
 
 
 def reason_in(events: Collection[str], queue_offset: int, consumer_offset: int) -> str | None:
-    """Why a group is past a message, or ``not yet``, if the events of this copy in this group tell; else None."""
+    """Why a group is past a message, or ``not yet``, if the events of this copy in this group show it; else None."""
     if "acked" in events:
         return ACKED
     if consumer_offset <= queue_offset:

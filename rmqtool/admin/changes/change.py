@@ -59,7 +59,7 @@ class Kind(ABC):
         """The values that are there, of these names.
 
         Raises:
-            NotTold: the server does not tell; it has been noted.
+            NotTold: the server gave no answer; it has been noted.
         """
 
     @abstractmethod
@@ -74,8 +74,7 @@ class Kind(ABC):
     async def why_not(self, questions: Questions, node: Node, changes: Sequence[Change]) -> str | None:
         """Why these must not be written now, or None.
 
-        Raises:
-            NotTold: the server does not tell.
+        Raises: NotTold: the server gave no answer.
         """
         return None
 

@@ -227,8 +227,8 @@ class Resets:
         """The plan of these rows.
 
         Args:
-            since: ms; what the clients of a group are told where their broker leaves it to them; None if they cannot
-                be told, as it is a matter of single queues.
+            since: ms; the time that clients of a group are sent if their broker leaves the reset to them; None if there
+                is no such request, because only some queues are reset.
         """
         questions = self._questions
         servers = await Servers.of(questions)

@@ -79,7 +79,7 @@ class Plan:
 
     Attributes:
         changes: of all places that the command is about, also those that are as they should be.
-        warnings: what whoever says yes should know.
+        warnings: what a person should know before saying yes.
         effect: what the change means, for the question; such as the number of messages that are skipped.
         settle: seconds to wait before reading back, where others may write meanwhile.
         undoes: the journal that is undone.

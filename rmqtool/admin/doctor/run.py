@@ -78,7 +78,7 @@ class _Examination:
         self._questions = questions
         self._found: list[ClusterFinding] = []
         self._clients: dict[str, dict[str, Node]] = defaultdict(dict)  # group to client id to one of its brokers
-        self._asked: set[str] = set()  # groups of which every broker has told its clients
+        self._asked: set[str] = set()  # groups whose clients are known from every broker
 
     async def run(self) -> list[ClusterFinding]:
         questions = self._questions
@@ -273,7 +273,7 @@ class _Examination:
                 self._idle(group, len(clients), tables, lags)
 
     async def _ask_subscriptions(self, group: str, clients: Mapping[str, Node]) -> None:
-        """Ask each client what it subscribes to; those that cannot tell are left out."""
+        """Ask each client what it subscribes to; clients that do not answer are left out."""
         if len(clients) < 2:
             return
         cluster = self._questions.cluster

@@ -96,7 +96,7 @@ def list_rules(target: Target, warn: Warn, wanted: Callable[[str], bool]) -> lis
 
 
 def rules_of(acl: Mapping[str, Any]) -> dict[str, Any]:
-    """The rules of a subject by policy and resource, as brokers tell them (body.AclInfo).
+    """The rules of a subject by policy and resource, as brokers report them (body.AclInfo).
 
     Raises:
         BadText: they are something else.

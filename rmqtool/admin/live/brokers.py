@@ -87,7 +87,7 @@ class GroupClient:
     messageModel: str | None
     consumeFromWhere: str | None
     brokers: list[str]  # brokers that it is connected to
-    subscriptions: dict[str, str]  # topic → expression of the group, as its clients told the brokers
+    subscriptions: dict[str, str]  # topic → expression of the group, as its clients registered it
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""

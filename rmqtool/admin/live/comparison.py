@@ -1,6 +1,6 @@
 """A store directory beside a live broker: what one has and the other lacks.
 
-The directory may be a backup, a rescued store or the disk of a slave. The broker goes on meanwhile, so queues are
+The directory may be a backup, a rescued store or the disk of a slave. The broker keeps running, so queues are
 compared by their ranges, and messages by a sample of those that both have.
 """
 

@@ -1,4 +1,4 @@
-"""Queues of the brokers of a live cluster, read message by message, without a word about them to any group."""
+"""Queues of the brokers of a live cluster, read message by message; no group is affected."""
 
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -93,7 +93,7 @@ class LiveTracer:
             contents = {name: row[name] for name in ("tags", "keys", "body", "bodyEncoding")}
         state = state_of(events, self._now)
         if transaction is not None and transaction.state is None and state == "transaction pending":
-            state = "transaction pending or rolled back"  # brokers of 4.9 do not tell which
+            state = "transaction pending or rolled back"  # brokers of 4.9 do not report which
         return LiveTrace(
             id=message_id,
             msgId=unique if unique is not None or not copies else message_id.upper(),

@@ -233,7 +233,7 @@ def _elsewhere(layout: StoreLayout, out: str, options: DumpOptions) -> Iterator[
 
 
 def _reads_tier(options: DumpOptions, *, begun: bool) -> bool:
-    """Return whether messages only in tiered storage are dumped too; they are outside of any range of offsets.
+    """Return whether messages only in tiered storage are dumped too; they are outside any range of offsets.
 
     Args:
         begun: whether an earlier run has written them into the output.

@@ -58,7 +58,7 @@ class LiveRequest:
         most_records: messages of a range.
         most_offsets, least_offsets: messages of a batch of a stream; None for no limit.
         patience: seconds after which a batch is read even if it has less than ``least_offsets``.
-        strict: fail if messages are no longer there, instead of going on after them with a warning.
+        strict: fail if messages are no longer there, instead of continuing after them with a warning.
         by_option: whether the option ``failOnDataLoss`` can be given, so that errors name it.
     """
 

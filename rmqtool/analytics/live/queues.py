@@ -1,4 +1,4 @@
-"""The queues of a cluster: which there are, where they begin and end, and whether they are still the same.
+"""The queues of a cluster: which exist, where they begin and end, and whether they are still the same.
 
 An offset alone proves nothing, so every position comes with the message before it
 (:mod:`rmqtool.client.consumer.proof`). That no route names a broker, or that a broker answers nothing, proves nothing
@@ -279,10 +279,10 @@ class Queues:
     # -- whether they are the same ------------------------------------------------------------------------------------
 
     async def follow(self, queue: MessageQueue, position: QueuePosition) -> tuple[int, int | None, int]:
-        """Go on from a position in a queue.
+        """Continue from a position in a queue.
 
         Returns:
-            (the offset to go on at, the same if it is not that of the position, the end of the queue).
+            (the offset to continue at, the same again if it is not that of the position, the end of the queue).
 
         Raises:
             DataLoss: the messages at the position are gone, or it is another queue.

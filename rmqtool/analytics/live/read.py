@@ -80,7 +80,7 @@ class RangeReader:
         return messages
 
     async def _pull(self) -> Pulled:
-        """One pull that goes on: messages, or a proof that there are none to the filter or to be had."""
+        """One pull that advances: messages, or a proof that there are none to the filter or to be had."""
         queue, at = self._part.queue, self._next
         # each attempt begins at the master again, whatever the last one suggested
         puller = self._puller = Puller(self._cluster, tags=self._request.tags, sql=self._request.sql)

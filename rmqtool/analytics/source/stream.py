@@ -302,7 +302,7 @@ def _begins(log: "CommitLog", physical_offset: int) -> bool:
 
 
 def _is_store(store: "NamedStore") -> bool:
-    """Return whether a new directory is a store, and not one that a command of ours is still creating."""
+    """Return whether a new directory is a complete store, not one that rmqtool is still creating."""
     if store.root.endswith((".importing", ".salvaging", ".rmqtool", ".rmqtool-part")):
         return False
     try:

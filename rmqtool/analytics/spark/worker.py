@@ -12,7 +12,7 @@ _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"  # see pyspark.util.handle_worker_excep
 
 @contextmanager
 def without_traceback() -> Iterator[None]:
-    """Show errors of ours to the user as one line, without the traceback that Spark's workers add."""
+    """Show rmqtool's own errors to the user as one line, without the traceback that Spark's workers add."""
     try:
         yield
     except RmqError:

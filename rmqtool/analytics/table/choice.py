@@ -36,7 +36,7 @@ class MessageChoice:
     keys: tuple[str, ...] = ()
 
     def of_tier(self, tier: int | None) -> "MessageChoice":
-        """What of it applies to a split: a range of the log says nothing of positions in tiered storage.
+        """The part of it that applies to a split: a range of the log says nothing of positions in tiered storage.
 
         Args:
             tier: of the split; None for one of the log.

@@ -43,7 +43,7 @@ class _Numbers:
 
 
 class _Times:
-    """Milliseconds converted to timestamps; null outside of the range that readers support."""
+    """Milliseconds converted to timestamps; null outside the range that readers support."""
 
     def __init__(self, kind: pa.DataType, tally: SplitTally, values: Callable[[RecordBlock], Column]) -> None:
         self._kind, self._tally, self._values = kind, tally, values

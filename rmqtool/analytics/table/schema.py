@@ -5,7 +5,7 @@ Integer widths are those of the record layout. ``body`` is binary and decompress
 body is as stored, else null).
 
 Timestamps are UTC instants in microseconds, which every Parquet reader supports. A record may contain any 64-bit
-number; times outside of the years 1900 to 9998 become null, because readers fail on them, each in other cases.
+number; times outside the years 1900 to 9998 become null, because readers fail on them, each in other cases.
 """
 
 from collections.abc import Sequence
@@ -64,7 +64,7 @@ MESSAGE_TABLE = MESSAGE_SCHEMA.append(BROKER)
 
 
 def micros(millis: int) -> int | None:
-    """Convert a time of a record for a column; None outside of the range that readers support."""
+    """Convert a time of a record for a column; None outside the range that readers support."""
     return millis * 1000 if MIN_TIME <= millis < MAX_TIME else None
 
 

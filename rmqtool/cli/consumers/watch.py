@@ -50,7 +50,7 @@ def watch_lag(
     A round that fails is reported, and the next one is tried.
 
     Args:
-        open_groups: opens the groups, anew for each round.
+        open_groups: opens the groups; called once per round.
         pause: ms from the beginning of a round to that of the next; None for a single round.
         rounds: number of rounds.
         prometheus: file for the text collector of the node exporter, replaced in each round, or HOST:PORT of a page.

@@ -1,4 +1,4 @@
-"""Live clusters in the place of a store directory: which commands take them, and what serves otherwise."""
+"""Live clusters instead of a store directory: which commands take them, and what serves otherwise."""
 
 import os
 from collections.abc import Mapping

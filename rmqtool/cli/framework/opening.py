@@ -22,7 +22,7 @@ LIVE = ("rocketmq://", "@")  # what the words that name live clusters begin with
 
 
 def live_target(store: str) -> "Target | None":
-    """The live cluster that is named in the place of a store; None where that is a directory.
+    """The live cluster that is named instead of a store; None if a directory is named.
 
     Raises:
         BadValue: it cannot be understood, or the config file has no such name.
@@ -70,7 +70,7 @@ def open_groups(
         client: offsets of a broadcasting client in place of the broker's.
         bak: the previous generation of the broker's.
         log: the store must have a log, or queues.
-        quiet: do not name what a live cluster never tells.
+        quiet: do not name what a live cluster never reports.
     """
     if (target := live_target(store)) is not None:
         from rmqtool.admin.live.groups import LiveGroups

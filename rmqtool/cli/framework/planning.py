@@ -21,7 +21,7 @@ class Consent:
     yes: YesOption = False
 
     def need(self, command: str) -> None:
-        """Refuse to go on if neither option is given and there is no terminal to ask on.
+        """Refuse to continue if neither option is given and there is no terminal to ask on.
 
         Raises:
             Refused: there is nobody to ask.
@@ -80,7 +80,7 @@ def carry_out(
 
 
 def ask(question: str) -> None:
-    """Ask whether to go on.
+    """Ask whether to continue.
 
     Raises:
         Refused: the answer was no.

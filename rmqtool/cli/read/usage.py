@@ -1,4 +1,4 @@
-"""The commands ``du`` and ``retention``: what takes the space of a store, and when what of it goes."""
+"""The commands ``du`` and ``retention``: what takes up a store's space, and when it is freed."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -124,7 +124,7 @@ def _parts(store: str, broker_conf: str | None) -> list[dict[str, Any]]:
 def _messages(
     store: str, broker_conf: str | None, by: UsageBy, topic: list[str] | None, times: Times, warn: Any
 ) -> tuple[list[dict[str, Any]], int]:
-    """The rows, and the exit code."""
+    """The rows and the exit code."""
     from rmqtool.cli.framework.options import MessageOptions
     from rmqtool.cli.read.run_files import selection
     from rmqtool.cli.render.text import note
@@ -143,7 +143,7 @@ def _messages(
 
 
 def _sort(rows: list[dict[str, Any]], order: UsageOrder, names: tuple[str, ...]) -> None:
-    """Sort rows; by name those without one come first."""
+    """Sort rows; those without a name come first in an order by name."""
     if order is UsageOrder.name:
         rows.sort(key=lambda row: [(name is not None, name) for name in map(row.get, names)])
     else:
@@ -191,7 +191,7 @@ def _size(name: str) -> "Column":
 
 
 def _sum_up(rows: list[dict[str, Any]], by: UsageBy) -> None:
-    """Say on stderr what all rows come to, those too that are not shown."""
+    """Print on stderr the sum of all rows, including those not shown."""
     from rmqtool.cli.read.show_info import size_text
     from rmqtool.cli.render.text import note
     from rmqtool.words import counted

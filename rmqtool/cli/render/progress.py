@@ -84,7 +84,7 @@ class Shown:
         try:
             sys.stderr.write(text)
             sys.stderr.flush()
-        except (OSError, ValueError):  # stderr is gone; the work goes on
+        except (OSError, ValueError):  # stderr is gone; the work continues
             self._ended = True
 
 

@@ -125,5 +125,5 @@ def clean(
     if not done:
         return 1 if report.files else 0
     if report.backup:
-        note(f"kept in {report.backup}: delete it to gain the space")
+        note(f"kept in {report.backup}: delete it to free the space")
     return 0

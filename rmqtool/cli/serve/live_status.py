@@ -71,7 +71,7 @@ async def live_status(served: Served) -> AsyncIterator[None]:
 async def _draw(served: Served, live: Live) -> None:
     try:
         await _draw_again_and_again(served, live)
-    except (OSError, RmqError) as err:  # the terminal is gone, or a queue cannot be read: serving goes on
+    except (OSError, RmqError) as err:  # the terminal is gone, or a queue cannot be read: serving continues
         log.warning("no status is shown any more: %s", err)
 
 

@@ -93,7 +93,7 @@ class Links:
         return await (await self.get(address)).call(request, max(end - clock(), 0.001))
 
     async def oneway(self, address: str, request: Command) -> None:
-        """Send a request that nobody answers.
+        """Send a one-way request.
 
         Raises:
             RemotingError: not reached.

@@ -98,7 +98,7 @@ class Peers:
         return require_success(await self.call(address, request, timeout, over=over), address)
 
     async def oneway(self, address: str, request: Command) -> None:
-        """Send a request that nobody answers.
+        """Send a one-way request.
 
         Raises:
             RemotingError: not reached.

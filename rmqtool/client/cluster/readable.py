@@ -11,7 +11,7 @@ from rmqtool.words import command_line
 async def ordinary_topics(cluster: Cluster) -> list[str]:
     """All topics that the name servers know, without system, retry, dead-letter and light-queue topics.
 
-    Topics from which others inherit (named after a cluster or a broker) are included; their routes tell.
+    Topics from which others inherit (named after a cluster or a broker) are included; their routes show them.
 
     Raises:
         RemotingError, BrokerError: no name server lists the topics.

@@ -294,7 +294,7 @@ class Broker:
         self.context.store.live.flush_beside()
 
     async def wait(self) -> None:
-        """Until this broker cannot go on; :attr:`failure` says why."""
+        """Wait until this broker cannot continue; :attr:`failure` says why."""
         await self._ended.wait()
 
     async def stop(self) -> None:

@@ -206,7 +206,7 @@ class _Server:
             log.error("name server %s refuses this broker: %s", self._address, answer.remark)
 
     async def has_told(self, changes: int) -> None:
-        """Until the name server has answered a registration with these changes, or is away."""
+        """Until the name server has answered a registration with these changes, or cannot be reached."""
         while self._connection is not None and self._told < changes:
             await self._answered.wait()
 

@@ -8,7 +8,7 @@ from rmqtool.contract import PlainRow, row_dict
 
 
 class Acknowledged(StrEnum):
-    """Whether the producers of messages were told that they are stored, as far as the copies prove it."""
+    """Whether messages were acknowledged to their producers, as far as the copies prove it."""
 
     YES = "yes"
     NO = "no"
@@ -20,7 +20,7 @@ class Follows(StrEnum):
 
     GOES_ON = "goes-on"  # keeps all it has
     CUT = "cut"
-    KEEPS_DAMAGE = "keeps-damage"  # keeps its own damaged records for ever
+    KEEPS_DAMAGE = "keeps-damage"  # keeps its own damaged records forever
     BREAKS = "breaks"  # takes bytes that are no messages
     REFUSES = "refuses"  # does not follow
 

@@ -250,7 +250,7 @@ def _settings(values: dict[str, str], mask: Mask) -> Iterator[str]:
 
 
 def _files(layout: StoreLayout, mask: Mask) -> Iterator[dict[str, Any]]:
-    """Every file of the store, and of log directories outside of it."""
+    """Every file of the store, and of log directories outside it."""
     seen: set[str] = set()
     folders = [layout.root, *layout.commit_log_paths]
     while folders:

@@ -65,7 +65,7 @@ class Mask:
         return f"<{len(data)} bytes, hash {digest}>"
 
     def text(self, text: str) -> str:
-        """A sentence or a path without hosts, ids, quoted values and directories outside of the store."""
+        """A sentence or a path without hosts, ids, quoted values and directories outside the store."""
         text = text.replace(self._root, "STORE")
         text = _QUOTED.sub(self._quote, text)
         text = _PATH.sub(lambda match: f"<directory>/{match[1]}", text)

@@ -1,4 +1,4 @@
-"""The bytes at a finding, by field: those that tell about damage, and no byte of a message's content."""
+"""The bytes at a finding, by field: those that show damage, and no byte of a message's content."""
 
 import os
 from collections.abc import Iterator

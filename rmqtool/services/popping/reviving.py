@@ -77,7 +77,7 @@ class Reviving:
         state: has topics, groups and offsets; its owner persists them.
         records: stores new checkpoints of messages that cannot be revived now.
         broker_name: used for acks without one.
-        in_time: tells whether the timer has delivered everything due to the revive topic.
+        in_time: returns whether the timer has delivered everything due to the revive topic.
         topic_made: called after a retry topic was created.
         arrived: called with a queue that has a new message.
     """

@@ -28,7 +28,7 @@ class PopBroker:
         arrived: called with a queue that has a new message.
         freed: called with a queue (topic, group, queue id) that delivers again to a group that pops in order.
         topic_made: called after a topic was created.
-        in_time: tells whether the timer has delivered everything that is due.
+        in_time: returns whether the timer has delivered everything that is due.
     """
 
     name: str

@@ -99,7 +99,7 @@ class _Half:
 
 
 class _Ops:
-    """Op messages of one queue read so far, which tell the half messages that have ended.
+    """Op messages of one queue read so far, which name the half messages that have ended.
 
     Args:
         first: offset of the first op message.

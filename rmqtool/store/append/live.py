@@ -202,7 +202,7 @@ class LiveStore:
         self._checked_at = time.monotonic()
 
     def _start_writing(self) -> None:
-        """Prepare for the first change: create the abort file, which tells a broker that the store was not closed."""
+        """Prepare for the first change: create the abort file, which shows a broker that the store was not closed."""
         self._places.need_space(self.end)
         self._lock.check()
         self._places.sweep()
@@ -426,7 +426,7 @@ class LiveStore:
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
-        """An error in the ``with`` block ends all writing, unless space may be made again."""
+        """An error in the ``with`` block ends all writing, unless space may become available again."""
         try:
             yield
         except Disturbed as err:

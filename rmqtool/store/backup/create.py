@@ -40,7 +40,7 @@ def create_backup(
     """Make a backup.
 
     Every message that was acknowledged before the call is in it. If the run is killed, the next one for the same store
-    goes on with what was copied.
+    continues from what was copied.
 
     Args:
         home: directory of backups; created if it does not exist.

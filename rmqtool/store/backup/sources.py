@@ -1,6 +1,6 @@
 """The files of a store that a backup copies, and up to where.
 
-Of a store that nobody uses every file is copied as it is. While a broker writes, the order matters: first how far
+If no process uses the store, every file is copied as it is. While a broker writes, the order matters: first how far
 consumers and delivery are, so that a restored store repeats messages rather than leaving some out; then the end of the
 log; then the log up to there, and queues as far as they point below it; last the tables of topics and groups. Files
 that are only valid together with others of the same instant are left out, and built again by the restore.
@@ -210,7 +210,7 @@ def find_end(log: CommitLog, *, settle: bool) -> int:
     """Physical offset after the last record of the log.
 
     Args:
-        settle: somebody is writing: wait until the last record is whole.
+        settle: wait until the last record is whole, as a broker is writing.
     """
     last = _last(log)
     while settle and last is not None:

@@ -24,7 +24,7 @@ Warn = Callable[[str], None]
 class BackupRow(PlainRow):
     """One backup of a directory.
 
-    ``state``: complete, interrupted (the next run goes on with it), or damaged (its manifest cannot be read).
+    ``state``: complete, interrupted (the next run continues it), or damaged (its manifest cannot be read).
     ``copiedBytes`` are those that it does not share with an earlier one.
     """
 

@@ -23,7 +23,7 @@ from rmqtool.words import command_line
 def changing(
     layout: StoreLayout, command: str, backup: str | None = None, *, named: Iterable[str] = ()
 ) -> Iterator[Change]:
-    """Change a store under the broker's lock. An interrupted run is completed first; :attr:`Change.finished` then tells
+    """Change a store under the broker's lock. An interrupted run is completed first; :attr:`Change.finished` then says
     which. Nothing is changed before :meth:`Change.commit`.
 
     Args:

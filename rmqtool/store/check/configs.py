@@ -87,7 +87,7 @@ def _read(ctx: Context, name: str) -> tuple[ConfigFile | None, str | None, int |
 
 
 def _check_database(ctx: Context, place: str, read: Callable[[], T]) -> T | None:
-    """What a database below ``config/`` holds; None where it cannot be read, which is told."""
+    """What a database below ``config/`` holds; None if it cannot be read, which is reported."""
     try:
         return read()
     except CorruptFile as err:

@@ -52,7 +52,7 @@ def _check_epochs(ctx: Context) -> None:
 
 
 def _record_around(log: CommitLog, physical_offset: int) -> int | None:
-    """Physical offset of the record that an offset lies inside of; None if there is none."""
+    """Physical offset of the record that contains an offset; None if there is none."""
     file = log.segments.find(physical_offset)
     if file is None or isinstance(log.look(physical_offset, crc=False), LocatedRecord):
         return None

@@ -28,7 +28,7 @@ class WorkFolder:
         takes_back: a directory that an interrupted run may already have moved out; it is then removed.
 
     Raises:
-        Refused: on entering, if something is there that was not left by a run of ours, or another run is active.
+        Refused: on entering, if something is there that rmqtool did not leave, or another run is active.
         OSError: it cannot be created.
     """
 

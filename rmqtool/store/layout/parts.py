@@ -1,7 +1,7 @@
 """Every part of a store directory, what it holds, which commands read it, and what export and salvage make of it.
 
-One list: ``check`` takes what is not in it for foreign, and the report of ``export`` and ``salvage`` tells by it what
-became of each part that a store has.
+One list: ``check`` takes what is not in it for foreign, and the report of ``export`` and ``salvage`` uses it to say
+what became of each part that a store has.
 """
 
 from collections.abc import Iterable

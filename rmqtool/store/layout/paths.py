@@ -39,7 +39,7 @@ PARTS = (
 class StoreLayout:
     """Paths and sizes of one store directory.
 
-    Directories are listed anew on every call; :meth:`listed_once` returns a layout that caches the listings.
+    Directories are listed on every call; :meth:`listed_once` returns a layout that caches the listings.
 
     Args:
         root: the store directory (``storePathRootDir``).

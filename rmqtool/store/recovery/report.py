@@ -86,7 +86,7 @@ class DLedgerEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryReport:
-    """The complete report. ``applied`` tells whether the actions were carried out."""
+    """The complete report. ``applied``: whether the actions were carried out."""
 
     store: str
     engine: str  # release whose rules were followed, such as 5.3

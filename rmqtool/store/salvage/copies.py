@@ -202,7 +202,7 @@ class MergedLog:
         streams = [self._records(number, start, stop) for number in range(1, len(self._copies))]
         for begin, group in groupby(merge(*streams, key=_begin_of), key=_begin_of):
             candidates = [*group]
-            if candidates[0].located.physical_offset < at:  # inside of the record before it
+            if candidates[0].located.physical_offset < at:  # inside the record before it
                 continue
             if damage is not None:
                 yield from self._left(damage, at, begin)

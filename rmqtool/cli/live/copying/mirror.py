@@ -122,8 +122,7 @@ class MirroredQueue:
     """What a run has copied of a queue.
 
     Attributes:
-        first: where it began.
-        next: where it goes on.
+        first: where it began. next: where it continues.
         messages: copied.
         expired: gone before they were.
     """

@@ -127,7 +127,7 @@ class TableRequests:
     def delete_topic(self, call: Call[h.Topic, None]) -> Command:
         """Request 215: settings go; queues and offsets stay.
 
-        Brokers remove the queues, too, and 5.x the offsets. Of a topic that is made again they number messages from 0.
+        Brokers remove the queues, too, and 5.x the offsets. They number the messages of a recreated topic from 0.
         A start after a kill takes the first message in the log that has a number, where a queue has none yet: here,
         where queues follow the log later than a broker's, new messages would be left out for old ones.
         """
