@@ -1,4 +1,4 @@
-"""A broker in a thread of its own."""
+"""A broker in its own thread."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ _PATIENCE = 60.0  # s for the start and for the end
 
 @dataclass(frozen=True)
 class TestBroker:
-    """A broker that runs.
+    """A running broker.
 
     Attributes:
         namesrv: address of its name server, HOST:PORT.
@@ -40,12 +40,12 @@ def broker(
     name: str = "broker-a",
     cluster: str = "DefaultCluster",
 ) -> Iterator[TestBroker]:
-    """A broker with its name server, on free ports of this machine, for as long as the context lasts.
+    """A broker with its name server, on free local ports, while the context lasts.
 
     Args:
-        store: directory of its store, made where there is none; None for one that is removed at the end.
+        store: directory of its store, created if it does not exist; None for a temporary one.
         settings: of the broker, by the names of its properties file.
-        release: whose rules it goes by where the store does not show it.
+        release: the release to behave as if the store does not show one.
 
     Raises:
         Refused: the store is in use, or not healthy.
@@ -97,7 +97,7 @@ class _Running:
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
-        except BaseException as err:  # raised where the broker was asked for
+        except BaseException as err:  # raised in the thread that started the broker
             self._error = err
         finally:
             self._ready.set()

@@ -1,4 +1,4 @@
-"""Users and rules of access control 2.0 (5.x). The accounts of 4.9 cannot be read over the wire, and so not planned."""
+"""Users and rules of access control 2.0 (5.x). Accounts of 4.9 cannot be read over the wire, nor planned."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -80,7 +80,7 @@ class Rules(Kind):
 
 
 def _read_object(data: bytes) -> dict[str, Any] | None:
-    """An object, or nothing where there is none."""
+    """A JSON object; None if the body has none."""
     if not data:
         return None
     accounts = loads(data, BODY, cycles=False)

@@ -1,4 +1,4 @@
-"""One change: a place, what it held and what it is to hold; and how the values of each kind are read and written."""
+"""One change: a place, its value before and after; and how the values of each kind are read and written."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ class Place:
         kind: name of a :class:`Kind`.
         cluster: of a broker; None for a name server.
         server: name of a broker, address of a name server.
-        name: of what is set there, such as a topic, or a group, a topic and a queue id.
+        name: what is set there, such as a topic, or a group, a topic and a queue id.
     """
 
     kind: str
@@ -34,8 +34,8 @@ class Change:
     """A place, and its values.
 
     Attributes:
-        before, after: None where there is nothing.
-        step: changes of a step are written together, those of the next one after all of them.
+        before, after: None for no value.
+        step: changes of one step are written together, and all of them before those of the next step.
         since: ms; set an offset by the clients of its group, to messages stored from then on.
     """
 
@@ -50,13 +50,13 @@ class Kind(ABC):
     """How the values of one kind are read and written."""
 
     name: ClassVar[str]
-    fields: ClassVar[bool] = False  # a value is an object, whose members are shown one by one
-    undone: ClassVar[bool] = True  # what was before can be put back
-    moves: ClassVar[bool] = False  # by itself, while nobody changes it
+    fields: ClassVar[bool] = False  # a value is an object, and its members are shown separately
+    undone: ClassVar[bool] = True  # the earlier value can be restored
+    moves: ClassVar[bool] = False  # values change by themselves
 
     @abstractmethod
     async def read(self, questions: Questions, node: Node, names: Sequence[Name]) -> Mapping[Name, Value]:
-        """The values that are there, of these names.
+        """The existing values of these names.
 
         Raises:
             NotTold: the server gave no answer; it has been noted.
@@ -72,7 +72,7 @@ class Kind(ABC):
         """
 
     async def why_not(self, questions: Questions, node: Node, changes: Sequence[Change]) -> str | None:
-        """Why these must not be written now, or None.
+        """Why these values must not be written now; None if they may.
 
         Raises: NotTold: the server gave no answer.
         """
@@ -80,15 +80,15 @@ class Kind(ABC):
 
     @classmethod
     def show(cls, value: Value) -> Value:
-        """A value as people are shown it."""
+        """A value as text."""
         return value
 
     @classmethod
     def went_on(cls, change: "Change", now: Value) -> bool:
-        """Whether a value of a kind that moves by itself has been what was written, and has gone on from there."""
+        """Whether a value of a kind that moves by itself has advanced from what was written."""
         return False
 
     @classmethod
     def tell_apart(cls, now: Value, wanted: Value) -> str:
-        """In words, how a value that was read back is not the one that was written."""
+        """A description of how a value that was read back differs from the one that was written."""
         return f"it is {cls.show(now)} now"

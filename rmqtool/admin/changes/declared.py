@@ -1,4 +1,4 @@
-"""Topics and groups as a YAML file declares them: read, written from what is there, and compared with it.
+"""Topics and groups declared in a YAML file: read it, write it for a cluster or store, and compare it with brokers.
 
 ::
 
@@ -65,14 +65,14 @@ class Entry:
 
     Attributes:
         settings: of all brokers.
-        brokers: of single brokers, in addition; None where it is not to be.
+        brokers: of single brokers, in addition; None if it should not exist there.
     """
 
     settings: Mapping[str, Value]
     brokers: Mapping[str, Mapping[str, Value] | None] = field(default_factory=dict)
 
     def of(self, broker: str) -> dict[str, Value] | None:
-        """The settings on one broker; None if it is not to be there."""
+        """The settings on one broker; None if it should not exist there."""
         own = self.brokers.get(broker, {})
         return None if own is None else {**self.settings, **own}
 
@@ -82,7 +82,7 @@ class Declared:
     """The content of a file.
 
     Attributes:
-        owns: for ``topics`` and ``groups``, patterns of the names that the file is about.
+        owns: for ``topics`` and ``groups``, patterns of the names that the file manages.
     """
 
     topics: Mapping[str, Entry]
@@ -90,7 +90,7 @@ class Declared:
     owns: Mapping[str, Sequence[str]]
 
     def is_own(self, what: str, name: str) -> bool:
-        """Whether the file is about a topic or group that it does not name."""
+        """Whether the file manages a topic or group that it does not name."""
         return any(fnmatchcase(name, glob) for glob in self.owns.get(what, ()))
 
 
@@ -98,7 +98,7 @@ class Declared:
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML without aliases and without names that are given twice."""
+    """Safe YAML without aliases and without duplicate names."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -117,7 +117,7 @@ def read_declared(path: str) -> Declared:
     """Read a file.
 
     Raises:
-        BadValue: it is not as it should be; the line is named.
+        BadValue: it is invalid; the line is named.
         UnreadableStore: it cannot be read.
     """
     data = read_small(path, _MOST, "a file of topics and groups")
@@ -207,7 +207,7 @@ _KINDS = {int: "number", bool: "true or false", str: "text", dict: "table", list
 def declare(
     topics: Mapping[str, Mapping[str, TopicConfig]], groups: Mapping[str, Mapping[str, SubscriptionGroup]]
 ) -> str:
-    """The file that declares what is there, without what brokers make themselves.
+    """The file that declares what exists, except what brokers create themselves.
 
     Args:
         topics, groups: broker to its table; a store is one broker.
@@ -243,7 +243,7 @@ def _shown(value: Mapping[str, Value]) -> dict[str, Value]:
 def _combine(
     tables: Mapping[str, Mapping[str, Mapping[str, Value]]], new: Mapping[str, Value], always: Sequence[str]
 ) -> dict[str, dict[str, Value]]:
-    """Entries by name; what is as in a new one is left out, unless brokers differ."""
+    """Entries by name; settings with default values are omitted, unless brokers differ."""
     entries: dict[str, dict[str, Value]] = {}
     for name in sorted({name for table in tables.values() for name in table}):
         values = {broker: table.get(name) for broker, table in tables.items()}
@@ -273,7 +273,7 @@ def _combine(
 
 
 async def plan_declared(questions: Questions, where: Where, declared: Declared, *, prune: bool) -> Plan:
-    """What makes the brokers as the file declares them. What the file does not name stays, and so does each setting.
+    """The changes that make brokers match the file. Entries and settings that the file does not name are kept.
 
     Args:
         prune: delete what the file owns and does not name.
@@ -321,7 +321,7 @@ async def plan_declared(questions: Questions, where: Where, declared: Declared, 
 
 
 async def _deletions(questions: Questions, where: Where, declared: Declared) -> list[Plan]:
-    """Plans that delete what the file owns: whole topics and groups, and those on brokers where they are not to be."""
+    """Plans that delete what the file owns: whole topics and groups, and those on single brokers."""
     masters = await where.masters(questions)
     topics, groups = await fetch_topics(questions, masters), await fetch_groups(questions, masters)
     if len(topics) < len(masters) or len(groups) < len(masters):
@@ -346,7 +346,7 @@ async def _deletions(questions: Questions, where: Where, declared: Declared) -> 
 
 
 def _is_unwanted(declared: Declared, what: str, name: str, broker: str) -> bool:
-    """Whether the file wants something away from a broker."""
+    """Whether the file asks for removal from a broker."""
     entries = declared.topics if what == "topics" else declared.groups
     entry = entries.get(name)
     return entry.of(broker) is None if entry is not None else declared.is_own(what, name)

@@ -1,4 +1,4 @@
-"""The journal of a change: a file with what was before, written before the first request."""
+"""The journal of a change: a file with the earlier values, written before the first request."""
 
 import json
 import os
@@ -28,7 +28,7 @@ class Journal:
         command: its name.
         namesrv: the name servers of the cluster.
         timestamp: when it began, ms.
-        changes: all that it writes, with what was before.
+        changes: everything that it writes, with the earlier values.
         state: begun (some of it may be written), ended, continued (by a later run of the same), undone.
         undoes: the journal that it undoes.
     """
@@ -96,7 +96,7 @@ def read_journal(path: str) -> Journal:
 
     Raises:
         UnreadableStore: there is no such file.
-        CorruptFile: it is no journal.
+        CorruptFile: it is not a journal.
     """
     data = read_small(path)
     if data is None:

@@ -1,4 +1,4 @@
-"""What name servers hold, each of them for itself: keys and values, routes, the permission to write to a broker."""
+"""What each name server holds by itself: keys and values, routes, the permission to write to a broker."""
 
 from collections.abc import Mapping, Sequence
 
@@ -41,8 +41,8 @@ class KeyValues(Kind):
 
 
 class Routes(Kind):
-    """The brokers that a name server has for a topic, which is the name. It is made to forget a topic, never to know
-    one: brokers register their topics themselves.
+    """The brokers that a name server has for a topic; the name is the topic's. Topics can be removed here but not
+    added: brokers register their topics themselves.
     """
 
     name, undone = "route", False
@@ -89,10 +89,10 @@ async def fetch_route(questions: Questions, node: Node, topic: str) -> TopicRout
 
 
 class WritePermissions(Kind):
-    """What a name server lets clients do with the topics of a broker, which is the name: permission by topic.
+    """What a name server lets clients do with the topics of a broker (permission by topic); the name is the broker's.
 
-    A name server takes or gives the permission to write for all topics at once, and gives it as read and write,
-    whatever it was before. It lasts until the broker registers a change of its own.
+    A name server revokes or grants write permission for all topics at once, and what it grants is read and write,
+    whatever the permission was before. It lasts until the broker registers a change of its own.
     """
 
     name = "write-perm"

@@ -1,4 +1,4 @@
-"""Offsets of a group of a live cluster: the same plans as of a store, for each broker."""
+"""Offsets of a group of a live cluster: the same plans as for a store, broker by broker."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from rmqtool.words import command_line, counted
 
 SETTLE = 6.0
 """Seconds until the clients of a group have written their offsets again, which they do every 5."""
-_FIRST, _END = 0, -1  # ms: what the broker itself takes for the ends of a queue
+_FIRST, _END = 0, -1  # ms; the broker itself uses it for the end of a queue
 Key = tuple[str, int]  # topic and queue id
 
 
@@ -35,7 +35,7 @@ class LiveOffsetMove(OffsetMove):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetChanges:
-    """What is to be done with the offsets of a group: the rows, and the plan."""
+    """The changes of a group's offsets: rows and plan."""
 
     moves: list[LiveOffsetMove]
     plan: Plan
@@ -43,7 +43,7 @@ class OffsetChanges:
 
 @dataclass(frozen=True)
 class _Broker:
-    """What a plan is made of, of one broker."""
+    """What a plan needs to know of one broker."""
 
     node: Node
     offsets: Mapping[Key, int]  # of the group
@@ -272,10 +272,10 @@ class Resets:
 
 
 def check_name(group: str) -> None:
-    """Refuse an invalid name of a group.
+    """Refuse an invalid group name.
 
     Raises:
-        BadValue: with the broker's reason.
+        BadValue: the name is invalid, with the broker's reason.
     """
     try:
         check_group(group)

@@ -29,10 +29,10 @@ CREATE, UPDATE, DELETE = "create", "update", "delete"
 
 @dataclass(frozen=True, kw_only=True)
 class Where:
-    """Which servers a command is about.
+    """The servers that a command addresses.
 
     Attributes:
-        brokers: names of brokers; none for all of the target's cluster.
+        brokers: names of brokers; empty for all of the target's cluster.
     """
 
     target: Target
@@ -42,7 +42,7 @@ class Where:
         """The masters of these brokers.
 
         Raises:
-            ClientError: a broker is not there, or without its master.
+            ClientError: a broker does not exist, or has no master.
             BadValue: there are several clusters, and none is named.
             RemotingError: no name server answers.
         """
@@ -72,7 +72,7 @@ async def plan_topic(questions: Questions, where: Where, topic: str, edit: Edit,
     """Create a topic on brokers, or change it on those that have it.
 
     Args:
-        edit: makes the new settings of those that are there, or of a new topic.
+        edit: returns the new settings from existing ones, or those of a new topic.
 
     Raises:
         BadValue: not a name of a topic.
@@ -144,7 +144,7 @@ def _count(queue: TopicOffset) -> int:
 
 
 async def plan_topic_deletion(questions: Questions, where: Where, topic: str) -> Plan:
-    """Delete a topic on brokers, and where no other broker has it on the name servers.
+    """Delete a topic on brokers, and on the name servers if no other broker has it.
 
     Raises:
         Refused: no broker has it.
@@ -179,7 +179,7 @@ async def plan_topic_deletion(questions: Questions, where: Where, topic: str) ->
 
 
 def topic_edit(*, read: int | None, write: int | None, perm: Perm | None, attributes: Mapping[str, str | None]) -> Edit:
-    """What the options of a command make of the settings of a topic; an attribute that is None goes."""
+    """The settings of a topic with the options of a command applied; an attribute that is None is removed."""
 
     def edit(value: dict[str, Value]) -> dict[str, Value]:
         changed = {"readQueueNums": read, "writeQueueNums": write, "perm": None if perm is None else int(perm)}
@@ -223,7 +223,7 @@ async def plan_group_deletion(questions: Questions, where: Where, group: str) ->
     """Delete a group with its offsets. Its retry topic and its dead letters stay.
 
     Raises:
-        Refused: no broker has it, or its clients are online and would make it again.
+        Refused: no broker has it, or its clients are online and would recreate it.
         ClientError, RemotingError: a server does not answer.
     """
     servers, masters = await Servers.of(questions), await where.masters(questions)
@@ -313,10 +313,10 @@ async def plan_cold_threshold(questions: Questions, where: Where, group: str, th
 
 
 async def plan_settings(questions: Questions, where: Where, settings: Mapping[str, str]) -> Plan:
-    """Set settings of brokers.
+    """Change settings of brokers.
 
     Raises:
-        BadValue: a broker has no such setting; it would take the word, and do nothing.
+        BadValue: a broker has no such setting; it would accept the name and ignore it.
         ClientError, RemotingError: a server does not answer.
     """
     servers, masters = await Servers.of(questions), await where.masters(questions)
@@ -378,7 +378,7 @@ async def plan_key_value(
 
 
 async def plan_order(questions: Questions, target: Target, topic: str, queues: str | None) -> Plan:
-    """Say which queues an ordered topic has on which broker, or that it is not ordered any more.
+    """Set which queues an ordered topic has on which broker, or that it is no longer ordered.
 
     Args:
         queues: ``BROKER:QUEUES;BROKER:QUEUES``; None to delete the entry.
@@ -396,7 +396,7 @@ async def plan_order(questions: Questions, target: Target, topic: str, queues: s
 
 
 async def plan_write_permission(questions: Questions, where: Where, broker: str, *, wipe: bool) -> Plan:
-    """Take the permission to write to a broker on every name server, or give it.
+    """Revoke write permission for a broker on every name server, or grant it.
 
     Raises:
         ClientError, RemotingError: a server does not answer, or there is no such broker.
@@ -450,13 +450,13 @@ async def plan_user(
 async def plan_rules(
     questions: Questions, where: Where, subject: str, rules: Mapping[str, Value] | None, resources: Sequence[str] = ()
 ) -> Plan:
-    """Set what a subject may do, or take it away.
+    """Grant permissions to a subject, or revoke them.
 
     Args:
-        rules: by policy and resource; None to take away those of the resources, or all.
+        rules: by policy and resource; None to revoke those of the resources, or all.
 
     Raises:
-        Refused: nothing is there to take away.
+        Refused: there is nothing to revoke.
         ClientError, RemotingError: a server does not answer.
     """
     servers, masters = await Servers.of(questions), await where.masters(questions)
@@ -474,7 +474,7 @@ async def plan_rules(
 
 
 def _keeps(rule: str, resources: Sequence[str]) -> bool:
-    """Whether a rule stays when those of some resources, or all, are taken away."""
+    """Whether a rule is kept when those of some resources, or all, are revoked."""
     return bool(resources) and rule.partition(" ")[2] not in resources
 
 

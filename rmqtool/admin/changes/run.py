@@ -1,7 +1,7 @@
 """Plans, and how they are carried out: journal, requests, reading back, undo.
 
-A run that was killed leaves a journal without an end. The same command, run again, writes what is missing, and its own
-journal has what was there before the first of both runs; ``undo`` takes either of them back.
+A run that was killed leaves an unfinished journal. Running the same command again writes what is missing; its own
+journal has the values before the first of the two runs, and ``undo`` reverts either of them.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from rmqtool.words import command_line, counted
 
 PATIENCE = 3.0
 """Seconds in which a value that was written must be there."""
-_PAUSE = 0.25  # s between two looks
+_PAUSE = 0.25  # s between two reads
 
 DONE, SAME, PENDING, KEPT, OTHER, UNKNOWN, SKIPPED = (
     "done", "same", "pending", "not-done", "other", "unknown", "skipped",
@@ -35,14 +35,13 @@ DONE, SAME, PENDING, KEPT, OTHER, UNKNOWN, SKIPPED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one change.
+    """The outcome of one change.
 
     Attributes:
-        state: ``done``: it reads back; ``same``: nothing was to be done; ``pending``: only planned; ``not-done``: what
-            was before is still there; ``other``: it reads back as something else; ``unknown``: the server does not
+        state: ``done``: it reads back; ``same``: there was nothing to do; ``pending``: only planned; ``not-done``: the
+            earlier value is still there; ``other``: it reads back differently; ``unknown``: the server does not
             answer; ``skipped``: not begun, because something before it failed.
-        now: what is there now, where that was read.
-        reason: why it is not done.
+        now: the current value, if it was read. reason: why it is not done.
     """
 
     change: Change
@@ -55,7 +54,7 @@ class Outcome:
 class ChangeRow:
     """One value of one server, as machine output has it.
 
-    ``before`` and ``after`` are null where there is nothing.
+    ``before`` and ``after`` are null for no value.
     """
 
     kind: str
@@ -75,17 +74,16 @@ class ChangeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a command is to change, and in the end what it has changed.
+    """What a command will change and, once carried out, what it has changed.
 
     Attributes:
-        changes: of all places that the command is about, also those that are as they should be.
+        changes: for all places that the command addresses, including those already as wanted.
         warnings: what a person should know before saying yes.
-        effect: what the change means, for the question; such as the number of messages that are skipped.
+        effect: what the change means, for the question, such as the number of skipped messages.
         settle: seconds to wait before reading back, where others may write meanwhile.
         undoes: the journal that is undone.
-        blocked: why it must not be carried out as it is.
-        outcomes: once it was carried out.
-        journal: path of the journal, once there is one.
+        blocked: why it must not be carried out.
+        outcomes: set once it was carried out. journal: its path, once there is one.
     """
 
     target: str
@@ -101,17 +99,17 @@ class Plan:
 
     @property
     def needed(self) -> tuple[Change, ...]:
-        """The changes that change something."""
+        """The changes whose value differs."""
         return tuple(change for change in self.changes if change.before != change.after)
 
     @property
     def applied(self) -> bool:
-        """Whether it was carried out, wholly or in part."""
+        """Whether it was carried out, completely or in part."""
         return bool(self.outcomes)
 
     @property
     def failed(self) -> tuple[Outcome, ...]:
-        """What is not as it should be."""
+        """The outcomes that failed."""
         return tuple(outcome for outcome in self.outcomes if outcome.state not in (DONE, SAME))
 
     def rows(self) -> list[ChangeRow]:
@@ -153,13 +151,13 @@ def _rows(outcome: Outcome) -> Iterable[ChangeRow]:
 
 
 class Servers:
-    """The servers of a cluster by the names that places have.
+    """The servers of a cluster, by the names used in places.
 
     Args:
         nodes: the masters, whose slaves follow them, and the name servers.
 
     Attributes:
-        kinds: how values are read and written there, for one run.
+        kinds: how values are read and written, for one run.
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
@@ -168,7 +166,7 @@ class Servers:
 
     @classmethod
     async def of(cls, questions: Questions) -> "Servers":
-        """Those that are there now.
+        """The servers that exist now.
 
         Raises:
             ClientError, RemotingError: as :meth:`Questions.nodes`.
@@ -196,10 +194,10 @@ class Servers:
 async def read_values(
     questions: Questions, servers: Servers, places: Iterable[Place]
 ) -> tuple[dict[Place, Value], set[Place]]:
-    """The values of places, None where there is nothing; and the places that could not be read.
+    """The values of places, None for no value, and the places that could not be read.
 
     Raises:
-        ClientError: one of the servers is not there any more.
+        ClientError: one of the servers no longer exists.
     """
     groups: dict[tuple[Node, str], list[Place]] = defaultdict(list)
     for place in dict.fromkeys(places):
@@ -216,7 +214,7 @@ async def read_values(
 
 
 async def need_values(questions: Questions, servers: Servers, places: Iterable[Place]) -> dict[Place, Value]:
-    """As :func:`read_values`, of which none may be missing.
+    """Like :func:`read_values`, but none may be missing.
 
     Raises:
         ClientError: one is.
@@ -231,17 +229,17 @@ async def need_values(questions: Questions, servers: Servers, places: Iterable[P
 
 
 def carry_out_plan(target: Target, plan: Plan, folder: str | None, warn: Callable[[str], None]) -> Plan:
-    """Write what a plan needs, and read it back.
+    """Carry out a plan, and read the values back.
 
     Args:
-        folder: where the journal is kept; None for the usual place.
+        folder: where the journal is kept; None for the default.
         warn: called with what could not be read back.
 
     Raises:
         Refused: something has changed since the plan was made, or must not be changed, or there is no place for the
             journal. Nothing was changed.
         ClientError, RemotingError: a server does not answer before the first request; nothing was changed.
-        Interrupted: a signal came; some of it may have been changed.
+        Interrupted: a signal came; some values may have changed.
     """
     if plan.blocked:
         raise Refused(f"{'; '.join(plan.blocked)}: nothing was changed")
@@ -267,7 +265,7 @@ def carry_out_plan(target: Target, plan: Plan, folder: str | None, warn: Callabl
 
 @contextmanager
 def _cancelled_by_signals(came: list[int]) -> Iterator[None]:
-    """SIGTERM and SIGHUP cancel the task that is inside, as asyncio lets SIGINT do; fills the list with them."""
+    """Inside, SIGTERM and SIGHUP cancel the task, as SIGINT does under asyncio; the list receives them."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
 
@@ -313,7 +311,7 @@ async def _carry_out(
 
 
 def _as_it_is(change: Change, now: Value) -> Change:
-    """A change of what moves by itself, from where it is now."""
+    """The change of a value that moves by itself, from its current value."""
     return replace(change, before=now) if KINDS[change.place.kind].moves else change
 
 
@@ -322,7 +320,7 @@ def _name(place: Place) -> str:
 
 
 def _with_first(changes: Iterable[Change], older: Sequence[Journal]) -> list[Change]:
-    """What the journal has: where a run was interrupted, what was there before that one."""
+    """The changes for the journal; where a run was interrupted, with the values before that run."""
     first: dict[Place, Change] = {}
     for journal in older:
         for change in journal.changes if journal.undoes is None else ():
@@ -351,7 +349,7 @@ async def _check(questions: Questions, servers: Servers, changes: Iterable[Chang
 
 
 async def _write(questions: Questions, servers: Servers, changes: Sequence[Change]) -> dict[Place, str]:
-    """Send the requests, step by step; why some of them failed. None of a step is sent once one of the last failed."""
+    """Send the requests step by step; returns why some failed. A step is not begun if the previous one failed."""
     failures: dict[Place, str] = {}
 
     by_place = {change.place: change for change in changes}
@@ -419,7 +417,7 @@ def _outcome(
 
 
 def last_journal(target: Target, folder: str | None) -> Journal | None:
-    """The journal that undo takes: the newest that is not undone yet.
+    """The journal that undo reverts: the newest that is not undone yet.
 
     Raises:
         UnreadableStore, CorruptFile: journals cannot be read.
@@ -433,7 +431,7 @@ def last_journal(target: Target, folder: str | None) -> Journal | None:
 
 
 def need_no_undo(plan: Plan) -> None:
-    """Note that a journal needs no undo, as all is as it was before.
+    """Note that a journal needs no undo, because everything is as it was before.
 
     Raises:
         Refused: the journal cannot be written.
@@ -443,10 +441,10 @@ def need_no_undo(plan: Plan) -> None:
 
 
 def plan_undo(target: Target, journal: Journal, *, force: bool, warn: Callable[[str], None]) -> Plan:
-    """What takes a journal back.
+    """The plan that reverts a journal.
 
     Args:
-        force: also what has changed since.
+        force: also revert values that have changed since.
 
     Raises:
         ClientError, RemotingError: a server does not answer.
@@ -483,7 +481,7 @@ def plan_undo(target: Target, journal: Journal, *, force: bool, warn: Callable[[
 
 
 async def _forgotten_routes(questions: Questions, servers: Servers, changes: Sequence[Change]) -> list[Change]:
-    """Routes of topics that no broker has after these changes: name servers keep them until they are made to forget.
+    """Routes of topics that no broker has after these changes; name servers keep them until they are removed there.
 
     Raises:
         ClientError: a name server does not answer.

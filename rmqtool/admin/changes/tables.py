@@ -25,7 +25,7 @@ _ATTRIBUTES = "attributes"
 
 
 def attribute_changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
-    """What makes one of the other, as brokers of 5.x take it: ``+name`` to its value, ``-name`` to nothing."""
+    """The changes of attributes as 5.x brokers expect them: ``+name`` to its value, ``-name`` for removal."""
     return {f"-{name}": "" for name in sorted(before.keys() - after.keys())} | {
         f"+{name}": value for name, value in sorted(after.items()) if before.get(name) != value
     }
@@ -61,7 +61,7 @@ class Topics(Kind):
 
 
 def topic_value(config: TopicConfig) -> dict[str, Value]:
-    """What request 17 sets of a topic. Whether it is ordered follows from the name servers' own table."""
+    """What request 17 sets for a topic; whether it is ordered is in the name servers' own table."""
     return {
         "readQueueNums": config.read_queue_nums,
         "writeQueueNums": config.write_queue_nums,
@@ -102,8 +102,8 @@ def group_value(group: SubscriptionGroup) -> dict[str, Value]:
 class Offsets(Kind):
     """Offsets of groups; the name is group, topic and queue id.
 
-    Brokers of 5.x set them by request 222, and hand them to the group with its next pull. Those of 4.9 leave that to
-    the clients of the group while it is online; then no other offset lasts.
+    Brokers of 5.x set them with request 222, and pass them to the group with its next pull. Those of 4.9 leave that to
+    the group's clients while they are online; no other offset lasts then.
     """
 
     name, moves = "offset", True
@@ -118,7 +118,7 @@ class Offsets(Kind):
             table = {(row.group, row.topic, str(row.queue_id)): row.offset for row in rows}
             return {name: table[name] for name in names if name in table}
 
-        async def fetch(name: Name) -> int | None:  # also what waits for the next pull
+        async def fetch(name: Name) -> int | None:  # including what waits for the next pull
             group, topic, queue_id = name
             header = h.GroupQueue(
                 consumer_group=group, topic=topic, queue_id=int(queue_id), set_zero_if_not_found=False
@@ -143,7 +143,7 @@ class Offsets(Kind):
             await questions.send(node, C.INVOKE_BROKER_TO_RESET_OFFSET, header)
         elif change.since is not None:
             key = (node, group, topic)
-            if key not in self._asked:  # one request for all queues, whose failure is that of each
+            if key not in self._asked:  # one request for all queues; if it fails, each of them fails
                 header = h.ResetOffset(topic=topic, group=group, timestamp=change.since, is_force=True)
                 send = questions.send(node, C.INVOKE_BROKER_TO_RESET_OFFSET, header)
                 self._asked[key] = asyncio.create_task(send)
@@ -178,7 +178,7 @@ class Offsets(Kind):
         """Whether the broker itself sets a group's offsets (``useServerSideResetOffset`` of 5.x).
 
         Raises:
-            NotTold: it does not tell.
+            NotTold: it gave no answer.
         """
         if node not in self._sets:
             settings = await fetch_settings(questions, node)
@@ -190,7 +190,7 @@ async def fetch_clients(questions: Questions, node: Node, group: str) -> Sequenc
     """The ids of the clients of a group that are connected to a broker.
 
     Raises:
-        NotTold: it does not tell.
+        NotTold: it gave no answer.
     """
     answer = await questions.fetch(
         node, C.GET_CONSUMER_CONNECTION_LIST, body(ConsumerConnection), h.ConsumerGroup(consumer_group=group),

@@ -1,4 +1,4 @@
-"""Commands that change a live cluster: plan, question, journal, requests, and what came of them."""
+"""Commands that change a live cluster: plan, question, journal, requests and their outcome."""
 
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
@@ -54,7 +54,7 @@ def change(
     options: ChangeOptions,
     write: "Callable[[Plan, str], None] | None" = None,
 ) -> int:
-    """Plan, show, ask, do, and say what came of it. Returns the exit code.
+    """Plan, show, ask, do, and report the outcome. Returns the exit code.
 
     Args:
         write: writes the result; by default a row for each value.

@@ -15,7 +15,7 @@ class Stopped(BaseException):
 
 
 class StopSignal:
-    """Remembers whether one of the signals has come; a signal ends a pause.
+    """Records whether one of the signals has come; a signal ends a pause.
 
     Attributes:
         asked: whether one has.

@@ -1,4 +1,4 @@
-"""Live clusters instead of a store directory: which commands take them, and what serves otherwise."""
+"""Live clusters instead of a store directory: which commands take them, and what to use instead of the others."""
 
 import os
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from rmqtool.errors import BadValue
 from rmqtool.words import command_line
 
 VARIABLE = "RMQTOOL_TARGET"
-# command: which serves for a live cluster, and what it does. A group has one for those of its commands without one
+# command: the one to use for a live cluster, and what it does. The entry of a group is for its commands without one
 _INSTEAD: dict[str, tuple[str | None, str]] = {
     "check": ("doctor", "finds what is wrong in a cluster"),
     "checkpoint": ("cluster list", "shows how far logs go"),
@@ -29,7 +29,7 @@ _BROADCASTS = ("group lag", "group offsets", "group reset", "group clone")  # ta
 
 
 def check_live(command: Command, values: Mapping[str, Any]) -> None:
-    """That a command takes a live cluster, where it is given one, and its options go with it.
+    """Check that a command given a live cluster accepts one, and that its options go with it.
 
     Raises:
         BadValue: it needs the files of a store, or one of its options does.
@@ -56,9 +56,8 @@ def check_live(command: Command, values: Mapping[str, Any]) -> None:
 
 
 def with_target(command: Command | None, args: list[str], takes_value: set[str]) -> list[str]:
-    """The words of a command line, with the target of the environment where they name neither a store nor a target.
-
-    What changes something is always named.
+    """The words of a command line, with the target from the environment if they name neither a store nor a target.
+    Commands that change something need an explicit target.
     """
     target = os.environ.get(VARIABLE)
     if not target or command is None or not command.live or command.writes or {"-h", "--help"} & {*args}:

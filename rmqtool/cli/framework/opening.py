@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rmqtool.rules.releases import Release
     from rmqtool.services.offsets.files import ClientFile
 
-LIVE = ("rocketmq://", "@")  # what the words that name live clusters begin with
+LIVE = ("rocketmq://", "@")  # prefixes of the words that name live clusters
 
 
 def live_target(store: str) -> "Target | None":
@@ -39,8 +39,7 @@ def open_topics(store: str, broker_conf: str | None, warn: "Callable[[str], None
     """The topics of a store or of a live cluster.
 
     Args:
-        warn: called with what keeps answers from being whole.
-        system: the broker's own topics are wanted as well.
+        warn: called with each reason why the answer is incomplete. system: the broker's own topics are wanted as well.
     """
     if (target := live_target(store)) is not None:
         from rmqtool.admin.live.topics import LiveTopics
@@ -65,8 +64,8 @@ def open_groups(
     """The groups of a store or of a live cluster.
 
     Args:
-        warn: called with what keeps answers from being whole.
-        wanted: whether a group's offsets in a topic are asked for.
+        warn: called with each reason why the answer is incomplete. wanted: whether a group's offsets in a topic are
+            asked for.
         client: offsets of a broadcasting client in place of the broker's.
         bak: the previous generation of the broker's.
         log: the store must have a log, or queues.

@@ -59,7 +59,7 @@ def carry_out(
         show: shows the plan to the person who is asked.
         question: None where nothing needs to be asked.
         do: carries it out; gets the plan that was shown, None with --yes.
-        settled: whether a plan needs nothing to be done.
+        settled: whether a plan has nothing to do.
 
     Returns:
         The result, and whether the plan was carried out.

@@ -15,7 +15,7 @@ def parse_size(text: str, option: str, expected: str) -> int:
         expected: what to give, with examples.
 
     Raises:
-        BadValue: it is none, or 0.
+        BadValue: it is not a size, or is 0.
     """
     match = re.fullmatch(r"([1-9]\d{0,14})([KMG]?)", text, re.ASCII)
     if match is None:

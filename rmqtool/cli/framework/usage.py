@@ -26,7 +26,7 @@ _REST = (
     (r"^Missing (argument|option) '(.*)'$", r"missing \1 \2"),
     (r"^No such", "no such"),
 )
-# words: command lines that do what these words ask for
+# words: command lines that do what these words suggest
 _MEANT: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("lag backlog progress", ("group lag STORE",)),
     ("search", ("grep STORE PATTERN", "query-key STORE TOPIC KEY")),

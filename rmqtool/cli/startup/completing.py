@@ -58,7 +58,7 @@ def complete() -> bool:
 
 
 def _read_words(shell: str) -> tuple[list[str], str, str] | None:
-    """(complete words after the program's name, the word being completed, the part of it that the shell keeps apart)."""
+    """(complete words after the program's name, word being completed, part of it that the shell keeps apart)."""
     if shell == "bash":
         words, at = _split(os.environ.get("COMP_WORDS", "")), os.environ.get("COMP_CWORD", "")
         if not at.isdecimal():

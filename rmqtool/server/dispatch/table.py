@@ -7,7 +7,7 @@ A handler is a method that declares its request in one place: codes, right and r
     def find_max_offset(self, call: Call[h.Queue, None]) -> Command:
         return call.answer(h.Offset(offset=...))
 
-`collect` makes the table of several classes of handlers, `bind` the handlers of one server.
+`collect` makes one table of several classes of handlers, and `bind` looks up the handlers of one server.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -37,7 +37,7 @@ class Call(Generic[H, B]):
     """A request, as a handler gets it.
 
     Attributes:
-        header: as the handler declares it; None where it declares none.
+        header: as declared by the handler; None if it declares none.
         body: the declared object; for ``bytes`` the raw body, None if the handler declares none.
     """
 
@@ -76,7 +76,7 @@ class RequestRow:
     """One row of the table.
 
     Attributes:
-        header, body: their types; None for what is not read.
+        header, body: their types; None if it is not read.
         right: None for administrators only.
         since: the first release that has it.
         handler: a method.
@@ -95,7 +95,7 @@ class RequestRow:
         """Read the call for the handler.
 
         Raises:
-            FormatError: the header or body is not the request's.
+            FormatError: the header or body does not parse as declared.
         """
         return Call(connection, request, self.read_header(request.fields), self.read_body(request.body))
 

@@ -1,1 +1,1 @@
-"""What may leave the house when something is wrong with a store."""
+"""What may be shared with others when something is wrong with a store."""

@@ -34,7 +34,7 @@ from rmqtool.store.recovery.command import plan
 from rmqtool.version import __version__
 
 LEAST, MOST = 64 << 10, 16 << 20  # bytes of a bundle: the least limit, and the default
-_HEAD = 2 * tarfile.BLOCKSIZE  # of each file in the archive, with what fills its last block
+_HEAD = 2 * tarfile.BLOCKSIZE  # of each file in the archive, including the padding of its last block
 _RESERVE = 32 << 10  # for the manifest and the end of the archive
 _PER_CODE = 10  # findings of a code whose bytes are shown
 QUOTING = ("timeline-no-message", "half-no-message", "pop-record", "pop-record-key", "timer-lost")
@@ -119,7 +119,7 @@ def collect_evidence(layout: StoreLayout, out: str, *, most: int = MOST, hide_na
 
     Args:
         out: the archive to create.
-        most: bytes that it may have.
+        most: maximum size in bytes.
         hide_names: replace names of topics and groups, too; system topics keep theirs.
 
     Raises:
@@ -264,7 +264,7 @@ def _files(layout: StoreLayout, mask: Mask) -> Iterator[dict[str, Any]]:
                 folders.append(path)
                 continue
             row: dict[str, Any] = {"file": mask.text(path), "bytes": None, "modifiedTimestamp": None}
-            with suppress(RmqError, OSError):  # gone since, or a link to nothing
+            with suppress(RmqError, OSError):  # removed meanwhile, or a dangling link
                 row |= {"bytes": entry.size, "modifiedTimestamp": entry.mtime_ns // 1_000_000}
             yield row
 

@@ -23,7 +23,7 @@ _IPV6 = re.compile(r"(?<![\w:])(?=[\w:]*:[\w:]*:[\w:]*:|[\w:]*::)[0-9a-fA-F:]{3,
 _ID = re.compile(r"(?<![0-9A-Za-z])(?=[0-9]*[A-Fa-f])[0-9A-Fa-f]{16,}(?![0-9A-Za-z])|(?<!\d)\d{24,}(?!\d)")
 _QUOTED = re.compile(r"'([^']+)'|\"([^\"]+)\"")
 _NAME = re.compile(r"[\w%|+-]+")
-# strings of config files that are no data of the user
+# strings of config files that are not the user's data
 _WORDS = frozenset(
     {
         "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "SINGLE_TAG", "MULTI_TAG", "SQL92", "TAG", "POP", "PULL",
@@ -34,7 +34,8 @@ _NAMED = frozenset({"topicName", "groupName", "topic", "group", "consumerGroup"}
 
 
 class Mask:
-    """Masks values with a random key that is stored nowhere: hashes cannot be tried out, and equal values look equal.
+    """Masks values with a random key that is stored nowhere: hashes cannot be guessed by trying, and equal values look
+    equal.
 
     Args:
         root: the store's directory, shown as ``STORE``.
@@ -74,7 +75,7 @@ class Mask:
         return self.name(text)
 
     def name(self, text: str) -> str:
-        """A text without the names that are to be hidden."""
+        """A text without the names to be hidden."""
         if not self._hidden:
             return text
         for name in self._odd:

@@ -71,7 +71,7 @@ class FindingPlaces:
         magics = _MAGICS.get(kind)
         for _unit, group in groupby(explain(kind, part, base), key=lambda span: span.path.partition(".")[0]):
             fields = list(group)
-            # bytes where no record begins may be of a body
+            # bytes where no record begins may belong to a body
             is_head = magics is None or any(span.path.endswith(".magic") and span.value in magics for span in fields)
             for span in fields:
                 yield f"{at + span.start:08x}  {self._label(span)}: {self._content(span, part, shown=is_head)}"

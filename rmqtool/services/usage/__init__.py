@@ -1,1 +1,1 @@
-"""What takes the space of a store, and how long it will."""
+"""What takes up a store's space, and for how long."""

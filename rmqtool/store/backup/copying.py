@@ -14,7 +14,7 @@ _ZEROS = bytes(1 << 20)
 
 
 class CopyState(NamedTuple):
-    """What a copy has. ``written`` is where its last byte that is not zero ends."""
+    """The content of a copy. ``written`` is the offset after its last non-zero byte."""
 
     written: int
     sha256: str
@@ -41,7 +41,7 @@ class RateLimit:
 
 
 class _Digest:
-    """The checksum of bytes given with their places; gaps are zeros, and zeros at the end are left out."""
+    """The checksum of bytes given with their offsets; gaps count as zeros, and zeros at the end are left out."""
 
     def __init__(self) -> None:
         self._hash, self.end = hashlib.sha256(), 0

@@ -1,4 +1,4 @@
-"""Make a backup of a stopped or live store. The store is only read."""
+"""Create a backup of a stopped or live store. The store is only read."""
 
 import json
 import os
@@ -48,8 +48,8 @@ def create_backup(
         rate: most bytes per second to copy.
 
     Raises:
-        Refused: the directory has files of others, another run is at work there, it lies in the store, or the store
-            changed in a way that it cannot be copied.
+        Refused: the directory has other files, another run is using it, it is inside the store, or the store changed in
+            a way that prevents copying.
         UnreadableStore: something cannot be read or written.
     """
     home = os.path.abspath(home)
@@ -120,7 +120,7 @@ class _Run:
     # -- one file ------------------------------------------------------------------------------------------------------
 
     def _take(self, source: Source, folder: str, done: dict[str, BackupFile], copying: Stage) -> BackupFile | None:
-        """Copy a file, or use a copy of it that is there already. None if the broker has removed it as expired."""
+        """Copy a file, or use an existing copy of it. None if the broker has removed it as expired."""
         target = os.path.join(folder, STORE, *source.path.split("/"))
         about = None if source.data is not None else _about(source.original)
         if about is None and source.data is None:
@@ -162,7 +162,7 @@ class _Run:
             try:
                 os.link(copy, target)
             except OSError:
-                return None  # this file system has no links, or no more of them
+                return None  # this file system has no hard links, or the file has too many
             return BackupFile(**{**file.to_dict(), "linked": True})
         return None
 
@@ -238,7 +238,7 @@ class _Run:
         return done
 
     def _remove_others(self, folder: str, files: dict[str, BackupFile]) -> None:
-        """Remove what an interrupted run copied and the store has no more."""
+        """Remove what an interrupted run copied and the store no longer has."""
         top = os.path.join(folder, STORE)
         for above, _folders, names in os.walk(top):
             for name in names:

@@ -1,8 +1,8 @@
 """The manifest of a backup, and the directory that backups of a store are in.
 
 A backup is a directory ``TIME`` with the plain files of the store below ``store`` and ``manifest.json``. It has the
-name ``TIME.part`` until it is complete. ``rmqtool-backups.json`` marks the directory around it as ours, and is locked
-while a backup is made or removed.
+name ``TIME.part`` until it is complete. ``rmqtool-backups.json`` marks the directory around it, and is locked while a
+backup is created or removed.
 """
 
 import fcntl
@@ -40,7 +40,7 @@ class BackupFile(PlainRow):
     modifiedNs: int
     inode: int  # of the original
     sealed: bool  # the original is not written to any more
-    linked: bool = False  # it shares its bytes with an earlier backup
+    linked: bool = False  # a hard link to the copy in an earlier backup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ def file_of(row: dict[str, Any]) -> BackupFile:
 
 
 def is_home(path: str) -> bool:
-    """Whether a directory has our mark."""
+    """Whether a directory has the mark."""
     return os.path.isfile(os.path.join(path, MARK))
 
 
@@ -116,7 +116,7 @@ def list_names(home: str) -> tuple[list[str], list[str]]:
     """Names of complete backups, oldest first, and of those that were interrupted.
 
     Raises:
-        UnreadableStore: it is no directory of backups.
+        UnreadableStore: it is not a directory of backups.
     """
     if not is_home(home):
         raise UnreadableStore(f"{home}: no directory of backups: {MARK} is not there")
@@ -133,11 +133,11 @@ def locked(home: str, model: str) -> Iterator[None]:
         model: directory whose owner and mode a new one gets.
 
     Raises:
-        Refused: it has files of others, or another backup is being made there.
+        Refused: it has other files, or another backup is being created there.
     """
     mark = os.path.join(home, MARK)
     if not is_home(home):
-        begun = {f"{MARK}.tmp"}  # of a run that was killed just then
+        begun = {f"{MARK}.tmp"}  # left by a run that was killed at this point
         if os.path.lexists(home) and (not os.path.isdir(home) or {*os.listdir(home)} - begun):
             raise Refused(f"{home}: exists, and is no directory of backups: give another one")
         created = make_folders_as(home, model)

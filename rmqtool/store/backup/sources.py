@@ -3,7 +3,7 @@
 If no process uses the store, every file is copied as it is. While a broker writes, the order matters: first how far
 consumers and delivery are, so that a restored store repeats messages rather than leaving some out; then the end of the
 log; then the log up to there, and queues as far as they point below it; last the tables of topics and groups. Files
-that are only valid together with others of the same instant are left out, and built again by the restore.
+that are only valid together with others of the same instant are left out, and rebuilt by the restore.
 """
 
 import os
@@ -26,12 +26,12 @@ _PROGRESS = (
 )  # fmt: skip
 _NOT_COPIED = ("lock",)
 _WITH_BROKER = ("timerwheel", "timerlog", "abort", "lock")  # left out while a broker runs
-# only whole together with other files of the same instant
+# only valid together with other files of the same instant
 _ONLY_STOPPED = (
     "compaction", "consumequeue_rocksdb", "rocksdbstore", "kvStore", "RocksDBMessageStore", "tieredstore",
     "config/topics", "config/subscriptionGroups", "config/consumerOffsets", "config/metadata", "config/rdb",
 )  # fmt: skip
-_TRIES, _PAUSE = 40, 0.05  # seconds between attempts to read a file that is just being written
+_TRIES, _PAUSE = 40, 0.05  # seconds between attempts to read a file that is being written
 _STABLE = 0.05  # seconds in which the last record must not change
 
 
@@ -122,7 +122,7 @@ class Sources:
             name = prefix + entry.name
             if entry.is_dir():
                 if os.path.realpath(entry.path) not in apart:
-                    apart.add(os.path.realpath(entry.path))  # a link to a directory above would have no end
+                    apart.add(os.path.realpath(entry.path))  # a link to a parent directory would recurse forever
                     yield from self._walk(entry.path, name + "/", apart)
             elif not entry.is_file():
                 self.warnings.append(f"{entry.path}: not a file, and not in the backup")

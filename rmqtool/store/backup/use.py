@@ -53,7 +53,7 @@ def list_backups(home: str, warn: Warn) -> list[BackupRow]:
     """The backups of a directory, oldest first.
 
     Raises:
-        UnreadableStore: it is no directory of backups.
+        UnreadableStore: it is not a directory of backups.
     """
     complete, interrupted = list_names(home)
     rows = [BackupRow(name=name, state="interrupted") for name in interrupted]
@@ -85,10 +85,10 @@ def row_of(backup: Backup) -> BackupRow:
 
 
 def chosen_names(home: str, names: Sequence[str]) -> list[str]:
-    """The complete backups that are asked for; all if none is named.
+    """The complete backups with these names; all if none is named.
 
     Raises:
-        UnreadableStore: one of them is not there, or none at all.
+        UnreadableStore: one of them does not exist, or there are none.
     """
     complete, _interrupted = list_names(home)
     for name in names:
@@ -136,8 +136,8 @@ def verify(home: str, names: Sequence[str] = ()) -> Iterator[Fault]:
 def restore(home: str, new: str, *, name: str | None = None, conf: BrokerConf | None = None) -> Backup:
     """Make a store from a backup. It appears complete, or not at all.
 
-    The files of a backup of a live store are completed as a start of its broker does it: queues and index up to the end
-    of the log, and the timer.
+    For a backup of a live store, files are completed as its broker would at startup: queues and index up to the end of
+    the log, and the timer.
 
     Args:
         new: directory that does not exist yet.
@@ -145,7 +145,7 @@ def restore(home: str, new: str, *, name: str | None = None, conf: BrokerConf | 
         conf: settings of the broker.
 
     Raises:
-        Refused: the directory exists, or another run is at work there.
+        Refused: the directory exists, or another run is using it.
         CorruptFile: a file of the backup is damaged.
         UnreadableStore: there is no such backup.
     """
@@ -189,7 +189,7 @@ def _copy_all(source: str, target: str, backup: Backup) -> None:
 
 
 def _complete(root: str, conf: BrokerConf | None) -> None:
-    """Make queues, index and timer fit the log."""
+    """Bring queues, index and timer up to the log."""
     layout = StoreLayout(root, conf)
     report = recover(layout)
     if report.refusals:
