@@ -374,11 +374,7 @@ def write_empty(job: Job, output: DumpOutput) -> list[PartFile]:
 
 
 def sum_up(tallies: list[SplitTally], unusable: list[Damage]) -> dict[str, Any]:
-    """Return what splits have counted together, as fields of the report.
-
-    Args:
-        unusable: damaged ranges that belong to no split.
-    """
+    """Fields of a report: the sums of all splits, and the files that cannot be read as damage."""
     whole = SplitTally()
     for item in unusable:
         whole.add_damage(item)
