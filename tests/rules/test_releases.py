@@ -51,5 +51,7 @@ def test_a_further_release_does_what_the_one_before_it_does(tmp_path: Path) -> N
     later = V5_5._replace(version=Version(6, 0), full_name="V6_0_0")
     (tmp_path / "commitlog").mkdir()
     layout = StoreLayout(str(tmp_path))
-    assert type(rules_for(layout, later).rules) is type(rules_for(layout, V5_5).rules)
+    rules = rules_for(layout, later).rules
+    assert type(rules) is type(rules_for(layout, V5_5).rules)
+    assert rules.release is later
     assert settings_of(later) == settings_of(V5_5)

@@ -5,7 +5,6 @@ releases-5.4-5.5 3 for 5.5.0.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from formats.checkpoint import Checkpoint
 from rmqtool.rules.releases import V5_5, Release
@@ -40,7 +39,7 @@ class RocksRulesV5_5(StartsInsideFiles, RocksRules):
         ends: how far the databases of index and half messages, if enabled, have the log.
     """
 
-    release: ClassVar[Release] = V5_5
+    release: Release = V5_5
 
     def __init__(self, layout: StoreLayout, *, ends: Sequence[int]) -> None:
         super().__init__(layout, exactly=True)

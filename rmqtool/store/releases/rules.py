@@ -60,7 +60,7 @@ class ReleaseRules:
     """The rules of 4.9.8.
 
     Attributes:
-        release: the release.
+        release: the release; by default the one that the class is named after.
         knows_delays: whether the delay levels are loaded before recovery, so that delayed messages get their deliver
             time.
         waits: whether the start dispatches messages that are missing in the queues, and waits for that.
@@ -68,7 +68,7 @@ class ReleaseRules:
         stumbles: description of the intact records that its reader takes for damage.
     """
 
-    release: ClassVar[Release] = V4_9
+    release: Release = V4_9
     knows_delays: ClassVar[bool] = False
     stumbles: ClassVar[str] = "V2 record, which 4.9 does not know"
 
@@ -220,12 +220,13 @@ class ReleaseRules:
 class ReleaseRulesV5(ReleaseRules):
     """The rules of 5.3.3."""
 
-    release: ClassVar[Release] = V5_3
+    release: Release = V5_3
     knows_delays: ClassVar[bool] = True
     stumbles: ClassVar[str] = f"{INNER_BASE} or {INNER_NUM} is not a number, which 5.3 takes for damage"
 
-    def __init__(self, layout: StoreLayout, *, exactly: bool) -> None:
+    def __init__(self, layout: StoreLayout, *, exactly: bool, release: Release | None = None) -> None:
         super().__init__(layout, exactly=exactly)
+        self.release = release or self.release
         self.waits = self.conf.flag("recheckReputOffsetFromCq", False)
         self._controller = self.conf.flag("enableControllerMode", os.path.exists(layout.path("epochFileCheckpoint")))
 
@@ -430,7 +431,7 @@ class StartsInsideFiles(ReleaseRulesV5):
 class ReleaseRulesV5_4(ReleaseRulesV5):
     """The rules of 5.4.0."""
 
-    release: ClassVar[Release] = V5_4
+    release: Release = V5_4
 
     def check_forms(self) -> list[str]:
         for name in ("indexRocksDBEnable", "transRocksDBEnable"):
@@ -454,7 +455,7 @@ class ReleaseRulesV5_4(ReleaseRulesV5):
 class ReleaseRulesV5_5(StartsInsideFiles, ReleaseRulesV5_4):
     """The rules of 5.5.0."""
 
-    release: ClassVar[Release] = V5_5
+    release: Release = V5_5
 
     def refuse_start(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> list[str]:
         """Also ConsumeQueueStore.getDispatchFromPhyOffset: it does not know where to begin, and gives up."""
@@ -528,7 +529,7 @@ def rules_for(layout: StoreLayout, release: Release | None = None, *, exactly: b
     elif release != seen:
         warning = f"nothing shows that a {line} broker has written this store, but the rules of {release} are used"
     if release.is_5:
-        return ChosenRules(_class_of(release)(layout, exactly=exactly), reason, warning)
+        return ChosenRules(_class_of(release)(layout, exactly=exactly, release=release), reason, warning)
     return ChosenRules(ReleaseRules(layout, exactly=exactly, only_v1=seen.is_5), reason, warning)
 
 
