@@ -94,7 +94,7 @@ class PlainRow:
     __slots__ = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return row_dict(self)
 
 

@@ -91,7 +91,7 @@ class RedactionReport:
     backup: str | None = None  # None unless it is kept
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
 

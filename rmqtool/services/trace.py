@@ -168,7 +168,7 @@ class Event:
     detail: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
 
@@ -191,7 +191,7 @@ class PassedCopy:
     why: str  # the reason, or "not yet", as far as the store shows
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
 
@@ -213,7 +213,7 @@ class Trace:
     reports: Sequence[Report] = ()  # of clients, in the trace topic
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return {**asdict(self), "transaction": self.transaction.to_dict() if self.transaction else None}
 
 

@@ -71,7 +71,7 @@ class Whereabouts:
     nextSteps: list[str] = field(default_factory=list)  # command lines, or what to do
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return {
             "asked": self.asked,
             "msgId": self.msgId,

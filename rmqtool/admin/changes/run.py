@@ -68,7 +68,7 @@ class ChangeRow:
     server: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
 
@@ -120,7 +120,7 @@ class Plan:
         return [row for outcome in outcomes for row in _rows(outcome)]
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return {
             "target": self.target,
             "command": self.command,

@@ -23,7 +23,7 @@ class UserRow:
     brokerName: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
 
@@ -40,7 +40,7 @@ class RuleRow:
     brokerName: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
 

@@ -55,7 +55,7 @@ class BrokerStatus:
     msgGetTotalTodayNow: int | None
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
 
@@ -70,7 +70,7 @@ class BrokerSetting:
     value: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
 
@@ -90,7 +90,7 @@ class GroupClient:
     subscriptions: dict[str, str]  # topic → expression of the group, as its clients registered it
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
 

@@ -25,7 +25,7 @@ class LiveDelayedMessage(DelayedMessage):
     brokerName: str
 
     def to_dict(self) -> dict[str, object]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return {**DelayedMessage.to_dict(self), "brokerName": self.brokerName}
 
 

@@ -58,7 +58,7 @@ class ClusterFacts:
     brokers: list[BrokerStatus]
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
 
@@ -123,7 +123,7 @@ class LiveConfig:
     brokerName: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
 

@@ -23,7 +23,7 @@ class Entry:
     server: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
 

@@ -52,7 +52,7 @@ class LiveRequeued(Requeued):
     brokerName: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return {**asdict(self), "keys": split_keys(self.keys or "")}
 
 

@@ -16,7 +16,7 @@ class HasRow(Protocol):
     """A row of the services."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
 
 
 class Warnings:

@@ -207,7 +207,7 @@ class ReplicasReport:
     warnings: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         rows = {
             name: [row.to_dict() for row in getattr(self, name)]
             for name in ("copies", "messages", "contradictions", "following", "history", "settings")

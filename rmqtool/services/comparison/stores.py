@@ -81,7 +81,7 @@ class StoreComparison:
         return not self.differences and not self.damagedFirst and not self.damagedSecond
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return {**row_dict(self), "differences": [row.to_dict() for row in self.differences]}
 
 

@@ -50,7 +50,7 @@ class OffsetMove:
     note: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
     @property
@@ -76,7 +76,7 @@ class OffsetPlan:
         return {move.key: move.newOffset for move in self.moves if move.newOffset != move.consumerOffset}
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
 

@@ -32,14 +32,14 @@ class Unread:
 
     @property
     def words(self) -> str:
-        """As text for people."""
+        """A sentence about it."""
         number = counted(self.messages, "message")
         if self.group is None:
             return f"{counted(self.messages, 'delayed message waits', 'delayed messages wait')} to be delivered"
         return f"{number} of {self.topic} that group {self.group} has not consumed"
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
 

@@ -39,7 +39,7 @@ class DelayLevel:
     rolled: int | None = 0  # pending ones whose slot fires before they are due, and that then move to another slot
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
 
@@ -64,7 +64,7 @@ class DelayedMessage:
     recalled: bool = False  # recalled, so never delivered
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         row: dict[str, Any] = dict(
             zip(_MESSAGE_FIELDS, _message_values(self), strict=True)
         )  # asdict() would deep-copy each value

@@ -87,7 +87,7 @@ class StoreInfo:
     roles: list[RoleFact] = field(default_factory=list)  # the role of the directory, and the evidence
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
 

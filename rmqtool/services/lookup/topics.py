@@ -37,7 +37,7 @@ class QueueInfo:
     groups: dict[str, int]  # group to its lag
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
 
@@ -75,7 +75,7 @@ class TopicDetails:
     queues: Sequence[QueueInfo] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return {**self.summary.to_dict(), "queueTable": [queue.to_dict() for queue in self.queues]}
 
 
@@ -91,7 +91,7 @@ class UnusedTopic:
     bytes: int
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
 

@@ -63,7 +63,7 @@ class InFlight:
     attemptId: str | None  # for ordered pops
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return {**asdict(self), "keys": split_keys(self.keys or "")}
 
 

@@ -48,7 +48,7 @@ class Requeued:
     reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return {**asdict(self), "keys": split_keys(self.keys or "")}
 
 

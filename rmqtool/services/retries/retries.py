@@ -66,7 +66,7 @@ class RetryInfo:
     deliverTimestamp: int | None  # of a scheduled message
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return {**asdict(self), "keys": split_keys(self.keys or "")}
 
 

@@ -52,7 +52,7 @@ class RunReport:
     recalled: int = 0  # recalled timer messages
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
 

@@ -46,7 +46,7 @@ class HalfCopy:
     checkTimes: int | None  # None if not known
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
 
@@ -77,7 +77,7 @@ class TransactionInfo:
     note: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return {**asdict(self), "keys": split_keys(self.keys or "")}
 
 

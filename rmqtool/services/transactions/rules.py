@@ -69,5 +69,5 @@ class CheckCounts:
     immune: int = 0  # put back unchecked, because of their own timeout
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)

@@ -24,7 +24,7 @@ class PartUsage:
     allocated: int = 0  # bytes allocated by the file system; less if files have holes
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
 
