@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rmqtool.analytics.local.scratch import scratch_dir
-from rmqtool.analytics.source.plan import Request
+from rmqtool.analytics.source.plan import ReadRequest
 from rmqtool.analytics.source.read import Counters, plan_pieces
 from rmqtool.analytics.source.tables import SCHEMAS
 from rmqtool.analytics.sql.decoded import number_names, readable, write_piece
@@ -110,7 +110,7 @@ def translate_errors() -> Iterator[None]:
 
 
 @contextmanager
-def answer(request: Request, query: str) -> Iterator[DuckAnswer]:
+def answer(request: ReadRequest, query: str) -> Iterator[DuckAnswer]:
     """Run a query over the tables of stores.
 
     The rows are available for the duration of a ``with`` block.
@@ -163,7 +163,7 @@ def _only_queries(session: "DuckDBPyConnection", query: str) -> None:
         raise BadValue("only queries can be run, one at a time: the tables cannot be written")
 
 
-def _decode(request: Request, folder: str) -> Counters:
+def _decode(request: ReadRequest, folder: str) -> Counters:
     """Write a table to Parquet files, at least one."""
     os.mkdir(folder)
     schema = SCHEMAS[request.table]

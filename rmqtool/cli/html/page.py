@@ -17,7 +17,7 @@ from rmqtool.services.usage.contents import Contents
 from rmqtool.store.check import CODES
 from rmqtool.store.check.advice.steps import Step
 from rmqtool.store.check.common.findings import Finding
-from rmqtool.store.check.reading.reading import CodeFindings, Reading, severities_of
+from rmqtool.store.check.reading.reading import CodeFindings, Interpretation, severities_of
 from rmqtool.version import __version__
 
 MOST_ROWS = 100  # of a table
@@ -119,7 +119,7 @@ class _Page:
             tiles.append(("Findings", found or "none"))
         return tiles
 
-    def _check(self, reading: Reading | None) -> dict[str, Any] | None:
+    def _check(self, reading: Interpretation | None) -> dict[str, Any] | None:
         if reading is None:
             return None
         if reading.severity is None:

@@ -10,7 +10,7 @@ from rmqtool.cli.read.show_log import lines_of_log
 from rmqtool.cli.render.text import MOST_COLUMNS, plain, use_color
 from rmqtool.store.check import CODES, Finding
 from rmqtool.store.check.advice.steps import Step
-from rmqtool.store.check.reading.reading import Cause, CodeFindings, Interpretation, Reading, severities_of
+from rmqtool.store.check.reading.reading import Cause, CodeFindings, Interpretation, severities_of
 from rmqtool.store.log.shape import LogShape
 from rmqtool.words import command_line
 
@@ -19,7 +19,7 @@ _STORE = re.compile(r"\bSTORE\b")
 _INDENT = "   "
 
 
-def show_reading(reading: Reading, shape: LogShape | None, width: int) -> None:
+def show_reading(reading: Interpretation, shape: LogShape | None, width: int) -> None:
     """Print a reading to stdout, in lines of at most ``width`` cells; commands are not broken.
 
     Args:
@@ -30,7 +30,7 @@ def show_reading(reading: Reading, shape: LogShape | None, width: int) -> None:
     sys.stdout.flush()
 
 
-def lines_of(reading: Reading, width: int, shape: LogShape | None = None, *, colour: bool) -> Iterator[str]:
+def lines_of(reading: Interpretation, width: int, shape: LogShape | None = None, *, colour: bool) -> Iterator[str]:
     """The lines of a reading, at most ``width`` cells wide; commands are not broken."""
     paint = _Paint(colour)
     for cause in reading.causes:

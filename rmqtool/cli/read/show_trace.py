@@ -54,11 +54,11 @@ def write_trace(trace: Trace, form: str) -> None:
         if trace.groups:
             out.print()
             out.file.flush()
-            write_rows(form, type(found.groups[0]), found.groups, _TAKEN_NAMES, wide=("why",))
-        if found.reports:
+            write_rows(form, type(trace.groups[0]), trace.groups, _TAKEN_NAMES, wide=("why",))
+        if trace.reports:
             out.print()
             out.file.flush()
-            write_rows(form, Report, found.reports, _REPORT_NAMES, spare=("retryTimes", "topic", "success"))
+            write_rows(form, Report, trace.reports, _REPORT_NAMES, spare=("retryTimes", "topic", "success"))
 
 
 def _write_events(events: Sequence[Event], width: int) -> None:

@@ -15,7 +15,7 @@ from rmqtool.errors import BadValue, Refused
 if TYPE_CHECKING:
     from rmqtool.admin.target import Target
     from rmqtool.analytics.sql.duck import DuckAnswer
-    from rmqtool.analytics.sql.query import Answer
+    from rmqtool.analytics.sql.query import QueryResult
 
 
 class SqlRunner(StrEnum):
@@ -90,7 +90,7 @@ def sql(
 @contextmanager
 def _answers(
     store: str, target: "Target | None", query: str, runner: SqlRunner, broker_conf: str | None
-) -> "Iterator[Answer | DuckAnswer]":
+) -> "Iterator[QueryResult | DuckAnswer]":
     """The answer of a runner; only what that runner needs is loaded."""
     from rmqtool.cli.tables.asked import request
 

@@ -22,7 +22,7 @@ from rmqtool.services.timers.timers import open_timers
 from rmqtool.services.usage.contents import Contents, measure_contents
 from rmqtool.services.usage.purpose import purpose_of
 from rmqtool.store.check.advice.advice import Situation
-from rmqtool.store.check.reading.reading import PLACES, Reader, Reading, severities_of
+from rmqtool.store.check.reading.reading import PLACES, Interpretation, Interpreter, severities_of
 from rmqtool.store.check.run import check_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
@@ -106,7 +106,7 @@ class Overview:
 
     time: int
     info: StoreInfo
-    reading: Reading | None = None
+    reading: Interpretation | None = None
     shape: LogShape | None = None
     contents: Contents | None = None
     topics: list[TopicSummary] = field(default_factory=list)
@@ -155,8 +155,8 @@ def look_over(layout: StoreLayout, time: int) -> Overview:
     )
 
 
-def _check(layout: StoreLayout, situation: Situation) -> Reading:
-    reader = Reader(PLACES)
+def _check(layout: StoreLayout, situation: Situation) -> Interpretation:
+    reader = Interpreter(PLACES)
     with stage("checking the store"):
         for finding in check_store(layout, situation=situation):
             reader.take(finding)
