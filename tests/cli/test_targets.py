@@ -134,8 +134,10 @@ def test_without_a_name_server_a_command_ends_with_3(name: str, tmp_path: Path) 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens
         values = {**VALUES, "file": str(declared), "store": f"rocketmq://127.0.0.1:{taken.getsockname()[1]}"}
+        values["out"] = str(tmp_path / "out")
         needed = [parameter for parameter in commands()[name].params if parameter.param_type_name == "argument"]
-        more = (*NEEDED.get(name, ()), *(("--dry-run",) if COMMANDS[name].writes else ()))
+        plans = any("--dry-run" in parameter.opts for parameter in commands()[name].params)
+        more = (*NEEDED.get(name, ()), *(("--dry-run",) if plans else ()))
         result = rmqtool(*name.split(), *(values.get(one.name, "1") for one in needed if one.required), *more)
     assert (result.code, result.out) == (3, "")
     assert result.err.startswith("error: no name server answers: ")
@@ -155,7 +157,8 @@ def test_options_of_files_are_refused() -> None:
 def test_commands_of_clusters_take_no_directory(tmp_path: Path) -> None:
     for name in live_only():
         needed = [one for one in commands()[name].params if one.param_type_name == "argument" and one.required]
-        more = (*NEEDED.get(name, ()), *(("--dry-run",) if COMMANDS[name].writes else ()))
+        plans = any("--dry-run" in parameter.opts for parameter in commands()[name].params)
+        more = (*NEEDED.get(name, ()), *(("--dry-run",) if plans else ()))
         values = {**VALUES, "store": str(tmp_path)}
         result = rmqtool(*name.split(), *(values.get(one.name, "1") for one in needed), *more)
         assert result.code == 2

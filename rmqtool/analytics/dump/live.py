@@ -22,7 +22,7 @@ from rmqtool.analytics.dump.position import check_kept
 from rmqtool.analytics.dump.report import DumpOptions, DumpReport
 from rmqtool.analytics.dump.tasks import Job, Progress, run_splits
 from rmqtool.analytics.live.options import EARLIEST, Boundary, LiveRequest
-from rmqtool.analytics.live.plan import Follower, plan_ranges
+from rmqtool.analytics.live.plan import Follower, check_cluster, plan_ranges
 from rmqtool.analytics.live.positions import Offsets, Range, divide, from_json, ranges_between, to_json
 from rmqtool.analytics.live.queues import Queues, connected
 from rmqtool.analytics.remote.files import local_path
@@ -87,6 +87,7 @@ class _LiveDump:
 
     def _plan(self) -> list[Range]:
         """Find out what is to be read and, with ``since_last``, what the positions will be then."""
+        check_cluster(self._request)
         if not self._options.since_last:
             return plan_ranges(self._request)
         start = from_json(self._offsets_before())
