@@ -165,6 +165,15 @@ def test_outputs_of_stores_and_clusters_are_apart(served: TestBroker, tmp_path: 
     assert (result.code, "has no position to continue from" in result.err) == (4, True)
 
 
+@pytest.mark.parametrize("offsets", [{"Orders": 5}, {"Orders": {"broker-a": {"0": {"offset": -1}}}}])
+def test_positions_that_are_none(offsets: Any, served: TestBroker, tmp_path: Path) -> None:
+    dump(served.namesrv, tmp_path / "out")
+    (manifest,) = (path for path in (tmp_path / "out").iterdir() if path.suffix == ".json")
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"offsets": offsets}))
+    with pytest.raises(Refused, match="has no positions of queues"):
+        dump(served.namesrv, tmp_path / "out")
+
+
 @pytest.mark.parametrize("count", [20, 40, 400], ids=["shorter", "as long", "longer"])
 def test_a_topic_that_was_made_again(count: int, neighbour: Neighbour, tmp_path: Path) -> None:
     """Nothing of the new queues is taken for what follows in the old ones."""

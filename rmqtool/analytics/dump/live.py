@@ -13,17 +13,18 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from formats.remoting.shapes import MessageQueue
 from rmqtool.admin.target import Target
 from rmqtool.analytics.dump.dump import jsonable, open_spark, run_holding, sum_up, write_empty
 from rmqtool.analytics.dump.live_task import LiveTask
-from rmqtool.analytics.dump.output import DumpOutput, manifest_of, open_output
+from rmqtool.analytics.dump.output import MANIFEST, DumpOutput, manifest_of, open_output
 from rmqtool.analytics.dump.parquet import PartFile
 from rmqtool.analytics.dump.position import check_kept
 from rmqtool.analytics.dump.report import DumpOptions, DumpReport
 from rmqtool.analytics.dump.tasks import Job, Progress, run_splits
 from rmqtool.analytics.live.options import EARLIEST, Boundary, LiveRequest
 from rmqtool.analytics.live.plan import Follower, check_cluster, plan_ranges
-from rmqtool.analytics.live.positions import Offsets, Range, divide, from_json, ranges_between, to_json
+from rmqtool.analytics.live.positions import Offsets, QueuePosition, Range, divide, from_json, ranges_between, to_json
 from rmqtool.analytics.live.queues import Queues, connected
 from rmqtool.analytics.remote.files import local_path
 from rmqtool.analytics.remote.secrets import clean
@@ -90,7 +91,7 @@ class _LiveDump:
         check_cluster(self._request)
         if not self._options.since_last:
             return plan_ranges(self._request)
-        start = from_json(self._offsets_before())
+        start = self._positions_before()
         with connected(self._target) as (loop, cluster):
             request = replace(self._request, strict=False)
             queues = _GrowingQueues(cluster, request, self._output.name)
@@ -101,14 +102,17 @@ class _LiveDump:
         self._lost, self._positions = queues.lost, to_json(end)
         return divide(ranges_between(start, end), None, self._request.most_records)
 
-    def _offsets_before(self) -> Any:
+    def _positions_before(self) -> dict[MessageQueue, QueuePosition]:
         if self._before is None:
             return {}
         kept = jsonable({name: getattr(self._options, name) for name in _KEPT})
         check_kept(self._output.name, self._before, kept)
         if not isinstance(offsets := self._before.get("offsets"), dict):
             raise Refused(f"{self._output.name}: was written from a store, not from a live cluster")
-        return offsets
+        try:
+            return from_json(offsets)
+        except BadValue:
+            raise Refused(f"{self._output.name}: its {MANIFEST} has no positions of queues") from None
 
     def run(self, beside: ExitStack, progress: Progress | None, tell: Tell | None) -> DumpReport:
         """Read, write and publish."""
