@@ -5,10 +5,11 @@ no access to other files, and runs queries only.
 """
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +25,7 @@ from rmqtool.progress import stage
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+T = TypeVar("T")
 _BATCH = 1 << 14  # rows
 _SETTINGS = (
     "SET TimeZone = 'UTC'",
@@ -33,6 +35,32 @@ _SETTINGS = (
 _LOCK = ("SET enable_external_access = false", "SET lock_configuration = true")
 
 
+class _Worker:
+    """Has a session do its work in another thread, one after another.
+
+    DuckDB looks for signals at some moments alone; the main thread, which only waits, takes each, and ends the work.
+    """
+
+    def __init__(self, session: "DuckDBPyConnection") -> None:
+        self._session, self._thread = session, ThreadPoolExecutor(1, "rmqtool-duckdb")
+
+    def do(self, work: Callable[[], T]) -> T:
+        """The result of work; an exception that comes while it is waited for interrupts it."""
+        future = self._thread.submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            if not future.done():
+                self._session.interrupt()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown()
+
+
 @dataclass(frozen=True)
 class DuckAnswer:
     """The result of a query; valid until its session ends. Its rows can be read once.
@@ -40,10 +68,12 @@ class DuckAnswer:
     Attributes:
         reader: the rows.
         counters: cost and outcome of decoding.
+        worker: reads them.
     """
 
     reader: pa.RecordBatchReader
     counters: Counters
+    worker: _Worker
 
     @property
     def columns(self) -> list[str]:
@@ -63,8 +93,12 @@ class DuckAnswer:
             BadValue: the query fails on a value.
         """
         with translate_errors():
-            for batch in self.reader:
+            for batch in self._batches():
                 yield from zip(*(column.to_pylist(maps_as_pydicts="lossy") for column in batch.columns), strict=True)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        while (batch := self.worker.do(lambda: next(self.reader, None))) is not None:
+            yield batch
 
     def write_parquet(self, path: str) -> None:
         """Write the rows to one Parquet file, which appears once it is complete.
@@ -80,7 +114,7 @@ class DuckAnswer:
             part = os.path.join(above, "rows.parquet")
             try:
                 with translate_errors(), pq.ParquetWriter(part, schema, compression="zstd") as writer:
-                    for batch in self.reader:
+                    for batch in self._batches():
                         writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
                 os.replace(part, path)
             except OSError as err:
@@ -93,18 +127,11 @@ def translate_errors() -> Iterator[None]:
 
     Raises:
         BadValue: DuckDB cannot parse or compute the query.
-        KeyboardInterrupt: a signal came, which DuckDB takes while it computes.
     """
     import duckdb
 
     try:
         yield
-    except duckdb.InterruptException as err:
-        raise KeyboardInterrupt from err
-    except RuntimeError as err:
-        if "interrupted" not in str(err).lower():
-            raise
-        raise KeyboardInterrupt from err
     except (duckdb.Error, pa.ArrowException) as err:
         raise BadValue(f"DuckDB: {str(err).splitlines()[0]}") from err
 
@@ -127,7 +154,7 @@ def answer(request: ReadRequest, query: str) -> Iterator[DuckAnswer]:
         import duckdb
     except ImportError as err:
         raise MissingRuntime(f"DuckDB is not installed: pip install 'rmqtool[duckdb]' ({err})") from err
-    with scratch_dir("sql") as folder, duckdb.connect(":memory:") as session:
+    with scratch_dir("sql") as folder, duckdb.connect(":memory:") as session, _Worker(session) as worker:
         for setting in (*_SETTINGS, f"SET temp_directory = {_text(os.path.join(folder, 'spilled'))}"):
             session.execute(setting)
         session.execute(f"SET allowed_directories = [{_text(folder)}]")
@@ -141,7 +168,7 @@ def answer(request: ReadRequest, query: str) -> Iterator[DuckAnswer]:
                 files = _text(os.path.join(folder, table, "*.parquet"))
                 session.execute(f"CREATE VIEW {table} AS FROM read_parquet({files})")
         with translate_errors():
-            yield DuckAnswer(session.sql(query).to_arrow_reader(_BATCH), counters)
+            yield DuckAnswer(worker.do(lambda: session.sql(query).to_arrow_reader(_BATCH)), counters, worker)
 
 
 def _text(value: str) -> str:
