@@ -221,6 +221,8 @@ def test_only_config_files(name: str, golden: Unpacked, tmp_path: Path) -> None:
         assert "config/consumerOffset.json" in result.out
     elif name == "undo":
         assert (result.code, result.err) == (1, "nothing to undo\n")
+    elif name == "apply":
+        assert (result.code, result.err) == (0, "nothing to change\n")
     elif name == "rebuild config":
         assert result.code == 0
         assert "not compared with queues and log" in result.err

@@ -204,7 +204,7 @@ def test_no_code_advises_what_destroys_before_what_keeps() -> None:
     for code in CODES.values():
         assert code.steps, code.code
         # removing it hides a crash; only a database of queues that is made anew wants one
-        assert "abort" not in code.fix or "put an empty file named abort" in code.fix, code.code
+        assert "abort" not in code.fix or "an empty file named abort" in code.fix, code.code
         destroying = [number for number, step in enumerate(code.steps) if step.destroys]
         for number in destroying:
             assert "salvage" in code.steps[number - 1].command

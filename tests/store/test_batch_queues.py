@@ -14,7 +14,7 @@ from formats.message.properties import UNIQ_KEY, parse
 from formats.message.read import Record
 from formats.primitives import COMPRESSED, INNER_BATCH, NEED_UNWRAP, crc31
 from formats.queues.batch import BatchEntry, build
-from rmqtool.services.lookup.get_message import asked_for, get_message
+from rmqtool.services.lookup.get_message import first_messages, get_message
 from rmqtool.services.lookup.query import Search, query_id, query_key
 from rmqtool.services.lookup.query_time import offset_by_time_batches
 from rmqtool.services.lookup.topics import StoreTopics
@@ -138,7 +138,7 @@ def test_messages_by_queue_offset(golden: Unpacked) -> None:
 
     def pull(offset: int, count: int) -> tuple[Any, ...]:
         result = get_message(log, queue, offset, count)
-        offsets = [message.record.queue_offset for message in asked_for(result, queue, offset, count)]
+        offsets = [message.record.queue_offset for message in first_messages(result, queue, offset, count)]
         return result.status, result.next_begin_offset, len(result.messages), offsets
 
     assert pull(0, 1) == ("FOUND", 7, 7, [0])  # the first batch is given as a whole

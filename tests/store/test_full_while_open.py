@@ -11,7 +11,7 @@ import pytest
 
 from rmqtool.errors import NoRoom, RmqError
 from rmqtool.services.open_store.broker_state import BrokerState
-from rmqtool.services.open_store.reading import read_store
+from rmqtool.services.open_store.opened import read_store
 from rmqtool.services.open_store.store import Store
 from rmqtool.store.append.outgoing import Message
 from rmqtool.store.append.space import WritePlaces

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from formats.message.build import pack
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log import commit_log
+from rmqtool.store.log import records
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests.formats.strategies import a_record, examples
 
@@ -19,7 +19,7 @@ from tests.formats.strategies import a_record, examples
 def search(raw: bytes, base: int, at: int, stop: int) -> int:
     """A simple reference for ``next_record``."""
     view = memoryview(raw)
-    return next((i for i in range(at, stop) if commit_log.says_position(view, base, i)), stop)
+    return next((i for i in range(at, stop) if records.says_position(view, base, i)), stop)
 
 
 @examples
@@ -35,11 +35,11 @@ def test_records_are_found_across_windows(parts: list[bytes | int], at: int, sho
     for part in parts:
         raw += part if isinstance(part, bytes) else bytes(part) + pack(a_record(physical_offset=7 + len(raw) + part))
     stop = max(len(raw) - short, 0)
-    before, commit_log._WINDOW = commit_log._WINDOW, window
+    before, records.WINDOW = records.WINDOW, window
     try:
-        found = commit_log.next_record(memoryview(raw), 7, at, stop)
+        found = records.next_record(memoryview(raw), 7, at, stop)
     finally:
-        commit_log._WINDOW = before
+        records.WINDOW = before
     assert found == (search(raw, 7, at, stop) if at < stop else stop)
 
 

@@ -39,7 +39,7 @@ def test_writers_refuse_them(foreign: Path) -> None:
     before = tree(foreign.parent)
     layout = StoreLayout(str(foreign))
     for run in (plan, recover, lambda one: rebuild(one, ("index",))):
-        with pytest.raises(Refused, match=r"which rmqtool does not (write|modify)"):
+        with pytest.raises(Refused, match=r"which rmqtool does not (write|modify)|does not have a committed index"):
             run(layout)
     assert tree(foreign.parent) == before
 
