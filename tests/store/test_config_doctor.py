@@ -346,3 +346,13 @@ def test_dry_run_undo_and_lock(store: Path) -> None:
 def test_config_goes_alone(store: Path) -> None:
     with pytest.raises(BadValue, match="is rebuilt alone"):
         rebuild(StoreLayout(str(store)), ("config", "index"))
+
+
+def test_a_deleted_topic_is_not_brought_back(store: Path) -> None:
+    """Its messages are still in the log."""
+    edit(store, "topics.json", lambda value: value["topicConfigTable"].pop("Payments"))
+    edit(store, "topics.json", lambda value: value["dataVersion"].update(timestamp=2**42))
+    shutil.rmtree(store / "consumequeue" / "Payments")
+    assert "topic-deleted" in {finding.code for finding in check_store(StoreLayout(str(store), conf_of("broker")))}
+    assert not mend(store).applied
+    assert "Payments" not in raw(store, "topics.json")["topicConfigTable"]

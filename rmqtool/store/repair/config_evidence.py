@@ -10,6 +10,7 @@ from rmqtool.store.check.queues.queues import QueueCheck
 from rmqtool.store.check.queues.rocks import RocksQueueCheck, open_database
 from rmqtool.store.config.topic_entries import ProvedQueues
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.recovery.deleted import DeletedTopics
 
 
 def gather(layout: StoreLayout) -> Evidence | None:
@@ -42,7 +43,8 @@ def gather(layout: StoreLayout) -> Evidence | None:
         other={topic for topic, _queue_id, _path in ctx.layout.queue_dirs("batchconsumequeue")},
         overdue={level for level, due in ctx.queues_seen.first_due.items() if is_overdue(ctx, due, 0)},
     )
-    counts, stray = ProvedQueues.of(evidence.ranges)
+    deleted = DeletedTopics(layout)  # their messages in the log must not bring them back
+    counts, stray = ProvedQueues.of(key for key in evidence.ranges if key[0] not in deleted)
     evidence.topics.update(counts)
     evidence.stray.extend(stray)
     return evidence
