@@ -7,6 +7,7 @@ import asyncio
 import signal
 import threading
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property, partial
@@ -79,10 +80,9 @@ class Browser(App[None]):
 
     def on_mount(self) -> None:
         """Show the topics."""
-        loop = asyncio.get_running_loop()
-        with suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread: a test
+        if threading.current_thread() is threading.main_thread():  # others get no signals
             for number in _SIGNALS:
-                loop.add_signal_handler(number, self._stop, number)
+                asyncio.get_running_loop().add_signal_handler(number, self._stop, number)
         self.action_show("topics")
 
     def _stop(self, number: int) -> None:
@@ -204,17 +204,17 @@ class _Base(Screen[None]):
         write_output(out, "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"))
         self.say(f"{counted(len(lines), 'row')} written to {out}")
 
+    @abstractmethod
     def focus_first(self) -> None:
         """Give the keys to what is looked at."""
-        raise NotImplementedError
 
+    @abstractmethod
     def search(self, text: str) -> None:
         """Go to a text."""
-        raise NotImplementedError
 
+    @abstractmethod
     def exported(self) -> Iterator[dict[str, Any]]:
         """The rows of an export."""
-        raise NotImplementedError
 
 
 class ListScreen(_Base):
