@@ -75,10 +75,11 @@ def choose(layout: StoreLayout, name: str) -> ConfigSource:
 
 def find_broken(layout: StoreLayout) -> list[str]:
     """Names of config files that are broken, or missing beside a ``.bak`` or ``.tmp``."""
-    return [name for name in NAMES if _is_broken(layout, name)]
+    return [name for name in NAMES if is_broken(layout, name)]
 
 
-def _is_broken(layout: StoreLayout, name: str) -> bool:
+def is_broken(layout: StoreLayout, name: str) -> bool:
+    """Whether a config file is broken, or missing beside a ``.bak`` or ``.tmp``."""
     path = layout.path("config", name)
     if (data := _content(layout, path)) is not None:
         return _find_fault(name, data) is not None

@@ -21,7 +21,7 @@ from formats.message.read import End, Record, read
 from formats.model.topics import TopicConfig
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.rules.releases import V4_9, V5_3, V5_4, V5_5, Release
-from rmqtool.store.config.sources import choose, find_broken
+from rmqtool.store.config.sources import choose, is_broken
 from rmqtool.store.disk.directories import read_small
 from rmqtool.store.disk.mapping import is_partial
 from rmqtool.store.disk.segments import Segment, offset_name
@@ -255,7 +255,7 @@ class ReleaseRulesV5(ReleaseRules):
 
     def _saved_with(self, name: str, value: str) -> set[str]:
         """Topics with an attribute in what can be saved of a broken topics.json, else those whose files show it."""
-        if self.exactly or self._topics or "topics.json" not in find_broken(self.layout):
+        if self.exactly or self._topics or not is_broken(self.layout, "topics.json"):
             return set()
         saved = (choose(self.layout, "topics.json").value or {}).get("topicConfigTable") or {}
         named = {topic for topic, entry in saved.items() if (entry.get("attributes") or {}).get(name) == value}
