@@ -117,13 +117,10 @@ def recover(
             return plan_rocks(layout, release)
         return recovery.plan(layout, **rules)
 
-    def do(shown: RecoveryReport | None) -> RecoveryReport:
-        def guard(report: RecoveryReport) -> None:
-            if report.destroys and not accept_loss and report.destroys != (shown.destroys if shown else []):
-                losses = with_store("; ".join(report.destroys), store)
-                raise Refused(f"{layout.root}: {losses}. Nothing was changed; --accept-loss does it all the same")
-
-        return recovery.recover(layout, **rules, guard=guard)
+    def refuse_losses(report: RecoveryReport, confirmed: list[str]) -> None:
+        if report.destroys and not accept_loss and report.destroys != confirmed:
+            losses = with_store("; ".join(report.destroys), store)
+            raise Refused(f"{layout.root}: {losses}. Nothing was changed; --accept-loss does it all the same")
 
     report, done = carry_out(
         consent,
@@ -131,7 +128,9 @@ def recover(
         settled=lambda plan: plan.clean or not plan.loadOk,
         show=lambda plan: write_report(plan, "text", to_stderr=True, conf=broker_conf),
         question=question,
-        do=do,
+        do=lambda shown: recovery.recover(
+            layout, **rules, guard=lambda report: refuse_losses(report, shown.destroys if shown else [])
+        ),
     )
     group = _group_of([store, *others]) if others else None
     write_report(report, output.value, conf=broker_conf, group=group)

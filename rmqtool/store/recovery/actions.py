@@ -1,7 +1,6 @@
-"""Convert the result of a recovery to file actions of a change, and to a report."""
+"""Convert the result of a recovery to file actions of a change."""
 
 import os
-from collections import Counter
 from collections.abc import Callable
 
 from formats import checkpoint
@@ -16,13 +15,9 @@ from rmqtool.store.disk.files import open_to_change
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
-from rmqtool.store.recovery.losses import destroys, kept_by_salvage, not_looked_at
 from rmqtool.store.recovery.plan import Recovery
-from rmqtool.store.recovery.report import LogStop, Loss, RecoveryReport
 from rmqtool.store.recovery.timers import prepare_timer
 from rmqtool.store.recovery.verdict import LogVerdict
-from rmqtool.store.recovery.ways_on import ways_on
 from rmqtool.store.recovery.whole_compaction import prepare_compaction
 from rmqtool.store.recovery.whole_extension import prepare_extensions
 from rmqtool.store.recovery.whole_log import FittedFile
@@ -30,25 +25,12 @@ from rmqtool.store.recovery.whole_log import FittedFile
 Say = Callable[[str, str], None]
 
 
-def find_lost(log: CommitLog, verdict: LogVerdict) -> tuple[list[Loss], int]:
-    """(messages, bytes) after the end of the log: intact records that can no longer be reached."""
-    counts: Counter[tuple[str, int]] = Counter()
-    cut = sum(has_bytes(path, start, stop) - start for path, start, stop in _tail(verdict))
-    cut += sum(has_bytes(file.path, 0, file.size) for file in verdict.removed)
-    start = verdict.end + 1 if verdict.lost_from is None else verdict.lost_from
-    for item in log.walk(start) if cut else ():
-        if isinstance(item, LocatedRecord):
-            record = item.record
-            counts[record.topic.decode("utf-8", "replace"), record.queue_id] += 1
-    return [Loss(topic=t, queueId=i, messages=n) for (t, i), n in sorted(counts.items())], cut
-
-
 def end_in_file(stop: End) -> int:
     """Position in the file from which on nothing belongs to the log."""
     return stop.at + (BLANK_SIZE if stop.ending is Ending.FILLER else 0)
 
 
-def _tail(verdict: LogVerdict) -> list[tuple[str, int, int]]:
+def tail_of(verdict: LogVerdict) -> list[tuple[str, int, int]]:
     """The non-zero range after the end in the last file of the log. An end-of-file blank there belongs to the log."""
     if verdict.stop_file is None or verdict.stop is None:
         return []
@@ -57,7 +39,13 @@ def _tail(verdict: LogVerdict) -> list[tuple[str, int, int]]:
 
 
 def prepare(recovery: Recovery, change: Change) -> list[str]:
-    """Add all file actions to a change; returns descriptions. An empty list means that the store is healthy."""
+    """Add all file actions to a change, and what it assumes of the log.
+
+    Returns:
+        Descriptions of the actions; none means that the store is healthy, or that a broker would not load it.
+    """
+    if recovery.refusals:
+        return []
     steps: list[str] = []
     inputs, root = recovery.inputs, recovery.inputs.layout.root
 
@@ -65,7 +53,7 @@ def prepare(recovery: Recovery, change: Change) -> list[str]:
         steps.append(f"{text} {os.path.relpath(path, root)}")
 
     _prepare_log_files(recovery, change, say)
-    for path, start, stop in _tail(recovery.verdict):
+    for path, start, stop in tail_of(recovery.verdict):
         if not isinstance(recovery.verdict.stop_file, FittedFile):
             change.zero(path, start, stop)
         say(f"zero bytes {start} to {stop} of", path)
@@ -106,6 +94,7 @@ def prepare(recovery: Recovery, change: Change) -> list[str]:
         say("remove", inputs.layout.path("abort"))
     if steps or (inputs.whole and not _is_consistent(recovery)):
         prepare_checkpoint(recovery, change, say)
+    _expect_log(recovery, change)
     return steps
 
 
@@ -123,6 +112,18 @@ def _prepare_log_files(recovery: Recovery, change: Change, say: Say) -> None:
                     staged.cut(file.size)
             change.put(file.path, file.where, file.mtime_ns)
             say(f"{file.words}:", file.path)
+
+
+def _expect_log(recovery: Recovery, change: Change) -> None:
+    """Record the files of the log and its end: nothing may be written there before the change is complete."""
+    verdict = recovery.verdict
+    files = [(file.path, file.size) for file in recovery.inputs.log.segments]
+    if verdict.stop_file is None or verdict.stop is None:
+        change.expect_log(files, None, 0)
+        return
+    file = verdict.stop_file
+    size = file.source.size if isinstance(file, FittedFile) else file.size
+    change.expect_log(files, file.path, min(end_in_file(verdict.stop), size))
 
 
 def restore_settings(recovery: Recovery, change: Change, say: Say) -> None:
@@ -199,50 +200,3 @@ def prepare_checkpoint(recovery: Recovery, change: Change, say: Say) -> None:
     # a broker reads no further
     change.put_content(layout.path("checkpoint"), content[: checkpoint.SIZE] if inputs.whole else content)
     say("replace" if data is not None else "create", layout.path("checkpoint"))
-
-
-def report(recovery: Recovery, *, actions: list[str], applied: bool, backup: str | None) -> RecoveryReport:
-    """The report of a recovery."""
-    inputs, verdict = recovery.inputs, recovery.verdict
-    root = inputs.layout.root
-    losses, cut = find_lost(inputs.log, verdict)
-    kept = kept_by_salvage(recovery) if losses and verdict.lost_from is None else 0
-    stop = None
-    if verdict.stop is not None and verdict.stop_file is not None:
-        stop = LogStop(
-            file=os.path.relpath(verdict.stop_file.path, root),
-            at=verdict.stop.at,
-            physicalOffset=verdict.end,
-            ending=verdict.stop.ending.value,
-            reason=verdict.stop.reason,
-        )
-    return RecoveryReport(
-        store=root,
-        engine=inputs.rules.release.name,
-        engineReason=inputs.reason,
-        loadOk=not recovery.refusals,
-        refusals=recovery.refusals,
-        abort=inputs.aborted,
-        startFile=os.path.relpath(verdict.first_file.path, root) if verdict.first_file else None,
-        startReason=verdict.start_reason,
-        stop=stop,
-        lost=losses,
-        bytesCut=cut,
-        messagesRedispatched=recovery.dispatcher.messages,
-        queues=recovery.dispatcher.changes,
-        indexFilesRemoved=len(recovery.index.removed),
-        indexEntriesAdded=recovery.index.added if actions else 0,
-        warnings=recovery.warnings,
-        actions=actions,
-        afterLoad=recovery.after_load,
-        afterStart=recovery.after_start,
-        applied=applied,
-        backup=backup,
-        salvageKeeps=kept,
-        destroys=destroys(recovery, losses, kept) if actions else [],
-        unloaded=recovery.unloaded,
-        mended=mended.queues if (mended := recovery.mended) is not None else [],
-        indexFilesMended=mended.index_files if mended is not None else 0,
-        notes=not_looked_at(recovery),
-        nextSteps=ways_on(recovery),
-    )

@@ -4,52 +4,30 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple, TypedDict, Unpack
 
 from formats.config.files import NAMES
-from formats.endings import Ending
-from formats.message.build import BLANK_SIZE
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.rules.releases import Release
-from rmqtool.store.changes.change import Change
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.writing import changing, hold_to_plan, pending_runs, planning
 from rmqtool.store.config.fit import misfit_warnings
 from rmqtool.store.layout.mending import find_in_the_way
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.actions import prepare
-from rmqtool.store.recovery.actions import report as report_of
 from rmqtool.store.recovery.dispatcher import QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Stage
 from rmqtool.store.recovery.plan import Recovery, run_recovery
 from rmqtool.store.recovery.report import RecoveryReport
+from rmqtool.store.recovery.summary import summarize
 from rmqtool.store.recovery.truncate import run_truncate
-from rmqtool.store.recovery.whole_log import FittedFile
 from rmqtool.store.roles.table import heed
 from rmqtool.store.tier.tier import DO_NOT_START, refuse_dangers, tier_dangers
 
-Run = Callable[[StoreLayout, Stage], Recovery]  # plans a command
+Simulate = Callable[[StoreLayout, Stage], Recovery]  # what a command would leave; the stage returns new paths
 Guard = Callable[[RecoveryReport], None]  # raises Refused
-
-
-class Examined(NamedTuple):
-    """The result of planning a recovery of a store that is about to be opened for writing."""
-
-    report: RecoveryReport
-    inputs: StoreInputs
-    ends: dict[QueueKey, int]  # end of each queue, as a queue offset
-
-
-def examine(layout: StoreLayout) -> Examined:
-    """Plan a recovery and return its data, so that a writer need not read the store again.
-
-    Raises:
-        Refused: the store has a form that rmqtool does not write.
-        UnreadableStore: a file cannot be read.
-    """
-    report, recovery = _plan_in(layout, _recovering(), None)
-    return Examined(report, recovery.inputs, recovery.found_ends)
 
 
 class Options(TypedDict, total=False):
@@ -59,114 +37,6 @@ class Options(TypedDict, total=False):
     exactly: bool
     fix_delay_times: bool
     quick: bool
-
-
-def _recovering(*, whole: bool = False, **options: Unpack[Options]) -> Run:
-    def run(layout: StoreLayout, stage: Stage) -> Recovery:
-        return run_recovery(StoreInputs.of(layout, whole=whole, **options), stage)
-
-    return run
-
-
-def _prepare(recovery: Recovery, change: Change) -> list[str]:
-    if recovery.refusals:
-        return []
-    steps = prepare(recovery, change)
-    verdict = recovery.verdict
-    files = [(file.path, file.size) for file in recovery.inputs.log.segments]
-    if verdict.stop_file is None or verdict.stop is None:
-        change.expect_log(files, None, 0)
-    else:
-        at = verdict.stop.at + (BLANK_SIZE if verdict.stop.ending is Ending.FILLER else 0)
-        file = verdict.stop_file
-        size = file.source.size if isinstance(file, FittedFile) else file.size
-        change.expect_log(files, file.path, min(at, size))
-    return steps
-
-
-def _plan(layout: StoreLayout, run: Run, backup: str | None, role_warnings: list[str]) -> RecoveryReport:
-    return _beside(layout, _plan_in(layout, run, backup)[0], role_warnings)
-
-
-def _beside(layout: StoreLayout, report: RecoveryReport, role_warnings: list[str]) -> RecoveryReport:
-    """Add the dangers for a tier and the warnings of the table of roles, before all others, and misfit settings."""
-    dangers = tier_dangers(layout, (report.afterStart or report.afterLoad).ranges) if report.loadOk else []
-    return replace(
-        report,
-        warnings=[*(f"{DO_NOT_START}: {danger}" for danger in dangers), *role_warnings, *report.warnings],
-        destroys=[*report.destroys, *dangers] if report.actions else report.destroys,
-        tierDangers=dangers,
-        unfit=misfit_warnings(layout),
-    )
-
-
-def _plan_in(layout: StoreLayout, run: Run, backup: str | None) -> tuple[RecoveryReport, Recovery]:
-    with planning(layout.root) as change:
-        recovery = run(layout, change.staging)
-        actions = _prepare(recovery, change)
-        stuck: list[str] = []
-        # the store is half changed; the rest of this plan applies after the interrupted run is completed
-        for pending in pending_runs(Places.of(layout), backup):
-            actions.insert(0, pending.action())
-            recovery.warnings += pending.warnings(layout.root)
-            if pending.undoing or not pending.to_finish:
-                stuck.append(f"{pending.folder or layout.root}: {pending.reason()}")
-        report = report_of(recovery, actions=actions, applied=False, backup=None)
-        return replace(report, pending=stuck), recovery
-
-
-def _carry_out(
-    layout: StoreLayout,
-    command: str,
-    run: Run,
-    backup: str | None,
-    role_warnings: list[str],
-    guard: Guard | None = None,
-) -> RecoveryReport:
-    if not os.access(layout.path("lock"), os.W_OK) and not pending_runs(Places.of(layout), backup):
-        # taking the lock would create its file, or fail on a read-only medium; a healthy store needs neither
-        report = _plan(layout, run, backup, role_warnings)
-        if report.clean or not report.loadOk:
-            return report
-    with changing(layout, command, backup) as change:
-        # Read the store again even after a plan, and after the snapshot that the commit compares with: so the cached
-        # directory listings are never older than the snapshot.
-        recovery = run(StoreLayout(layout.root, layout.conf), change.staging)
-        actions = _prepare(recovery, change)
-        kept = change.path if actions else None
-        report = _beside(
-            layout, report_of(recovery, actions=actions, applied=bool(actions), backup=kept), role_warnings
-        )
-        if guard is not None:
-            guard(report)
-        if actions:
-            change.commit()
-    return report
-
-
-def plan(layout: StoreLayout, *, backup: str | None = None, **options: Unpack[Options]) -> RecoveryReport:
-    """Plan a recovery; the store is only read. For the arguments see :func:`recover`.
-
-    Changed queues and index files are built nevertheless, in the system's temporary directory, since dispatch depends
-    on them.
-    """
-    warnings = heed(layout, "recover")
-    layout = layout.passing_over()
-    with _advising(layout):
-        report = _plan(layout, _recovering(whole=True, **options), backup, warnings)
-    tables = {layout.path("config", name + suffix) for name in NAMES for suffix in ("", ".tmp", ".bak")}
-    moved, passed = find_in_the_way(layout), layout.passed or {}
-    ignored = [
-        f"{advice}: recover stops at it; this plan is for when it is out of the way"
-        for path, advice in moved.items()
-        if path not in passed
-    ]
-    for path, reason in passed.items():
-        if not any(path.startswith(f"{place}{os.sep}") for place in moved):
-            broker = "a broker can neither read nor write it" if path in tables else "no broker starts over it"
-            consequence = f"{broker}, and recover stops at it: this plan is for when it is out of the way"
-            ignored.append(f"{reason}: {consequence}" + (f": {moved[path]}" if path in moved else ""))
-    return replace(report, warnings=[*report.warnings, *ignored])
 
 
 def recover(
@@ -191,10 +61,48 @@ def recover(
     Raises:
         Refused: the store is in use, its role forbids it, or the backup cannot be created.
     """
-    warnings = heed(layout, "recover")
-    run = _recovering(whole=True, **options)
     with _advising(layout):
-        return _carry_out(layout, "recover", run, backup, warnings, guard)
+        return _carry_out(layout, "recover", partial(_simulate_start, whole=True, **options), backup, guard)
+
+
+def _carry_out(
+    layout: StoreLayout, command: str, simulate: Simulate, backup: str | None, guard: Guard | None = None
+) -> RecoveryReport:
+    """Plan a command under the lock, let the guard see the report, and change the store."""
+    role_warnings = heed(layout, command)
+    if not os.access(layout.path("lock"), os.W_OK) and not pending_runs(Places.of(layout), backup):
+        # taking the lock would create its file, or fail on a read-only medium; a healthy store needs neither
+        report = _plan_only(layout, simulate, backup, role_warnings)
+        if report.clean or not report.loadOk:
+            return report
+    with changing(layout, command, backup) as change:
+        # Read the store again even after a plan, and after the snapshot that the commit compares with: so the cached
+        # directory listings are never older than the snapshot.
+        recovery = simulate(StoreLayout(layout.root, layout.conf), change.staging)
+        actions = prepare(recovery, change)
+        report = summarize(recovery, actions, applied=bool(actions), backup=change.path if actions else None)
+        report = _add_surroundings(report, layout, role_warnings)
+        if guard is not None:
+            guard(report)
+        if actions:
+            change.commit()
+    return report
+
+
+def _simulate_start(layout: StoreLayout, stage: Stage, *, whole: bool = False, **options: Unpack[Options]) -> Recovery:
+    return run_recovery(StoreInputs.of(layout, whole=whole, **options), stage)
+
+
+def _add_surroundings(report: RecoveryReport, layout: StoreLayout, role_warnings: list[str]) -> RecoveryReport:
+    """Add the dangers for a tier and the warnings of the table of roles, before all others, and misfit settings."""
+    dangers = tier_dangers(layout, (report.afterStart or report.afterLoad).ranges) if report.loadOk else []
+    return replace(
+        report,
+        warnings=[*(f"{DO_NOT_START}: {danger}" for danger in dangers), *role_warnings, *report.warnings],
+        destroys=[*report.destroys, *dangers] if report.actions else report.destroys,
+        tierDangers=dangers,
+        unfit=misfit_warnings(layout),
+    )
 
 
 @contextmanager
@@ -211,6 +119,74 @@ def _advising(layout: StoreLayout) -> Iterator[None]:
         if not advice:
             raise
         raise UnreadableStore(f"{err}: {'; '.join(advice)}") from err
+
+
+# -- plans that only read ---------------------------------------------------------------------------------------------
+
+
+def plan(layout: StoreLayout, *, backup: str | None = None, **options: Unpack[Options]) -> RecoveryReport:
+    """Plan a recovery; the store is only read. For the arguments see :func:`recover`.
+
+    Changed queues and index files are built nevertheless, in the system's temporary directory, since dispatch depends
+    on them.
+    """
+    warnings = heed(layout, "recover")
+    layout = layout.passing_over()
+    with _advising(layout):
+        report = _plan_only(layout, partial(_simulate_start, whole=True, **options), backup, warnings)
+    tables = {layout.path("config", name + suffix) for name in NAMES for suffix in ("", ".tmp", ".bak")}
+    moved, passed = find_in_the_way(layout), layout.passed or {}
+    ignored = [
+        f"{advice}: recover stops at it; this plan is for when it is out of the way"
+        for path, advice in moved.items()
+        if path not in passed
+    ]
+    for path, reason in passed.items():
+        if not any(path.startswith(f"{place}{os.sep}") for place in moved):
+            broker = "a broker can neither read nor write it" if path in tables else "no broker starts over it"
+            consequence = f"{broker}, and recover stops at it: this plan is for when it is out of the way"
+            ignored.append(f"{reason}: {consequence}" + (f": {moved[path]}" if path in moved else ""))
+    return replace(report, warnings=[*report.warnings, *ignored])
+
+
+class Examined(NamedTuple):
+    """The result of planning a recovery of a store that is about to be opened for writing."""
+
+    report: RecoveryReport
+    inputs: StoreInputs
+    ends: dict[QueueKey, int]  # end of each queue, as a queue offset
+
+
+def examine(layout: StoreLayout) -> Examined:
+    """Plan a recovery and return its data, so that a writer need not read the store again.
+
+    Raises:
+        Refused: the store has a form that rmqtool does not write.
+        UnreadableStore: a file cannot be read.
+    """
+    report, recovery = _plan_in(layout, _simulate_start, None)
+    return Examined(report, recovery.inputs, recovery.found_ends)
+
+
+def _plan_only(layout: StoreLayout, simulate: Simulate, backup: str | None, role_warnings: list[str]) -> RecoveryReport:
+    return _add_surroundings(_plan_in(layout, simulate, backup)[0], layout, role_warnings)
+
+
+def _plan_in(layout: StoreLayout, simulate: Simulate, backup: str | None) -> tuple[RecoveryReport, Recovery]:
+    with planning(layout.root) as change:
+        recovery = simulate(layout, change.staging)
+        actions = prepare(recovery, change)
+        stuck: list[str] = []
+        # the store is half changed; the rest of this plan applies after the interrupted run is completed
+        for pending in pending_runs(Places.of(layout), backup):
+            actions.insert(0, pending.action())
+            recovery.warnings += pending.warnings(layout.root)
+            if pending.undoing or not pending.to_finish:
+                stuck.append(f"{pending.folder or layout.root}: {pending.reason()}")
+        return replace(summarize(recovery, actions), pending=stuck), recovery
+
+
+# -- truncate and dispatch --------------------------------------------------------------------------------------------
 
 
 def truncate(
@@ -233,9 +209,8 @@ def truncate(
         BadValue: no message begins there.
         CorruptFile: the log is not readable up to there.
     """
-    warnings = heed(layout, "truncate")
 
-    def run(layout: StoreLayout, stage: Stage) -> Recovery:
+    def simulate(layout: StoreLayout, stage: Stage) -> Recovery:
         return run_truncate(StoreInputs.of(layout), stage, physical_offset)
 
     def guard(report: RecoveryReport) -> None:
@@ -243,8 +218,8 @@ def truncate(
         refuse_dangers(layout, report.tierDangers)
 
     if dry_run:
-        return _plan(layout, run, backup, warnings)
-    return _carry_out(layout, "truncate", run, backup, warnings, guard)
+        return _plan_only(layout, simulate, backup, heed(layout, "truncate"))
+    return _carry_out(layout, "truncate", simulate, backup, guard)
 
 
 def dispatch(layout: StoreLayout, *, dry_run: bool = False, backup: str | None = None) -> RecoveryReport:
@@ -256,7 +231,6 @@ def dispatch(layout: StoreLayout, *, dry_run: bool = False, backup: str | None =
         Refused: the store is in use, was not stopped cleanly, its role forbids it, or a broker would truncate
             something.
     """
-    warnings = heed(layout, "dispatch")
 
     def adds_only(report: RecoveryReport) -> None:
         cut = [action for action in report.actions if not action.startswith(("create", "replace"))]
@@ -267,9 +241,9 @@ def dispatch(layout: StoreLayout, *, dry_run: bool = False, backup: str | None =
 
     interrupted = bool(pending_runs(Places.of(layout), backup))
     if dry_run or not interrupted:
-        report = _plan(layout, _recovering(), backup, warnings)
+        report = _plan_only(layout, _simulate_start, backup, heed(layout, "dispatch"))
         if not interrupted:
             adds_only(report)
         if dry_run or report.clean:
             return report
-    return _carry_out(layout, "dispatch", _recovering(), backup, warnings, adds_only)
+    return _carry_out(layout, "dispatch", _simulate_start, backup, adds_only)

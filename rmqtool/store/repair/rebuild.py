@@ -37,11 +37,12 @@ from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
 from rmqtool.store.log.commit_log import Damage, next_in_file, walk_file
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.queues.reader import BATCH, PLAIN, runs_of
-from rmqtool.store.recovery.actions import Say, find_lost, prepare_index
+from rmqtool.store.recovery.actions import Say, prepare_index
 from rmqtool.store.recovery.dispatcher import Dispatcher, QueueKey
 from rmqtool.store.recovery.dledger.queue_cut import end_for_queues
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Stage, StagedQueues
+from rmqtool.store.recovery.summary import find_lost
 from rmqtool.store.recovery.verdict import LogVerdict
 from rmqtool.store.recovery.warnings import of_unnamed_topics
 from rmqtool.store.repair.lengths import LengthMender

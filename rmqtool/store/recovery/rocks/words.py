@@ -12,11 +12,11 @@ from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch.light import is_light
 from rmqtool.store.layout.version import QUEUES, queue_database_place
 from rmqtool.store.recovery.actions import end_in_file
-from rmqtool.store.recovery.actions import report as report_of
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.report import RecoveryReport
 from rmqtool.store.recovery.rocks.dispatcher import RocksDispatcher
+from rmqtool.store.recovery.summary import summarize
 from rmqtool.store.recovery.verdict import LogVerdict
 from rmqtool.words import command_line, counted
 
@@ -127,7 +127,7 @@ def report(recovery: Recovery) -> RecoveryReport:
     """The report of what the broker would do; nothing is carried out."""
     dispatcher = recovery.dispatcher
     actions = actions_of(recovery, dispatcher) if isinstance(dispatcher, RocksDispatcher) else []
-    report = report_of(recovery, actions=actions, applied=False, backup=None)
+    report = summarize(recovery, actions)
     if recovery.refusals:
         return replace(report, nextSteps=_ways_on(recovery, report.nextSteps))
     return replace(report, notes=[*report.notes, NOT_IN_PLACE] if actions else report.notes)

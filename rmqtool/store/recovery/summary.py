@@ -1,18 +1,97 @@
-"""Sentences about what a recovery loses that another command would keep, and about what it did not check."""
+"""The report of a recovery: what it does, what it loses, what it did not check, and what to do about a refusal."""
 
 import os
+from collections import Counter
 
 from formats.message.properties import KEYS, UNIQ_KEY, parse
 from rmqtool.store.disk.directories import exists
-from rmqtool.store.log.commit_log import LocatedRecord
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.disk.sparse import has_bytes
+from rmqtool.store.layout.mending import Remedy, can_go, remedy_command, remedy_for
+from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
+from rmqtool.store.queues.compaction import FOLDER
+from rmqtool.store.recovery.actions import tail_of
 from rmqtool.store.recovery.plan import Recovery
-from rmqtool.store.recovery.report import Loss
+from rmqtool.store.recovery.report import LogStop, Loss, RecoveryReport
+from rmqtool.store.recovery.verdict import LogVerdict
 from rmqtool.store.recovery.warnings import of_other_names
+from rmqtool.store.recovery.whole_log import holds_message
 from rmqtool.words import command_line, counted
 
 _NAMED = 3  # queues that a note names
 _MUCH = 1 << 30  # bytes
 _LOOKED_AT = 100  # number of first messages checked for keys
+
+
+def summarize(
+    recovery: Recovery, actions: list[str], *, applied: bool = False, backup: str | None = None
+) -> RecoveryReport:
+    """The report of a recovery, planned or carried out.
+
+    Args:
+        actions: descriptions of its changes to files.
+        backup: directory with what they replace.
+    """
+    inputs, verdict = recovery.inputs, recovery.verdict
+    root = inputs.layout.root
+    losses, cut = find_lost(inputs.log, verdict)
+    kept = kept_by_salvage(recovery) if losses and verdict.lost_from is None else 0
+    stop = None
+    if verdict.stop is not None and verdict.stop_file is not None:
+        stop = LogStop(
+            file=os.path.relpath(verdict.stop_file.path, root),
+            at=verdict.stop.at,
+            physicalOffset=verdict.end,
+            ending=verdict.stop.ending.value,
+            reason=verdict.stop.reason,
+        )
+    return RecoveryReport(
+        store=root,
+        engine=inputs.rules.release.name,
+        engineReason=inputs.reason,
+        loadOk=not recovery.refusals,
+        refusals=recovery.refusals,
+        abort=inputs.aborted,
+        startFile=os.path.relpath(verdict.first_file.path, root) if verdict.first_file else None,
+        startReason=verdict.start_reason,
+        stop=stop,
+        lost=losses,
+        bytesCut=cut,
+        messagesRedispatched=recovery.dispatcher.messages,
+        queues=recovery.dispatcher.changes,
+        indexFilesRemoved=len(recovery.index.removed),
+        indexEntriesAdded=recovery.index.added if actions else 0,
+        warnings=recovery.warnings,
+        actions=actions,
+        afterLoad=recovery.after_load,
+        afterStart=recovery.after_start,
+        applied=applied,
+        backup=backup,
+        salvageKeeps=kept,
+        destroys=destroys(recovery, losses, kept) if actions else [],
+        unloaded=recovery.unloaded,
+        mended=mended.queues if (mended := recovery.mended) is not None else [],
+        indexFilesMended=mended.index_files if mended is not None else 0,
+        notes=not_looked_at(recovery),
+        nextSteps=ways_on(recovery),
+    )
+
+
+# -- losses -----------------------------------------------------------------------------------------------------------
+
+
+def find_lost(log: CommitLog, verdict: LogVerdict) -> tuple[list[Loss], int]:
+    """(messages, bytes) after the end of the log: intact records that can no longer be reached."""
+    counts: Counter[tuple[str, int]] = Counter()
+    cut = sum(has_bytes(path, start, stop) - start for path, start, stop in tail_of(verdict))
+    cut += sum(has_bytes(file.path, 0, file.size) for file in verdict.removed)
+    start = verdict.end + 1 if verdict.lost_from is None else verdict.lost_from
+    for item in log.walk(start) if cut else ():
+        if isinstance(item, LocatedRecord):
+            record = item.record
+            counts[record.topic.decode("utf-8", "replace"), record.queue_id] += 1
+    return [Loss(topic=t, queueId=i, messages=n) for (t, i), n in sorted(counts.items())], cut
 
 
 def kept_by_salvage(recovery: Recovery) -> int:
@@ -68,6 +147,9 @@ def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
             f"{len(recovery.index.removed)} index files are removed, as by a broker"
         )
     return texts
+
+
+# -- what was not checked ---------------------------------------------------------------------------------------------
 
 
 def not_looked_at(recovery: Recovery) -> list[str]:
@@ -154,3 +236,67 @@ def _lacks_index(recovery: Recovery) -> bool:
         if number >= _LOOKED_AT:
             break
     return False
+
+
+# -- the way on after a refusal ---------------------------------------------------------------------------------------
+
+
+def ways_on(recovery: Recovery) -> list[str]:
+    """Return what to do before recovery is possible, in order; empty if nothing was refused."""
+    if not recovery.refusals:
+        return []
+    log, layout = recovery.inputs.log, recovery.inputs.layout
+    refused = {path for path in _paths(recovery) if any(why.startswith(f"{path}: ") for why in recovery.refusals)}
+    files = {file.path: file for file in log.segments.files}
+    last = max(files, key=os.path.basename, default=None)
+    by_file = [_remedy_for(path, files.get(path), log.file_size, last=path == last) for path in sorted(refused)]
+    # one command repairs several files
+    ways = list(
+        dict.fromkeys(f"{remedy_command(way, layout)}: {way.does}" if way.command else way.does for way in by_file)
+    )
+    compacted = [why for why in recovery.refusals if why.startswith(layout.path(FOLDER) + os.sep)]
+    if compacted:
+        ways.append(
+            f"{layout.command('rebuild', 'compaction')}: makes the logs of compacted topics again, from every intact "
+            "message"
+        )
+    queues = [why.rpartition(": ")[0] for why in recovery.refusals if _is_of_queue(why, layout)]
+    ways += [
+        remedy_for(path, None, log.file_size, last=False).does
+        for path in (*queues, *recovery.inputs.rules.index_directories())
+        if os.path.lexists(path) and not can_go(path)
+        if not (path in queues and os.path.relpath(path, layout.root).count(os.sep) == 2)  # the queue's own directory
+    ]
+    kinds = [why for why in recovery.refusals if "topics.json" in why]
+    if kinds and _can_name_kinds(kinds, layout):
+        ways.append(f"{layout.command('rebuild', 'config')}: sets what kind of queues a topic has in topics.json")
+    elif kinds:
+        ways.append(
+            f"put config/topics.json right, which says what kind of queues a topic has (see {command_line('check')})"
+        )
+    elif queues and not recovery.inputs.whole:
+        ways.append(f"{layout.command('recover')}: without --exactly it puts queue files right")
+    return [*ways, f"{layout.command('recover', '--dry-run')}: shows the plan again"]
+
+
+def _can_name_kinds(kinds: list[str], layout: StoreLayout) -> bool:
+    """Whether all refused queues are batch queues of topics that have no other queues."""
+    others = {topic for topic, _queue_id, _path in layout.queue_dirs()}
+    refused = [topic for topic, _queue_id, path in layout.queue_dirs(BATCH_QUEUES) if f"{path}: " in "\n".join(kinds)]
+    return len(refused) == len(kinds) and others.isdisjoint(refused)
+
+
+def _remedy_for(path: str, file: Segment | None, wanted: int, *, last: bool) -> Remedy:
+    if file is None:
+        return remedy_for(path, None, wanted, last=last)
+    spare = file.size > wanted and not holds_message(file, wanted)
+    return remedy_for(path, file.size, wanted, last=last, spare=spare)
+
+
+def _is_of_queue(why: str, layout: StoreLayout) -> bool:
+    return why.startswith(tuple(layout.path(kind) + os.sep for kind in ("consumequeue", BATCH_QUEUES)))
+
+
+def _paths(recovery: Recovery) -> list[str]:
+    segments = recovery.inputs.log.segments
+    return [*(file.path for file in segments.files), *segments.foreign]
