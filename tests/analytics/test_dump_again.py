@@ -154,10 +154,9 @@ def test_the_last_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise Killed
 
     monkeypatch.setattr(tasks, "run_splits", run)
-    monkeypatch.setattr("rmqtool.analytics.dump.dump.run_splits", run)
     with pytest.raises(Killed):
         dump(broker.layout, tmp_path / "out")
-    monkeypatch.setattr("rmqtool.analytics.dump.dump.run_splits", real)
+    monkeypatch.setattr(tasks, "run_splits", real)
     broker.put()
     assert dump(broker.layout, tmp_path / "out").rows == 4
 

@@ -5,28 +5,23 @@ position for each queue, with the message before it: the next run proves with it
 """
 
 import fnmatch
-import os
 import time
 import uuid
 from contextlib import ExitStack
-from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from typing import Any
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool.admin.target import Target
-from rmqtool.analytics.dump.dump import jsonable, open_spark, run_holding, sum_up, write_empty
 from rmqtool.analytics.dump.live_task import LiveTask
-from rmqtool.analytics.dump.output import MANIFEST, DumpOutput, manifest_of, open_output
-from rmqtool.analytics.dump.parquet import PartFile
+from rmqtool.analytics.dump.output import MANIFEST, DumpOutput, holding, manifest_of, open_output
 from rmqtool.analytics.dump.position import check_kept
-from rmqtool.analytics.dump.report import DumpOptions, DumpReport
-from rmqtool.analytics.dump.tasks import Job, Progress, run_splits
+from rmqtool.analytics.dump.report import DumpOptions, DumpReport, describe_run, jsonable, sum_up
+from rmqtool.analytics.dump.tasks import Job, Progress, files_of, open_spark, run_splits
 from rmqtool.analytics.live.options import EARLIEST, Boundary, LiveRequest
 from rmqtool.analytics.live.plan import Follower, check_cluster, plan_ranges
 from rmqtool.analytics.live.positions import Offsets, QueuePosition, Range, divide, from_json, ranges_between, to_json
 from rmqtool.analytics.live.queues import Queues, connected
-from rmqtool.analytics.remote.files import local_path
 from rmqtool.analytics.remote.secrets import clean
 from rmqtool.analytics.spark.awaiting import Tell
 from rmqtool.analytics.table.choice import MessageChoice
@@ -72,7 +67,8 @@ def dump_cluster_to_parquet(
             raise BadValue(f"{option} is for the log of a store, not for a live cluster")
     with clean(out):
         output = open_output(out, [], overwrite=options.overwrite, grow=options.since_last)
-        return run_holding(output, lambda beside: _LiveDump(target, out, options, output).run(beside, progress, tell))
+        with holding(output) as beside:
+            return _LiveDump(target, out, options, output).run(beside, progress, tell)
 
 
 class _LiveDump:
@@ -133,37 +129,24 @@ class _LiveDump:
             startup = time.monotonic() - self._began
             done = run_splits(job, tasks, context, progress, tell)
             spark = None if context is None else f"Spark {context.version}, {context.master}"
-        parts = [part for each in done for part in each.parts]
-        if not parts and not self._before:
-            parts = write_empty(job, output)
-        output.keep_only(part.path for part in parts)
+        files = files_of(done) or (job.write_empty() if not self._before else [])
         report = DumpReport(
-            out=local_path(output.location) or output.name,
-            files=len(parts),
-            partitions=len({os.path.dirname(part.path) for part in parts}),
-            bytes_written=sum(part.bytes for part in parts),
+            out=output.place,
             splits=len(tasks),
             lost=tuple(self._lost),
             spark=spark,
             startup_seconds=startup,
             seconds=time.monotonic() - self._began,
-            **sum_up([each.tally for each in done], []),
+            **sum_up([each.tally for each in done], files),
         )
-        files = [*(self._before["files"] if self._before else []), *map(PartFile.to_dict, parts)]
-        output.publish(self._manifest(report, files))
+        output.publish(
+            {
+                **describe_run(report, options, MESSAGE_TABLE, self._before, files),
+                "cluster": self._target.text,
+                "offsets": self._positions,
+            }
+        )
         return report
-
-    def _manifest(self, report: DumpReport, files: list[dict[str, Any]]) -> dict[str, Any]:
-        return {
-            "rmqtool": __version__,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "cluster": self._target.text,
-            "options": asdict(self._options),
-            "schema": {field.name: str(field.type) for field in MESSAGE_TABLE},
-            "report": report.to_dict(),
-            "files": files,
-            "offsets": self._positions,
-        }
 
 
 class _GrowingQueues(Queues):

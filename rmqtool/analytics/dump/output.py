@@ -10,8 +10,8 @@ import os
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from rmqtool.analytics.dump.commit import PublishJournal
@@ -30,7 +30,7 @@ from rmqtool.analytics.dump.names import (
 )
 from rmqtool.analytics.remote.files import Folder, local_path, prune, sync, text
 from rmqtool.analytics.remote.secrets import remove_secrets
-from rmqtool.errors import Refused
+from rmqtool.errors import Refused, RmqError
 from rmqtool.store.disk.remote import show_uri
 
 __all__ = ["DONE", "MANIFEST", "SUCCESS", "DumpOutput", "MoveOutput", "SwapOutput", "is_output", "manifest_of"]
@@ -50,6 +50,11 @@ class DumpOutput(ABC):
         self._overwrite, self._grow = overwrite, grow
         self._lock: LocalLock | Claim | None = None
         self._begun = False
+
+    @property
+    def place(self) -> str:
+        """The path of OUT, or its URI as shown in messages."""
+        return local_path(self.location) or self.name
 
     def hold(self) -> None:
         """Acquire the output for this run, and finish a publication that was interrupted.
@@ -117,15 +122,25 @@ class DumpOutput(ABC):
             self.staging.delete(name)
         self.staging.sync_names()  # leftovers of another run must not reappear as part of this one
 
-    @abstractmethod
     def publish(self, manifest: dict[str, Any]) -> None:
-        """Publish the written files and the manifest.
+        """Publish the files that the manifest names, and the manifest.
 
         Raises:
             Refused: publication is not possible.
         """
+        try:
+            self._keep_only(file["path"] for file in manifest["files"])
+            self._publish(manifest)
+        except Busy:
+            raise self._busy() from None
+        except OSError as err:
+            raise Refused(f"{self.name}: cannot be written: {describe_error(err)}") from err
+        self.leave()
 
-    def keep_only(self, paths: Iterable[str]) -> None:
+    @abstractmethod
+    def _publish(self, manifest: dict[str, Any]) -> None: ...
+
+    def _keep_only(self, paths: Iterable[str]) -> None:
         """Remove files that no completed task has reported: leftovers of tasks that failed and were repeated."""
         keep = set(paths)
         for name in self.staging.files():
@@ -189,19 +204,15 @@ class SwapOutput(DumpOutput):
             self._lock = LocalLock(self.staging.path, self._path)
         self.check()
 
-    def publish(self, manifest: dict[str, Any]) -> None:
-        """As :meth:`DumpOutput.publish`; if it fails, OUT is unchanged."""
-        try:
-            self.staging.sync_names()
-            self.staging.write(MANIFEST, text(manifest), lasting=True)
-            self.staging.delete_dir(DONE)
-            self.staging.delete(RUN)
-            prune(self.staging.path)
-            self.staging.write(SUCCESS, "", lasting=True)
-            self._swap()
-        except OSError as err:
-            raise Refused(f"{self.name}: cannot be written: {describe_error(err)}") from err
-        self.leave()
+    def _publish(self, manifest: dict[str, Any]) -> None:
+        """If it fails, OUT is unchanged."""
+        self.staging.sync_names()
+        self.staging.write(MANIFEST, text(manifest), lasting=True)
+        self.staging.delete_dir(DONE)
+        self.staging.delete(RUN)
+        prune(self.staging.path)
+        self.staging.write(SUCCESS, "", lasting=True)
+        self._swap()
 
     def _swap(self) -> None:
         try:
@@ -281,25 +292,19 @@ class MoveOutput(DumpOutput):
             with suppress(OSError):  # not empty
                 os.rmdir(self._folder.path)
 
-    def publish(self, manifest: dict[str, Any]) -> None:
-        """As :meth:`DumpOutput.publish`; if it fails, running the same command again finishes it."""
+    def _publish(self, manifest: dict[str, Any]) -> None:
+        """If it fails, running the same command again finishes it."""
         names = {file["path"] for file in manifest["files"]}
-        try:
-            files = {name: self.staging.size(name) or 0 for name in self.staging.files() if name in names}
-            remove = {}
-            if not self._grow:
-                old = [name for name in self._folder.files() if not name.startswith("_") and name not in names]
-                remove = {name: self._folder.size(name) or 0 for name in old}
-            self.staging.sync_names()
-            self._still_held()
-            journal = PublishJournal(self.staging.read_json(RUN), files, remove, manifest)
-            journal.write(self._folder)
-            journal.finish(self._folder)
-        except Busy:
-            raise self._busy() from None
-        except OSError as err:
-            raise Refused(f"{self.name}: cannot be written: {describe_error(err)}") from err
-        self.leave()
+        files = {name: self.staging.size(name) or 0 for name in self.staging.files() if name in names}
+        remove = {}
+        if not self._grow:
+            old = [name for name in self._folder.files() if not name.startswith("_") and name not in names]
+            remove = {name: self._folder.size(name) or 0 for name in old}
+        self.staging.sync_names()
+        self._still_held()
+        journal = PublishJournal(self.staging.read_json(RUN), files, remove, manifest)
+        journal.write(self._folder)
+        journal.finish(self._folder)
 
     def _others(self) -> list[str]:
         """Return all files except claims and those in the staging directory."""
@@ -333,6 +338,30 @@ def open_output(location: str, keep_out: Iterable[str], *, overwrite: bool = Fal
         output.name = location
     output.check()
     return output
+
+
+@contextmanager
+def holding(output: DumpOutput) -> Iterator[ExitStack]:
+    """Hold an output, so that no other run changes it, and remove what a failure leaves unless another run can use it.
+
+    Yields:
+        A stack for cleanup that need not be waited for.
+
+    Raises:
+        Refused: as :meth:`DumpOutput.hold`.
+    """
+    with ExitStack() as beside:
+        beside.callback(output.leave)
+        try:
+            output.hold()
+            yield beside
+        except RmqError:
+            output.discard()
+            raise
+        except BaseException:
+            if not output.staging.files(DONE):
+                output.discard()
+            raise
 
 
 def _check_directory(name: str, path: str, *, overwrite: bool, grow: bool) -> None:

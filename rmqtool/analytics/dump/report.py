@@ -1,10 +1,21 @@
 """Options and report of a dump."""
 
-from dataclasses import dataclass, fields
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
+import pyarrow as pa
+
+from rmqtool.analytics.dump.parquet import CODECS, PartFile
+from rmqtool.analytics.dump.partitions import PARTITIONS
+from rmqtool.analytics.table.tally import MAX_DETAILS, SplitTally
 from rmqtool.errors import BadValue
 from rmqtool.store.log.commit_log import Damage
+from rmqtool.version import __version__
 
 RUNNERS = ("spark", "local")
 MAX_ROW_GROUP = 1 << 30  # bytes; a column must stay below 2 GiB, the range of 32-bit offsets
@@ -56,9 +67,6 @@ class DumpOptions:
         Raises:
             BadValue: names the option and its valid values.
         """
-        from rmqtool.analytics.dump.parquet import CODECS
-        from rmqtool.analytics.dump.partitions import PARTITIONS
-
         for what, value, known in (("codec", self.codec, CODECS), ("runner", self.runner, RUNNERS)):
             if value not in known:
                 raise BadValue(f"{what} {value!r} is none of {', '.join(known)}")
@@ -152,3 +160,55 @@ def camel(name: str) -> str:
     """Convert ``bytes_read`` to ``bytesRead``."""
     head, *rest = name.split("_")
     return head + "".join(word.capitalize() for word in rest)
+
+
+def sum_up(tallies: list[SplitTally], files: list[PartFile], unusable: Sequence[Damage] = ()) -> dict[str, Any]:
+    """Return fields of a report: sums over all tasks and files.
+
+    Args:
+        unusable: files that cannot be read, which count as damage.
+    """
+    whole = SplitTally()
+    for item in unusable:
+        whole.add_damage(item)
+    whole.bytes = 0
+    every = [whole, *tallies]
+    details = (item for tally in every for item in tally.damage)
+    return {
+        "rows": sum(tally.rows for tally in every),
+        "records": sum(tally.records for tally in every),
+        "bytes_read": sum(tally.bytes for tally in every),
+        "bytes_written": sum(file.bytes for file in files),
+        "files": len(files),
+        "partitions": len({os.path.dirname(file.path) for file in files}),
+        "damaged": sum(tally.damaged for tally in every),
+        "damaged_bytes": sum(tally.damaged_bytes for tally in every),
+        "damage": tuple(islice(details, MAX_DETAILS)),
+        "not_decompressed": sum(tally.not_decompressed for tally in every),
+        "times_out_of_range": sum(tally.times_out_of_range for tally in every),
+    }
+
+
+def describe_run(
+    report: DumpReport, options: DumpOptions, schema: pa.Schema, before: dict[str, Any] | None, files: list[PartFile]
+) -> dict[str, Any]:
+    """Return the part of the manifest that outputs of a store and of a cluster share.
+
+    Args:
+        before: manifest of the output that grows; None without one.
+        files: what this run has written.
+    """
+    return {
+        "rmqtool": __version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "options": asdict(options),
+        "schema": {field.name: str(field.type) for field in schema},
+        "report": report.to_dict(),
+        "files": [*(before["files"] if before else []), *map(PartFile.to_dict, files)],
+    }
+
+
+def jsonable(value: dict[str, Any]) -> dict[str, Any]:
+    """Return the value after a round trip through JSON."""
+    copy: dict[str, Any] = json.loads(json.dumps(value))
+    return copy

@@ -7,8 +7,8 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,11 @@ import pyarrow as pa
 from rmqtool.analytics.dump.live_task import LiveTask
 from rmqtool.analytics.dump.output import DONE
 from rmqtool.analytics.dump.parquet import ROW_GROUP_BYTES, PartFile, PartWriter
-from rmqtool.analytics.dump.spill import Merge, Spill, read_spilled
+from rmqtool.analytics.dump.position import has_changed
+from rmqtool.analytics.dump.report import DumpOptions
+from rmqtool.analytics.dump.spill import Merge, Spill, merges, read_spilled
 from rmqtool.analytics.local.claims import Claims, new_claims
-from rmqtool.analytics.ranges.splits import Split
+from rmqtool.analytics.ranges.splits import Split, repairs
 from rmqtool.analytics.remote.files import Folder
 from rmqtool.analytics.spark.awaiting import Tell, is_local, wait_for
 from rmqtool.analytics.table.arrow import BATCH_BYTES, batches
@@ -30,13 +32,18 @@ from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.analytics.table.views import has_views, take
 from rmqtool.errors import MissingRuntime, RmqError, UnreadableStore
 from rmqtool.store.disk.segments import Segment
+from rmqtool.store.dispatch.batch import BULK_BYTES
+from rmqtool.store.log.commit_log import CommitLog
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
+    from rmqtool.analytics.spark.where import SparkCondition
+
 _STOP = "_failed"  # file in the output directory: a task has failed and the others should stop
 _OTHER = "another task has failed"
 _LOOK = 1.0  # seconds between polls
+_AGAIN = 3  # how often a split is read again because a broker is writing to it
 
 Task = Split | Merge | LiveTask
 Progress = Callable[[int, int], None]  # called with the bytes of log read so far and the total
@@ -68,6 +75,12 @@ class Job:
         options = (self.partition_by, self.codec, self.row_group_bytes, self.file_bytes)
         return PartWriter(folder, name, suffix, *options, spill=spill, schema=self.schema)
 
+    def write_empty(self) -> list[PartFile]:
+        """Write one file without rows: most readers cannot open a directory without files."""
+        writer = self.writer(Folder(self.folder), None)
+        writer.empty_file()
+        return writer.close()
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -87,6 +100,11 @@ class Done:
     def next(self) -> int:
         """See :class:`rmqtool.analytics.ranges.splits.Walked`."""
         return self.tally.next
+
+
+def files_of(results: Iterable[Done]) -> list[PartFile]:
+    """Return the files of all tasks."""
+    return [part for each in results for part in each.parts]
 
 
 def done_before(folder: Folder, splits: Sequence[Split]) -> dict[int, Done]:
@@ -231,6 +249,125 @@ def _reason(err: RmqError | OSError) -> str:
     if isinstance(err, OSError) and err.errno:
         return f"the output cannot be written: {os.strerror(err.errno)}"
     return str(err)
+
+
+@contextmanager
+def open_spark(
+    options: DumpOptions, splits: Sequence[Task], beside: ExitStack, tell: Tell | None
+) -> Iterator["SparkContext | None"]:
+    """Yield a Spark context if there is anything to read. Its shutdown is pushed to ``beside``."""
+    if options.runner == "local" or not splits:
+        yield None
+        return
+    from rmqtool.analytics.dump import daemon
+    from rmqtool.analytics.spark.session import spark_context
+
+    with ExitStack() as running:
+        bulk = sum(split.stop - split.start for split in splits if isinstance(split, Split)) >= BULK_BYTES
+        context = running.enter_context(
+            spark_context(options.master, worker_daemon=daemon.__name__ if bulk else None, tell=tell)
+        )
+        yield context
+        if is_local(context):  # on a cluster, an abandoned task may still be running
+            ending = Thread(target=running.pop_all().close)
+            ending.start()
+            beside.callback(ending.join)
+
+
+def write_splits(
+    job: Job,
+    log: CommitLog,
+    splits: list[Split],
+    done: dict[int, Done],
+    context: "SparkContext | None" = None,
+    where: str | None = None,
+    progress: Progress | None = None,
+    tell: Tell | None = None,
+) -> list[Done]:
+    """Read and write splits, read again what a broker or a wrong start has changed, and merge what was put aside.
+
+    Args:
+        splits: the whole plan; changed where a split begins at another place than planned.
+        done: results of an earlier run, by split number; gets the others.
+        where: a condition for Spark.
+
+    Returns:
+        Results of the splits in order, then those of the merges.
+
+    Raises:
+        UnreadableStore: a file cannot be read.
+        RmqError: the output cannot be written, or Spark failed.
+    """
+    reading = _Reading(job, splits, done, context, where, tell)
+    reading.run(log, progress)
+    results = [done[split.number] for split in splits]
+    spills = [spill for result in results for spill in result.spills]
+    if not spills:
+        return results
+    first = next(split for split in splits if done[split.number].spills)
+    merging = merges(spills, first.base + first.start, job.row_group_bytes // 2)
+    return results + run_splits(job, merging, context, tell=tell)
+
+
+class _Reading:
+    """Reads the splits of a run.
+
+    Args:
+        splits, done: updated as splits are read.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        splits: list[Split],
+        done: dict[int, Done],
+        context: "SparkContext | None",
+        where: str | None,
+        tell: Tell | None,
+    ) -> None:
+        self._tell = tell
+        self._job, self._splits, self._done, self._context = job, splits, done, context
+        self._where = self._parse_condition(where) if where is not None and context is not None else None
+        self._rounds = 0
+
+    def _parse_condition(self, where: str) -> "SparkCondition":
+        from rmqtool.analytics.spark.session import session_of
+        from rmqtool.analytics.spark.where import SparkCondition
+
+        assert self._context is not None
+        condition = SparkCondition(session_of(self._context), where)
+        self._job = replace(self._job, choice=condition.narrow(self._job.choice))
+        return condition
+
+    def run(self, log: CommitLog, progress: Progress | None) -> None:
+        """Read every open split; read one again if its neighbour shows that it began at the wrong place."""
+        splits, done = self._splits, self._done
+        self._run([split for split in splits if split.number not in done], progress)
+        for _time in range(_AGAIN):
+            changed = [split for split in splits if has_changed(log, split, done[split.number].tally)]
+            if not changed:
+                break
+            self._run(changed)
+        while True:
+            again, empty = repairs(splits, lambda split: done[split.number])
+            if not again and not empty:
+                return
+            for split in empty:
+                done[split.number] = Done(SplitTally(first=split.stop, next=split.stop), [])
+            for split in again:
+                splits[split.number] = split
+            self._run(again)
+
+    def _run(self, splits: list[Split], progress: Progress | None = None) -> None:
+        job = self._job
+        if self._where is not None and splits:
+            folder = Folder(job.folder).below(f"_where-{self._rounds}")
+            self._rounds += 1
+            folder.delete_dir("")
+            self._where.select(splits, job.choice, folder, self._tell)
+            job = replace(job, selection=folder.location)
+        for split, result in zip(splits, run_splits(job, splits, self._context, progress, self._tell), strict=True):
+            self._done[split.number] = result
 
 
 def run_splits(
