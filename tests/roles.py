@@ -7,6 +7,11 @@ import tarfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from formats.layouts.derived import HEAD_V4_V4
+from rmqtool.store.layout.broker_conf import load
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
+
 PLACE = Path(__file__).parent / "golden" / "roles"
 TIERED, NEW_TIERED = "tiered-5.3.3", "tiered-5.5.0"
 DLEDGER, CONTROLLER = "dledger-5.3.3", "controller-5.3.3"
@@ -82,6 +87,29 @@ def prints(folder: Path) -> dict[str, str]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name not in ("lock", "timerwheel") and path.stat().st_size < 1 << 24
     }
+
+
+def make_stale_tail(node: Node) -> int:
+    """Let the log of the controller's replica b end as after a truncation in memory alone: messages of epoch 2, written
+    by the master of that time, follow those of epoch 3.
+
+    Returns:
+        The physical offset at which they begin.
+    """
+    log = CommitLog(StoreLayout(str(node.store), load(str(node.conf))))
+    items = [item for item in log.walk() if isinstance(item, LocatedRecord)]
+    old = [item for item in items if 74726 <= item.physical_offset < 104698][-12:]
+    start = [item for item in items if item.physical_offset >= 114688][2]  # the last file begins there
+    at, data = start.at, bytearray(Path(start.file.path).read_bytes())
+    place = HEAD_V4_V4.offsets["physical_offset"]
+    tail = bytearray()
+    for item in old:
+        raw = bytearray(item.file.map()[item.at : item.at + item.record.total_size])
+        raw[place : place + 8] = (start.physical_offset + len(tail)).to_bytes(8, "big")
+        tail += raw
+    data[at:] = tail.ljust(len(data) - at, b"\0")
+    Path(start.file.path).write_bytes(data)
+    return start.physical_offset
 
 
 def unpack_controller(folder: Path) -> Path:

@@ -184,6 +184,7 @@ def test_a_stale_tail_that_a_start_would_take_for_real(tmp_path: Path) -> None:
     at = len(new.log)
     for number in range(4):
         stale.put("Orders", number % 2, body=b"of the old master %d" % number)
+    new.number += 20  # later
     for number in range(6):
         new.put("Orders", number % 2, body=b"of the new %d" % number)
     stores = stale.write(tmp_path / "stale"), new.write(tmp_path / "new")
@@ -195,7 +196,66 @@ def test_a_stale_tail_that_a_start_would_take_for_real(tmp_path: Path) -> None:
     assert (follows.what, follows.why.startswith("the epochs agree up to ")) == ("keeps-damage", True)
     assert f"the logs only up to {at}" in follows.why
     assert report.advice.store == str(stores[1])
-    assert any(step.startswith(f"Empty the directory {stores[0]}") for step in report.advice.steps)
+    assert any(step.startswith(f"rmqtool truncate {stores[0]} {at}, before it") for step in report.advice.steps)
+    assert [(row.store, row.fault, row.physicalOffset, row.other) for row in report.problems] == [
+        (str(stores[0]), "stale-tail", at, str(stores[1])),
+    ]  # fmt: skip
+
+
+def test_the_longer_log_is_not_started_if_its_tail_is_stale(tmp_path: Path) -> None:
+    stale, new = builder_of(range(10)), builder_of(range(10))
+    at = len(new.log)
+    for number in range(9):
+        stale.put("Orders", number % 2, body=b"of the old master %d" % number)
+    new.number += 20  # later
+    new.put("Orders", 0, body=b"of the new master")
+    stores = stale.write(tmp_path / "stale"), new.write(tmp_path / "new")
+    for store in stores:
+        (store / "epochFileCheckpoint").write_bytes(epoch.build([epoch.Epoch(1, 0), epoch.Epoch(2, at)]))
+    report = compare(*stores)
+    assert report.advice.store == str(stores[1])
+    assert report.following[0].at == at
+
+
+def test_a_stale_tail_of_real_brokers(tmp_path: Path) -> None:
+    """The copy itself shows it: after messages of the last epoch's master come older ones of the one before."""
+    nodes = roles.unpack_all(roles.CONTROLLER, tmp_path)
+    b, conf = nodes[1].store, nodes[1].options()
+    at = roles.make_stale_tail(nodes[1])
+    for options in ((), ("--exactly",)):
+        plan = rmqtool("recover", b, *conf, "--dry-run", *options)
+        assert f"from {at} on, the log has messages that its group has truncated" in plan.out + plan.err
+    [finding] = [row for row in findings(nodes[1]) if row["code"] == "epoch-stale"]
+    assert finding["steps"][-1]["command"][:4] == ["rmqtool", "truncate", str(b), str(at)]
+    report = compare_nodes(nodes)
+    assert [(row.fault, row.physicalOffset) for row in report.problems] == [("stale-tail", at)]
+    assert rmqtool("recover", b, *conf, "--yes").code == 0
+    assert rmqtool("truncate", b, at, *conf, "--yes").code == 0
+    report = compare_nodes(nodes)
+    assert not report.problems
+    assert (report.following[1].what, report.copies[1].endOffset) == ("goes-on", at)
+    assert not {row["code"] for row in findings(nodes[1])} & {"epoch-stale", "epoch-missing"}
+
+
+def findings(node: roles.Node) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in rmqtool("check", node.store, *node.options(), "-o", "ndjson").out.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("starts", "faults"),
+    [
+        ({1: 0, 3: 104698}, {("epoch-missing", 74726), ("master-changes", 74726)}),
+        ({1: 0, 2: 74726}, {("epoch-missing", 104698), ("master-changes", 104698)}),
+        ({1: 0, 2: 70000, 3: 104698}, {("epoch-elsewhere", 74726), ("master-changes", 74726)}),
+        ({1: 0, 2: 74726, 3: 104698}, set()),
+    ],
+)
+def test_epochs_that_contradict_the_log(starts: dict[int, int], faults: set[tuple[str, int]], tmp_path: Path) -> None:
+    nodes = roles.unpack_all(roles.CONTROLLER, tmp_path)
+    b = nodes[1].store
+    (b / "epochFileCheckpoint").write_bytes(epoch.build([epoch.Epoch(*line) for line in starts.items()]))
+    problems = {(row.fault, row.physicalOffset) for row in compare_nodes(nodes).problems if row.store == str(b)}
+    assert problems == faults
 
 
 # -- classic masters and slaves ---------------------------------------------------------------------------------------

@@ -232,8 +232,8 @@ def test_epochs_of_masters(golden: Unpacked) -> None:
     ("do", "expected"),
     [
         (lambda store: epochs(store, "2-0", "1-100"), ["epoch-order"]),
-        (lambda store: epochs(store, "1-0", "2-99999999"), ["epoch-ahead"]),
-        (lambda store: epochs(store, "1-0", "2-100"), ["epoch-inside"]),
+        (lambda store: epochs(store, "1-0", "2-99999999"), ["epoch-ahead", "epoch-missing"]),
+        (lambda store: epochs(store, "1-0", "2-100"), ["epoch-inside", "epoch-missing"]),
         (lambda store: (store / "epochFileCheckpoint").write_text("1\n99\n1-0\n"), ["epoch-broken"]),
         (lambda store: (store / "epochFileCheckpoint").write_bytes(b"\xff"), ["epoch-broken"]),
         (lambda store: (store / "brokerIdentity").write_text("LabCluster#lab-a"), ["identity-broken"]),
@@ -245,7 +245,7 @@ def test_damage_to_files_of_controller_mode(
 ) -> None:
     store = golden_copy("controller")
     do(store)
-    assert codes(store) == expected
+    assert [*dict.fromkeys(codes(store))] == expected
 
 
 # -- DLedger ----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from rmqtool.cli.framework.options import ConfsOption, Output, OutputOption
     "replicas",
     "rmqtool replicas /disk1/store /disk2/store /disk3/store",
     progress=True,
-    tables=("copies", "messages", "contradictions", "following", "history", "settings", "report"),
+    tables=("copies", "messages", "contradictions", "following", "history", "problems", "settings", "report"),
 )
 def replicas(
     stores: Annotated[

@@ -95,6 +95,9 @@ def _facts(report: ReplicasReport, copy: CopyFacts, names: dict[str, str]) -> It
         yield "committed", f"index {copy.committedIndex} of {copy.lastIndex}, up to {_number(copy.confirmedOffset)}"
     elif copy.confirmedOffset is not None:
         yield "confirmed", f"up to {copy.confirmedOffset}, as of the last flush"
+    for problem in report.problems:
+        if problem.store == copy.store:
+            yield "but", problem.words
     if copy.tierOnly:
         yield "tier", f"{counted(copy.tierOnly, 'message')} in it alone, which are not compared"
     yield "messages", f"{copy.alone} in no other copy, {copy.lacks} lacking"

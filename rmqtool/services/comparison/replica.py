@@ -13,17 +13,17 @@ from typing import NamedTuple
 from formats.checkpoint import parse as parse_checkpoint
 from formats.errors import FormatError
 from formats.message.read import Record, read
-from formats.variants import epoch
 from formats.variants.dledger import DLedgerEntry
 from rmqtool.errors import RmqError
 from rmqtool.store.disk.directories import read_small
 from rmqtool.store.disk.sparse import has_bytes
-from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.paths import EPOCHS, StoreLayout
 from rmqtool.store.layout.version import first_version, version_of
 from rmqtool.store.log.commit_log import CommitLog, Damage
 from rmqtool.store.log.dledger import DLedgerLog
+from rmqtool.store.log.epochs import read_epochs
 from rmqtool.store.log.scan import scan_file
-from rmqtool.store.roles.table import EPOCHS, Role, RoleFact, roles_of
+from rmqtool.store.roles.table import Role, RoleFact, roles_of
 from rmqtool.store.salvage.records import torn_properties
 from rmqtool.store.tier.only_tiered import left_behind
 
@@ -146,11 +146,12 @@ class Replica:
 
     def _epochs(self) -> list[Period]:
         try:
-            data = self._content(EPOCHS) or self._content(EPOCHS + ".bak")
-            return [Period(*entry) for entry in epoch.parse(data)] if data else []
+            return [Period(*entry) for entry in read_epochs(self.layout)]
         except FormatError as err:
             self._warn(f"{self.layout.path(EPOCHS)}: {err}")
-            return []
+        except RmqError as err:
+            self._warn(str(err))
+        return []
 
     def _content(self, name: str) -> bytes:
         try:

@@ -13,6 +13,7 @@ from itertools import combinations, pairwise, permutations
 
 import numpy as np
 
+from rmqtool.services.comparison.histories import Histories
 from rmqtool.services.comparison.replica import Period, Replica, Warn
 from rmqtool.services.comparison.report import (
     Acknowledged,
@@ -87,15 +88,18 @@ class _Comparison:
             compared = compare_logs(replicas[one].log, replicas[other].log)
             self.pairs[one, other] = _Pair(compared, swapped=False)
             self.pairs[other, one] = _Pair(compared, swapped=True)
+        self._histories = Histories(replicas, self._common)
         self._contradictions = [*self._contradict()]
         self._messages = [*self._runs()]
 
     def report(self) -> ReplicasReport:
         best = self.find_best()
         agreed = self._agreed_end()
-        settings = [*self._settings(best)]
+        settings, problems = [*self._settings(best)], [*self._histories.problems()]
         copies = [*map(self._facts, self._numbers)]
-        differ = self._messages or self._contradictions or settings or any(copy.tornBytes for copy in copies)
+        differ = (
+            self._messages or self._contradictions or settings or problems or any(copy.tornBytes for copy in copies)
+        )
         damaged = any(any(pair.compared.damaged) for pair in self.pairs.values())
         return ReplicasReport(
             equal=not differ and not damaged and len({(copy.beginOffset, copy.endOffset) for copy in copies}) == 1,
@@ -106,6 +110,7 @@ class _Comparison:
             contradictions=self._contradictions,
             following=[self._follow(one, other) for one, other in permutations(self._numbers, 2)],
             history=[*self._history()],
+            problems=problems,
             settings=settings,
             advice=self._advise(best, settings),
         )
@@ -260,6 +265,7 @@ class _Comparison:
                 what, why = Follows.GOES_ON, "the epochs agree up to its end"
             if at is not None and common < min(at, end):
                 what, why = Follows.KEEPS_DAMAGE, f"the epochs agree up to {at}, the logs only up to {common}"
+                at = common
         elif replica.is_dledger or leader.is_dledger or replica.is_controlled or leader.is_controlled:
             what, why, at = Follows.REFUSES, "the two are no replicas of one kind", None
         else:
@@ -400,7 +406,7 @@ class _Comparison:
                 return standing.last_period, standing.last_index, -damaged, -number
             if replica.is_controlled:
                 reached = [period.number for period in standing.periods if period.start <= replica.end.whole]
-                return max(reached, default=-1), replica.end.whole, -damaged, -number
+                return max(reached, default=-1), self._histories.end(number), -damaged, -number
             lacks = self._count(number, "lacks") + damaged
             return -lacks, int(replica.role.role.value == "master"), replica.end.whole, -number
 
@@ -465,7 +471,7 @@ class _Comparison:
             yield f"Start the broker of {path} as the master (brokerId=0)"
         for other in self._numbers:
             if other != best:
-                yield from self._step_of(self._follow(other, best))
+                yield from self._step_of(self._follow(other, best), self._histories.stale_from(other))
         names = sorted({
             row.name.partition(".")[2]
             for row in settings
@@ -475,11 +481,18 @@ class _Comparison:
             yield f"Create the topics that {path} does not know: {', '.join(names)}"
 
     @staticmethod
-    def _step_of(follows: FollowOutcome) -> Iterator[str]:
-        """What to do with a copy that is to follow the one that is started."""
+    def _step_of(follows: FollowOutcome, stale_from: int | None) -> Iterator[str]:
+        """What to do with a copy that is to follow the one that is started.
+
+        Args:
+            stale_from: physical offset from which on it has messages that its group has truncated.
+        """
         if follows.what == Follows.CUT:
             loss = f", and loses {counted(follows.messages, 'message')}" if follows.messages else ""
             yield f"{follows.store} is cut at {follows.at} when it follows{loss}: {follows.why}"
+        elif follows.what == Follows.KEEPS_DAMAGE and stale_from is not None and stale_from == follows.at:
+            cut = command_line("truncate", follows.store, str(stale_from))
+            yield f"{cut}, before it follows: its group has truncated what comes after that, and it would keep it"
         elif follows.what != Follows.GOES_ON:
             verb = "keeps its damage" if follows.what == Follows.KEEPS_DAMAGE else "does not become a copy of it again"
             yield f"Empty the directory {follows.store} before it follows: otherwise it {verb}, as {follows.why}"

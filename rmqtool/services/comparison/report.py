@@ -69,6 +69,34 @@ class CopyFacts(PlainRow):
     tierOnly: int
 
 
+class HistoryFault(StrEnum):
+    """What is wrong with a copy's own account of its history."""
+
+    STALE_TAIL = "stale-tail"  # its log has messages again that were truncated in memory alone
+    EPOCH_MISSING = "epoch-missing"
+    EPOCH_ELSEWHERE = "epoch-elsewhere"  # begins at another place than in another copy
+    MASTER_CHANGES = "master-changes"  # another broker stored messages within an epoch
+    COMMITTED_AHEAD = "committed-ahead"  # the committed index is higher than that of its last entry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryProblem(PlainRow):
+    """A contradiction between a copy's epochs or committed index and its log, or those of another copy.
+
+    Attributes:
+        fault: see :class:`HistoryFault`.
+        physicalOffset: where it shows in the log; None for a committed index.
+        words: what it is.
+        other: the copy that shows it; None if the copy itself does.
+    """
+
+    store: str
+    fault: str
+    physicalOffset: int | None
+    words: str
+    other: str | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeriodFacts(PlainRow):
     """One term or epoch in a copy's history: physical offsets [fromOffset, toOffset), entries from fromIndex on."""
@@ -202,6 +230,7 @@ class ReplicasReport:
     contradictions: list[Contradiction] = field(default_factory=list)
     following: list[FollowOutcome] = field(default_factory=list)
     history: list[PeriodFacts] = field(default_factory=list)
+    problems: list[HistoryProblem] = field(default_factory=list)
     settings: list[SettingDifference] = field(default_factory=list)
     advice: Advice
     warnings: list[str] = field(default_factory=list)
@@ -210,6 +239,6 @@ class ReplicasReport:
         """The fields for machine output."""
         rows = {
             name: [row.to_dict() for row in getattr(self, name)]
-            for name in ("copies", "messages", "contradictions", "following", "history", "settings")
+            for name in ("copies", "messages", "contradictions", "following", "history", "problems", "settings")
         }
         return {**row_dict(self), **rows, "advice": row_dict(self.advice)}

@@ -8,12 +8,16 @@ import numpy as np
 from formats.errors import FormatError
 from formats.variants import epoch
 from rmqtool.errors import RmqError
+from rmqtool.store.check.advice.steps import Step, by_hand
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.directories import read_small
+from rmqtool.store.layout.paths import EPOCHS
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
+from rmqtool.store.log.epochs import Unlisted, audit_epochs
 from rmqtool.store.log.scan import scan_file
 
-EPOCHS, IDENTITY = "epochFileCheckpoint", "brokerIdentity"
+COMPARE = by_hand("compare it with the other replicas (rmqtool replicas): they show what the group kept")
+IDENTITY = "brokerIdentity"
 
 
 def check_replication(ctx: Context) -> None:
@@ -49,6 +53,30 @@ def _check_epochs(ctx: Context) -> None:
         elif ordered and (begin := _record_around(ctx.inputs.log, entry.start_offset)) is not None:
             actual = f"epoch {entry.epoch} at {entry.start_offset}, inside of the record at {begin}"
             ctx.found.add("epoch-inside", EPOCHS, expected="the beginning of a record", actual=actual)
+    if ordered:
+        audit = audit_epochs(ctx.inputs.log, epochs)
+        for unlisted in audit.unlisted:
+            ctx.found.add("epoch-missing", EPOCHS, expected="an epoch for each master", actual=str(unlisted))
+        if audit.stale is not None:
+            _report_stale(ctx, audit.stale)
+
+
+def _report_stale(ctx: Context, stale: Unlisted) -> None:
+    at = stale.handover.at
+    file = ctx.inputs.log.segments.find(at)
+    cut = Step(
+        command=("rmqtool", "truncate", "STORE", str(at)),
+        does="ends the log where its group has truncated it, queues and index too",
+        costs="the messages that its group has replaced leave STORE; undo brings them back",
+    )
+    ctx.found.add(
+        "epoch-stale",
+        ctx.name(file.path) if file is not None else EPOCHS,
+        offset=at - file.base if file is not None else None,
+        expected=f"the end of the log at {at}",
+        actual=str(stale),
+        steps=(*COMPARE, cut),
+    )
 
 
 def _record_around(log: CommitLog, physical_offset: int) -> int | None:

@@ -22,6 +22,7 @@ DEFAULT_SLOTS = 5_000_000
 DEFAULT_ENTRIES = 20_000_000
 UNIT = 20
 BATCH_UNIT = BATCH_CQ_ENTRY.size
+EPOCHS = "epochFileCheckpoint"  # of replicas in controller mode
 BATCH_QUEUES = "batchconsumequeue"
 
 PARTS = (

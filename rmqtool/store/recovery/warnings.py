@@ -1,12 +1,17 @@
 """Warnings of a recovery: messages lost, moved or delivered early, and what the next start would truncate."""
 
+from contextlib import suppress
 from itertools import pairwise
 
 from formats.endings import Ending
+from formats.errors import FormatError
 from formats.message.read import End
+from formats.variants.epoch import is_increasing
+from rmqtool.errors import RmqError
 from rmqtool.store.disk.segments import Segment, name_of
 from rmqtool.store.dispatch.reading import check_records
 from rmqtool.store.layout.paths import is_path_name
+from rmqtool.store.log.epochs import audit_epochs, read_epochs
 from rmqtool.store.log.true_names import find_misnamed
 from rmqtool.store.queues.compaction import compaction_queues_of
 from rmqtool.store.recovery.dispatcher import Dispatcher
@@ -44,6 +49,7 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher
         text = f"{verdict.passed_over} at {verdict.known} is the first message that no queue has: a 5.3 broker "
         text += "leaves it out, and later messages of its queue move one offset down"
         warnings.append(f"{text}; this plan does the same" if inputs.rules.exactly else f"{text}; this plan keeps it")
+    warnings += _of_stale_tail(inputs, verdict)
     warnings += _of_missing_files(inputs)
     warnings += [] if compares else _of_short_queues(inputs, verdict, dispatcher)
     warnings += _of_compacted(inputs, dispatcher)
@@ -67,6 +73,21 @@ def of_unnamed_topics(dispatcher: Dispatcher) -> list[str]:
         for topic, messages in sorted(dispatcher.unnamed.items())
         if not is_path_name(topic) or "," in topic  # otherwise it was deleted
     ]
+
+
+def _of_stale_tail(inputs: StoreInputs, verdict: LogVerdict) -> list[str]:
+    """Messages of a replica that its group has truncated, and a start takes for real."""
+    with suppress(FormatError, RmqError):
+        epochs = read_epochs(inputs.layout)
+        if not epochs or not is_increasing(epochs):
+            return []
+        stale = audit_epochs(inputs.log, epochs).stale
+        if stale is not None and stale.handover.at < verdict.end:
+            at = stale.handover.at
+            text = f"from {at} on, the log has messages that its group has truncated ({stale}): a broker's start takes "
+            way = inputs.layout.command("truncate", str(at))
+            return [f"{text}them for real, and so does this plan; {way} removes them"]
+    return []
 
 
 def _of_missing_files(inputs: StoreInputs) -> list[str]:

@@ -12,12 +12,12 @@ from enum import StrEnum
 from rmqtool.errors import Refused
 from rmqtool.store.config.fit import misfit_warnings, refuse_misfits
 from rmqtool.store.disk.directories import exists
-from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.paths import EPOCHS, StoreLayout
 from rmqtool.store.layout.tier_signs import tier_sign
 from rmqtool.store.layout.version import has_rocksdb_queues, queue_database_place
 from rmqtool.words import command_line
 
-EPOCHS, IDENTITY = "epochFileCheckpoint", "brokerIdentity"
+IDENTITY = "brokerIdentity"
 
 
 class Role(StrEnum):

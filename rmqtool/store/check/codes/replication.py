@@ -44,6 +44,29 @@ ALL = (
         by_hand("stop the broker, compare it with the other replicas, and restore the file from one of them"),
     ),
     kind(
+        "epoch-stale",
+        ERROR,
+        "messages that its group has truncated are part of the log again",
+        "In its last epoch, the log first has messages of that epoch's master, and after them older ones of an earlier "
+        "master. A 5.x broker that truncates its log leaves the bytes in the file, and overwrites them later.",
+        "The broker was killed, or the machine stopped, after its log had been truncated and before the new master's "
+        "messages had overwritten all of the old ones.",
+        "Its next start reads on into them. When it follows its master again, they stay in place of the master's, "
+        "and neither broker reports it; if it becomes the master, consumers get them.",
+        by_hand("compare it with the other replicas, and truncate the log where these messages begin"),
+    ),
+    kind(
+        "epoch-missing",
+        WARNING,
+        "another broker stored messages within a master epoch",
+        "Each message has the address of the broker that stored it. Here it changes where epochFileCheckpoint has no "
+        "beginning of an epoch.",
+        "A line of the file is missing or wrong, the file is another replica's, or the broker's address has changed.",
+        "When the broker follows its master, the point up to which both logs agree may be wrong: the log is truncated "
+        "too early, or keeps messages that the master does not have.",
+        by_hand("compare it with the other replicas, and restore epochFileCheckpoint from one whose log is the same"),
+    ),
+    kind(
         "identity-broken",
         ERROR,
         "brokerIdentity cannot be read",
