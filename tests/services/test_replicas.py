@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from formats.layouts.derived import HEAD_V4_V4
+from formats.layouts.derived import DLEDGER_ENTRY_HEAD, DLEDGER_INDEX_UNIT, HEAD_V4_V4
 from formats.variants import epoch
 from rmqtool.services.comparison.replicas import compare_replicas
 from rmqtool.services.comparison.report import MessageRun, ReplicasReport
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
+from rmqtool.store.log.dledger import UNIT, DLedgerLog
 from tests import roles
 from tests.cli.running import rmqtool
 from tests.services.build import Builder, never
@@ -124,11 +125,94 @@ def test_what_a_group_acknowledged_and_what_it_did_not(unpacked: Cases) -> None:
     assert advice.steps[0].startswith("rmqtool salvage ")
 
 
-def test_a_member_that_is_not_here_may_have_had_it(unpacked: Cases) -> None:
-    """Of two directories of a group of three, nothing that one holds can be ruled out."""
-    nodes = unpacked(roles.DLEDGER)
-    report = compare_nodes([nodes[0], nodes[2]])
-    assert len(places(report.messages, nodes[2].store, "alone", acknowledged="unknown")) == 9
+def test_a_member_that_is_not_here_may_have_had_it(tmp_path: Path) -> None:
+    """Of two directories of a group of three, what one holds is ruled out only by other committed entries."""
+    nodes = roles.unpack_all(roles.DLEDGER, tmp_path)
+    n0, n2 = nodes[0], nodes[2]
+    without_settings = [n0._replace(conf=tmp_path / "none"), n2._replace(conf=tmp_path / "none")]
+    (tmp_path / "none").write_text("")
+    for pair in ([n0, n2], without_settings):
+        assert len(places(compare_nodes(pair).messages, n2.store, "alone", acknowledged="no")) == 9
+    (n0.store / "dledger-n0" / "checkpoint").write_text("committedIndex=230\nendIndex=328\n")
+    for pair in ([n0, n2], without_settings):
+        assert len(places(compare_nodes(pair).messages, n2.store, "alone", acknowledged="unknown")) == 9
+
+
+def rewrite_entry(node: roles.Node, index: int, source: roles.Node, term: int | None = None) -> None:
+    """Put the entry of another member, with its unit, where this one has the entry of that index."""
+    logs = [DLedgerLog.of(layout)[0] for layout in layouts_of([node, source])]
+    units = [log.unit(index) for log in logs]
+    assert units[0] is not None
+    assert units[1] is not None
+    assert units[0].position == units[1].position
+    file, other = (log.data.find(units[0].position) for log in logs)
+    assert file is not None
+    assert other is not None
+    at = units[1].position - other.base
+    raw = bytearray(other.map()[at : at + units[1].size])
+    unit = units[1] if term is None else units[1]._replace(term=term)
+    place = DLEDGER_ENTRY_HEAD.offsets["term"]
+    raw[place : place + 8] = unit.term.to_bytes(8, "big")
+    for path, start, data in ((file.path, at, bytes(raw)),
+                              (logs[0].index.files[0].path, index * UNIT, DLEDGER_INDEX_UNIT.pack(*unit))):  # fmt: skip
+        with open(path, "r+b") as out:
+            out.seek(start)
+            out.write(data)
+
+
+@pytest.mark.parametrize(("source", "term", "end"), [("n2", 3, 126755), ("n0", None, 126809)])
+def test_a_member_killed_before_all_of_its_old_tail_was_overwritten(
+    source: str, term: int | None, end: int, tmp_path: Path
+) -> None:
+    """n2 follows and has the leader's first entry: an old one begins at its end, or in the middle of nothing."""
+    nodes = {node.store.name: node for node in roles.unpack_all(roles.DLEDGER, tmp_path)}
+    n2 = nodes["n2"]
+    rewrite_entry(n2, 237, nodes[source], term)
+    found = {row["code"]: row for row in findings(n2)}
+    assert not [code for code, row in found.items() if row["severity"] == "error"]
+    assert (found["dledger-stale"]["expected"], found["dledger-stale"]["severity"]) == (
+        f"the end of the log at {end}", "info",
+    )  # fmt: skip
+    report = compare_nodes([*nodes.values()])
+    copy = report.copies[2]
+    assert (copy.endOffset, copy.lastIndex, copy.lastPeriod) == (end, 237, 3)
+    assert [(row.fault, row.physicalOffset) for row in report.problems] == [("stale-tail", end)]
+    plan = json.loads(rmqtool("recover", n2.store, *n2.options(), "--dry-run", "-o", "json").out)
+    assert plan["stop"]["physicalOffset"] == end
+    assert any("the group has replaced them" in warning for warning in plan["warnings"])
+
+
+def test_a_committed_index_beyond_the_end(tmp_path: Path) -> None:
+    """A member that lost its last entries proves that the others' were acknowledged, as far as the logs agree."""
+    nodes = roles.unpack_all(roles.DLEDGER, tmp_path)
+    n0, n1, _n2 = nodes
+    entry = next(row for row in roles.entries_of(roles.DLEDGER, "n1") if row["index"] == 300)
+    file = sorted((n1.store / "dledger-n1" / "data").iterdir())[-1]
+    with open(file, "r+b") as data:
+        data.seek(entry["pos"] - int(file.name))
+        data.write(bytes(file.stat().st_size - entry["pos"] + int(file.name)))
+    (n0.store / "dledger-n0" / "checkpoint").unlink()
+    (n0.store / "dledger-n0" / "checkpoint.bak").unlink()
+    report = compare_nodes([n0, n1])
+    assert [(row.store, row.fault) for row in report.problems] == [(str(n1.store), "committed-ahead")]
+    assert report.copies[1].confirmedOffset == entry["pos"]
+    assert len(places(report.messages, n0.store, "alone", acknowledged="unknown")) == 329 - 300
+    assert report.advice.store == str(n0.store)
+
+
+def test_what_in_sync_replicas_prove(tmp_path: Path) -> None:
+    """A message that must be on two of three replicas was not acknowledged if only one of all three has it."""
+    first = builder_of(range(10))
+    stores = [first.write(tmp_path / name) for name in ("b", "c")]
+    for number in range(3):
+        first.put("Orders", 0, body=b"of the master alone %d" % number)
+    stores = [first.write(tmp_path / "a"), *stores]
+    settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "totalReplicas": "3"}
+    for more, expected in (({}, "no"), ({"totalReplicas": "4"}, "unknown"), ({"inSyncReplicas": "1"}, "unknown")):
+        confs = [BrokerConf(settings | more), BrokerConf({"brokerRole": "SLAVE"}), BrokerConf({"brokerRole": "SLAVE"})]
+        layouts = [StoreLayout(str(store), conf) for store, conf in zip(stores, confs, strict=True)]
+        report = compare_replicas(layouts, never)
+        assert {row.acknowledged for row in report.messages if row.what == "alone"} == {expected}, more
 
 
 def test_terms_are_found_without_an_index(tmp_path: Path) -> None:

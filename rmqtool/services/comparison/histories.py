@@ -25,8 +25,9 @@ class Histories:
         self._replicas, self._common = replicas, common
         self._audits = [_audit(replica) for replica in replicas]
         self._stale: dict[int, tuple[int, int | None]] = {}  # of a copy: where, and the copy that shows it
-        for number, audit in enumerate(self._audits):
-            if (at := audit.stale_from) is not None:
+        for number, replica in enumerate(replicas):
+            at = replica.stale_tail if replica.is_dledger else self._audits[number].stale_from
+            if at is not None:
                 self._stale[number] = at, None
         for one, other in permutations(range(len(replicas)), 2):
             if (at := self._stale_against(one, other)) is not None and at < self.end(one):
@@ -61,7 +62,8 @@ class Histories:
                 at, other = self._stale[number]
                 yield self._problem(
                     number, HistoryFault.STALE_TAIL, at,
-                    f"its messages from {at} on were truncated by its group, and a start takes them for real", other,
+                    f"its messages from {at} on were truncated by its group" +
+                    (", and a start takes them for real" if replica.is_controlled else ""), other,
                 )  # fmt: skip
             for unlisted in self._audits[number].unlisted:
                 yield self._problem(number, HistoryFault.MASTER_CHANGES, unlisted.handover.at, str(unlisted))

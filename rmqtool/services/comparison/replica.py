@@ -85,6 +85,13 @@ class Standing:
         return self.periods[-1].number if self.periods else -1
 
 
+class AckRule(NamedTuple):
+    """How many of ``members`` replicas must have a message before it is acknowledged; 0 where nothing says so."""
+
+    members: int
+    needed: int
+
+
 class Replica:
     """One copy, read-only.
 
@@ -124,7 +131,16 @@ class Replica:
     @cached_property
     def end(self) -> ReplicaEnd:
         """The end of its log."""
-        return _find_end(self.log)
+        end = _find_end(self.log)
+        if self.stale_tail is None or self.stale_tail >= end.whole:
+            return end
+        return ReplicaEnd(self.stale_tail, last_time=end.last_time)
+
+    @cached_property
+    def stale_tail(self) -> int | None:
+        """Physical offset from which on a DLedger log has entries that its group has replaced; None without."""
+        logs = DLedgerLog.of(self.layout) if self.is_dledger else []
+        return logs[0].find_stale_tail() if logs else None
 
     @cached_property
     def standing(self) -> Standing:
@@ -138,6 +154,19 @@ class Replica:
     def in_tier(self) -> int:
         """Number of its messages that are in its tier alone."""
         return sum(queue.messages for queue in left_behind(self.layout))
+
+    def ack_rule(self) -> AckRule:
+        """When its group acknowledges a message, as far as its settings say."""
+        conf = self.layout.conf
+        if self.is_dledger:
+            peers = self.peers()
+            return AckRule(peers, peers // 2 + 1) if peers is not None else AckRule(0, 0)
+        if not self.is_controlled and (conf.text("brokerRole") or "").upper() != "SYNC_MASTER":
+            return AckRule(0, 0)
+        in_sync = conf.number("inSyncReplicas", 1 if self.release[0].startswith("5") else 2)
+        if conf.flag("enableAutoInSyncReplicas", default=False):
+            in_sync = min(in_sync, conf.number("minInSyncReplicas", 1))
+        return AckRule(conf.number("totalReplicas", 0), in_sync if in_sync > 1 else 0)
 
     def peers(self) -> int | None:
         """Number of members of its DLedger group; None if its settings do not say."""
@@ -170,23 +199,25 @@ class Replica:
             unit = log.unit(committed)
             if unit is not None and log.entry(unit) is not None:
                 confirmed = unit.position + unit.size
+            elif committed >= 0 and (last := log.last()) is not None and committed > last.index:
+                confirmed = last.position + last.size  # all that it has
         except (FormatError, RmqError) as err:
             self._warn(f"{log.folder}: {err}")
-        periods, last = _terms(log)
+        periods, last_index = _terms(log, self.stale_tail)
         return Standing(
-            periods=periods, last_index=last, current_term=term, committed_index=committed, confirmed=confirmed
+            periods=periods, last_index=last_index, current_term=term, committed_index=committed, confirmed=confirmed
         )
 
 
-def _terms(log: DLedgerLog) -> tuple[list[Period], int]:
+def _terms(log: DLedgerLog, stale_tail: int | None) -> tuple[list[Period], int]:
     """(terms of a DLedger log, index of its last entry); terms never fall, so the index is searched by halves."""
     try:
         last = log.last()
     except (FormatError, RmqError):
         last = None
     first = next((entry for _file, _at, entry in log.entries() if isinstance(entry, DLedgerEntry)), None)
-    if last is None or first is None:
-        return _terms_by_entries(log)
+    if last is None or first is None or stale_tail is not None:
+        return _terms_by_entries(log, stale_tail)
     periods: list[Period] = []
     index = first.index
     try:
@@ -195,7 +226,7 @@ def _terms(log: DLedgerLog) -> tuple[list[Period], int]:
             periods.append(Period(entry.term, entry.position, index))
             index = bisect_right(range(last.index + 1), entry.term, index, key=lambda at: _entry_of(log, at).term)
     except LookupError:
-        return _terms_by_entries(log)
+        return _terms_by_entries(log, None)
     return periods, last.index
 
 
@@ -212,11 +243,11 @@ def _entry_of(log: DLedgerLog, index: int) -> DLedgerEntry:
     return entry
 
 
-def _terms_by_entries(log: DLedgerLog) -> tuple[list[Period], int]:
+def _terms_by_entries(log: DLedgerLog, stale_tail: int | None) -> tuple[list[Period], int]:
     periods: list[Period] = []
     last = -1
     for _file, position, entry in log.entries():
-        if isinstance(entry, DLedgerEntry):
+        if isinstance(entry, DLedgerEntry) and (stale_tail is None or position < stale_tail):
             last = entry.index
             if not periods or entry.term > periods[-1].number:
                 periods.append(Period(entry.term, position, entry.index))

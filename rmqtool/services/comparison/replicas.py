@@ -14,7 +14,7 @@ from itertools import combinations, pairwise, permutations
 import numpy as np
 
 from rmqtool.services.comparison.histories import Histories
-from rmqtool.services.comparison.replica import Period, Replica, Warn
+from rmqtool.services.comparison.replica import AckRule, Period, Replica, Warn
 from rmqtool.services.comparison.report import (
     Acknowledged,
     Advice,
@@ -143,12 +143,35 @@ class _Comparison:
 
     def _possible(self, replica: int) -> int:
         """Physical offset in a copy from which on nothing was acknowledged, as a majority cannot have had it."""
+        group = self._group_of(replica)
+        ends = sorted((self._common(replica, other) for other in self._numbers), reverse=True)
+        absent = max(group.members - len(self.replicas), 0)  # these may have had it
+        counted_out = ends[group.needed - absent - 1] if group.needed > absent else _EVERYWHERE
+        return min(counted_out, self._replaced_from(replica))
+
+    def _group_of(self, replica: int) -> AckRule:
+        """How many replicas must have a message before it is acknowledged, and how many there are."""
+        alike = self.replicas[replica].is_dledger
+        rules = [copy.ack_rule() for copy in self.replicas if copy.is_dledger is alike]
+        stated = [rule for rule in rules if rule.needed]
+        members = max((rule.members for rule in stated), default=0)
+        return AckRule(members, min((rule.needed for rule in stated), default=0) if members else 0)
+
+    def _replaced_from(self, replica: int) -> int:
+        """Physical offset in a DLedger log from which on its group has committed other entries."""
         if not self.replicas[replica].is_dledger:
             return _EVERYWHERE
-        members = max([self.replicas[replica].peers() or 0, len(self.replicas)])
-        needed = members // 2 + 1 - (members - len(self.replicas))  # members that are not here may have had it
-        ends = sorted((self._common(replica, other) for other in self._numbers), reverse=True)
-        return ends[needed - 1] if needed > 0 else _EVERYWHERE
+        common = {other: self._common(replica, other) for other in self._numbers if other != replica}
+        return min(
+            (at for other, at in common.items() if at < self.replicas[other].standing.confirmed and at >= 0
+             and self._parts(replica, other)),
+            default=_EVERYWHERE,
+        )  # fmt: skip
+
+    def _parts(self, one: int, other: int) -> bool:
+        """Whether two copies have different messages behind their common history."""
+        common = self._common(one, other)
+        return common < self.replicas[one].end.whole and common < self.replicas[other].end.whole
 
     def _split(self, replica: int, places: Numbers) -> Iterator[tuple[Acknowledged, slice]]:
         """The parts of a run of messages that were, may have been, and were not acknowledged."""
@@ -458,10 +481,11 @@ class _Comparison:
             salvage = command_line("salvage", *(copy.path for copy in self.replicas), "NEWSTORE")
             yield f"{salvage}: makes one store with every message of all copies, before any broker starts"
         if replica.is_dledger:
-            members = max(replica.peers() or 0, len(self.replicas))
+            peers = max((copy.peers() or 0 for copy in self.replicas), default=0)
+            how_many = f"at least {peers // 2 + 1} of {peers}" if peers else "at least a majority"
             yield (
-                f"Start the brokers of its group together, at least {members // 2 + 1} of {members}: {path} becomes "
-                "the leader, and the others are filled up from it"
+                f"Start the brokers of its group together, {how_many}: {path} becomes the leader, and the others are "
+                "filled up from it"
             )
         elif replica.is_controlled:
             yield f"Start the controller, and then the broker of {path} first: it becomes the master"

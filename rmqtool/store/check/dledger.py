@@ -32,12 +32,17 @@ class _Check:
         self.before: DLedgerEntry | None = None
         self.wrong_units = 0
         self.first_wrong: tuple[int, str, str] | None = None  # index, expected, actual
+        self.stale_from = log.find_stale_tail()
+        self.stale: list[DLedgerEntry] = []
 
     def run(self) -> None:
         last_used = self._last_used()
         ended: Segment | None = None  # a file that ends without a blank
         for file, position, entry in self.log.entries():
-            if isinstance(entry, UnitEnd):
+            if self.stale_from is not None and position >= self.stale_from:
+                if isinstance(entry, DLedgerEntry):
+                    self.stale.append(entry)
+            elif isinstance(entry, UnitEnd):
                 self._check_end(file, position, entry, last=file.base >= last_used)
                 ended = file if entry.ending is Ending.UNWRITTEN and file.base < last_used else None
                 if ended is not None:
@@ -45,8 +50,22 @@ class _Check:
                     self.before = None
             else:
                 self._check_entry(file, position, entry)
+        if self.stale_from is not None:
+            self._report_stale(self.stale_from)
         self._check_index()
         self._check_marks()
+
+    def _report_stale(self, position: int) -> None:
+        file = self.log.data.find(position)
+        terms = sorted({entry.term for entry in self.stale})
+        self.ctx.found.add(
+            "dledger-stale",
+            self.ctx.name(file.path if file is not None else self.log.folder),
+            offset=position - file.base if file is not None else None,
+            count=len(self.stale),
+            expected=f"the end of the log at {position}",
+            actual=f"{counted(len(self.stale), 'entry', 'entries')} of term {', '.join(map(str, terms))}",
+        )
 
     def _last_used(self) -> int:
         """Offset of the last file that is not empty."""
@@ -96,7 +115,8 @@ class _Check:
 
     def _check_index(self) -> None:
         following = self.before.index + 1 if self.before is not None else 0
-        if (unit := self.log.unit(following)) is not None and self.log.entry(unit) is None:
+        unit = self.log.unit(following)
+        if unit is not None and self.log.entry(unit) is None and self.stale_from is None:
             self._add_wrong_unit(
                 following, "nothing: the log ends before it", f"byte {unit.position}, {unit.size} bytes"
             )
@@ -117,7 +137,7 @@ class _Check:
             last = self.before.index if self.before is not None else -1
             if committed > last:
                 findings.add("dledger-lost", name, count=committed - last, expected=f"at most {last}", actual=committed)
-            elif (behind := self.log.find_uncommitted()) is not None:
+            elif (behind := self.log.find_uncommitted()) is not None and behind.entries > len(self.stale):
                 actual = f"{counted(behind.entries, 'message')} from physical offset {behind.physical_offset} on"
                 findings.add("dledger-uncommitted", name, count=behind.entries, expected=committed, actual=actual)
         except (FormatError, RmqError) as err:

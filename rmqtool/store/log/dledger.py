@@ -26,6 +26,7 @@ from rmqtool.words import counted
 UNIT = DLEDGER_INDEX_UNIT.size
 _EVENT_TYPE = 2  # bytes before the JSON of a controller's event
 _WINDOW = 16 << 20
+_CHECKED_FILES = 3  # from the end, by a start
 
 
 class DLedgerIndexUnit(NamedTuple):
@@ -137,6 +138,25 @@ class DLedgerLog:
         for _file, _position, entry in self.entries(unit.position if unit is not None else 0):
             last = entry if isinstance(entry, DLedgerEntry) else last
         return last
+
+    def find_stale_tail(self) -> int | None:
+        """Position from which on the files have entries that the group has replaced; None without.
+
+        A member truncates its log without clearing what follows: entries of the new leader, and behind them older ones
+        of a lower term. Brokers end the log there.
+        """
+        end, term, stale = 0, -1, False
+        files = self.data.files[-_CHECKED_FILES:]
+        for _file, position, entry in self.entries(files[0].base if files else 0):
+            if not isinstance(entry, DLedgerEntry):
+                continue
+            if entry.term < term:
+                stale = True
+            elif stale:
+                return None  # entries of another log
+            else:
+                end, term = position + entry.size, entry.term
+        return end if stale else None
 
     def find_uncommitted(self) -> Uncommitted | None:
         """The entries after the committed index; None if there are none or that index is not known.

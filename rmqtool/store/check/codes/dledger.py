@@ -48,6 +48,16 @@ ALL = (
         (*_FILL_UP, SALVAGE),
     ),
     kind(
+        "dledger-stale",
+        INFO,
+        "entries that the group has replaced lie behind the end of a DLedger log",
+        "After the last entry there are entries of a lower term. A member that follows a new leader ends its log where "
+        "both agree, leaves the bytes after that in the file, and overwrites them with the leader's entries.",
+        "The broker was killed, or the machine stopped, before all of them had been overwritten.",
+        "At startup it ends the log before them, and overwrites them later. Commands that read messages show them too.",
+        by_hand("start the broker"),
+    ),
+    kind(
         "dledger-crc",
         ERROR,
         "an entry of a DLedger log has a wrong checksum",

@@ -17,6 +17,7 @@ from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch.batch import BATCH_RECORDS, RecordBatch, is_bulk
 from rmqtool.store.log.commit_log import next_in_file
+from rmqtool.store.log.dledger import DLedgerLog
 from rmqtool.store.log.records import blank_room, next_record, record_at, record_start
 from rmqtool.store.log.shape import DamagedRange, FileSpan, LogShape
 
@@ -205,6 +206,7 @@ class LogCheck:
         if first is not None:
             damaged = sum(d.code == "log-crc" and d.records_before > first.records_before for d in self._damages)
             self.ctx.found.situation.cuts = self._records - first.records_before - damaged
+        self._damages = [damage for damage in self._damages if not self._is_stale(damage)]
         self.ctx.found.situation.log = self._shape(first)
         for damage in self._damages:
             self.ctx.found.add(
@@ -243,6 +245,13 @@ class LogCheck:
 
     def _is_dledger(self, damage: _Damage) -> bool:
         return self.ctx.log.segments.files[damage.number].entries
+
+    def _is_stale(self, damage: _Damage) -> bool:
+        """Whether it lies among entries that a DLedger group has replaced."""
+        if not self._is_dledger(damage):
+            return False
+        stale_from = DLedgerLog.of(self.ctx.layout)[0].find_stale_tail()
+        return stale_from is not None and self.ctx.log.segments.files[damage.number].base + damage.at >= stale_from
 
     def _describe_cut(self, damage: _Damage, behind: int, first: _Damage | None) -> str:
         if self._is_dledger(damage):

@@ -59,12 +59,21 @@ def _reason(log: DLedgerLog) -> str:
     return f"{os.path.basename(log.folder)} is there"
 
 
+def _describe_stale(log: DLedgerLog, verdict: MemberVerdict) -> list[str]:
+    """A warning about entries behind the log's end that its group has replaced."""
+    if log.find_stale_tail() != verdict.end:
+        return []
+    reason = f"the entries behind {verdict.end} are of a lower term than the last one: the group has replaced them"
+    return [reason]
+
+
 class _Report:
     """Converts a verdict to the report of a recovery."""
 
     def __init__(self, layout: StoreLayout, log: DLedgerLog, verdict: MemberVerdict, *, exactly: bool) -> None:
         self._layout, self._log, self._verdict = layout, log, verdict
         self._cut, self._exactly = find_queue_cut(layout, verdict), exactly
+        self._stale = _describe_stale(log, verdict)
 
     def plan(self) -> RecoveryReport:
         layout, verdict = self._layout, self._verdict
@@ -90,11 +99,11 @@ class _Report:
             stop=stop,
             lost=lost,
             bytesCut=self._behind(),
-            warnings=[*([_WRITTEN_BY_OTHERS] if actions else []), *self._cut_warnings()],
+            warnings=[*([_WRITTEN_BY_OTHERS] if actions else []), *self._cut_warnings(), *self._stale],
             actions=actions,
             notes=[_QUEUES],
             afterLoad=StoreState(minPhyOffset=self._begin(), maxPhyOffset=verdict.end, queues=[]),
-            destroys=[*self._destroys(lost), *(self._cut_warnings() if self._exactly else [])],
+            destroys=[*([] if self._stale else self._destroys(lost)), *(self._cut_warnings() if self._exactly else [])],
             salvageKeeps=sum(loss.messages for loss in lost),
             unfit=misfit_warnings(layout),
             dledger=DLedgerEnd(
