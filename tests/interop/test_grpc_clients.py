@@ -28,10 +28,10 @@ def need(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.mark.usefixtures("need")
-@pytest.mark.parametrize("language", ["python", "node"])
+@pytest.mark.parametrize("language", ["python", "node", "java"])
 def test_a_client_sends_and_receives(language: str, tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
-    conf.write_text("transactionTimeOut=2000\ntransactionCheckInterval=1000\n")
+    conf.write_text("transactionTimeOut=2000\ntransactionCheckInterval=1000\nrecallMessageEnable=true\n")
     store = tmp_path / "store"
     options = ("--create", "--engine", "5.5", "--broker-conf", str(conf))
     with Serving(store, *options) as served, Proxy(tmp_path / "proxy", served.namesrv) as proxy:
@@ -47,6 +47,15 @@ def test_a_client_sends_and_receives(language: str, tmp_path: Path) -> None:
                 "plain": True, "fifo": True, "fifoCount": COUNT,
                 "tx": ["committed", "undecided"], "asked": ["undecided"],
             }  # fmt: skip
+        elif language == "java":
+            result = grpc_clients.run(language, "send", proxy.endpoint, str(COUNT))
+            (late,) = result.pop("late")
+            assert 0 <= late <= 30  # it asks for one topic after the other
+            assert sorted(map(int, result.pop("plain"))) == list(range(COUNT))
+            assert result == {
+                "fifo": True, "fifoCount": COUNT, "lateBodies": ["late"], "tx": ["committed", "undecided"],
+                "asked": ["undecided"], "pushed": COUNT, "pushedAgain": 2,
+            }  # fmt: skip
         else:
             assert grpc_clients.run(language, proxy.endpoint, str(COUNT)) == {"sent": COUNT, "received": COUNT}
         served.end()
@@ -57,7 +66,7 @@ def test_a_client_sends_and_receives(language: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("need")
-@pytest.mark.parametrize("language", ["python"])
+@pytest.mark.parametrize("language", ["python", "java"])
 def test_a_client_drains_a_rescued_store(language: str, golden: Unpacked, tmp_path: Path) -> None:
     """Of 4.9, too: its messages are there for clients that only speak gRPC."""
     rescued = tmp_path / "rescued"

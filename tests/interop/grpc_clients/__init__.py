@@ -1,4 +1,4 @@
-"""The real proxy in front of our broker, and the official gRPC clients of two languages.
+"""The real proxy in front of our broker, and the official gRPC clients of three languages.
 
 The proxy runs in cluster mode: it speaks gRPC to clients, and RocketMQ's own protocol to name server and broker.
 """
@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, Self
@@ -21,7 +22,7 @@ _PIP = (sys.executable, "-m", "pip", "install", "--quiet", "--target", ".", "--r
 _BUILDS = {"python": _PIP, "node": ("npm", "install", "--no-package-lock", "--no-audit", "--no-fund")}
 _RUNS = {"python": (sys.executable, "main.py"), "node": ("node", "main.js")}
 _OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-_SECONDS = 120
+_SECONDS = 240
 
 
 class Proxy:
@@ -79,16 +80,23 @@ def need(language: str) -> None:
     _client(language)
 
 
-def _client(language: str) -> Path:
-    return built(f"grpc-{language}", _HERE / language, _BUILDS[language])
+def _client(language: str) -> tuple[list[str], Path | None]:
+    """The command that runs a language's program, and its directory."""
+    if language == "java":
+        classpath = client.built(_HERE / "java", "grpc-java")
+        return [engine._java_tool("java"), *_OPTIONS, "-cp", classpath, "judge.Grpc"], None
+    return list(_RUNS[language]), built(f"grpc-{language}", _HERE / language, _BUILDS[language])
 
 
 def run(language: str, *words: str) -> Any:
     """Run a client's program; returns what it prints as JSON."""
-    place = _client(language)
-    done = subprocess.run(
-        [*_RUNS[language], *words], cwd=place, capture_output=True, text=True, check=False, timeout=_SECONDS
-    )
+    command, place = _client(language)
+    with tempfile.TemporaryDirectory(prefix="rmqtool-grpc-") as home:
+        if language == "java":
+            command.insert(1, f"-Duser.home={home}")  # it writes its log there
+        done = subprocess.run(
+            [*command, *words], cwd=place or home, capture_output=True, text=True, check=False, timeout=_SECONDS
+        )
     assert not done.returncode, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
