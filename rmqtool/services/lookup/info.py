@@ -227,6 +227,7 @@ def checkpoint_fields(data: bytes) -> dict[str, int]:
         "indexMsgTimestamp": point.index_msg_timestamp,
         "masterFlushedOffset": point.master_flushed_offset,
         "confirmPhyOffset": point.confirm_phy_offset,
+        "logicsPhysicalOffset": point.logics_physical_offset,
     }
 
 
