@@ -126,6 +126,26 @@ def drop_units(topic: str) -> Callable[[Path], None]:
     return in_database(do)
 
 
+def drop_units_of(folder: Path, topic: str) -> None:
+    """Delete all units of a topic but the first of each queue; queue files may lie in the same directory."""
+    beside = folder.with_name(f"{folder.name}-beside")
+    beside.mkdir()
+    for path in list(folder.iterdir()):
+        if path.is_dir():
+            path.rename(beside / path.name)
+
+    def do(families: Families) -> None:
+        for key in list(families[UNITS]):
+            unit = parse_unit_key(key)
+            if unit.topic == topic and unit.queue_offset:
+                del families[UNITS][key]
+
+    rocks.change(folder, do)
+    for path in list(beside.iterdir()):
+        path.rename(folder / path.name)
+    beside.rmdir()
+
+
 def built(value: int) -> Callable[[Path], None]:
     return in_database(lambda f: f[OFFSETS].update({CHECKPOINT_KEY: value.to_bytes(8, "big")}))
 
@@ -280,7 +300,7 @@ OTHERS = {"queue", "queues", "units", "topic", "physicalOffset"}
 VERBS = [verb for verb in damage.VERBS if not OTHERS & {*verb.split("-")}]
 
 
-def spoil_database(rng: Random, store: Path) -> str:
+def spoil_database(rng: Random, folder: Path) -> str:
     """Change or remove some units or ends, or change the recorded end."""
     done: list[str] = []
 
@@ -304,7 +324,7 @@ def spoil_database(rng: Random, store: Path) -> str:
                     del families[UNITS][other]
             done.append(f"{verb} {family} {key!r}")
 
-    rocks.change(store / "consumequeue", what)
+    rocks.change(folder, what)
     return "; ".join(done)
 
 
@@ -317,7 +337,7 @@ def at_random(seed: int, stores: list[Path], engine: Engine, folder: Path) -> No
         if rng.random() < 0.7:
             done.extend(damage.damage(rng, store, rng.choice(VERBS), rng.choice((0, 0, 1))))
         if rng.random() < 0.5 and (store / "consumequeue" / "CURRENT").exists():
-            done.append(spoil_database(rng, store))
+            done.append(spoil_database(rng, store / "consumequeue"))
 
     try:
         hold_against(engine, rng.choice(stores), damaged, folder)

@@ -12,9 +12,9 @@ from rmqtool.rules.releases import Release
 from rmqtool.services.open_store.reading import OpenQueue, Reading
 from rmqtool.services.open_store.store import Store
 from rmqtool.store.layout.paths import UNIT, is_path_name
+from rmqtool.store.layout.version import has_rocksdb_queues
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.reader import NO_OFFSET, QueueEnd, QueueEntry
-from rmqtool.store.queues.rocks import queue_database
 
 _AT_ONCE = 1 << 16  # most entries that one look adds to a queue
 
@@ -86,7 +86,7 @@ class Following(Reading):
     """
 
     def __init__(self, store: Store) -> None:
-        if queue_database(store.layout) is not None:
+        if has_rocksdb_queues(store.layout):
             raise Refused(f"{store.layout.root}: queues in RocksDB cannot be followed")
         super().__init__(store)
         self._stamps = self._log_stamps()

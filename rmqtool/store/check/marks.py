@@ -14,12 +14,12 @@ from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.layout.parts import part_of
 from rmqtool.store.layout.tier_signs import tiered_folder
-from rmqtool.store.layout.version import queue_database_place, rocksdb_forms
+from rmqtool.store.layout.version import SEPARATE_QUEUES, queue_database_place, rocksdb_forms
 from rmqtool.store.roles.table import Role, roles_of
 from rmqtool.words import counted
 
 _CHECKED_ELSEWHERE = {
-    "consumequeue", "kvStore", MESSAGE_STORE, SINGLE, V2,
+    "consumequeue", SEPARATE_QUEUES, "kvStore", MESSAGE_STORE, SINGLE, V2,
     *(table.place for table in TABLES.values()), *(f"config/{name}" for name in ACCOUNTS),
 }  # fmt: skip
 

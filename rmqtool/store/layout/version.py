@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 from formats import checkpoint
 from formats.layouts.codes import MAGIC_V2
 from formats.layouts.derived import DLEDGER_ENTRY_HEAD
+from formats.topics import LMQ_PREFIX
 from formats.variants.rocksdb import PLACES, Form, describe
 from rmqtool.errors import RmqError, UnreadableStore
 from rmqtool.rules.releases import V4_9, V5_3, V5_4, V5_5, Release
@@ -16,6 +17,7 @@ from rmqtool.store.layout.paths import StoreLayout
 _PARTS_OF_5 = ("timerwheel", "timerlog", "compaction", "epochFileCheckpoint", "batchconsumequeue", "kvStore")
 QUEUES, SEPARATE_QUEUES = "consumequeue", "consumequeue_rocksdb"
 _DATABASES_OF_5_4 = ("rocksdbstore", "config/metadata")
+_FLUSH = 2 * 60_000  # ms; a broker flushes queue files each minute
 _MAGIC_V2 = MAGIC_V2.to_bytes(4, "big", signed=True)
 _RELEASES: "WeakKeyDictionary[StoreLayout, Release]" = WeakKeyDictionary()
 
@@ -36,14 +38,45 @@ def queue_database_place(layout: StoreLayout) -> str | None:
     """The path, relative to the store, of the database with its queues; None if the queues are files.
 
     A 5.5 broker uses a directory of its own if ``useSeparateStorePathForRocksdbCQ`` is set. If there are queue files
-    too, that directory counts only if ``storeType`` says so.
+    too, see :func:`second_queues`.
     """
     forms = rocksdb_forms(layout)
-    if QUEUES in forms:
-        return QUEUES
-    if SEPARATE_QUEUES in forms and (_wants_rocksdb(layout) or not layout.queue_dirs()):
-        return SEPARATE_QUEUES
-    return None
+    if second_queues(layout) is not None:
+        return None
+    return next((place for place in (QUEUES, SEPARATE_QUEUES) if place in forms), None)
+
+
+def second_queues(layout: StoreLayout) -> str | None:
+    """The path, relative to the store, of a database that has the queues besides the files; None if there is none.
+
+    A broker of 5.4 or later with ``rocksdbCQDoubleWriteEnable`` writes both, and by default numbers messages and reads
+    by the files (CombineConsumeQueueStore). In the directory ``consumequeue`` files may also be left from before
+    ``storeType=defaultRocksDB``. Where the settings do not say, the checkpoint does: only queue files advance its
+    ``logicsMsgTimestamp``.
+    """
+    forms = rocksdb_forms(layout)
+    place = next((place for place in (SEPARATE_QUEUES, QUEUES) if place in forms), None)
+    if place is None or _wants_rocksdb(layout):
+        return None
+    if layout.conf.flag("rocksdbCQDoubleWriteEnable", False):
+        return place
+    if next(layout.each_queue_dir(), None) is None:
+        return None
+    if place == SEPARATE_QUEUES:
+        return place
+    if layout.conf.text("storeType") is not None or layout.conf.text("rocksdbCQDoubleWriteEnable") is not None:
+        return None
+    point = checkpoint.parse(_read_if_readable(layout.path("checkpoint")))
+    current = point.logics_msg_timestamp > 0 and point.physic_msg_timestamp - point.logics_msg_timestamp < _FLUSH
+    return place if current else None
+
+
+def light_queues_in_database(layout: StoreLayout) -> bool:
+    """Whether the light queues are only in the database beside the queue files (``combineCQUseRocksdbForLmq``)."""
+    if layout.conf.text("combineCQUseRocksdbForLmq") is not None:
+        both = layout.conf.flag("rocksdbCQDoubleWriteEnable", second_queues(layout) is not None)
+        return both and layout.conf.flag("combineCQUseRocksdbForLmq", False)
+    return second_queues(layout) is not None and not layout.has_queues(LMQ_PREFIX)
 
 
 def _wants_rocksdb(layout: StoreLayout) -> bool:
@@ -125,11 +158,6 @@ def _read_if_readable(path: str, limit: int = 64 << 20) -> bytes:
 
 def why_unsupported(layout: StoreLayout) -> str | None:
     """Why no command may write to this store's queues; None if commands may."""
-    if SEPARATE_QUEUES in rocksdb_forms(layout) and queue_database_place(layout) is None:
-        return (
-            f"its queues are in files and in {SEPARATE_QUEUES}, a RocksDB database, too "
-            "(rocksdbCQDoubleWriteEnable, or another storeType before): only a broker writes both"
-        )
     if has_rocksdb_queues(layout):
         return (
             "its queues are in a RocksDB database (storeType=defaultRocksDB), which rmqtool does not modify: "

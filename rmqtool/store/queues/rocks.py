@@ -36,7 +36,7 @@ from rmqtool.store.disk.remote import place_of
 from rmqtool.store.disk.segments import Segments
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.rocksdb import Database
-from rmqtool.store.layout.version import queue_database_place
+from rmqtool.store.layout.version import queue_database_place, second_queues
 from rmqtool.store.queues.reader import NO_OFFSET, QueueEnd, QueueEntry
 
 if TYPE_CHECKING:
@@ -50,14 +50,19 @@ _OPENED: "WeakKeyDictionary[StoreLayout, Database | None]" = WeakKeyDictionary()
 
 
 def queue_database(layout: StoreLayout) -> Database | None:
-    """The database with a store's queues, in the state in which it was first opened; None if queues are files.
+    """The database with a store's queues, in the state in which it was first opened; None if there is none.
+
+    Besides queue files it is the second copy of the queues (:func:`rmqtool.store.layout.version.second_queues`), which
+    alone may have the light queues.
 
     Raises:
         MissingRuntime: the library to read it is not installed.
         CorruptFile: it cannot be opened.
     """
     if layout not in _OPENED:
-        place = queue_database_place(layout) if place_of(layout.root) is None else None
+        place = None
+        if place_of(layout.root) is None:
+            place = queue_database_place(layout) or second_queues(layout)
         _OPENED[layout] = Database(layout.path(place)) if place is not None else None
     return _OPENED[layout]
 

@@ -86,10 +86,12 @@ def prepare(recovery: Recovery, change: Change) -> list[str]:
     if inputs.mends_compaction:
         prepare_compaction(recovery, change, say)
     mended = recovery.mended
-    if steps or inputs.aborted or not recovery.index.unchanged or (mended is not None and mended.index_files):
+    keeps_abort = recovery.keeps_abort
+    begins_again = not recovery.index.unchanged and not keeps_abort  # what a start after a crash removes is not wrong
+    if steps or begins_again or (mended is not None and mended.index_files) or (inputs.aborted and not keeps_abort):
         # otherwise the last message's keys would be added to the index again, as a broker does at every start
         prepare_index(recovery.index, inputs.layout, change, say)
-    if inputs.aborted:
+    if inputs.aborted and not keeps_abort:
         change.remove(inputs.layout.path("abort"))
         say("remove", inputs.layout.path("abort"))
     if steps or (inputs.whole and not _is_consistent(recovery)):

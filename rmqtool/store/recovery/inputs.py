@@ -12,6 +12,7 @@ from rmqtool.store.dispatch.light import dispatches_to_light_queues
 from rmqtool.store.index.reader import geometry_of
 from rmqtool.store.index.tags import has_tag_entries
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.version import light_queues_in_database
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.releases.rules import ReleaseRules, rules_for
 
@@ -25,7 +26,7 @@ class StoreInputs:
         rules: of the release that is followed, with a ``reason`` and ``warnings``.
         aborted: whether the last broker did not stop cleanly.
         levels: delay levels of a running broker.
-        light_queues: whether messages are dispatched to the additional queues in their properties.
+        light_queues: whether messages are dispatched to the additional queues in their properties, in files.
         fix_delay_times: whether delayed messages dispatched again after a crash get their deliver time, although a 4.9
             broker would deliver them at once.
         whole: whether to go beyond a broker's start: dispatch what it leaves out, and repair what it would not load.
@@ -78,7 +79,8 @@ class StoreInputs:
             aborted=layout.aborted,
             checkpoint=checkpoint.parse(layout.checkpoint() or b""),
             levels=DelayLevels(layout.conf.delay_levels),
-            light_queues=dispatches_to_light_queues(layout.conf, lambda: layout.has_queues(LMQ_PREFIX)),
+            light_queues=not light_queues_in_database(layout)
+            and dispatches_to_light_queues(layout.conf, lambda: layout.has_queues(LMQ_PREFIX)),
             fix_delay_times=fix_delay_times,
             whole=whole and not exactly,
             quick=quick,

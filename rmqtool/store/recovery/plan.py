@@ -66,6 +66,12 @@ class Recovery:
         """The index files, even if the settings disable the index."""
         return self.dispatcher.index
 
+    @property
+    def keeps_abort(self) -> bool:
+        """Whether the next start has to be one after a crash: it alone adds all that a database of queues lacks."""
+        inputs = self.inputs
+        return inputs.aborted and inputs.whole and inputs.rules.lacks_in_database(self.verdict.end)
+
 
 def refused_recovery(inputs: StoreInputs, loaded: Loaded, dispatcher: Dispatcher, refusals: list[str]) -> Recovery:
     """Of a store that the broker would not load."""

@@ -9,6 +9,7 @@ from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.layout.mending import Remedy, can_go, remedy_command, remedy_for
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
+from rmqtool.store.layout.version import second_queues
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.queues.compaction import FOLDER
 from rmqtool.store.recovery.actions import tail_of
@@ -60,7 +61,7 @@ def summarize(
         bytesCut=cut,
         messagesRedispatched=recovery.dispatcher.messages,
         queues=recovery.dispatcher.changes,
-        indexFilesRemoved=len(recovery.index.removed),
+        indexFilesRemoved=len(recovery.index.removed) if actions else 0,
         indexEntriesAdded=recovery.index.added if actions else 0,
         warnings=recovery.warnings,
         actions=actions,
@@ -73,7 +74,7 @@ def summarize(
         unloaded=recovery.unloaded,
         mended=mended.queues if (mended := recovery.mended) is not None else [],
         indexFilesMended=mended.index_files if mended is not None else 0,
-        notes=not_looked_at(recovery),
+        notes=_notes(recovery),
         nextSteps=ways_on(recovery),
     )
 
@@ -147,6 +148,16 @@ def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
             f"{len(recovery.index.removed)} index files are removed, as by a broker"
         )
     return texts
+
+
+def _notes(recovery: Recovery) -> list[str]:
+    notes = not_looked_at(recovery)
+    if not recovery.refusals and recovery.keeps_abort:
+        notes.append(
+            f"abort stays: {second_queues(recovery.inputs.layout)} lacks the newest messages, which a broker puts into "
+            "it at a start after a crash; after a clean stop it leaves the first of them out"
+        )
+    return notes
 
 
 # -- what was not checked ---------------------------------------------------------------------------------------------

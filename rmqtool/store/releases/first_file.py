@@ -62,7 +62,14 @@ def _after_crash(files: list[Segment], conf: BrokerConf, point: Checkpoint, *mag
 
 
 def first_checked_v5_4(
-    files: list[Segment], conf: BrokerConf, point: Checkpoint, known: int, *, aborted: bool, marked: bool
+    files: list[Segment],
+    conf: BrokerConf,
+    point: Checkpoint,
+    known: int,
+    *,
+    aborted: bool,
+    marked: bool,
+    second: int | None = None,
 ) -> tuple[int, str]:
     """(number of the file, reason), by the rules of 5.4 and 5.5, for queues in files.
 
@@ -73,7 +80,22 @@ def first_checked_v5_4(
         known: end of the last message in any queue.
         marked: whether the release keeps in the checkpoint up to where queues were flushed (5.5); if False, store times
             decide after an unclean stop, as in older releases.
+        second: how far a database that has the queues, too, has the log; None if there is none.
     """
+    # CombineConsumeQueueStore.isMappedFileMatchedRecover: a database that is behind is given some more files, or all
+    patience = conf.number("combineCQMaxExtraSearchCommitLogFiles", 3)
+    all_of_them = marked and conf.flag("combineCQUseRocksdbForLmq", False)
+
+    def both_have(record: Record) -> bool:
+        nonlocal patience
+        if not has(record):
+            return False
+        if second is None or (marked and second <= 0) or record.physical_offset <= second:
+            return True
+        if all_of_them:
+            return False
+        patience -= 1
+        return patience < 0
 
     def has(record: Record) -> bool:
         if aborted and not marked:
@@ -82,7 +104,7 @@ def first_checked_v5_4(
             return record.store_timestamp <= point.logics_msg_timestamp
         return record.physical_offset <= (point.logics_physical_offset if aborted else known)
 
-    return _newest_that_fits(files, conf, point, has, aborted=aborted)
+    return _newest_that_fits(files, conf, point, both_have, aborted=aborted)
 
 
 def first_checked_rocks_v5_5(

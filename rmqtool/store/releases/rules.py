@@ -19,7 +19,7 @@ from formats.layouts.codes import MAGIC_V2
 from formats.message.properties import INNER_BASE, INNER_NUM
 from formats.message.read import End, Record, read
 from formats.model.topics import TopicConfig
-from rmqtool.errors import Refused, UnreadableStore
+from rmqtool.errors import CorruptFile, Refused, UnreadableStore
 from rmqtool.rules.releases import V4_9, V5_3, V5_4, V5_5, Release
 from rmqtool.store.config.sources import choose, is_broken
 from rmqtool.store.disk.directories import read_small
@@ -28,11 +28,12 @@ from rmqtool.store.disk.segments import Segment, offset_name
 from rmqtool.store.disk.sparse import extents_of
 from rmqtool.store.dispatch.batch import is_bulk
 from rmqtool.store.layout.paths import BATCH_QUEUES, UNIT, StoreLayout
-from rmqtool.store.layout.version import first_version, release_of, version_of, why_unsupported
+from rmqtool.store.layout.version import first_version, release_of, second_queues, version_of, why_unsupported
 from rmqtool.store.log.records import blank_room, record_start
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.queues.compaction import FOLDER, LOGS, compaction_queues_of
+from rmqtool.store.queues.rocks import built_up_to, queue_database
 from rmqtool.store.releases.first_file import (
     SCANNED_FILES,
     first_checked,
@@ -46,6 +47,10 @@ EVERYTHING = -(2**63)  # lower than any offset that a record can state
 _MAGIC_V2 = MAGIC_V2.to_bytes(4, "big", signed=True)
 BATCH_QUEUE = ("queue.type", "BatchCQ")  # attribute of a topic
 COMPACTED = ("cleanup.policy", "COMPACTION")  # another
+_MOVE_DATABASE = (
+    "the queues are in files, too: move the files of the database out of the store, and the broker makes a new one, "
+    "which begins with the messages after that (light queues that are only in it, with those of the newest log files)"
+)
 _BATCH_MARK = INNER_BASE.encode() + b"\x01"
 
 
@@ -197,6 +202,10 @@ class ReleaseRules:
 
     def is_blocked(self, queue: QueueBuilder) -> bool:
         """Whether the broker fails to load a queue after having recovered it."""
+        return False
+
+    def lacks_in_database(self, end: int) -> bool:
+        """Whether a database that has the queues besides the files lacks messages of the log, given its end."""
         return False
 
     def correct_min(self, queue: QueueBuilder, min_physical_offset: int) -> None:
@@ -437,11 +446,39 @@ class ReleaseRulesV5_4(ReleaseRulesV5):
         for name in ("indexRocksDBEnable", "transRocksDBEnable"):
             if self.conf.flag(name, False):
                 raise Refused(f"{self.layout.root}: {name} is on: rmqtool does not modify that database")
-        return super().check_forms()
+        reasons = super().check_forms()
+        try:
+            _ = self._second_end
+        except CorruptFile as err:
+            reasons.append(f"{err.path}: {err.reason}; {_MOVE_DATABASE}")
+        return reasons
 
     def first_checked(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> tuple[int, str]:
         marked = self.release.marks_flushed_queues
-        return first_checked_v5_4(files, self.conf, point, known, aborted=aborted, marked=marked)
+        return first_checked_v5_4(
+            files, self.conf, point, known, aborted=aborted, marked=marked, second=self._second_end
+        )
+
+    @cached_property
+    def _second_end(self) -> int | None:
+        """How far a database that has the queues besides the files has the log; None if there is none.
+
+        Raises:
+            CorruptFile: it cannot be read.
+            MissingRuntime: the library to read it is not installed.
+        """
+        if second_queues(self.layout) is None or (database := queue_database(self.layout)) is None:
+            return None
+        return built_up_to(database)
+
+    def dispatched_from(self, known: int, unknown: int, *, aborted: bool) -> int | None:
+        """Also what only the database lacks; to the files it makes no difference."""
+        if self._second_end is not None:
+            known, unknown = min(known, self._second_end), min(unknown, self._second_end)
+        return super().dispatched_from(known, unknown, aborted=aborted)
+
+    def lacks_in_database(self, end: int) -> bool:
+        return self._second_end is not None and self._second_end < end
 
     @property
     def counts_dispatched(self) -> bool:
@@ -456,6 +493,10 @@ class ReleaseRulesV5_5(StartsInsideFiles, ReleaseRulesV5_4):
     """The rules of 5.5.0."""
 
     release: Release = V5_5
+
+    def dispatch_from(self, point: Checkpoint, known: int) -> int:
+        ends = (super().dispatch_from(point, known), self._second_end)
+        return min(end for end in ends if end is not None)
 
     def refuse_start(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> list[str]:
         """Also ConsumeQueueStore.getDispatchFromPhyOffset: it does not know where to begin, and gives up."""

@@ -14,7 +14,7 @@ from rmqtool.store.config.fit import misfit_warnings, refuse_misfits
 from rmqtool.store.disk.directories import exists
 from rmqtool.store.layout.paths import EPOCHS, StoreLayout
 from rmqtool.store.layout.tier_signs import tier_sign
-from rmqtool.store.layout.version import has_rocksdb_queues, queue_database_place
+from rmqtool.store.layout.version import has_rocksdb_queues, queue_database_place, second_queues
 from rmqtool.words import command_line
 
 IDENTITY = "brokerIdentity"
@@ -31,6 +31,7 @@ class Role(StrEnum):
     MULTI_PATH = "multi-path"
     PART_MISSING = "part-missing"
     ROCKSDB = "rocksdb"
+    DOUBLE = "double-written"
 
 
 NAMES = {
@@ -42,6 +43,7 @@ NAMES = {
     Role.MULTI_PATH: "a store whose commit log lies in several folders",
     Role.PART_MISSING: "a store without one of its commit-log folders",
     Role.ROCKSDB: "a store with its queues in RocksDB",
+    Role.DOUBLE: "a store with its queues in files and in RocksDB",
 }
 
 
@@ -105,6 +107,8 @@ def _forms(layout: StoreLayout) -> Iterator[RoleFact]:
         by_settings = (layout.conf.text("storeType") or "").lower() == "defaultrocksdb"
         reason = "storeType=defaultRocksDB" if by_settings or place is None else f"{place} is a RocksDB database"
         yield RoleFact(role=Role.ROCKSDB, reason=reason)
+    elif (place := second_queues(layout)) is not None:
+        yield RoleFact(role=Role.DOUBLE, reason=f"{place} is a RocksDB database")
 
 
 def _folders(layout: StoreLayout) -> Iterator[RoleFact]:
@@ -336,6 +340,16 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
             _refuse(
                 "its queues are in a RocksDB database, which rmqtool does not modify",
                 "{export NEWSTORE} or {salvage NEWSTORE} creates a new store with queue files",
+            ),
+        ),
+    ),
+    Role.DOUBLE: _row(
+        (
+            STORING,
+            _refuse(
+                "its broker, after a clean stop, leaves out of the database the first message that only the files have",
+                f"Start its broker, and send to it ({command_line('send')}); {{export NEWSTORE}} creates a store with "
+                "queue files alone",
             ),
         ),
     ),

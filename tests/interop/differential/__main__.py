@@ -24,6 +24,7 @@ from tests.store.compiled import compiled_way
 _CASES_OF_A_STORE = 10
 _RECORD = 340  # bytes of a message of these, about
 _FORMS = ("plain", "plain", "mixed", "mixed", "light", "long")
+_DOUBLE = ("double", "double-light")  # queues in files and in RocksDB, of 5.4 and later
 _SETTINGS: dict[str, tuple[Any, ...]] = {  # of 5.4 and later, in some of the stores
     "commitLogRecoverMaxNum": (3, 20),
     "messageIndexSafe": (True,),
@@ -32,19 +33,36 @@ _SETTINGS: dict[str, tuple[Any, ...]] = {  # of 5.4 and later, in some of the st
 }
 
 
-def make_store(rng: Random, folder: Path, engine: Engine) -> Base:
-    """A store as the engine leaves it, stopped or killed."""
+def _forms(engine: Engine, *, double: bool) -> tuple[str, ...]:
+    if engine.version[0] == "4":
+        return _FORMS[:-1]
+    return _DOUBLE if double else _FORMS
+
+
+def make_store(rng: Random, folder: Path, engine: Engine, *, double: bool = False) -> Base:
+    """A store as the engine leaves it, stopped or killed.
+
+    Args:
+        double: its queues are in files and in RocksDB.
+    """
     files, log = rng.randint(2, 30), rng.choice((16384, 24576, 49152))
     config = sizes(log, rng.randint(20, 300), rng.randint(20, 400), rng.randint(800, 4000))
     count = max(20, files * log // _RECORD)
-    form = rng.choice(_FORMS[:-1] if engine.version[0] == "4" else _FORMS)
+    form = rng.choice(_forms(engine, double=double))
     if form == "mixed":
         messages = mixed_messages(rng, files * log // 900)
     elif form == "long":
         messages = long_topics(rng, count)
     else:
         messages = plain_messages(rng, count, rng.randint(1, 5), rng.randint(1, 6))
-    if form == "light":
+    if double:
+        config["rocksdbCQDoubleWriteEnable"] = True
+        if engine.version >= "5.5":
+            config["useSeparateStorePathForRocksdbCQ"] = rng.random() < 0.5
+            config["combineCQUseRocksdbForLmq"] = rng.random() < 0.5
+        if rng.random() < 0.3:
+            config["combineCQMaxExtraSearchCommitLogFiles"] = rng.choice((0, 1, 20))
+    if form.endswith("light"):
         config |= {"enableLmq": True, "enableMultiDispatch": True}
         for message in messages[::5]:
             message["properties"] = {**message["properties"], "INNER_MULTI_DISPATCH": "%LMQ%x,%LMQ%y"}
@@ -62,7 +80,7 @@ def make_store(rng: Random, folder: Path, engine: Engine) -> Base:
     return base
 
 
-def main(release: str, count: int, seed: int, seconds: float) -> int:
+def main(release: str, count: int, seed: int, seconds: float, *, double: bool = False) -> int:
     """So many cases, or as many as there is time for; the number of those that differ."""
     folder = Path(tempfile.mkdtemp(prefix="rmqtool-differential-"))
     verbs, failed, excepted = list(damage.VERBS), 0, 0
@@ -76,7 +94,7 @@ def main(release: str, count: int, seed: int, seconds: float) -> int:
             if base is None or number % _CASES_OF_A_STORE == 0:
                 if base is not None:
                     shutil.rmtree(base.path)
-                base = make_store(Random(seed + number), folder / f"store-{seed + number}", engine)
+                base = make_store(Random(seed + number), folder / f"store-{seed + number}", engine, double=double)
             with compiled_way() if number % 2 else nullcontext():
                 verb = verbs[(seed + number) % len(verbs)]
                 case = run_case(seed + number, verb, [base], folder / str(seed + number), engine, engine)
@@ -94,5 +112,6 @@ if __name__ == "__main__":
     parser.add_argument("--cases", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no more cases after that")
+    parser.add_argument("--double", action="store_true", help="stores with their queues in files and in RocksDB")
     given = parser.parse_args()
-    sys.exit(1 if main(given.release, given.cases, given.seed, given.seconds) else 0)
+    sys.exit(1 if main(given.release, given.cases, given.seed, given.seconds, double=given.double) else 0)

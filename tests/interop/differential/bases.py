@@ -105,6 +105,9 @@ def make_bases(folder: Path, engine: Engine) -> list[Base]:
     if engine.version[0] == "5":
         long = long_topics(rng, 400)
         plans += [("long-topics", small, long, False), ("long-topics-killed", small, long, True)]
+    if engine.version >= "5.4":
+        both = small | {"rocksdbCQDoubleWriteEnable": True}
+        plans += [("both-forms", both, plain, False), ("both-forms-killed", both, plain, True)]
     bases = []
     for kind, config, messages, kill in plans:
         name = f"{engine.version}-{kind}"

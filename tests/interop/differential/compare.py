@@ -208,5 +208,7 @@ def files(store: Path) -> list[tuple[str, int]]:
     found = [("abort", 0)] if (store / "abort").exists() else []
     for part in ("commitlog", "consumequeue", "index"):
         paths = [path for path in (store / part).rglob("*") if path.is_file()]
+        if part == "consumequeue":
+            paths = [path for path in paths if path.parent != store / part]  # those are of a database
         found += [(part if part == "index" else str(p.relative_to(store)), p.stat().st_size) for p in paths]
     return sorted(found)

@@ -33,8 +33,10 @@ from tests.interop.differential.compare import (
     told,
 )
 from tests.interop.engine import Engine
+from tests.interop.rocks_recovery import spoil_database
 from tests.store.compiled import compiled_way
 
+SECOND = ("consumequeue_rocksdb", "consumequeue")
 CASES = int(os.environ.get("RMQTOOL_DIFFERENTIAL_CASES", some("126", "300")))
 SEED = int(os.environ.get("RMQTOOL_DIFFERENTIAL_SEED", "20261121"))
 _HANG_MILLIS = 4_000
@@ -50,6 +52,8 @@ def run_case(seed: int, first: str, bases: list[Base], folder: Path, judge: Engi
     shutil.copytree(base.path, damaged)
     done = [f"add-abort: {damage.add_abort(rng, damaged)}"] if rng.random() < 0.3 else []
     done += damage.damage(rng, damaged, first, rng.choice((0, 0, 0, 1, 1, 2)))
+    if base.config.get("rocksdbCQDoubleWriteEnable") and rng.random() < 0.5:
+        done.append(spoil_second(rng, damaged))
     case = Case(seed, judge.version, base, done, folder)
     judged, mine = folder / "judged", folder / "mine"
     shutil.copytree(damaged, judged)
@@ -81,6 +85,25 @@ def run_case(seed: int, first: str, bases: list[Base], folder: Path, judge: Engi
     if not case.problems:
         shutil.rmtree(folder)
     return case
+
+
+def spoil_second(rng: Random, store: Path) -> str:
+    """Damage the database that has the queues besides the files."""
+    place = next((store / name for name in SECOND if (store / name / "CURRENT").exists()), None)
+    if place is None:
+        return "no database: it was deleted"
+    if rng.random() < 0.3:
+        for path in place.iterdir():
+            if path.is_file():
+                path.unlink()
+        return f"{place.name}: the database is gone"
+    beside = {path.name: path for path in place.iterdir() if path.is_dir()}
+    for path in beside.values():
+        path.rename(store / f"beside-{path.name}")
+    done = spoil_database(rng, place)
+    for name in beside:
+        (store / f"beside-{name}").rename(place / name)
+    return f"{place.name}: {done}"
 
 
 def index_files(store: Path) -> int:

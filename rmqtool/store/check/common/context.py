@@ -16,7 +16,7 @@ from rmqtool.store.check.common.findings import FindingCollector
 from rmqtool.store.config.files import read_config
 from rmqtool.store.dispatch.light import dispatches_to_light_queues
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.layout.version import queue_database_place
+from rmqtool.store.layout.version import light_queues_in_database, queue_database_place
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.releases.first_file import SCANNED_FILES
@@ -83,6 +83,7 @@ class Context:
         found: collects the findings.
         inputs: the store, with the rules of the given release or of the one that seems to have written the store.
         batch_topics: topics that have batch consume queues, by their files or by topics.json.
+        light_in_database: whether light queues are only in a database beside the queue files.
         start: where the next start begins; set by :meth:`choose_start`.
         log_seen: results of the check of the log.
         queues_seen: results of the check of the queues.
@@ -91,7 +92,8 @@ class Context:
     def __init__(self, layout: StoreLayout, findings: FindingCollector, release: Release | None = None) -> None:
         self.found = findings
         self.inputs = StoreInputs.of(layout, release=release)
-        if queue_database_place(layout) is not None:
+        self.light_in_database = light_queues_in_database(layout)
+        if queue_database_place(layout) is not None or self.light_in_database:
             # after a kill the database may have no queues yet; the messages show it, as only such a broker numbers them
             light = dispatches_to_light_queues(layout.conf, lambda: True)
             self.inputs = replace(self.inputs, light_queues=light)

@@ -162,7 +162,7 @@ class QueueCheck:
             if not queue.files:
                 queue.newest = max(queue.newest, int(batch.store_timestamp[rows].max()))
             self._take(queue, stretch, rows, batch.queue_offset[rows])
-        if batch.light:
+        if batch.light and not self.ctx.light_in_database:
             self._take_light(stretch)
 
     def _take_light(self, stretch: RecordRun) -> None:

@@ -4,6 +4,7 @@ The queue offset is part of a unit's key, so units of consecutive messages are r
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,8 @@ from formats.errors import FormatError
 from formats.message.read import SCHEDULE_TOPIC
 from formats.queues.rocks import CHECKPOINT_KEY, OFFSETS, parse_built, parse_offset, parse_offset_key
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
+from rmqtool.store.check.advice.steps import by_hand
+from rmqtool.store.check.codes.code import WARNING
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.log.log import RecordRun
 from rmqtool.store.check.queues.ordinals import check_ordinals
@@ -19,13 +22,25 @@ from rmqtool.store.check.queues.removed import add_deleted, settle
 from rmqtool.store.dispatch.generations import Generations
 from rmqtool.store.dispatch.light import is_light, light_queue_id
 from rmqtool.store.layout.rocksdb import Database
-from rmqtool.store.layout.version import QUEUES, queue_database_place
+from rmqtool.store.layout.version import QUEUES, queue_database_place, second_queues
 from rmqtool.store.log.commit_log import Damage
 from rmqtool.store.queues.rocks import RocksQueue, built_up_to, queue_database, rocks_queue_names
 from rmqtool.store.queues.rocks_columns import Column, units_at
 from rmqtool.store.recovery.deleted import DeletedTopics
 
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
+
+
+_OF_SECOND = {
+    "severity": WARNING,
+    "consequence": "Consumers get the message by the queue in files, unless combineCQPreferCQType=defaultRocksDB makes "
+    "the broker read the database.",
+    "steps": by_hand(
+        "nothing to do as long as the broker reads the files. To make the database again, stop the broker and move its "
+        "files out of the store: it begins again with the messages after that, and light queues that are only in it "
+        "begin with those of the newest log files"
+    ),
+}
 
 
 class _Wrong(NamedTuple):
@@ -117,6 +132,11 @@ class _Queue:
         """Its units, if there are any; a deletion may leave the recorded first message behind."""
         return [self.units] if self.units.last is not None or self.units.unit(0) is not None else []
 
+    @cached_property
+    def begun(self) -> int:
+        """Queue offset of the first unit; beyond all if there is none."""
+        return next((offset for offset, _unit in self.units.units(0, 2**63 - 1, beyond=True)), 2**63 - 1)
+
     @property
     def again(self) -> int:
         """Number of messages that the next start would put into the database."""
@@ -129,7 +149,7 @@ class _Queue:
 
 def open_database(ctx: Context) -> Database | None:
     """The store's database of queues; None if there is none, or if it cannot be read, which is reported."""
-    place = queue_database_place(ctx.layout) or QUEUES
+    place = _place(ctx)
     try:
         return queue_database(ctx.layout)
     except MissingRuntime as err:
@@ -141,12 +161,21 @@ def open_database(ctx: Context) -> Database | None:
     return None
 
 
+def _place(ctx: Context) -> str:
+    return queue_database_place(ctx.layout) or second_queues(ctx.layout) or QUEUES
+
+
 class RocksQueueCheck:
-    """Checks all queues of the database: call :meth:`take` for every stretch of the log, then :meth:`finish`."""
+    """Checks all queues of the database: call :meth:`take` for every stretch of the log, then :meth:`finish`.
+
+    Beside queue files it is the second copy (``rocksdbCQDoubleWriteEnable``): units from before it was begun are not
+    missing, and what is wrong with it does not hide messages, except in light queues.
+    """
 
     def __init__(self, ctx: Context, database: Database) -> None:
         self.ctx, self._database = ctx, database
-        self._place = queue_database_place(ctx.layout) or QUEUES
+        self._place = _place(ctx)
+        self._is_second = second_queues(ctx.layout) is not None
         self._queues: dict[tuple[str, int], _Queue] = {}
         self._topics = DeletedTopics(ctx.layout)
         self._built = 0
@@ -160,6 +189,12 @@ class RocksQueueCheck:
         self._broken = True
         self.ctx.found.add("rcq-unreadable", self._place, actual=err.reason)
 
+    def _about(self, queue: _Queue) -> dict[str, Any]:
+        """The fields of all findings about a queue."""
+        if self._is_second and not is_light(queue.units.topic):
+            return {**queue.about, **_OF_SECOND}
+        return queue.about
+
     def _queue(self, topic: str, queue_id: int) -> _Queue:
         queue = self._queues.get((topic, queue_id))
         if queue is None:
@@ -170,6 +205,9 @@ class RocksQueueCheck:
     def take(self, stretch: RecordRun) -> None:
         """Compare consecutive records with their units."""
         batch, position = stretch.batch, stretch.position
+        if self._is_second:
+            self._take_second(stretch)
+            return
         columns = (batch.size, batch.tags_code, batch.store_timestamp)
         for rows in batch.by_queue():
             queue = self._queue(batch.topics[int(batch.topic[rows[0]])], int(batch.queue_id[rows[0]]))
@@ -179,6 +217,23 @@ class RocksQueueCheck:
                     queue.begin_again(self.ctx.name(file.path), int(at[part.start]) - file.base)
                 check_ordinals(self.ctx, queue, file, ordinals[part], at[part], stretch.epoch)
                 self._compare(queue, at[part], ordinals[part], *(column[rows[part]] for column in columns))
+        self._take_light(stretch)
+
+    def _take_second(self, stretch: RecordRun) -> None:
+        """Compare records with the second copy of queues; whether their numbers are in order, the first one shows."""
+        batch, position = stretch.batch, stretch.position
+        columns = (batch.size, batch.tags_code, batch.store_timestamp)
+        for rows in batch.by_queue():
+            queue = self._queue(batch.topics[int(batch.topic[rows[0]])], int(batch.queue_id[rows[0]]))
+            rows = rows[batch.queue_offset[rows] >= queue.begun]
+            if len(rows):
+                self._compare(queue, position[rows], batch.queue_offset[rows], *(column[rows] for column in columns))
+        if self.ctx.light_in_database:
+            self._take_light(stretch)
+
+    def _take_light(self, stretch: RecordRun) -> None:
+        batch, position = stretch.batch, stretch.position
+        columns = (batch.size, batch.tags_code, batch.store_timestamp)
         puts: dict[tuple[str, int], list[tuple[int, int]]] = {}
         for row, name, ordinal in batch.light:
             if batch.queued[row]:
@@ -217,7 +272,7 @@ class RocksQueueCheck:
                 actual = int(units[field][at[row]])
                 return {"queueOffset": int(ordinals[row]), "expected": int(expected[row]), "actual": actual}
 
-            self.ctx.found.many(code, self._place, len(rows), detail, **queue.about)
+            self.ctx.found.many(code, self._place, len(rows), detail, **self._about(queue))
 
         late = np.flatnonzero(~same & ~due)
         if len(late):
@@ -243,8 +298,9 @@ class RocksQueueCheck:
                 self._check_notes()
                 for topic, queue_id in rocks_queue_names(self.ctx.layout, units=True):
                     self._queue(topic, queue_id)
-                self._report_deleted()
-                settle(self.ctx, self._queues, self.ctx.queues_seen.deleted)
+                if not self._is_second:
+                    self._report_deleted()
+                    settle(self.ctx, self._queues, self.ctx.queues_seen.deleted)
                 for key in sorted(self._queues):
                     if key[0] not in self.ctx.queues_seen.deleted:
                         self._report_wrong(self._queues[key])
@@ -260,6 +316,8 @@ class RocksQueueCheck:
                 self.ctx.found.add(
                     "rcq-behind", self._place, count=queue.behind, queueOffset=queue.first_behind, **queue.about
                 )
+            if self._is_second and not is_light(topic):
+                continue
             ends = self.ctx.queues_seen.ends
             ends[topic, queue_id] = max(ends.get((topic, queue_id), 0), queue.next_ordinal or 0)
 
@@ -283,7 +341,7 @@ class RocksQueueCheck:
         wrong, queue.wrong = queue.wrong, []
         for units in wrong:
             code = "rcq-missing" if units.actual is None else "rcq-other"
-            self.ctx.found.many(code, self._place, len(units.queue_offset), units.describe, **queue.about)
+            self.ctx.found.many(code, self._place, len(units.queue_offset), units.describe, **self._about(queue))
 
     def _check_notes(self) -> None:
         wrong = 0
@@ -303,8 +361,10 @@ class RocksQueueCheck:
         ctx, units = self.ctx, queue.units
         seen, low = ctx.queues_seen, units.min_offset(ctx.log.min_offset)
         key = units.topic, units.queue_id
-        seen.ends[key], seen.begins[key] = units.max_offset, low
-        if units.topic == _DELAY_TOPIC and (first := units.unit(low)) is not None:
+        is_first = not self._is_second or is_light(units.topic)
+        if is_first:
+            seen.ends[key], seen.begins[key] = units.max_offset, low
+        if is_first and units.topic == _DELAY_TOPIC and (first := units.unit(low)) is not None:
             seen.first_due[units.queue_id + 1] = first.tags_code
             seen.first_delayed[units.queue_id + 1] = first.physical_offset
         self._check_end(queue)
@@ -315,24 +375,27 @@ class RocksQueueCheck:
                 count = recorded.queue_offset - queue.first if hidden else 1
                 severity = {"severity": "error"} if hidden else {}
                 ctx.found.add("rcq-begin", self._place, count=count, expected=queue.first, actual=recorded.queue_offset,
-                              **severity, **queue.about)  # fmt: skip
+                              **{**severity, **self._about(queue)})  # fmt: skip
         live = sum(unit.physical_offset >= ctx.log.min_offset for _offset, unit in units.units(low))
         if live > queue.matched:
             self._report_strangers(queue, low)
 
     def _check_end(self, queue: _Queue) -> None:
-        last, add = queue.units.last, self.ctx.found.add
+        last, about = queue.units.last, self._about(queue)
+
+        def add(**more: Any) -> None:
+            self.ctx.found.add("rcq-end", self._place, **more, **about)
+
         if last is None:
             if queue.end:
-                add("rcq-end", self._place, count=queue.end, expected=queue.end - 1, actual="none", **queue.about)
+                add(count=queue.end, expected=queue.end - 1, actual="none")
             return
         unit = queue.units.unit(last.queue_offset)
         if queue.end > last.queue_offset + 1:
             count = queue.end - last.queue_offset - 1
-            add("rcq-end", self._place, count=count, expected=queue.end - 1, actual=last.queue_offset, **queue.about)
+            add(count=count, expected=queue.end - 1, actual=last.queue_offset)
         elif unit is None and last.physical_offset >= self.ctx.log.min_offset:
-            actual = f"{last.queue_offset}, where no unit is"
-            add("rcq-end", self._place, expected=max(queue.end - 1, 0), actual=actual, **queue.about)
+            add(expected=max(queue.end - 1, 0), actual=f"{last.queue_offset}, where no unit is")
 
     def _report_strangers(self, queue: _Queue, low: int) -> None:
         """Report units that point to no message of the queue, examining each by itself."""
@@ -351,4 +414,4 @@ class RocksQueueCheck:
             else:
                 name = item.record.topic.decode("utf-8", "replace")
                 actual = f"{name} {item.record.queue_id}, queue offset {item.record.queue_offset}"
-            self.ctx.found.add("rcq-no-message", self._place, queueOffset=offset, actual=actual, **queue.about)
+            self.ctx.found.add("rcq-no-message", self._place, queueOffset=offset, actual=actual, **self._about(queue))
