@@ -28,6 +28,8 @@ class Release(NamedTuple):
             with ``appendTopicForTimerDeleteKey`` (``TimerMessageStore.buildDeleteKey``).
         marks_flushed_queues: the checkpoint says up to which physical offset queues were flushed
             (``StoreCheckpoint.logicsPhysicalOffset``), and recovery goes by it.
+        knows_priorities: messages of a priority go to the queue of that number, and are popped from the highest on.
+        knows_lite_topics: messages of a lite topic also get into its light queue.
         knows_wide_filters: SQL92 filters support CONTAINS, STARTSWITH and ENDSWITH.
         searches_lowest_offset: the first entry of a queue with an existing message is found by binary search in the
             first file; if False, by reading that file from its beginning (``ConsumeQueue.correctMinOffset``).
@@ -54,6 +56,8 @@ class Release(NamedTuple):
     has_timer: bool
     recalls_by_topic: bool
     marks_flushed_queues: bool
+    knows_priorities: bool
+    knows_lite_topics: bool
     knows_wide_filters: bool
     searches_lowest_offset: bool
     finds_time_bounds: bool
@@ -104,6 +108,8 @@ V4_9 = Release(
     has_timer=False,
     recalls_by_topic=False,
     marks_flushed_queues=False,
+    knows_priorities=False,
+    knows_lite_topics=False,
     knows_wide_filters=False,
     searches_lowest_offset=False,
     finds_time_bounds=False,
@@ -132,6 +138,8 @@ V5_3 = Release(
     has_timer=True,
     recalls_by_topic=True,
     marks_flushed_queues=False,
+    knows_priorities=False,
+    knows_lite_topics=False,
     knows_wide_filters=True,
     searches_lowest_offset=True,
     finds_time_bounds=True,
@@ -148,16 +156,27 @@ V5_3 = Release(
 )
 
 V5_4 = V5_3._replace(
-    version=versions.V5_4, full_name="V5_4_0", mq_version=VERSION_5_4_0, indexes_tags=True, recalls_by_topic=False
+    version=versions.V5_4,
+    full_name="V5_4_0",
+    mq_version=VERSION_5_4_0,
+    indexes_tags=True,
+    recalls_by_topic=False,
+    knows_priorities=True,
 )
 
-V5_5 = V5_4._replace(version=versions.V5_5, full_name="V5_5_0", mq_version=VERSION_5_5_0, marks_flushed_queues=True)
+V5_5 = V5_4._replace(
+    version=versions.V5_5,
+    full_name="V5_5_0",
+    mq_version=VERSION_5_5_0,
+    marks_flushed_queues=True,
+    knows_lite_topics=True,
+)
 
 RELEASES: Mapping[str, Release] = {release.name: release for release in (V4_9, V5_3, V5_4, V5_5)}
 """Releases by name, oldest first."""
 
 NEWEST = V5_3
-"""Default release for new stores, the broker and clients. For later ones only the store rules are implemented."""
+"""Default release for new stores, the broker and clients. A later one has to be asked for."""
 
 
 def release_named(text: str) -> Release:

@@ -29,6 +29,7 @@ from formats.variants.pop_handle import (
     origin_of,
     retry_topic,
 )
+from rmqtool.rules.kinds import priority_share
 from rmqtool.rules.statuses import MOVED, GetStatus
 from rmqtool.services.lookup.get_message import GetResult
 from rmqtool.services.offsets.files import Key
@@ -138,14 +139,27 @@ class Popping:
             popped = PopResult(self._clock(), self._turn % self.settings.revive_queues)
             self._turn += 1
         retry = [] if request.ordered else self._retry_queues(request.topic, request.group, chance)
-        own = self._own_queues(request.topic, request.queue_id, chance)
-        first = chance < self.settings.retry_first
+        if self._by_priority(request, chance):
+            own = self._own_queues(request.topic, request.queue_id, 0)
+            own = own if self.settings.lowest_first else own[::-1]
+            first = chance < self.settings.priority_retry_first
+        else:
+            own = self._own_queues(request.topic, request.queue_id, chance)
+            first = chance < self.settings.retry_first
         for topic, queue_id in [*retry, *own] if first else own:
             self._from_queue(request, topic, queue_id, popped)
         if not first and popped.count < request.most:
             for topic, queue_id in retry:
                 self._from_queue(request, topic, queue_id, popped)
         return popped
+
+    def _by_priority(self, request: PopRequest, chance: int) -> bool:
+        """Whether messages of the highest priority come first: those of the last queues."""
+        config = self._state.topic(request.topic)
+        if request.ordered or config is None or (config.attributes or {}).get("message.type") != "PRIORITY":
+            return False
+        group = self._state.groups.get(request.group)
+        return chance < priority_share((group.attributes if group is not None else None) or {})
 
     def _own_queues(self, topic: str, queue_id: int, chance: int) -> list[tuple[str, int]]:
         config = self._state.topic(topic)

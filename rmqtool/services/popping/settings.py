@@ -18,6 +18,8 @@ class PopSettings:
         newer_retry_topics: messages come back in ``%RETRY%GROUP+TOPIC``.
         older_too: those in ``%RETRY%GROUP_TOPIC`` are then popped too.
         retry_first: percentage of pops that read the retry topic first.
+        priority_retry_first: the same for pops by priority.
+        lowest_first: a low number is a high priority (``priorityOrderAsc=false``).
         actual_topic: messages of retry topics keep that topic in answers.
         from_memory: a new group begins at offset 0 of a queue that is entirely in memory, whatever it requests.
         most_waiting: maximum number of parked pops per queue of a group, and in total.
@@ -32,6 +34,8 @@ class PopSettings:
     newer_retry_topics: bool = False
     older_too: bool = True
     retry_first: int = 20
+    priority_retry_first: int = 0
+    lowest_first: bool = False
     actual_topic: bool = False
     from_memory: bool = True
     most_waiting: tuple[int, int] = (1024, 100_000)
@@ -58,6 +62,8 @@ class PopSettings:
             newer_retry_topics=conf.flag("enableRetryTopicV2", False),
             older_too=conf.flag("retrieveMessageFromPopRetryTopicV1", True),
             retry_first=setting(conf, "popFromRetryProbability", 20),
+            priority_retry_first=setting(conf, "popFromRetryProbabilityForPriority", 0),
+            lowest_first=not conf.flag("priorityOrderAsc", True),
             actual_topic=conf.flag("popResponseReturnActualRetryTopic", False),
             from_memory=conf.flag("initPopOffsetByCheckMsgInMem", True),
             most_waiting=(setting(conf, "popPollingSize", 1024), setting(conf, "maxPopPollingSize", 100_000)),

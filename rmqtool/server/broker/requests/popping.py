@@ -26,6 +26,7 @@ from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.services.popping.parked import Parked, WaitKey
 from rmqtool.services.popping.popping import Popping, PopRequest, PopResult
 from rmqtool.services.popping.settings import PopSettings
+from rmqtool.words import command_line
 
 log = logging.getLogger(__name__)
 _MOST = 32  # messages of one pop
@@ -42,6 +43,12 @@ def check_invisible_time(asked: int, settings: PopSettings) -> None:
     if not 0 <= asked <= settings.longest_invisible:
         remark = f"invisibleTime[{asked}] is illegal: it must be between 0 and {settings.longest_invisible} ms"
         raise Failed(ResponseCode.INVALID_PARAMETER, remark)
+
+
+READ_ONLY = (
+    "it is read-only, and what is popped has to be written down. Serve a copy without --read-only: "
+    f"{command_line('salvage', 'STORE', 'NEWSTORE')} makes one"
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -129,7 +136,9 @@ class Pops:
 
     def _require_popping(self, what: str) -> Popping:
         settings = self._context.settings
-        if self._popping is None or not settings.permission & Perm.READ:
+        if self._popping is None:
+            raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{settings.address}] {what} is forbidden: {READ_ONLY}")
+        if not settings.permission & Perm.READ:
             raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{settings.address}] {what} is forbidden")
         return self._popping
 

@@ -14,7 +14,7 @@ from random import Random
 
 from formats.errors import FormatError
 from formats.message.ids import offset_id
-from formats.message.properties import DELAY, UNIQ_KEY, WAIT, parse_text
+from formats.message.properties import DELAY, MULTI_DISPATCH, PRIORITY, UNIQ_KEY, WAIT, parse_text
 from formats.message.read import java_int
 from formats.model.topics import TopicConfig
 from formats.primitives import parse_host
@@ -27,6 +27,7 @@ from formats.variants.pop_handle import POP_CK
 from rmqtool.errors import RmqError
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.ids import UniqueIds
+from rmqtool.rules.kinds import heeds_priority, lite_queue, own_priority
 from rmqtool.rules.sending import Rejected, auto_create, check_at_broker
 from rmqtool.server.access import rights
 from rmqtool.server.broker.context import counts
@@ -102,7 +103,7 @@ class Sending:
         header, peer = call.header, call.connection.peer
         properties = self._properties(header)
         try:
-            queue_id, topic_flag = self._check(header, peer)
+            queue_id, topic_flag = self._check(header, peer, properties)
         except Rejected as err:
             raise Failed(err.code, str(err)) from None
         if DELAY in properties and java_int(properties[DELAY]) is None:
@@ -122,8 +123,11 @@ class Sending:
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
-    def _check(self, header: h.Send, peer: str) -> tuple[int, int]:
-        """Check a request; returns (queue id, bits that the topic adds to the system flag)."""
+    def _check(self, header: h.Send, peer: str, properties: dict[str, str]) -> tuple[int, int]:
+        """Check a request; returns (queue id, bits that the topic adds to the system flag).
+
+        A priority that does not count is removed from the properties; the light queue of a lite topic is added.
+        """
         context, settings = self._context, self._context.settings
         if not settings.permission & Perm.WRITE:
             raise Rejected(ResponseCode.NO_PERMISSION, f"the broker[{settings.address}] sending message is forbidden")
@@ -149,7 +153,21 @@ class Sending:
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = self._random.randrange(max(config.write_queue_nums, 1))
+        if not header.batch:
+            queue_id = self._heed_kind(header.topic, properties, queue_id, config.write_queue_nums)
         return queue_id, _MULTI_TAG if config.topic_filter_type == "MULTI_TAG" else 0
+
+    def _heed_kind(self, topic: str, properties: dict[str, str], queue_id: int, queues: int) -> int:
+        """The queue of a message of a priority; one of a lite topic gets the name of its light queue."""
+        if self._release.knows_lite_topics and (light := lite_queue(topic, properties)) is not None:
+            properties[MULTI_DISPATCH] = light
+        priority = own_priority(properties) if self._release.knows_priorities else None
+        if priority is None:
+            return queue_id
+        if heeds_priority(properties):
+            return min(priority, queues - 1)
+        del properties[PRIORITY]
+        return queue_id
 
     def _properties(self, header: h.Send) -> dict[str, str]:
         properties = parse_text(header.properties or "")
