@@ -12,6 +12,7 @@ HALF, OP = (
     "RMQ_SYS_TRANS_HALF_TOPIC",
     "RMQ_SYS_TRANS_OP_HALF_TOPIC",
 )  # half messages of transactions, and their outcomes
+PROXY_HEARTBEATS = "DefaultHeartBeatSyncerTopic"  # a proxy makes it, and does not start without it
 ROCKS_HALF = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"  # the same since 5.4 if RocksDB tracks open transactions
 ROCKS_OP = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
 GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"  # half messages that reached the maximum number of checks

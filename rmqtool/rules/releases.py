@@ -28,6 +28,8 @@ class Release(NamedTuple):
             with ``appendTopicForTimerDeleteKey`` (``TimerMessageStore.buildDeleteKey``).
         marks_flushed_queues: the checkpoint says up to which physical offset queues were flushed
             (``StoreCheckpoint.logicsPhysicalOffset``), and recovery goes by it.
+        has_rocks_halves: brokers have further topics of half messages, used if RocksDB tracks open transactions.
+        numbers_version: the state of a broker has the number of its version beside the name.
         knows_priorities: messages of a priority go to the queue of that number, and are popped from the highest on.
         knows_lite_topics: messages of a lite topic also get into its light queue.
         knows_wide_filters: SQL92 filters support CONTAINS, STARTSWITH and ENDSWITH.
@@ -56,6 +58,8 @@ class Release(NamedTuple):
     has_timer: bool
     recalls_by_topic: bool
     marks_flushed_queues: bool
+    has_rocks_halves: bool
+    numbers_version: bool
     knows_priorities: bool
     knows_lite_topics: bool
     knows_wide_filters: bool
@@ -108,6 +112,8 @@ V4_9 = Release(
     has_timer=False,
     recalls_by_topic=False,
     marks_flushed_queues=False,
+    has_rocks_halves=False,
+    numbers_version=True,
     knows_priorities=False,
     knows_lite_topics=False,
     knows_wide_filters=False,
@@ -138,6 +144,8 @@ V5_3 = Release(
     has_timer=True,
     recalls_by_topic=True,
     marks_flushed_queues=False,
+    has_rocks_halves=False,
+    numbers_version=True,
     knows_priorities=False,
     knows_lite_topics=False,
     knows_wide_filters=True,
@@ -161,6 +169,8 @@ V5_4 = V5_3._replace(
     mq_version=VERSION_5_4_0,
     indexes_tags=True,
     recalls_by_topic=False,
+    has_rocks_halves=True,
+    numbers_version=False,
     knows_priorities=True,
 )
 

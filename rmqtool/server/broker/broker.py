@@ -45,6 +45,7 @@ from rmqtool.services.open_store.opened import read_store
 from rmqtool.services.open_store.store import Store
 from rmqtool.services.popping import service as pop
 from rmqtool.services.popping.assigning import RequestModes
+from rmqtool.services.popping.in_memory import MemoryPops
 from rmqtool.services.popping.settings import PopSettings
 from rmqtool.services.retries.send_back import SendBackStore
 from rmqtool.services.serving.drained_state import DrainedState, FollowedState
@@ -112,7 +113,7 @@ class Broker:
             Transactions(context, halves), Lookups(context), TableRequests(context), self.status,
             Control(context, positions), AccessRequests(context, self._access),
         ]  # fmt: skip
-        self._pop: pop.PopService | None = None
+        self._pop: pop.PopService | MemoryPops | None = None
         self._pops: Pops | None = None
         if context.release.is_5:
             self._pops, answers = self._make_pops(random)
@@ -123,9 +124,9 @@ class Broker:
         self.failure: Exception | None = None
 
     def _make_pops(self, random: Random) -> tuple[Pops, PopAnswers]:
-        """The handlers of POP (5.x). A read-only store cannot be popped from: clients pull."""
-        context = self.context
-        if self._services is None:
+        """The handlers of POP (5.x). Of a read-only store what is handed out is kept in memory."""
+        context, services = self.context, self._services
+        if isinstance(context.state, FollowedState):
             settings = PopSettings.of(context.store.layout.conf)
             modes = RequestModes(context.state, settings, pull_only=True)
             return Pops(context, None), PopAnswers(context, None, modes, settings)
@@ -136,9 +137,10 @@ class Broker:
             arrived=context.arrivals.publish,
             freed=context.freed_queues.publish,
             topic_made=context.topic_changes.publish,
-            in_time=self._services.is_timer_in_time,
+            in_time=services.is_timer_in_time if services is not None else lambda: True,
         )
-        self._pop = service = pop.PopService(
+        kind = pop.PopService if services is not None else MemoryPops
+        self._pop = service = kind(
             context.store, context.reading, context.state, broker, context.log.warn,
             resets=context.resets, random=random,
         )  # fmt: skip

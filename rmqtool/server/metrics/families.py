@@ -81,7 +81,7 @@ class Families:
         context, settings = self._context, self._context.settings
         names = (settings.cluster, settings.address, settings.name)
         table = self._broker.status.runtime_table()
-        about = (table["brokerVersionDesc"], table["bootTimestamp"], table["brokerVersion"])
+        about = (table["brokerVersionDesc"], table["bootTimestamp"], str(context.release.mq_version))
         labels = (settings.cluster, settings.address, "", *about)
 
         def rate(name: str) -> list[Sample]:

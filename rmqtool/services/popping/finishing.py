@@ -9,9 +9,8 @@ from typing import NamedTuple
 from formats.variants import pop
 from formats.variants.pop_handle import ORDERED, Handle
 from rmqtool.services.offsets.files import Key
-from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.services.popping.ordered import OrderedPops
-from rmqtool.services.popping.records import Records
+from rmqtool.services.popping.popping import PopRecords, Tables
 
 MESSAGE_ILLEGAL, SYSTEM_ERROR = 13, 1
 
@@ -37,7 +36,7 @@ class RenewedHandle(NamedTuple):
 
 
 class Finishing:
-    """Stores acks and changes of the invisible time, in one store that is open for writing.
+    """Keeps acks and changes of the invisible time.
 
     Args:
         resets: pending offset resets of groups: their offsets are not moved.
@@ -46,8 +45,8 @@ class Finishing:
 
     def __init__(
         self,
-        state: BrokerState,
-        records: Records,
+        state: Tables,
+        records: PopRecords,
         orders: OrderedPops,
         *,
         clock: Callable[[], int],

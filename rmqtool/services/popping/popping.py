@@ -8,15 +8,18 @@ Source: broker.processor.PopMessageProcessor, PopBufferMergeService (addCkJustOf
 NotificationProcessor (5.3.3); clients-and-live-admin 1.3 to 1.8.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
+from typing import Protocol
 
 from formats.errors import FormatError
 from formats.layouts import derived
 from formats.message.build import rebuild
 from formats.message.properties import build, parse
 from formats.message.read import Record, read
+from formats.model.groups import SubscriptionGroup
+from formats.model.topics import TopicConfig
 from formats.topics import RETRY_PREFIX
 from formats.variants import pop
 from formats.variants.pop_handle import (
@@ -33,11 +36,10 @@ from rmqtool.rules.kinds import priority_share
 from rmqtool.rules.statuses import MOVED, GetStatus
 from rmqtool.services.lookup.get_message import GetResult
 from rmqtool.services.offsets.files import Key
-from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.services.open_store.reading import Accept, Reading
 from rmqtool.services.popping.ordered import OrderedPops
-from rmqtool.services.popping.records import Records
 from rmqtool.services.popping.settings import PopSettings
+from rmqtool.store.append.answers import PutResult
 
 FROM_MIN, FROM_MAX = 0, 1  # where a new group begins (common.constant.ConsumeInitMode)
 _NOTHING_WANTED = (GetStatus.NO_MATCHED_MESSAGE, GetStatus.OFFSET_FOUND_NULL, GetStatus.MESSAGE_WAS_REMOVING)
@@ -97,12 +99,33 @@ class PopResult:
         return build_parts(self.parts)
 
 
+class Tables(Protocol):
+    """Topics, groups and offsets; see :class:`rmqtool.services.open_store.broker_state.BrokerState`."""
+
+    @property
+    def groups(self) -> Mapping[str, SubscriptionGroup]: ...
+
+    def topic(self, name: str) -> TopicConfig | None: ...
+
+    def offset(self, topic: str, group: str, queue_id: int) -> int | None: ...
+
+    def set_offset(self, topic: str, group: str, queue_id: int, offset: int) -> None: ...
+
+    def save_groups(self) -> None: ...
+
+
+class PopRecords(Protocol):
+    """Keeps checkpoints and acks; see :class:`rmqtool.services.popping.records.Records`."""
+
+    def put(self, record: pop.CheckPoint | pop.Ack, revive_queue: int, visible_time: int) -> PutResult: ...
+
+
 class Popping:
-    """Pops messages of one store that is open for writing.
+    """Pops messages of one store.
 
     Args:
         state: has topics, groups and offsets; its owner persists them.
-        records: stores checkpoints.
+        records: keeps checkpoints.
         broker_name: name in handles.
         resets: pending offset resets by topic, group and queue id; removed when applied.
         failed: called with the reason if a checkpoint could not be stored; its messages are then not delivered.
@@ -111,8 +134,8 @@ class Popping:
     def __init__(
         self,
         reading: Reading,
-        state: BrokerState,
-        records: Records,
+        state: Tables,
+        records: PopRecords,
         orders: OrderedPops,
         settings: PopSettings,
         broker_name: str,

@@ -260,7 +260,6 @@ class Status:
         spent = f"{runtime // _DAY} days, {runtime // 3_600_000 % 24} hours, {runtime // 60_000 % 60} minutes"
         table = {
             "brokerVersionDesc": context.release.full_name,
-            "brokerVersion": str(context.release.mq_version),
             "bootTimestamp": str(self._started),
             "startAcceptSendRequestTimeStamp": "0",
             "runtime": f"[ {spent}, {runtime // 1000 % 60} seconds ]",
@@ -295,6 +294,8 @@ class Status:
             "EndTransactionQueueSize": "0",
             "EndTransactionThreadPoolQueueCapacity": "100000",
         }
+        if context.release.numbers_version:
+            table["brokerVersion"] = str(context.release.mq_version)
         for name in ("Put", "Get"):
             table[f"msg{name}TotalYesterdayMorning"] = table[f"msg{name}TotalTodayMorning"] = "0"
         pools = {"send": 10_000, "pull": 100_000, "query": 20_000}

@@ -15,8 +15,11 @@ from formats.topics import (
     LMQ_PREFIX,
     OFFSET_MOVED,
     OP,
+    PROXY_HEARTBEATS,
     REPLY_SUFFIX,
     REVIVE_PREFIX,
+    ROCKS_HALF,
+    ROCKS_OP,
     SCHEDULE,
     SELF_TEST,
     SYNC_PREFIX,
@@ -212,6 +215,10 @@ class BrokerContext:
                 topic(HALF, 1),
                 topic(OP, 1),
             ]
+        if self.release.is_5 and settings.read_only:
+            topics.append(topic(PROXY_HEARTBEATS, 1))  # no proxy can make it here
+        if self.release.has_rocks_halves:
+            topics += [topic(ROCKS_HALF, 1), topic(ROCKS_OP, 1)]
         if self.release.has_timer and self.store.layout.conf.flag("timerWheelEnable", True):
             topics.append(topic(TIMER, 1))
         if settings.auto_create_topics:

@@ -23,7 +23,7 @@ from rmqtool.rules.releases import V5_3
 from rmqtool.server.access import rights
 from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
-from rmqtool.server.broker.requests.popping import READ_ONLY, check_invisible_time
+from rmqtool.server.broker.requests.popping import FOLLOWS, check_invisible_time
 from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.services.popping.assigning import BROADCASTING, Mode, RequestModes, assign
 from rmqtool.services.popping.finishing import Finishing, NoEffect, RenewedHandle
@@ -37,7 +37,7 @@ class PopAnswers:
     """Acks, changes of the invisible time, and assignments.
 
     Args:
-        finishing: None for a read-only store.
+        finishing: None for a followed store.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class PopAnswers:
 
     def _require_finishing(self) -> Finishing:
         if self._finishing is None:
-            raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{self._context.settings.address}]: {READ_ONLY}")
+            raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{self._context.settings.address}]: {FOLLOWS}")
         return self._finishing
 
     def _range(self, topic: str, queue_id: int) -> tuple[int, int]:

@@ -26,7 +26,6 @@ from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.services.popping.parked import Parked, WaitKey
 from rmqtool.services.popping.popping import Popping, PopRequest, PopResult
 from rmqtool.services.popping.settings import PopSettings
-from rmqtool.words import command_line
 
 log = logging.getLogger(__name__)
 _MOST = 32  # messages of one pop
@@ -45,10 +44,7 @@ def check_invisible_time(asked: int, settings: PopSettings) -> None:
         raise Failed(ResponseCode.INVALID_PARAMETER, remark)
 
 
-READ_ONLY = (
-    "it is read-only, and what is popped has to be written down. Serve a copy without --read-only: "
-    f"{command_line('salvage', 'STORE', 'NEWSTORE')} makes one"
-)
+FOLLOWS = "it follows a store that another broker is writing, and what that hands out is unknown here: pop from it"
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +60,7 @@ class Pops:
     """Handles pops, and holds those that wait for messages.
 
     Args:
-        popping: None for a read-only store.
+        popping: None for a followed store.
     """
 
     def __init__(self, context: BrokerContext, popping: Popping | None) -> None:
@@ -137,7 +133,7 @@ class Pops:
     def _require_popping(self, what: str) -> Popping:
         settings = self._context.settings
         if self._popping is None:
-            raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{settings.address}] {what} is forbidden: {READ_ONLY}")
+            raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{settings.address}] {what} is forbidden: {FOLLOWS}")
         if not settings.permission & Perm.READ:
             raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{settings.address}] {what} is forbidden")
         return self._popping
