@@ -10,6 +10,7 @@ import argparse
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -39,14 +40,16 @@ from tests.rocks import Families, build_offset
 from tests.store.helpers import tree
 
 FILE_SIZE = 16384
+_CASES_OF_A_STORE = 10
 CONFIG = {
     "storeType": "defaultRocksDB", "mappedFileSizeCommitLog": FILE_SIZE, "maxHashSlotNum": 100, "maxIndexNum": 400,
     "enableLmq": True,
 }  # fmt: skip
-CONF = BrokerConf(
-    {name: str(value).lower() for name, value in CONFIG.items() if name != "storeType"}
-    | {"storeType": "defaultRocksDB"}
-)
+_SETTINGS: dict[str, tuple[Any, ...]] = {  # of 5.4 and later, in some of the stores
+    "commitLogRecoverMaxNum": (3, 20),
+    "messageIndexSafe": (True,),
+    "enableAcceleratedRecovery": (True,),
+}
 TOPICS = ("A", "B", "Wide")
 
 
@@ -225,16 +228,25 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 }  # fmt: skip
 
 
-def hold_against(engine: Engine, store: Path, damaged: Callable[[Path], Any], folder: Path) -> RecoveryReport:
+def conf_of(config: dict[str, Any]) -> BrokerConf:
+    """The settings for rmqtool."""
+    return BrokerConf(
+        {name: str(value) if isinstance(value, str) else str(value).lower() for name, value in config.items()}
+    )
+
+
+def hold_against(
+    engine: Engine, store: Path, damaged: Callable[[Path], Any], folder: Path, config: dict[str, Any] = CONFIG
+) -> RecoveryReport:
     """Damage a copy, plan, let the engine recover another copy, and compare."""
     mine, judged = folder / "mine", folder / "judged"
     shutil.copytree(store, mine)
     damaged(mine)
     shutil.copytree(mine, judged)
     before = tree(mine)
-    report = plan_rocks(StoreLayout(str(mine), CONF))
+    report = plan_rocks(StoreLayout(str(mine), conf_of(config)))
     assert tree(mine) == before
-    answer = engine.open(judged, CONFIG, messages=False)
+    answer = engine.open(judged, config, messages=False)
     same("load", report.loadOk, answer.get("loadOk"))
     if not report.loadOk:
         assert report.refusals
@@ -328,8 +340,24 @@ def spoil_database(rng: Random, folder: Path) -> str:
     return "; ".join(done)
 
 
-def at_random(seed: int, stores: list[Path], engine: Engine, folder: Path) -> None:
-    """Damage one store at random."""
+def make_store(rng: Random, store: Path, engine: Engine) -> dict[str, Any]:
+    """Write a store of random geometry, stopped or killed; returns its settings."""
+    size = rng.choice((16384, 24576, 49152))
+    config = {
+        **CONFIG, "mappedFileSizeCommitLog": size, "maxHashSlotNum": rng.randint(20, 400),
+        "maxIndexNum": rng.randint(400, 4000),
+    }  # fmt: skip
+    if engine.version >= "5.4":
+        config |= {name: rng.choice(values) for name, values in _SETTINGS.items() if rng.random() < 0.2}
+    count = max(40, rng.randint(2, 30) * size // 270)
+    for number, kill in ((count, False), (rng.randint(10, 200), rng.random() < 0.5)):
+        answer = engine.write(store, messages(number), config, kill=kill)
+        assert "error" not in answer, answer
+    return config
+
+
+def at_random(seed: int, store: Path, engine: Engine, folder: Path, config: dict[str, Any]) -> None:
+    """Damage a store at random."""
     rng = Random(seed)
     done: list[str] = []
 
@@ -340,29 +368,30 @@ def at_random(seed: int, stores: list[Path], engine: Engine, folder: Path) -> No
             done.append(spoil_database(rng, store / "consumequeue"))
 
     try:
-        hold_against(engine, rng.choice(stores), damaged, folder)
+        hold_against(engine, store, damaged, folder, config)
     except Exception as err:
         raise AssertionError(f"seed {seed}, {folder}: {done}\n{type(err).__name__}: {err}") from err
     shutil.rmtree(folder)
 
 
-def main(count: int, seed: int, release: str) -> int:
-    """Run random cases; returns the number of failures."""
-    folder, failed = Path(tempfile.mkdtemp(prefix="rmqtool-rocks-")), 0
-    stores = []
+def main(count: int, seed: int, release: str, seconds: float) -> int:
+    """Run random cases, as many as there is time for; returns the number of failures."""
+    folder, failed, done = Path(tempfile.mkdtemp(prefix="rmqtool-rocks-")), 0, 0
+    store, config, end = folder / "store", dict[str, Any](), time.monotonic() + seconds
     with Engine(release) as engine:
-        for size in (220, 900):
-            stopped, killed = folder / f"stopped-{size}", folder / f"killed-{size}"
-            stopped_store(engine, stopped, size)
-            killed_store(engine, stopped, killed)
-            stores += [stopped, killed]
         for number in range(seed, seed + count):
+            if time.monotonic() > end:
+                break
+            if done % _CASES_OF_A_STORE == 0:
+                shutil.rmtree(store, ignore_errors=True)
+                config = make_store(Random(number), store, engine)
+            done += 1
             try:
-                at_random(number, stores, engine, folder / str(number))
+                at_random(number, store, engine, folder / str(number), config)
             except AssertionError as err:
                 failed += 1
-                print(str(err)[:3000], flush=True)
-    print(f"{count} cases, {failed} failed")
+                print(f"{config}\n{err}"[:3000], flush=True)
+    print(f"{release}, seed {seed}: {done} cases, {failed} failed", flush=True)
     return failed
 
 
@@ -370,6 +399,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--release", choices=("5.3.3", "5.5.0"), default="5.5.0")
+    parser.add_argument("--release", choices=("5.3.3", "5.4.0", "5.5.0"), default="5.5.0")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no more cases after that")
     given = parser.parse_args()
-    sys.exit(1 if main(given.cases, given.seed, given.release) else 0)
+    sys.exit(1 if main(given.cases, given.seed, given.release, given.seconds) else 0)
