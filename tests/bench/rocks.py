@@ -1,4 +1,4 @@
-"""A RocksDB store compared with the real 5.3.3: listing all units, a check, the plan of a recovery.
+"""A RocksDB store compared with the real engine: listing all units, a check, the plan of a recovery.
 
 Run as ``python -m tests.bench.rocks``. The engine, which needs Maven and a JDK, fills the store, and then loads and
 starts it after a clean stop and after a crash. Its start after a clean stop reads no units, a check reads all of them.
@@ -37,17 +37,17 @@ def measure(store: str, way: str) -> tuple[float, int, int]:
     return time.perf_counter() - start, peak_rss(), count
 
 
-def report(folder: Path, messages: int, rounds: int) -> dict[str, list[float]]:
+def report(folder: Path, messages: int, rounds: int, release: str = "5.3.3") -> dict[str, list[float]]:
     """Fill a store, measure both sides, and print; returns seconds of each."""
     store = folder / "store"
     seconds: dict[str, list[float]] = {}
-    with Engine("5.3.3") as engine:
+    with Engine(release) as engine:
         filled = engine.bench(store, messages, CONFIG, body_size=128, batch=100)
         assert "error" not in filled, filled
         for _ in range(rounds):
             said = engine.open(store, CONFIG, messages=False, timeout=600)
             assert said.get("loadOk"), said
-            seconds.setdefault("5.3.3 starts", []).append((said["loadMillis"] + said["startMillis"]) / 1000)
+            seconds.setdefault(f"{release} starts", []).append((said["loadMillis"] + said["startMillis"]) / 1000)
         for way in WAYS:
             for _ in range(rounds):
                 taken, memory, count = in_own_process("tests.bench.rocks", "measure", str(store), way)
@@ -55,9 +55,9 @@ def report(folder: Path, messages: int, rounds: int) -> dict[str, list[float]]:
             print(f"  {way:13} {told(seconds[way])}, {memory / MIB:.0f} MiB at the most; {count}")
         (store / "abort").touch()
         said = engine.open(store, CONFIG, messages=False, timeout=600)
-        seconds["5.3.3 after a crash"] = [(said["loadMillis"] + said["startMillis"]) / 1000]
-    start, crash = min(seconds["5.3.3 starts"]), seconds["5.3.3 after a crash"][0]
-    print(f"  5.3.3 starts in {start:.2f} s, after a crash in {crash:.2f} s; {messages} messages")
+        seconds[f"{release} after a crash"] = [(said["loadMillis"] + said["startMillis"]) / 1000]
+    start, crash = min(seconds[f"{release} starts"]), seconds[f"{release} after a crash"][0]
+    print(f"  {release} starts in {start:.2f} s, after a crash in {crash:.2f} s; {messages} messages")
     for way in WAYS:
         print(f"  {way} takes {min(seconds[way]) / start:.2f} of its start")
     return seconds
@@ -69,9 +69,10 @@ def main() -> None:
     options.add_argument("--messages", type=int, default=1_000_000)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--folder", help="where the store is made, instead of the system's temporary directory")
+    options.add_argument("--release", choices=("5.3.3", "5.4.0", "5.5.0"), default="5.3.3", help="of the engine")
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
-        report(Path(folder), chosen.messages, chosen.rounds)
+        report(Path(folder), chosen.messages, chosen.rounds, chosen.release)
 
 
 if __name__ == "__main__":
