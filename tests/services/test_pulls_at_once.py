@@ -119,3 +119,25 @@ def test_what_is_not_read_at_once_is_read_one_by_one(store: Store) -> None:
         assert filtered == joined(one_by_one)
         outcomes.add(one_by_one.status)
     assert outcomes >= {"FOUND", "OFFSET_OVERFLOW_ONE", "OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY"}
+
+
+def test_the_settings_limit_an_answer(tmp_path: Path) -> None:
+    """MessageStoreConfig.maxTransfer...; RocketMQ's own tests set 1024 messages."""
+    sizes = {"mappedFileSizeCommitLog": str(_LOG_FILE), "mappedFileSizeConsumeQueue": str(_QUEUE_FILE)}
+    with Store.create(tmp_path / "store", broker_conf=sizes) as opened:
+        for _ in range(50):
+            opened.append(Message(topic="T", body=bytes(100)))
+
+    def pulled(**settings: str) -> set[int]:
+        """How many messages both ways give."""
+        with Store(tmp_path / "store", broker_conf=sizes | settings) as store:
+            reading = read_store(store)
+            at_once = reading.pull_records("T", 0, 0, 1000)
+            one_by_one = reading.pull("T", 0, 0, 1000, lambda _entry: True)
+            return {at_once.number, len(one_by_one.messages), len(store.get("T", 0, 0, 1000).messages)}
+
+    assert pulled() == {32}
+    assert pulled(maxTransferCountOnMessageInMemory="45") == {45}
+    assert pulled(maxTransferBytesOnMessageInMemory="1000") == {5}  # of less than 200 bytes
+    assert pulled(accessMessageInMemoryMaxRatio="0") == {8}
+    assert pulled(accessMessageInMemoryMaxRatio="0", maxTransferCountOnMessageInDisk="9") == {9}

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 
 from rmqtool.rules.statuses import GetStatus
 from rmqtool.services.lookup.configs import Warn, topics_of
-from rmqtool.services.lookup.get_message import GetResult, limits
+from rmqtool.services.lookup.get_message import GetResult, Limits
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.queues.batch import open_any_queue
@@ -45,10 +45,11 @@ def get_compacted(queue: CompactionQueue, offset: int, max_msg_nums: int) -> Get
     messages: list[LocatedRecord] = []
     total, following, status = 0, offset, GetStatus.NO_MATCHED_MESSAGE
     end = queue.log.files[-1].end if queue.log.files else 0
+    limits = Limits.of(queue.conf)
     for _base, units in queue.runs(queue.file_of(offset)):
         rows = units[units["base_queue_offset"] >= offset].tolist()
         for position, size, _tags, _time, base, count, *_rest in rows:
-            most_bytes, most = limits(end, position)
+            most_bytes, most = limits.at(position, end)
             if messages and (len(messages) >= max_msg_nums or total + size > most_bytes or len(messages) >= most):
                 return GetResult(status, following, low, high, messages)
             following = base + count

@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from rmqtool.kernels.tables.limit import Limit
 from rmqtool.rules.releases import Release
 from rmqtool.rules.statuses import GetStatus
+from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import UNIT
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.queues.batch import AnyQueue, BatchQueue, PlainQueue
@@ -21,8 +22,42 @@ M = TypeVar("M")
 ReadRecord: TypeAlias = Callable[[int, int], M | None]
 """Reads the message at a physical offset with a size; None if it is gone."""
 _SCAN_BYTES = 16_000  # bytes of queue entries that 4.9 examines in one call, or 20 per requested message
-IN_MEMORY = Limit(256 << 10, 32)  # limits of an answer whose messages are in memory, and on disk
-ON_DISK = Limit(64 << 10, 8)
+
+
+class Limits(NamedTuple):
+    """Limits of the answer to one pull (MessageStoreConfig).
+
+    Attributes:
+        in_memory: of messages that a broker assumes to be in memory.
+        on_disk: of older ones.
+        kept: bytes at the end of the log that are assumed to be in memory.
+    """
+
+    in_memory: Limit
+    on_disk: Limit
+    kept: int
+
+    @classmethod
+    def of(cls, conf: BrokerConf) -> "Limits":
+        """Those of a broker's settings.
+
+        Raises:
+            CorruptFile: a setting is not a number.
+        """
+        in_memory, on_disk = (
+            Limit(conf.number(f"maxTransferBytes{where}", size), conf.number(f"maxTransferCount{where}", count))
+            for where, size, count in (("OnMessageInMemory", 256 << 10, 32), ("OnMessageInDisk", 64 << 10, 8))
+        )
+        return cls(in_memory, on_disk, physical_memory() * conf.number("accessMessageInMemoryMaxRatio", 40) // 100)
+
+    def within(self, messages: int) -> "Limits":
+        """Those of an answer of at most this many messages."""
+        near, far = (limit._replace(messages=min(limit.messages, messages)) for limit in self[:2])
+        return Limits(near, far, self.kept)
+
+    def at(self, physical_offset: int, log_end: int) -> Limit:
+        """That of an answer with the message at an offset."""
+        return self.on_disk if log_end - physical_offset > self.kept else self.in_memory
 
 
 class GetResult(NamedTuple, Generic[M]):
@@ -48,7 +83,7 @@ class PulledRecords(NamedTuple):
 
 @cache
 def physical_memory() -> int:
-    """Bytes of RAM; the broker assumes that only messages in the last 40 % of it are in memory."""
+    """Bytes of RAM; a broker assumes that only the end of the log, of a part of this size, is in memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
@@ -66,7 +101,10 @@ def get_message(
         if nothing is not None:
             return nothing
         end = log.segments.files[-1].end if log.segments.files else 0
-        result = select_batches(queue, offset, max_msg_nums, lambda at, _size: log.read(at, crc=False), low, end)
+        limits = Limits.of(log.layout.conf)
+        result = select_batches(
+            queue, offset, max_msg_nums, lambda at, _size: log.read(at, crc=False), low, end, limits
+        )
         messages = [message for record in result.messages for message in record.messages()]
         return result._replace(messages=messages)
     return select(
@@ -107,8 +145,8 @@ def select(
     stop, following = _pull_range(queue, offset, max_msg_nums)
     if stop is None:
         return GetResult(GetStatus.OFFSET_FOUND_NULL, following, low, high, [])
-    in_memory_from = log_end - kept_in_memory()
-    near, far = within(max_msg_nums)
+    near, far, kept = Limits.of(log.layout.conf).within(max_msg_nums)
+    in_memory_from = log_end - kept
     stop = min(high, stop)
     messages: list[M] = []
     total, skip_to = 0, -1
@@ -160,23 +198,6 @@ def nothing_at(offset: int, low: int, high: int) -> GetResult[Any] | None:
     return None
 
 
-def limits(log_end: int, physical_offset: int) -> tuple[int, int]:
-    """(most bytes, most messages) of an answer with this message."""
-    return ON_DISK if log_end - physical_offset > kept_in_memory() else IN_MEMORY
-
-
-def within(messages: int) -> tuple[Limit, Limit]:
-    """The limits of an answer of at most this many messages, in memory and on disk."""
-    return Limit(IN_MEMORY.bytes, min(IN_MEMORY.messages, messages)), Limit(
-        ON_DISK.bytes, min(ON_DISK.messages, messages)
-    )
-
-
-def kept_in_memory() -> int:
-    """Bytes at the end of the log that a broker assumes to be in memory."""
-    return physical_memory() * 40 // 100
-
-
 def select_batches(
     queue: BatchQueue,
     offset: int,
@@ -184,6 +205,7 @@ def select_batches(
     read: ReadRecord[M],
     low: int,
     log_end: int,
+    limits: Limits,
     accept: Callable[[QueueEntry], bool] | None = None,
 ) -> GetResult[M]:
     """A pull from a batch queue (5.x only): whole records, at least one.
@@ -204,7 +226,7 @@ def select_batches(
         return GetResult(GetStatus.OFFSET_FOUND_NULL, high, low, high, [])
     status = GetStatus.NO_MATCHED_MESSAGE
     for entry in queue.entries(first.queue_offset):
-        most_bytes, most_messages = limits(log_end, entry.physical_offset)
+        most_bytes, most_messages = limits.at(entry.physical_offset, log_end)
         if count and (
             count + entry.batch_num > max_msg_nums or total + entry.size > most_bytes or count >= most_messages
         ):

@@ -13,10 +13,10 @@ from rmqtool.errors import NoRoom
 from rmqtool.rules.releases import Release
 from rmqtool.services.lookup.get_message import (
     GetResult,
+    Limits,
     PulledRecords,
     ReadRecord,
     nothing_at,
-    physical_memory,
     select,
     select_batches,
 )
@@ -86,11 +86,16 @@ class GrowingQueue(OpenQueue):
 
 
 class Reading:
-    """A store as its consumers see it. A read-only one stays as it was opened, until :meth:`refresh`."""
+    """A store as its consumers see it. A read-only one stays as it was opened, until :meth:`refresh`.
+
+    Attributes:
+        limits: of the answer to a pull.
+    """
 
     def __init__(self, store: Store, release: Release | None = None) -> None:
         self.store = store
         self.release = release or release_of(store.layout)
+        self.limits = Limits.of(store.layout.conf)
         self._queues: dict[tuple[str, int], OpenQueue] = {}
         self._rocks: dict[tuple[str, int], RocksQueue] = {}
         self._batches: dict[tuple[str, int], tuple[int, BatchQueue]] = {}  # with the log end when opened
@@ -178,7 +183,7 @@ class Reading:
         """Whether a broker assumes that the message at a queue offset is still in memory."""
         queue = self.queue(topic, queue_id)
         entry = queue.entry(offset) if queue is not None and offset < queue.max_offset else None
-        return entry is not None and self.end - entry.physical_offset <= physical_memory() * 40 // 100
+        return entry is not None and self.end - entry.physical_offset <= self.limits.kept
 
     def pull(
         self, topic: str, queue_id: int, offset: int, most: int, accept: Accept | None = None
@@ -190,7 +195,7 @@ class Reading:
             nothing: GetResult[memoryview] | None = nothing_at(offset, low, queue.max_offset)
             if nothing is not None:
                 return nothing
-            return select_batches(queue, offset, most, self.record, low, self.end, accept)
+            return select_batches(queue, offset, most, self.record, low, self.end, self.limits, accept)
         return select(
             self.log,
             queue,

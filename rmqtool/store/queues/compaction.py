@@ -40,6 +40,7 @@ class CompactionQueue:
     Attributes:
         log: files of its log.
         queue: files of its queue, each with the name of the log file it belongs to.
+        conf: settings of the broker.
         work: folders with files that a broker was building when it stopped.
     """
 
@@ -51,7 +52,7 @@ class CompactionQueue:
         self.log, self.queue = (layout.files_in(folder) for folder in folders)
         work = [f"{folder}/{name}" for folder in folders for name in WORK]
         self.work = [path for path in work if files_below(path)[0]]
-        self._layout = layout
+        self._layout, self.conf = layout, layout.conf
 
     def __repr__(self) -> str:
         return f"CompactionQueue({self.topic!r}, {self.queue_id})"

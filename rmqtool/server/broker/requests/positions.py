@@ -13,7 +13,6 @@ from rmqtool.server.access import rights
 from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.dispatch.table import Call, handles
-from rmqtool.services.lookup.get_message import physical_memory
 from rmqtool.services.lookup.query_time import offset_by_time, offset_by_time_v4
 from rmqtool.store.queues.reader import ConsumeQueue
 from rmqtool.store.releases.rules import batch_topics_of
@@ -41,9 +40,10 @@ class OffsetRequests:
 
     def _young(self, topic: str, queue_id: int) -> bool:
         """Whether a broker would still have the queue's first message in memory."""
-        queue = self._context.reading.queue(topic, queue_id)
+        reading = self._context.reading
+        queue = reading.queue(topic, queue_id)
         first = queue.entry(0) if queue is not None else None
-        return first is None or self._context.reading.end - first.physical_offset <= physical_memory() * 40 // 100
+        return first is None or reading.end - first.physical_offset <= reading.limits.kept
 
     @handles(C.UPDATE_CONSUMER_OFFSET, right=rights.consume)
     def commit(self, call: Call[h.Commit, None]) -> Command:
