@@ -10,7 +10,7 @@ from formats.remoting.fields import from_fields, to_fields
 from formats.remoting.frame import Command
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import V5_3
-from tests.server.serving import pull, send, serving
+from tests.server.serving import CONF, pull, send, serving
 
 
 def test_settings_change_while_a_store_is_served(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_what_clients_of_5_change_is_taken(tmp_path: Path) -> None:
     async def test(client: Connection) -> None:
         lines = (
             "enablePopBufferMerge=true", "shortPollingTimeMills=250", "enableSingleTopicRegister=true",
-            "enableSplitRegistration=true", "longPollingEnable=false",
+            "enableSplitRegistration=true", "enableNotifyAfterPopOrderLockRelease=false", "longPollingEnable=false",
         )  # fmt: skip
         changed = await client.call(Command(C.UPDATE_BROKER_CONFIG, body="\n".join(lines).encode()))
         assert changed.code == ResponseCode.SUCCESS, changed.remark
@@ -110,3 +110,18 @@ def test_secrets_are_not_told(tmp_path: Path) -> None:
         assert not any("12345678" in line for line in told)
 
     serving(tmp_path / "store", test, create=True, release=V5_3, broker_conf=conf)
+
+
+def test_a_setting_is_taken_that_has_this_value(tmp_path: Path) -> None:
+    """Tools send all settings of a form; what cannot change is refused only where it would."""
+
+    async def test(client: Connection) -> None:
+        async def change(text: str) -> int:
+            return (await client.call(Command(C.UPDATE_BROKER_CONFIG, body=text.encode()))).code
+
+        for here in ("flushDiskType=ASYNC_FLUSH", "timerWheelEnable= TRUE ", "maxHashSlotNum=500", "deleteWhen=04"):
+            assert await change(here) == ResponseCode.SUCCESS, here
+        for other in ("flushDiskType=SYNC_FLUSH", "timerWheelEnable=false", "maxHashSlotNum=501", "deleteWhen=05"):
+            assert await change(other) == ResponseCode.SYSTEM_ERROR, other
+
+    serving(tmp_path / "store", test, create=True, release=V5_3, broker_conf=CONF | {"maxHashSlotNum": "500"})

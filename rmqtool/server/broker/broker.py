@@ -136,6 +136,7 @@ class Broker:
             address=context.settings.address,
             arrived=context.arrivals.publish,
             freed=context.freed_queues.publish,
+            expired=self._announce_expired,
             topic_made=context.topic_changes.publish,
             in_time=services.is_timer_in_time if services is not None else lambda: True,
         )
@@ -145,6 +146,10 @@ class Broker:
             resets=context.resets, random=random,
         )  # fmt: skip
         return Pops(context, service.popping), PopAnswers(context, service.finishing, service.modes, service.settings)
+
+    def _announce_expired(self, topic: str, group: str, queue_id: int) -> None:
+        if self.context.settings.notify_after_lock:
+            self.context.freed_queues.publish(topic, group, queue_id)
 
     # -- requests -----------------------------------------------------------------------------------------------------
 

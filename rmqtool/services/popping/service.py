@@ -27,6 +27,7 @@ class PopBroker:
         address: HOST:PORT.
         arrived: called with a queue that has a new message.
         freed: called with a queue (topic, group, queue id) that delivers again to a group that pops in order.
+        expired: the same, if nobody has acknowledged the messages in time.
         topic_made: called after a topic was created.
         in_time: returns whether the timer has delivered everything that is due.
     """
@@ -36,6 +37,7 @@ class PopBroker:
     address: str
     arrived: Callable[[str, int], None] = lambda _topic, _queue: None
     freed: Callable[[str, str, int], None] = lambda _topic, _group, _queue: None
+    expired: Callable[[str, str, int], None] = lambda _topic, _group, _queue: None
     topic_made: Callable[[], None] = lambda: None
     in_time: Callable[[], bool] = lambda: True
 
@@ -98,6 +100,6 @@ class PopService:
     def step(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Do the background work that is due."""
         for place in self.orders.take_freed():
-            self._broker.freed(*place)
+            self._broker.expired(*place)
         if self.settings.timer:
             self.reviving.step(stop)

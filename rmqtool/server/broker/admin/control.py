@@ -29,6 +29,7 @@ from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.context.clients import Client
 from rmqtool.server.broker.requests.positions import OffsetRequests
 from rmqtool.server.dispatch.table import Call, handles
+from rmqtool.store.config.settings import settings_of
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +51,8 @@ class Control:
     @handles(C.UPDATE_BROKER_CONFIG)
     def change_settings(self, call: Call[None, bytes]) -> Command:
         """Request 25: change settings, until the broker is restarted."""
-        values = parse_properties(call.body)
         context = self._context
+        values = {name: text for name, text in parse_properties(call.body).items() if not self._has(name, text)}
         try:
             changed = context.settings.with_changes(values)
         except BadValue as err:
@@ -64,6 +65,16 @@ class Control:
         if changed.permission != permission:
             context.topic_changes.publish()
         return call.answer()
+
+    def _has(self, name: str, text: str) -> bool:
+        """Whether a setting that cannot change has this value already."""
+        context = self._context
+        setting = settings_of(context.release).get(name)
+        if setting is None or name in context.settings.changeable:
+            return False
+        here = context.store.layout.conf.text(name)
+        value = setting.default if here is None else setting.takes(here)
+        return value is not None and setting.takes(text.strip()) == value
 
     # -- offsets ------------------------------------------------------------------------------------------------------
 

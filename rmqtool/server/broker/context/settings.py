@@ -26,9 +26,10 @@ _LIVE = {
     "regionId": "region",
     "traceOn": "trace",
     "useServerSideResetOffset": "server_side_reset",
+    "enableNotifyAfterPopOrderLockRelease": "notify_after_lock",
 }
 
-_LIVE_OF_5 = {"useServerSideResetOffset"}
+_LIVE_OF_5 = {"useServerSideResetOffset", "enableNotifyAfterPopOrderLockRelease"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,8 @@ class BrokerSettings:
         read_only: nothing is stored; only reading is allowed.
         short_polling: how long a pull is held if ``long_polling`` is off.
         server_side_reset: the broker itself resets offsets of groups (5.x); if not, their clients do.
+        notify_after_lock: waiting pops in order are woken when messages of their queue become visible again because
+            nobody acknowledged them in time (5.x); if not, at their next look.
         pop_buffer_merge, single_topic_register, split_registration: only shown: in a real broker they control buffering
             of acks and registration.
     """
@@ -65,6 +68,7 @@ class BrokerSettings:
     region: str = "DefaultRegion"
     trace: bool = True
     server_side_reset: bool = True
+    notify_after_lock: bool = True
 
     @classmethod
     def of(
@@ -99,6 +103,7 @@ class BrokerSettings:
             region=conf.text("regionId") or "DefaultRegion",
             trace=conf.flag("traceOn", True),
             server_side_reset=release.is_5 and conf.flag("useServerSideResetOffset", True),
+            notify_after_lock=conf.flag("enableNotifyAfterPopOrderLockRelease", True),
         )
 
     @property
