@@ -32,7 +32,7 @@ CONF = {
     "transactionCheckMax": "1000", "brokerFastFailureEnable": "false",
 }  # fmt: skip
 TOPIC = "Paid"
-SIDES = ("4.9.8", "5.3.3", "serve-4.9", "serve-5.3")
+SIDES = ("4.9.8", "5.3.3", "5.5.0", "serve-4.9", "serve-5.3", "serve-5.5")
 
 
 class Side(Protocol):
@@ -51,9 +51,9 @@ class Side(Protocol):
 class Served(Serving):
     """``serve``."""
 
-    def __init__(self, store: Path, engine: str, ports: tuple[int, int]) -> None:
+    def __init__(self, store: Path, engine: str, ports: tuple[int, int], settings: dict[str, str]) -> None:
         conf = store.parent / "broker.conf"
-        conf.write_text("".join(f"{name}={value}\n" for name, value in CONF.items()))
+        conf.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         listen, namesrv = (f"127.0.0.1:{port}" for port in ports)
         words = ("--create", "--engine", engine, "--broker-conf", str(conf))
         super().__init__(store, *words, listen=listen, namesrv=namesrv)
@@ -66,9 +66,9 @@ class Served(Serving):
 class Real(Broker):
     """A real broker."""
 
-    def __init__(self, store: Path, version: str) -> None:
+    def __init__(self, store: Path, version: str, settings: dict[str, str]) -> None:
         super().__init__(version)
-        self.boot(store, dict(CONF))
+        self.boot(store, dict(settings))
 
 
 class Outcome(NamedTuple):
@@ -86,10 +86,10 @@ class Outcome(NamedTuple):
 async def go_through(store: Path, side: str, *, messages: int = 50, kills: int = 5, apart: float = 1.7) -> Outcome:
     """Run the scenario on one side."""
     kind, _, engine = side.rpartition("-")
-    ports = _free_ports()
+    ports = free_ports()
 
     def start() -> Side:
-        return Served(store, engine, ports) if kind else Real(store, side)
+        return Served(store, engine, ports, CONF) if kind else Real(store, side, CONF)
 
     for turn in range(kills + 1):
         with start() as broker:
@@ -132,7 +132,8 @@ async def _until_still(store: Path, seconds: float = 6) -> None:
             seen, since = total, time.monotonic()
 
 
-def _free_ports() -> tuple[int, int]:
+def free_ports() -> tuple[int, int]:
+    """Two ports of this machine that are free now."""
     with socket.socket() as one, socket.socket() as other:
         one.bind(("127.0.0.1", 0))
         other.bind(("127.0.0.1", 0))

@@ -1,8 +1,9 @@
 """Deliver delayed messages: the queue of each level in order, from the level's offset.
 
 A message goes to its real topic and queue with all its stored properties, even ``DELAY``, ``REAL_TOPIC`` and
-``REAL_QID``, as with a broker. Delivery is at least once: a delivered message is in the log before the offset of its
-level is written. Missing and dropped messages are skipped for good; a broker examines them again after each start.
+``REAL_QID``, as with a broker. A delivered message is in the log before the offset of its level is written; if a kill
+comes between, the next process finds it there, whereas a broker delivers it again. Missing and dropped messages are
+skipped for good; a broker examines them again after each start.
 
 Source: store.schedule.ScheduleMessageService (4.9.8); message-services 10.4.
 """
@@ -19,7 +20,7 @@ from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues, messages_of
 from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.services.open_store.store import Store
-from rmqtool.services.sending.copies import copy_of
+from rmqtool.services.sending.copies import EarlierCopies, copy_of
 from rmqtool.store.log.commit_log import CommitLog
 
 
@@ -29,7 +30,7 @@ class Delivered:
 
     delivered: int = 0
     discarded: int = 0  # half messages sent with a delay level, which a broker drops
-    skipped: int = 0  # entries whose message is gone
+    skipped: int = 0  # entries whose message is gone, or was delivered by a process that was killed
     rolled: int = 0  # timer messages moved to a later slot, as their time is beyond the wheel's range
     recalled: int = 0  # recalled timer messages
     stuck: list[int] = field(default_factory=list)  # levels blocked by a message that cannot be delivered
@@ -44,6 +45,8 @@ class Delivery:
 
     def __init__(self, store: Store, state: BrokerState, warn: Warn) -> None:
         self.store, self.state, self.warn = store, state, warn
+        self._end = store.live.end
+        self._earlier: dict[int, EarlierCopies] = {}  # by level
 
     def _delays(self, now: int) -> Delays:
         self.store.dispatch()
@@ -113,6 +116,8 @@ class Delivery:
             if message.properties.get(REAL_TOPIC) == HALF:
                 done.discarded += 1
                 self.warn(f"{SCHEDULE} queue {level - 1}: a half message was delayed: dropped, as a broker does it")
+            elif self._was_delivered(level, message):
+                done.skipped += 1
             elif reason := self._try_delivery(message):
                 done.stuck.append(level)
                 self.warn(
@@ -126,6 +131,12 @@ class Delivery:
             after_each()
         done.skipped += due.stop - following
         self.state.set_delay_offset(level, due.stop)
+
+    def _was_delivered(self, level: int, message: QueueMessage) -> bool:
+        """Whether a process that was killed has delivered it."""
+        earlier = self._earlier.setdefault(level, EarlierCopies(self.store.layout, self._end))
+        topic, queue_id = message.properties.get(REAL_TOPIC, ""), java_int(message.properties.get(REAL_QID, "")) or 0
+        return earlier.take(message.record, topic, queue_id, {})
 
     def _try_delivery(self, message: QueueMessage) -> str:
         """Deliver a message; returns why it cannot be delivered, or None."""

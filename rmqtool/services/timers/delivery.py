@@ -1,9 +1,9 @@
 """Deliver timer messages of 5.x: put new ones into the wheel, and deliver them to their topics when their slots end.
 
 A delivered message keeps all its stored properties; as in a broker, the times when the timer enqueued and dequeued it,
-and the number of times it was re-inserted because it was beyond the wheel's range, are added. Delivery is at least
-once: delivered messages are durable before the checkpoint passes their slot, and a slot in progress is finished before
-the store is closed.
+and the number of times it was re-inserted because it was beyond the wheel's range, are added. Delivered messages are
+durable before the checkpoint passes their slot, and a slot in progress is finished before the store is closed. After a
+kill, those already delivered of a slot are found in the log, whereas a broker delivers them again.
 
 If the clock was set back, a broker's wheel stands still until the clock has caught up. This one keeps turning, ahead of
 the clock, so that delays keep their length. New messages get the time that the wheel will show when they are due; a
@@ -25,7 +25,7 @@ from formats.variants import timer
 from rmqtool.services.delays.delivery import Delivered
 from rmqtool.services.lookup.configs import Warn, look_at_config
 from rmqtool.services.open_store.store import Store
-from rmqtool.services.sending.copies import copy_of
+from rmqtool.services.sending.copies import EarlierCopies, copy_of
 from rmqtool.store.disk.durable import replace_file
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.reader import open_queue
@@ -37,6 +37,7 @@ LEVEL = 0  # stands for the timer among the delay levels
 _METRICS = "timermetrics"
 _NEVER = 2**63 - 1  # enqueue time of a message that was already due, and so never was in the wheel
 
+_MISSES = 10_000  # messages that come too late for a slot, of which none was delivered before
 _JITTER = 2  # slots; the clock may be this far behind the wheel
 _JUMP = 10_000  # ms; if more has passed since the clock was last read, it was set forward, or nobody read it
 
@@ -73,6 +74,9 @@ class TimerService:
         self._ahead = 0  # ms by which the wheel is ahead of the clock
         self._last: tuple[int, int, int] | None = None  # physical offset, size, topic hash enqueued last
         self._counts: TimerCounts | None = None
+        # what a killed process has moved: from slots, in their order, and from the queue, in any order
+        self._earlier = EarlierCopies(store.layout, store.live.end)
+        self._earlier_late = EarlierCopies(store.layout, store.live.end, misses=_MISSES)
 
     # -- when ---------------------------------------------------------------------------------------------------------
 
@@ -247,6 +251,12 @@ class TimerService:
         reason = message.unusable
         if reason is None and topic == timer.TOPIC and not rolls:
             reason = f"its {REAL_TOPIC} is {timer.TOPIC}: it would come back for ever"
+        earlier = self._earlier_late if taken == _NEVER else self._earlier
+        added = {name: properties[name] for name in [timer.ROLL_TIMES] if rolls and name in properties}
+        if reason is None and earlier.take(message.record, topic, queue_id, added):
+            self._count_down(waiting, taken)
+            done.skipped += 1
+            return
         if reason is None:
             reason = self.store.append(copy_of(message.record, topic, queue_id, properties)).reason
         self._count_down(waiting, taken)

@@ -1,0 +1,56 @@
+"""Copies that a killed process stored are found, and each counts for one message."""
+
+from pathlib import Path
+
+from rmqtool import Message, Store
+from rmqtool.services.sending.copies import EarlierCopies, copy_of
+from rmqtool.store.log.commit_log import CommitLog
+from tests.services.live import SIZES
+
+
+def test_each_copy_counts_for_one_message(tmp_path: Path) -> None:
+    """The same message sent twice, delivered once: one of the two is to be delivered."""
+    with Store.create(tmp_path / "store", broker_conf=SIZES) as store:
+        twins = [
+            store.append(Message(topic="Waiting", body=b"x", born_timestamp=7, properties={"UNIQ_KEY": "k"}))
+            for _ in range(2)
+        ]
+        nameless = store.append(Message(topic="Waiting", body=b"x", born_timestamp=7))
+        log = CommitLog(store.layout)
+        stored = {
+            at.physical_offset: at.record for at in map(log.read, (m.physical_offset for m in (*twins, nameless)))
+        }
+        first, second, third = stored.values()
+        store.append(copy_of(first, "T", 1, {"UNIQ_KEY": "k", "rolls": "1"}))
+        store.append(copy_of(third, "T", 1, {}))
+        store.dispatch()
+        end = store.live.end
+
+        def earlier(stop: int = end) -> EarlierCopies:
+            return EarlierCopies(store.layout, stop)
+
+        found = earlier()
+        assert found.take(first, "T", 1, {})
+        assert not found.take(second, "T", 1, {})
+        assert not earlier().take(first, "T", 0, {})  # it went to another queue
+        assert not earlier().take(first, "Other", 1, {})
+        assert not earlier().take(first, "T", 1, {"rolls": "2"})
+        assert earlier().take(first, "T", 1, {"rolls": "1"})
+        assert not earlier().take(first._replace(reconsume_times=1), "T", 1, {})
+        assert not earlier().take(third, "T", 1, {})  # it has no unique id
+        assert not earlier(first.physical_offset).take(first, "T", 1, {})  # stored since
+
+
+def test_the_search_ends_where_copies_end(tmp_path: Path) -> None:
+    with Store.create(tmp_path / "store", broker_conf=SIZES) as store:
+        for number in range(40):
+            store.append(Message(topic="Waiting", body=b"x", properties={"UNIQ_KEY": f"k{number}"}))
+        records = [message.record for message in store.messages()]
+        copied = records[0], records[20], records[39]
+        for record in copied:
+            store.append(
+                copy_of(record, "T", 0, {"UNIQ_KEY": record.properties.decode().split("\x01")[1].strip("\x02")})
+            )
+        store.dispatch()
+        found = EarlierCopies(store.layout, store.live.end, misses=18)
+        assert [record for record in records if found.take(record, "T", 0, {})] == [records[0]]
