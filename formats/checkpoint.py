@@ -8,6 +8,7 @@ from typing import NamedTuple
 from formats.layouts.derived import CHECKPOINT_HEAD
 
 SIZE = 4096
+NO_ENTRY = -1  # logics_physical_offset of a new store of 5.5; for a broker, a value below 1 is none
 _REST = SIZE - CHECKPOINT_HEAD.size
 _MARGIN = 3000  # ms margin by which recovery goes back before the flushed times
 

@@ -185,8 +185,11 @@ V5_5 = V5_4._replace(
 RELEASES: Mapping[str, Release] = {release.name: release for release in (V4_9, V5_3, V5_4, V5_5)}
 """Releases by name, oldest first."""
 
-NEWEST = V5_3
-"""Default release for new stores, the broker and clients. A later one has to be asked for."""
+NEWEST = V5_5
+"""The release of new stores and of the broker that serves them; clients of 4.9 and later work with it."""
+
+CLIENT = V5_3
+"""The Java client that ours follows by default: later ones have the same rules, and older brokers know its number."""
 
 
 def release_named(text: str) -> Release:
@@ -197,7 +200,7 @@ def release_named(text: str) -> Release:
     Raises:
         ValueError: no release has that name.
     """
-    for release in (NEWEST, *RELEASES.values()):
+    for release in (V5_3, *RELEASES.values()):
         if text in (release.name, str(release.version.major), release.full_name.removeprefix("V").replace("_", ".")):
             return release
     *others, last = RELEASES

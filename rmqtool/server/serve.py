@@ -21,7 +21,7 @@ from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.remoting.connection import Answer, Connection
 from rmqtool.remoting.listener import Listener, TlsMode
 from rmqtool.remoting.tls import PLAIN, ServerTls, unverified_context
-from rmqtool.rules.releases import V4_9, Release
+from rmqtool.rules.releases import NEWEST, Release
 from rmqtool.services.open_store.broker_state import setting
 from rmqtool.services.open_store.store import Store
 from rmqtool.store.append.create import create
@@ -48,7 +48,7 @@ class ServeOptions:
         name, cluster: of the broker, instead of what the file says.
         create: create the store if it does not exist.
         copies: all copies of the store, the one whose history counts first; with ``read_only`` all of them are served.
-        release: whose rules apply; None for the store's own.
+        release: whose rules apply; None for the store's own, which is the newest for one that is created.
         read_only: nothing below the store is written, not even a lock.
         follow: a broker is writing the store; it is only read, and new messages are served.
         offsets: file for the offsets of groups in both cases; None for one beside the store.
@@ -181,7 +181,7 @@ class Served:
         """Open the store; create it if asked to."""
         options = self._options
         if options.create and not os.path.lexists(self._path):
-            create(self._path, conf, options.release or V4_9)
+            create(self._path, conf, options.release or NEWEST)
         if options.copies:
             from rmqtool.services.open_store.union import UnionStore
 

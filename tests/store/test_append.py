@@ -36,7 +36,7 @@ def layout_of(store: Path) -> StoreLayout:
 
 
 def new(path: Path, **options: object) -> Store:
-    return Store.create(path, broker_conf=SIZES, **options)  # type: ignore[arg-type]
+    return Store.create(path, broker_conf=SIZES, **{"release": V4_9, **options})  # type: ignore[arg-type]
 
 
 @by_turns(2)

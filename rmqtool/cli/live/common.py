@@ -15,7 +15,7 @@ from rmqtool.client.cluster.name_servers import addresses_of
 from rmqtool.client.cluster.readable import ordinary_topics, readable_queues
 from rmqtool.client.consumer.puller import Puller
 from rmqtool.errors import BadValue
-from rmqtool.rules.releases import NEWEST
+from rmqtool.rules.releases import CLIENT
 from rmqtool.rules.sending import check_topic
 from rmqtool.words import counted
 
@@ -35,7 +35,7 @@ def client_options(
         BadValue: no addresses, an unknown release, or invalid settings of TLS or credentials.
         UnreadableStore: the file, or one that it names, cannot be read.
     """
-    release = chosen_release(engine) or NEWEST
+    release = chosen_release(engine) or CLIENT
     addresses = addresses_of(namesrv)
     if not addresses:
         raise BadValue("--namesrv: give HOST:PORT, or several of them with semicolons between")

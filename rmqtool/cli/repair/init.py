@@ -15,7 +15,7 @@ def init(
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Create an empty store, to append to or to start a broker on, in the form of 5.3 or of --engine.
+    """Create an empty store, to append to or to start a broker on, of release 5.5 or of --engine.
 
     The first commit-log file sets the length of all others. Queue and index files are created with the first messages:
     give the same --broker-conf to append until then.

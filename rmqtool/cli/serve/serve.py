@@ -1,6 +1,5 @@
 """The command ``serve``: a broker on a store."""
 
-import os
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -73,7 +72,7 @@ def serve(
 ) -> int:
     """Serve a store to RocketMQ clients as a broker does, with a name server of its own.
 
-    --create makes a store of 5.3, unless --engine says otherwise; clients of 4.9 and 5.3 work with either.
+    --create makes a store of 5.5, unless --engine says otherwise; clients of 4.9 and later work with it.
 
     When it accepts requests it prints one line on stdout: "ready broker=HOST:PORT namesrv=HOST:PORT". Unmodified
     clients of 4.9 and 5.3 send and consume through that name server, and mqadmin works, too. Delays, retries and
@@ -100,7 +99,6 @@ def serve(
     from rmqtool.cli.serve.running import address_of, log_to_stderr, run_async
     from rmqtool.errors import BadValue
     from rmqtool.remoting.tls import PLAIN, server_tls
-    from rmqtool.rules.releases import NEWEST
     from rmqtool.server.serve import ServeOptions
 
     store, conf = stores[0], broker_conf[0] if broker_conf else None
@@ -132,7 +130,7 @@ def serve(
         name=name,
         cluster=cluster,
         create=create,
-        release=chosen_release(engine) or (NEWEST if create and not os.path.lexists(store) else None),
+        release=chosen_release(engine),
         read_only=read_only,
         follow=follow,
         offsets=offsets,

@@ -18,7 +18,7 @@ from rmqtool.cli.render.text import note
 from rmqtool.cli.write.tally import AppendTally
 from rmqtool.errors import BadValue, OutputLost, UnreadableStore
 from rmqtool.progress import Stage, stage
-from rmqtool.rules.releases import NEWEST, V4_9
+from rmqtool.rules.releases import NEWEST
 from rmqtool.services.lookup.configs import topics_of as topics_table
 from rmqtool.services.sending.fields import Fields, parse_map
 from rmqtool.services.sending.importer import Answer, Importer, new_store
@@ -70,7 +70,7 @@ def import_(
     fields = Fields(parse_map(names) if names else {}, note)
     topics = _topics(topics_of) if topics_of is not None else None
     batches = topics is not None and bool(batch_topics_of(topics.topics))
-    release = chosen_release(engine) or (NEWEST if batches else V4_9)
+    release = chosen_release(engine) or NEWEST
     if batches and not release.has_attributes:
         raise BadValue(f"{topics_of}: has topics with batch queues, which {release} lacks: give --engine {NEWEST}")
     ending, steps = StopSignal(), Steps()

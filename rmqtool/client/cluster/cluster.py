@@ -23,7 +23,7 @@ from rmqtool.client.cluster.peers import Peers
 from rmqtool.client.cluster.routes import Route
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.remoting.signing import Credentials
-from rmqtool.rules.releases import NEWEST, Release
+from rmqtool.rules.releases import CLIENT, Release
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class ClientOptions:
     """
 
     namesrv: str
-    release: Release = NEWEST
+    release: Release = CLIENT
     client_id: str | None = None
     timeout: float = 3.0
     route_interval: float = 30.0

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Self
 
 from rmqtool.errors import CorruptFile, Refused
-from rmqtool.rules.releases import V4_9, Release
+from rmqtool.rules.releases import NEWEST, Release
 from rmqtool.services.lookup.get_message import GetResult, get_message
 from rmqtool.services.lookup.query import KeyReader, Search, query_id, query_key
 from rmqtool.services.lookup.queue_messages import messages_of
@@ -125,12 +125,12 @@ class Store:
         sync_flush: bool | None = None,
         clock: Clock = system_clock,
     ) -> Self:
-        """Create an empty store and open it for writing.
+        """Create an empty store, of the newest release if none is given, and open it for writing.
 
         Raises:
             Refused: the path already exists.
         """
-        create(os.fspath(path), _conf(broker_conf), release or V4_9)
+        create(os.fspath(path), _conf(broker_conf), release or NEWEST)
         return cls(path, write=True, broker_conf=broker_conf, release=release, sync_flush=sync_flush, clock=clock)
 
     def __enter__(self) -> Self:

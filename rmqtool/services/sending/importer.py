@@ -9,7 +9,7 @@ from typing import Any
 from formats.config.files import Topics
 from formats.topics import HALF
 from rmqtool.contract import message_fields
-from rmqtool.rules.releases import V4_9, Release
+from rmqtool.rules.releases import NEWEST, Release
 from rmqtool.services.open_store.store import Store
 from rmqtool.store.append.answers import PutResult
 from rmqtool.store.append.create import create
@@ -96,7 +96,7 @@ def new_store(
     path: str,
     broker_conf: str | None,
     *,
-    release: Release = V4_9,
+    release: Release = NEWEST,
     keep_times: bool = True,
     topics: Topics | None = None,
 ) -> Iterator[Importer]:
@@ -112,7 +112,7 @@ def new_store(
     prepare_target(path)
     with WorkFolder(path + _PART, holds=_HOLDS) as work:
         give_away(work.path)
-        layout = create(work.path, load(broker_conf) if broker_conf else None)
+        layout = create(work.path, load(broker_conf) if broker_conf else None, release)
         if topics is not None:
             make_file(layout.path("config", "topics.json"), topics.build(release.version))
         with Store(work.path, write=True, broker_conf=broker_conf, release=release) as store:

@@ -53,23 +53,25 @@ class Appender:
 
     Attributes:
         last_store_timestamp: of the last message.
+        last_record: physical offset of the last message; -1 before the first one.
     """
 
     def __init__(
         self, writer: LogWriter, rules: AppendRules, next_offsets: dict[QueueKey, int], clock: Clock = system_clock
     ) -> None:
         self.writer, self.rules, self.next_offsets, self.clock = writer, rules, next_offsets, clock
-        self.last_store_timestamp = 0
+        self.last_store_timestamp, self.last_record = 0, -1
         self._buffer: bytearray | None = None
         self._batches: BatchWriter | None = None
-        self._undo_point = writer.position, 0  # end of the log and its last store timestamp before the current put
+        # before the current put: end of the log, and store timestamp and physical offset of its last message
+        self._undo_point = writer.position, 0, -1
         self._numbered: list[
             tuple[QueueKey, int]
         ] = []  # queues that were given offsets, with their previous next offset
 
     def begin(self) -> None:
         """Start a put that can be undone with :meth:`take_back`."""
-        self._undo_point = self.writer.position, self.last_store_timestamp
+        self._undo_point = self.writer.position, self.last_store_timestamp, self.last_record
         self._numbered.clear()
 
     def take_back(self) -> None:
@@ -78,7 +80,7 @@ class Appender:
         Raises:
             OSError: the log may contain some of it.
         """
-        position, self.last_store_timestamp = self._undo_point
+        position, self.last_store_timestamp, self.last_record = self._undo_point
         for key, following in reversed(self._numbered):
             self.next_offsets[key] = following
         self._numbered.clear()
@@ -149,6 +151,7 @@ class Appender:
         self.writer.append_now(memoryview(self._buffer)[:size])
         self.next_offsets[key] = queue_offset + len(offsets)
         self.last_store_timestamp = now if ready.store_timestamp is None else ready.store_timestamp
+        self.last_record = offsets[-1]
         return EncodedResult(queue_offset, physical, size, len(offsets), self.last_store_timestamp, offsets)
 
     def _put_inner(self, batch: Message) -> tuple[PutResult, int]:
@@ -240,7 +243,7 @@ class Appender:
             self._set_next(key, queue_offset + max(ready.inner_messages, 1))
             for queue in light:
                 self._set_next(queue, self.next_offsets.get(queue, 0) + 1)
-        self.last_store_timestamp = store_timestamp
+        self.last_store_timestamp, self.last_record = store_timestamp, physical
         return PutResult(
             PutStatus.PUT_OK,
             topic,
@@ -275,6 +278,7 @@ class Appender:
             row = following
         writer.hand_over()
         self.last_store_timestamp = prepared.last_store_timestamp
+        self.last_record = writer.position - int(sizes[-1])
         return prepared.finish(self.next_offsets)
 
 

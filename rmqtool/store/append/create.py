@@ -3,9 +3,9 @@
 import os
 
 from formats import checkpoint
-from formats.checkpoint import Checkpoint
+from formats.checkpoint import NO_ENTRY, Checkpoint
 from rmqtool.errors import Refused
-from rmqtool.rules.releases import V4_9, Release
+from rmqtool.rules.releases import NEWEST, Release
 from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.files import list_folder
 from rmqtool.store.disk.new_files import make_file, make_root
@@ -15,11 +15,12 @@ from rmqtool.store.layout.paths import StoreLayout, checked_path
 from rmqtool.store.log.writer import LogWriter
 
 
-def create(root: str, conf: BrokerConf | None = None, release: Release = V4_9) -> StoreLayout:
+def create(root: str, conf: BrokerConf | None = None, release: Release = NEWEST) -> StoreLayout:
     """Create an empty store like a broker's first start; its first commit-log file determines the file size.
 
     Args:
-        release: release of the store. A 5.x store gets a directory for the timer log, by which it is recognized.
+        release: release of the store, by which later commands know it: a 5.x store gets a directory for the timer log,
+            and one of 5.5 the field of its checkpoint, with the value for "no queue entry yet".
 
     Raises:
         Refused: the place is not empty, or cannot be written to.
@@ -39,7 +40,8 @@ def create(root: str, conf: BrokerConf | None = None, release: Release = V4_9) -
             # the settings may name the log of another process's store
             if os.path.isdir(folder) and list_folder(folder):
                 raise Refused(f"{folder}: is not empty: give another directory")
-        for path, data in (("checkpoint", checkpoint.build(Checkpoint())), ("lock", b"lock")):
+        point = Checkpoint(logics_physical_offset=NO_ENTRY) if release.marks_flushed_queues else Checkpoint()
+        for path, data in (("checkpoint", checkpoint.build(point)), ("lock", b"lock")):
             make_file(layout.path(path), data)
         first = LogWriter(layout.commit_log_paths[:1], layout.commit_log_size(layout.commit_log()))
         first.make_file()

@@ -421,8 +421,12 @@ class LiveStore:
                 self.appender.writer.sync()
             full = self._reput.sync()
             if last := self.appender.last_store_timestamp:
-                self._checkpoint.write(last, full)
+                self._checkpoint.write(last, full, self._marked())
         self._flushed_at, self._flushed_to = time.monotonic(), self.end
+
+    def _marked(self) -> int | None:
+        """Up to which message the queues are durable after a flush, for the checkpoint of a release that says so."""
+        return self.appender.last_record if self.release.marks_flushed_queues else None
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
@@ -488,11 +492,12 @@ class LiveStore:
             raise
 
     def _collect_unsynced(self) -> Unsynced:
-        last = self.appender.last_store_timestamp  # of everything in the log; all of it will be dispatched by then
+        # of everything in the log; all of it will be dispatched by then
+        last, marked = self.appender.last_store_timestamp, self._marked()
 
         def write_checkpoint(full: int) -> None:
             if last and not self._broken:  # otherwise a broker may have started to load the store
-                self._checkpoint.write(last, full)
+                self._checkpoint.write(last, full, marked)
 
         return Unsynced(self.appender.writer.take_unsynced(), self._reput.begin_to_take(self.end), write_checkpoint)
 

@@ -90,18 +90,21 @@ class CheckpointFile:
     def __init__(self, path: str, point: Checkpoint) -> None:
         self._path, self._point = path, point
 
-    def write(self, last_store_timestamp: int, index_timestamp: int) -> None:
+    def write(self, last_store_timestamp: int, index_timestamp: int, last_record: int | None = None) -> None:
         """Record that log and queues are durable up to a message, and the index up to the last full file.
 
         Args:
             last_store_timestamp: store timestamp of the message, ms.
             index_timestamp: end time of that file, ms; a value before the recorded one is ignored.
+            last_record: physical offset of the message; None for a release that does not record it.
         """
         point = self._point._replace(
             physic_msg_timestamp=last_store_timestamp,
             logics_msg_timestamp=last_store_timestamp,
             index_msg_timestamp=max(index_timestamp, self._point.index_msg_timestamp),
         )
+        if last_record is not None:
+            point = point._replace(logics_physical_offset=last_record)
         data = checkpoint.build(point)
         if not make_file(self._path, data):
             with open_to_change(self._path) as file:
