@@ -269,6 +269,28 @@ class AccessVersion:
 
 
 @dataclass(kw_only=True)
+class PlainAccount:
+    """An account with its secret (common.PlainAccessConfig, 4.9)."""
+
+    access_key: str
+    secret_key: str | None = None
+    white_remote_address: str | None = None
+    admin: bool = False
+    default_topic_perm: str | None = None
+    default_group_perm: str | None = None
+    topic_perms: list[str] | None = None
+    group_perms: list[str] | None = None
+
+
+@dataclass(kw_only=True)
+class AccessAccounts:
+    """All accounts, and addresses that need none (GetBrokerClusterAclConfigResponseBody, 4.9)."""
+
+    global_white_addrs: list[str] | None = None
+    plain_access_configs: list[PlainAccount] | None = None
+
+
+@dataclass(kw_only=True)
 class HaClientInfo:
     """Replication state of a slave; all 0 on a master (body.HARuntimeInfo.HAClientRuntimeInfo, 5.x)."""
 

@@ -99,10 +99,11 @@ class RequestCode(IntEnum):
     GET_ALL_DELAY_OFFSET = 45
     CHECK_CLIENT_CONFIG = 46
     GET_CLIENT_CONFIG = 47
-    UPDATE_AND_CREATE_ACL_CONFIG = 50  # 4.9 only, like the next three
+    UPDATE_AND_CREATE_ACL_CONFIG = 50  # 4.9 only, like the next four
     DELETE_ACL_CONFIG = 51
     GET_BROKER_CLUSTER_ACL_INFO = 52
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG = 53
+    GET_BROKER_CLUSTER_ACL_CONFIG = 54
     PUT_KV_CONFIG = 100
     GET_KV_CONFIG = 101
     DELETE_KV_CONFIG = 102
@@ -196,6 +197,17 @@ class RequestCode(IntEnum):
     POLLING_INFO = 200055
     POP_ROLLBACK = 200056
     BATCH_ACK_MESSAGE = 200151
+
+
+class ControllerCode(IntEnum):
+    """Operation that a request to a controller asks for, since 5.0."""
+
+    CONTROLLER_ELECT_MASTER = 1002
+    CONTROLLER_GET_METADATA_INFO = 1005
+    CONTROLLER_GET_SYNC_STATE_DATA = 1006
+    UPDATE_CONTROLLER_CONFIG = 1009
+    GET_CONTROLLER_CONFIG = 1010
+    CLEAN_BROKER_DATA = 1011
 
 
 class ResponseCode(IntEnum):

@@ -203,6 +203,18 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             _changes("set", "admin.settings", "Change settings of name servers.", "target setting"),
         ),
         Group(
+            "controller", "Controllers and the replicas that they elect, 5.x", None,
+            _asks("list", "admin.controllers", "List controllers, and which of them leads."),
+            _asks("replicas", "admin.controllers", "List replicas: master, in sync, epochs.", "target broker"),
+            _changes("elect", "admin.controllers", "Make a replica the master.", "target broker id"),
+            _changes("forget", "admin.controllers", "Have replicas forgotten that are down.", "target broker id"),
+        ),
+        Group(
+            "controller-config", "Settings of controllers, 5.x", None,
+            _asks("show", "admin.controllers", "Show the settings that controllers run with."),
+            _changes("set", "admin.controllers", "Change settings of controllers.", "target setting"),
+        ),
+        Group(
             "write-perm", "Write permission of brokers on name servers", None,
             _changes("wipe", "admin.settings", "Stop clients from sending to a broker.", "target broker"),
             _changes("add", "admin.settings", "Let clients send to a broker again.", "target broker"),
@@ -231,6 +243,15 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             _asks("list", "admin.access", "List access rules.", "target subject"),
             _changes("set", "admin.access", "Allow or deny a subject the use of resources.", "target subject"),
             _changes("delete", "admin.access", "Delete rules of a subject.", "target subject"),
+        ),
+        Group(
+            "plain-acl", "Accounts of live brokers, 4.9", None,
+            _asks("list", "admin.plain_access", "List accounts.", "target user"),
+            _changes("set", "admin.plain_access", "Create an account, or change it.", "target user"),
+            _changes("delete", "admin.plain_access", "Delete an account.", "target user"),
+            _asks("addresses", "admin.plain_access", "List addresses that need no account."),
+            _changes("set-addresses", "admin.plain_access", "Set addresses that need no account.", "target value"),
+            _asks("files", "admin.plain_access", "List files with accounts, and their changes."),
         ),
         Group(
             "client", "Clients of a live cluster", "Look at the clients of a live cluster",

@@ -39,6 +39,12 @@ consume: --ack --acl= --all-topics --body= --columns= --exit-idle= --follow --fr
   --namesrv= --orderly --output= --property= --sql= --tag= --tls-config= --where= --wide -f -g= -h -o=
 consumequeue dump: --all --broker-conf= --columns= --help --key= --limit= --offset= --output= --property=
   --queue-offset= --queue= --since= --tag= --topic= --tz= --until= --where= --wide -h -o= -q= -t=
+controller elect: --backup= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
+controller forget: --backup= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
+controller list: --columns= --help --output= --tz= --wide -h -o=
+controller replicas: --columns= --help --output= --tz= --wide -h -o=
+controller-config set: --backup= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
+controller-config show: --columns= --help --name= --output= --tz= --wide -h -o=
 delay due: --all --at= --broker-conf= --columns= --help --level= --limit= --output= --queue= --since= --topic= --tz=
   --until= --wide -h -o= -q= -t=
 delay list: --all --at= --broker-conf= --columns= --help --output= --tz= --wide -h -o=
@@ -101,6 +107,14 @@ offsets: --bak --broker-conf= --columns= --group= --help --limit= --output= --qu
 order-conf delete: --backup= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 order-conf set: --backup= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 order-conf show: --columns= --help --output= --tz= --wide -h -o=
+plain-acl addresses: --columns= --help --output= --tz= --wide -h -o=
+plain-acl delete: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
+plain-acl files: --columns= --help --output= --tz= --wide -h -o=
+plain-acl list: --columns= --help --output= --tz= --wide -h -o=
+plain-acl set: --admin --backup= --broker= --columns= --default-group-perm= --default-topic-perm= --dry-run
+  --group-perm= --help --no-admin --output= --secret-file= --topic-perm= --tz= --white-address= --wide --yes -h -n -o=
+  -y
+plain-acl set-addresses: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 query-id: --body= --broker-conf= --columns= --help --limit= --output= --scan --topic= --tz= --wide -h -o= -t=
 query-key: --body= --broker-conf= --columns= --help --limit= --output= --scan --since= --tz= --until= --wide -h -o=
 query-offset: --body= --broker-conf= --broker= --columns= --engine= --help --max-msgs= --output= --status --tz= --wide

@@ -245,7 +245,7 @@ def test_a_group_gets_the_offsets_of_another(lab: Lab) -> None:
     stored = json.loads(rmqtool("group", "offsets", lab.target, "-o", "json", "-g", "copied").out)
     assert [row["consumerOffset"] for row in stored] == [105, 106, 104, 105] * 2
     done = rmqtool("undo", lab.target, "--dry-run")
-    assert "no broker forgets one: it stays" in done.err
+    assert "no server forgets one: it stays" in done.err
     changed("group", "delete", lab.target, "copied")
     changed("group", "create", lab.target, "copied")
     assert lab.tables() == before

@@ -196,6 +196,8 @@ CHANGES = {
     "user create": ("billing", "--password-file", "PASSWORD"), "user update": ("billing", "--disable"),
     "user delete": ("billing",), "acl set": ("User:billing", "--resource", "Topic:Orders", "--action", "Sub"),
     "acl delete": ("User:billing",), "apply": ("CLUSTER.YAML",),
+    "plain-acl set": ("billing-app", "--admin"), "plain-acl delete": ("billing-app",),
+    "plain-acl set-addresses": ("10.0.0.*",),
 }  # fmt: skip
 # carried out with the other half, and the name servers
 NOT_OF_ALL = ("message consume-directly", "send-rtt", "write-perm wipe", "write-perm add")
@@ -256,8 +258,8 @@ def test_the_wrong_key(
 
 
 def test_every_change_is_here() -> None:
-    # of name servers, of journals, and what writes no brokers
-    apart = {"kv", "order-conf", "namesrv-config", "undo", "dump-to-parquet"}
+    # of name servers, of controllers (tests/interop), of journals, and what writes no brokers
+    apart = {"kv", "order-conf", "namesrv-config", "undo", "dump-to-parquet", "controller", "controller-config"}
     assert CHANGES.keys() == {
         name for name, command in COMMANDS.items() if command.live and command.writes and name.split()[0] not in apart
     }
@@ -267,6 +269,9 @@ def test_every_command_is_here() -> None:
     # what changes something is in test_changes_failing; name servers are no brokers, users are of 5.x, sql needs Spark
     apart = {"kv show", "order-conf show", "namesrv-config show", "sql"}
     apart |= {"user list", "acl list", "cold-data list", "cluster replicas"}  # the lab's release has none of these
+    # nor controllers, nor accounts
+    apart |= {"controller list", "controller replicas", "controller-config show"}
+    apart |= {"plain-acl list", "plain-acl addresses", "plain-acl files"}
     assert WORDS.keys() == {name for name, command in COMMANDS.items() if command.live and not command.writes} - apart
 
 

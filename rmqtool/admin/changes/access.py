@@ -1,4 +1,4 @@
-"""Users and rules of access control 2.0 (5.x). Accounts of 4.9 cannot be read over the wire, nor planned."""
+"""Users and rules of access control 2.0 (5.x)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

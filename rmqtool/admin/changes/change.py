@@ -18,8 +18,8 @@ class Place:
 
     Attributes:
         kind: name of a :class:`Kind`.
-        cluster: of a broker; None for a name server.
-        server: name of a broker, address of a name server.
+        cluster: of a broker; None for another server.
+        server: name of a broker, address of a name server or controller.
         name: what is set there, such as a topic, or a group, a topic and a queue id.
     """
 
@@ -53,6 +53,8 @@ class Kind(ABC):
     fields: ClassVar[bool] = False  # a value is an object, and its members are shown separately
     undone: ClassVar[bool] = True  # the earlier value can be restored
     moves: ClassVar[bool] = False  # values change by themselves
+    stays: ClassVar[bool] = False  # a value can be replaced, but not removed
+    at_controllers: ClassVar[bool] = False  # the server is a controller, not a broker or a name server
 
     @abstractmethod
     async def read(self, questions: Questions, node: Node, names: Sequence[Name]) -> Mapping[Name, Value]:
@@ -86,6 +88,11 @@ class Kind(ABC):
     @classmethod
     def went_on(cls, change: "Change", now: Value) -> bool:
         """Whether a value of a kind that moves by itself has advanced from what was written."""
+        return False
+
+    @classmethod
+    def is_halfway(cls, change: "Change", now: Value) -> bool:
+        """Whether a value is what a run leaves that was killed within :meth:`write`."""
         return False
 
     @classmethod

@@ -2,14 +2,17 @@
 
 from rmqtool.admin.changes.access import Rules, Users
 from rmqtool.admin.changes.change import Kind
+from rmqtool.admin.changes.controllers import ControllerSettings, Masters, ReplicaEntries
 from rmqtool.admin.changes.modes import ColdThresholds, Modes
 from rmqtool.admin.changes.name_servers import KeyValues, NameServerSettings, Routes, WritePermissions
+from rmqtool.admin.changes.plain_access import Accounts, WhiteAddresses
 from rmqtool.admin.changes.tables import Groups, Offsets, Settings, Topics
 
 KINDS: dict[str, type[Kind]] = {
     kind.name: kind
     for kind in (
         Topics, Groups, Offsets, Settings, KeyValues, Routes, WritePermissions, Users, Rules, Modes, ColdThresholds,
-        NameServerSettings,
+        NameServerSettings, ControllerSettings, Masters, ReplicaEntries, Accounts,
+        WhiteAddresses,
     )
 }  # fmt: skip

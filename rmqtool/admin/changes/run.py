@@ -16,6 +16,7 @@ from typing import Any
 from rmqtool.admin.changes.change import Change, Kind, Place, Value
 from rmqtool.admin.changes.journal import BEGUN, CONTINUED, ENDED, UNDONE, Journal, begin, find_journals
 from rmqtool.admin.changes.kinds import KINDS
+from rmqtool.admin.live.controllers import find_controllers, find_leader
 from rmqtool.admin.live.questions import Node, NotTold, Questions, ask
 from rmqtool.admin.target import Target
 from rmqtool.client.cluster.errors import BrokerError, ClientError
@@ -154,7 +155,7 @@ class Servers:
     """The servers of a cluster, by the names used in places.
 
     Args:
-        nodes: the masters, whose slaves follow them, and the name servers.
+        nodes: the masters, whose slaves follow them, the name servers, and where they are needed, the controllers.
 
     Attributes:
         kinds: how values are read and written, for one run.
@@ -165,13 +166,19 @@ class Servers:
         self.kinds = {name: kind() for name, kind in KINDS.items()}
 
     @classmethod
-    async def of(cls, questions: Questions) -> "Servers":
+    async def of(cls, questions: Questions, changes: Iterable[Change] = ()) -> "Servers":
         """The servers that exist now.
 
+        Args:
+            changes: if one of them is at a controller, these servers include the controllers.
+
         Raises:
-            ClientError, RemotingError: as :meth:`Questions.nodes`.
+            ClientError, RemotingError: as :meth:`Questions.nodes`; or there is no controller.
         """
         masters = [node for node in await questions.nodes() if node.is_master]
+        if any(KINDS[change.place.kind].at_controllers for change in changes):
+            controllers = await find_controllers(questions)
+            masters += [*controllers, await find_leader(questions, controllers)]
         return cls([*masters, *questions.name_servers()])
 
     def of_place(self, place: Place) -> Node:
@@ -182,7 +189,7 @@ class Servers:
         """
         node = self._nodes.get((place.cluster, place.server))
         if node is None:
-            what = "name server" if place.cluster is None else f"master of broker {place.server}"
+            what = "server" if place.cluster is None else f"master of broker {place.server}"
             raise ClientError(f"{place.server}: there is no {what} of that name now: nothing was changed")
         return node
 
@@ -286,7 +293,7 @@ def _cancelled_by_signals(came: list[int]) -> Iterator[None]:
 async def _carry_out(
     questions: Questions, target: Target, plan: Plan, folder: str | None, journals: list[Journal]
 ) -> Plan:
-    servers = await Servers.of(questions)
+    servers = await Servers.of(questions, plan.changes)
     values = await need_values(questions, servers, (change.place for change in plan.changes))
     plan = replace(plan, changes=tuple(_as_it_is(change, values[change.place]) for change in plan.changes))
     for change in plan.changes:
@@ -455,7 +462,7 @@ def plan_undo(target: Target, journal: Journal, *, force: bool, warn: Callable[[
         raise Refused(f"{journal.path}: has {', '.join(sorted(unknown))}, which this release cannot put back")
 
     async def work(questions: Questions) -> Plan:
-        servers = await Servers.of(questions)
+        servers = await Servers.of(questions, journal.changes)
         values = await need_values(questions, servers, (change.place for change in journal.changes))
         last = max((change.step for change in journal.changes), default=0)
         changes, warnings, blocked = [], [], []
@@ -463,10 +470,11 @@ def plan_undo(target: Target, journal: Journal, *, force: bool, warn: Callable[[
             now = values[change.place]
             if not KINDS[change.place.kind].undone or now == change.before:
                 continue
-            if change.before is None and change.place.kind == "offset":
-                warnings.append(f"{_name(change.place)}: there was none before, and no broker forgets one: it stays")
+            if change.before is None and KINDS[change.place.kind].stays:
+                warnings.append(f"{_name(change.place)}: there was none before, and no server forgets one: it stays")
                 continue
-            if now != change.after and not force:
+            halfway = KINDS[change.place.kind].is_halfway(change, now)
+            if now != change.after and not halfway and not force:
                 blocked.append(f"{_name(change.place)} has changed since")
             changes.append(Change(place=change.place, before=now, after=change.before, step=last - change.step))
         changes += await _forgotten_routes(questions, servers, changes)

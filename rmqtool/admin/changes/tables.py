@@ -106,7 +106,7 @@ class Offsets(Kind):
     the group's clients while they are online; no other offset lasts then.
     """
 
-    name, moves = "offset", True
+    name, moves, stays = "offset", True, True
 
     def __init__(self) -> None:
         self._sets: dict[Node, bool] = {}

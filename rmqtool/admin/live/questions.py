@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 from formats.errors import FormatError
 from formats.fastjson.declare import Declared, read_body
-from formats.remoting.codes import MASTER_ID, RequestCode, ResponseCode
+from formats.remoting.codes import MASTER_ID, ControllerCode, RequestCode, ResponseCode
 from formats.remoting.fields import from_fields
 from formats.remoting.frame import Command
 from rmqtool.admin.keys import credentials
@@ -24,6 +24,7 @@ T = TypeVar("T")
 K = TypeVar("K")
 D = TypeVar("D", bound=Declared)
 Warn = Callable[[str], None]
+Code = RequestCode | ControllerCode
 
 TIMEOUT = 5.0
 """Seconds for a broker or name server to answer one query."""
@@ -109,12 +110,13 @@ class Questions:
     async def fetch(
         self,
         node: Node,
-        code: RequestCode,
+        code: Code,
         read: Callable[[bytes], T],
         header: Declared | None = None,
         *,
         what: str,
         absent: Collection[int | str] = (),
+        sent: bytes = b"",
     ) -> T | None:
         """Query a broker; returns the parsed body, or None if a code or a part of the remark in ``absent`` means that
         there is none.
@@ -122,14 +124,15 @@ class Questions:
         Args:
             read: parses the body; raises FormatError.
             what: names what is missing otherwise, with a verb: ``its topics are``.
+            sent: body of the request.
 
         Raises:
             NotTold: there is no answer; :meth:`tell` will report it.
         """
-        return await self._fetch(node, code, lambda answer: read(answer.body), header, what, absent)
+        return await self._fetch(node, code, lambda answer: read(answer.body), header, what, absent, sent)
 
     async def fetch_header(
-        self, node: Node, code: RequestCode, declared: type[D], header: Declared | None = None, *, what: str
+        self, node: Node, code: Code, declared: type[D], header: Declared | None = None, *, what: str
     ) -> D:
         """As :meth:`fetch`, but returns the parsed header.
 
@@ -143,7 +146,7 @@ class Questions:
     async def fetch_header_if_any(
         self,
         node: Node,
-        code: RequestCode,
+        code: Code,
         declared: type[D],
         header: Declared | None = None,
         *,
@@ -157,7 +160,7 @@ class Questions:
         """
         return await self._fetch(node, code, lambda answer: from_fields(declared, answer.fields), header, what, absent)
 
-    async def send(self, node: Node, code: RequestCode, header: Declared | None = None, body: bytes = b"") -> None:
+    async def send(self, node: Node, code: Code, header: Declared | None = None, body: bytes = b"") -> None:
         """A request that changes something; it must be a success.
 
         Raises:
@@ -169,14 +172,15 @@ class Questions:
     async def _fetch(
         self,
         node: Node,
-        code: RequestCode,
+        code: Code,
         read: Callable[[Command], T],
         header: Declared | None,
         what: str,
         absent: Collection[int | str],
+        sent: bytes = b"",
     ) -> T | None:
         async def ask_broker() -> T | None:
-            response = await self.cluster.call(node.address, self.cluster.request(code, header), TIMEOUT)
+            response = await self.cluster.call(node.address, self.cluster.request(code, header, sent), TIMEOUT)
             self._heard.add(node.address)
             if response.code in absent or (
                 response.remark is not None

@@ -27,7 +27,6 @@ ResourceOption = Annotated[
     typer.Option("--resource", metavar="RESOURCE", help="Topic:NAME, Group:NAME or Cluster:NAME; may be repeated."),
 ]
 _ACTIONS = {name.lower(): name for name in ("All", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")}
-_MOST = 4096  # bytes of a file with a password
 
 
 @command("user list", "rmqtool user list @prod")
@@ -106,17 +105,11 @@ def user_delete(
 
 
 def _settings(password_file: str | None, super_user: bool | None, enable: bool | None) -> dict[str, str]:
-    from rmqtool.remoting.files import read_small
+    from rmqtool.cli.framework.secrets import read_secret
 
     values: dict[str, str] = {}
     if password_file is not None:
-        try:
-            text = read_small(password_file, _MOST, "a file with a password").decode()
-        except UnicodeDecodeError:
-            raise BadValue(f"{password_file}: not UTF-8") from None
-        values["password"] = text.partition("\n")[0].rstrip("\r")
-        if not values["password"]:
-            raise BadValue(f"{password_file}: its first line is empty")
+        values["password"] = read_secret(password_file, "a file with a password")
     if super_user is not None:
         values["userType"] = "Super" if super_user else "Normal"
     if enable is not None:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.changing import change, change_brokers, need_target
+from rmqtool.cli.framework.changing import change, change_brokers, need_target, parse_settings
 from rmqtool.cli.framework.options import (
     BrokersOption,
     Output,
@@ -13,7 +13,6 @@ from rmqtool.cli.framework.options import (
     TargetArgument,
 )
 from rmqtool.cli.framework.planning import CHANGE, ChangeOptions
-from rmqtool.errors import BadValue
 
 Namespace = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Namespace of the entry.")]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="Key of the entry.")]
@@ -33,7 +32,7 @@ def broker_config_set(
     A broker also writes them to its properties file, if it was started with one. Names that a broker does not know are
     refused; the broker itself would accept and ignore them. Exit codes as for topic create.
     """
-    values = _parse_settings(settings)
+    values = parse_settings(settings)
     from rmqtool.admin.changes.plans import plan_settings
 
     return change_brokers(
@@ -79,16 +78,6 @@ def _write_permission(store: str, broker: str, options: ChangeOptions, *, wipe: 
     )  # fmt: skip
 
 
-def _parse_settings(settings: list[str]) -> dict[str, str]:
-    values: dict[str, str] = {}
-    for text in settings:
-        name, sign, value = text.partition("=")
-        if not name.isalnum() or not sign:
-            raise BadValue(f"{text}: give NAME=VALUE")
-        values[name] = value
-    return values
-
-
 # -- name servers -----------------------------------------------------------------------------------------------------
 
 
@@ -127,7 +116,7 @@ def namesrv_config_set(
     A name server also writes them to its properties file. Names that it does not have are refused. Exit codes as for
     topic create.
     """
-    target, values = need_target(store), _parse_settings(settings)
+    target, values = need_target(store), parse_settings(settings)
     from rmqtool.admin.changes.plans import plan_name_server_settings
 
     return change(

@@ -30,6 +30,21 @@ def need_target(store: str) -> "Target":
     return target
 
 
+def parse_settings(settings: list[str]) -> dict[str, str]:
+    """Settings by name.
+
+    Raises:
+        BadValue: one of them is not ``NAME=VALUE``.
+    """
+    values: dict[str, str] = {}
+    for text in settings:
+        name, sign, value = text.partition("=")
+        if not name.isalnum() or not sign:
+            raise BadValue(f"{text}: give NAME=VALUE")
+        values[name] = value
+    return values
+
+
 def change_brokers(
     store: str,
     brokers: list[str] | None,

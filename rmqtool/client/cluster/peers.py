@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from formats.fastjson.declare import Declared
-from formats.remoting.codes import Language, RequestCode, ResponseCode
+from formats.remoting.codes import ControllerCode, Language, RequestCode, ResponseCode
 from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
 from rmqtool.client.cluster.answers import require_success
@@ -42,7 +42,7 @@ class Peers:
         self._links = Links(self._answer, opened=opened, tls=tls, timeout=timeout)
         self._handlers: dict[int, Handler] = {}
 
-    def request(self, code: RequestCode, header: Declared | None = None, body: bytes = b"") -> Command:
+    def request(self, code: RequestCode | ControllerCode, header: Declared | None = None, body: bytes = b"") -> Command:
         """Build a request of this client."""
         return Command(
             code,

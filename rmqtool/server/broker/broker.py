@@ -107,7 +107,7 @@ class Broker:
         back = SendBackStore(store, tables, random)
         self._sending, self._pulling = Sending(context, back, halves, random), Pulling(context)
         self._consuming, positions = Consuming(context, back), OffsetRequests(context)
-        self.status = Status(context)
+        self.status = Status(context, checks_accounts=accounts is not None)
         parts: list[object] = [
             self._sending, Replying(context, self._sending), self._pulling, self._consuming, positions,
             Transactions(context, halves), Lookups(context), TableRequests(context), self.status,

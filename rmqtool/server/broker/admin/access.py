@@ -111,6 +111,26 @@ class AccessRequests:
         )
         return call.answer(reply)
 
+    @handles(C.GET_BROKER_CLUSTER_ACL_CONFIG)
+    async def list_accounts(self, call: Call[None, None]) -> Command:
+        """Request 54: with the secrets, as a real broker answers it."""
+        control = self._control(ResponseCode.SYSTEM_ERROR, writes=False)
+        accounts = [
+            a.PlainAccount(
+                access_key=account.access_key,
+                secret_key=account.secret_key,
+                white_remote_address=account.white_remote_address,
+                admin=account.admin,
+                default_topic_perm=account.default_topic_perm,
+                default_group_perm=account.default_group_perm,
+                topic_perms=None if account.topic_perms is None else list(account.topic_perms),
+                group_perms=None if account.group_perms is None else list(account.group_perms),
+            )
+            for account in control.accounts
+        ]
+        whites = list(control.whites)
+        return call.answer(body=a.AccessAccounts(global_white_addrs=whites, plain_access_configs=accounts))
+
 
 def _split(text: str | None) -> list[str] | None:
     return None if text is None else [each for each in text.split(",") if each]

@@ -51,10 +51,14 @@ _TIMER_RATES = ("timerDequeueTps", "timerEnqueueTps")
 
 
 class Status:
-    """Requests that only read."""
+    """Requests that only read.
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    Args:
+        checks_accounts: whether there is access control.
+    """
+
+    def __init__(self, context: BrokerContext, *, checks_accounts: bool = False) -> None:
+        self._context, self._checks_accounts = context, checks_accounts
         self._started = context.clock()
 
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
@@ -226,6 +230,7 @@ class Status:
             "maxMessageSize": str(settings.max_message_size),
             **self._context.store.layout.conf.values,
             **settings.changeable,
+            "aclEnable": str(self._checks_accounts).lower(),
             "brokerName": settings.name,
             "brokerClusterName": settings.cluster,
             "brokerId": str(settings.broker_id),
