@@ -174,6 +174,8 @@ class ConsumeQueue:
         if not self.segments.files or not self.recovered.end:
             return 0
         first = self.segments.files[0]
+        if not first.base and min_physical_offset <= 0:
+            return 0  # nothing was deleted yet, neither of the queue nor of the log
         end = min(max(self.recovered.end - first.base, 0), first.size)
         if (release or release_of(self._layout)).searches_lowest_offset:
             return self._min_offset_v5(first, end // UNIT, min_physical_offset)
