@@ -1,19 +1,21 @@
-"""Completion of topics, groups and targets of a live cluster: in time, or nothing."""
+"""Completion of topics, groups, brokers, clients and targets of a live cluster: in time, or nothing."""
 
+import asyncio
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from rmqtool.admin.live import names
 from rmqtool.cli.startup.completing import candidates
+from rmqtool.client import ClientOptions, PushConsumer, Received
 from tests.admin.test_failures import FAILURES, namesrv_of
 from tests.cli.running import ROOT
 from tests.cli.test_completing import ask
 from tests.client.peers import serving
-from tests.interop.serving import Serving
+from tests.interop.serving import NAME, Serving
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +33,25 @@ def test_names_of_a_cluster(served: Serving) -> None:
     assert "lab-consumer" in candidates(["group", "lag", target, "--group"], "")
     assert "Orders" in candidates(["dlq", "list", target, "-t"], "")
     assert list(candidates(["config", target], "")) == []
+
+
+def test_brokers_and_clients_of_a_cluster(served: Serving) -> None:
+    target = f"rocketmq://{served.namesrv}"
+    assert {*candidates(["write-perm", "wipe", target], "")} == {NAME}
+    assert {*candidates(["topic", "create", target, "New", "--broker"], "")} == {NAME}
+    assert list(candidates(["write-perm", "wipe", "store"], "")) == []
+    words = ["client", "stack", target, "lab-consumer", "--client"]
+    assert {*candidates(words, "")} == set()
+
+    async def listen(messages: Sequence[Received]) -> None:
+        """Consume them."""
+
+    async def find() -> set[str]:
+        options = ClientOptions(namesrv=served.namesrv, client_id="10.0.0.1@77#99")
+        async with PushConsumer(options, "lab-consumer", {"Orders": "*"}, listen):
+            return await asyncio.to_thread(lambda: {*candidates(words, "")})
+
+    assert asyncio.run(find()) == {"10.0.0.1@77#99"}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

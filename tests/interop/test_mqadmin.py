@@ -3,13 +3,17 @@
 ``python -m tests.interop.mqadmin`` runs all of them.
 """
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.amounts import by_turns
+from tests.interop import broker as brokers
 from tests.interop.broker import Broker
+from tests.interop.engine import ALL
 from tests.interop.mqadmin import COMMANDS, on_ours, on_real, told
+from tests.readme import PAGES
 
 pytestmark = pytest.mark.interop
 # some of each kind that take no time
@@ -30,3 +34,14 @@ def test_mqadmin_says_the_same_of_both(broker: Broker, tmp_path: Path) -> None:
     ours = on_ours(broker, tmp_path / "ours", chosen)
     for command, wanted, got in zip(chosen, real, ours, strict=True):
         assert told(command, got) == told(command, wanted), command.line
+
+
+@by_turns(3)
+@pytest.mark.parametrize("version", ALL)
+def test_each_command_has_a_row_in_the_page(version: str) -> None:
+    if reason := brokers.available(version):
+        pytest.skip(reason)
+    with Broker(version) as judge:
+        known = set(judge.ask("admins"))
+    text = PAGES["mqadmin"].read_text(encoding="utf-8")
+    assert known <= set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))

@@ -1,4 +1,4 @@
-"""Names of topics and groups of a live cluster, for completion: quickly, or not at all."""
+"""Names of topics, groups, brokers and clients of a live cluster, for completion: quickly, or not at all."""
 
 import asyncio
 from dataclasses import replace
@@ -15,11 +15,12 @@ PATIENCE = 1.5
 """Seconds after which a user would go on without completion."""
 
 
-def names_of(target: Target, kind: str) -> set[str]:
-    """The topics or groups of all brokers that answer in time.
+def names_of(target: Target, kind: str, group: str | None = None) -> set[str]:
+    """The brokers, or the topics, groups or clients of all brokers that answer in time.
 
     Args:
-        kind: ``topic`` or ``group``.
+        kind: ``topic``, ``group``, ``broker`` or ``client``.
+        group: whose clients; of no group without it.
 
     Raises:
         BadValue, UnreadableStore: a setting of TLS or of keys is invalid.
@@ -29,6 +30,15 @@ def names_of(target: Target, kind: str) -> set[str]:
         async with Cluster(replace(questions.client_options(target), timeout=PATIENCE)) as cluster:
             asked = Questions(cluster, target, lambda _text: None)
             nodes = await asked.masters()
+            if kind == "broker":
+                return {node.name for node in nodes}
+            if kind == "client":
+                from rmqtool.admin.changes.tables import fetch_clients  # what topics do not need takes time
+
+                answers = await asked.collect(
+                    nodes if group else (), lambda node: fetch_clients(asked, node, str(group))
+                )
+                return {client for clients in answers.values() for client in clients}
             tables = await (fetch_topics if kind == "topic" else fetch_groups)(asked, nodes)
             return {name for table in tables.values() for name in table}
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rmqtool.cli.commands import WORDS, Group, options_of, words_of
+from rmqtool.cli.commands import WORDS, Command, Group, options_of, words_of
 from rmqtool.cli.defaults import OPTIONS
 
 if TYPE_CHECKING:
@@ -26,15 +26,15 @@ _SAID: dict[str, tuple[tuple[str, bytes], ...]] = {
     ),
 }
 _LIVE = ("rocketmq://", "@")  # what the words that name live clusters begin with
-_KINDS = ("topic", "group", "queue", "code", "config-file")
+_KINDS = ("topic", "group", "queue", "code", "config-file", "broker")
 _ROOT = ("--help", "-h", "--version", "--no-pager")
 VALUES = {"--topic": "topic", "-t": "topic", "--group": "group", "-g": "group", "--queue": "queue", "-q": "queue"}
-VALUES |= {"--clients-of": "group"}
+VALUES |= {"--clients-of": "group", "--broker": "broker", "--client": "client"}
 # options with the same choices in all commands; others are in the generated table
 CHOICES = {"--output": OPTIONS["output"], "-o": OPTIONS["output"], "--body": OPTIONS["body"]}
 CHOICES |= {"--progress": OPTIONS["progress"]}
 # shells evaluate the answers or insert them unquoted, and names in a store may be anything
-_HARMLESS = re.compile(r"[A-Za-z0-9_%@.:+-]+")
+_HARMLESS = re.compile(r"[A-Za-z0-9_%@.:+-][A-Za-z0-9_%@.:+#-]*")
 
 
 def complete() -> bool:
@@ -121,7 +121,7 @@ def candidates(words: list[str], begun: str) -> Iterable[str]:
         if option in CHOICES:
             return CHOICES[option]
         if option in VALUES and arguments:
-            return _of_store(VALUES[option], arguments)
+            return _of_store(VALUES[option], arguments, _group_in(entry, arguments))
         return words_of(f"{name} {option}")
     kinds = [] if entry is None else entry.arguments
     if kinds and len(arguments) >= len(kinds) and kinds[-1].endswith("..."):
@@ -133,6 +133,13 @@ def candidates(words: list[str], begun: str) -> Iterable[str]:
     if not arguments and begun.startswith("@") and entry is not None and entry.live:
         return _profiles()
     return _of_store(kind, arguments) if kind in _KINDS else ()
+
+
+def _group_in(command: Command | None, arguments: list[str]) -> str | None:
+    """The group among the arguments of a command; None if there is none yet."""
+    kinds = [] if command is None else command.arguments
+    at = kinds.index("group") if "group" in kinds else len(arguments)
+    return arguments[at] if at < len(arguments) else None
 
 
 def _flags() -> set[str]:
@@ -156,8 +163,12 @@ def _arguments(words: list[str]) -> tuple[list[str], str | None]:
     return arguments, option
 
 
-def _of_store(kind: str, arguments: list[str]) -> Iterable[str]:
-    """Names of a kind; none if the store cannot be read."""
+def _of_store(kind: str, arguments: list[str], group: str | None = None) -> Iterable[str]:
+    """Names of a kind; none if the store cannot be read.
+
+    Args:
+        group: whose clients count.
+    """
     from rmqtool.errors import RmqError
 
     try:
@@ -165,14 +176,16 @@ def _of_store(kind: str, arguments: list[str]) -> Iterable[str]:
             from rmqtool.cli.option_names import CODES
 
             return CODES.split()
-        return _names(kind, arguments)
+        return _names(kind, arguments, group)
     except (OSError, RmqError):
         return ()
 
 
-def _names(kind: str, arguments: list[str]) -> Iterable[str]:
+def _names(kind: str, arguments: list[str], group: str | None) -> Iterable[str]:
     if arguments[0].startswith(_LIVE) and not os.path.lexists(arguments[0]):
-        return _in_cluster(kind, arguments[0])
+        return _in_cluster(kind, arguments[0], group)
+    if kind in ("broker", "client"):
+        return ()
     from rmqtool.store.layout.paths import StoreLayout
 
     layout = StoreLayout(os.path.expanduser(arguments[0]))
@@ -186,15 +199,15 @@ def _names(kind: str, arguments: list[str]) -> Iterable[str]:
     return {*known, *(entry.name for entry in layout.entries("consumequeue"))} if kind == "topic" else known
 
 
-def _in_cluster(kind: str, text: str) -> Iterable[str]:
-    """Topics and groups of a live cluster that answers in time."""
-    if kind not in ("topic", "group"):
+def _in_cluster(kind: str, text: str, group: str | None) -> Iterable[str]:
+    """Topics, groups, brokers, and clients of a group, of a live cluster that answers in time."""
+    if kind not in ("topic", "group", "broker", "client"):
         return ()
     from rmqtool.admin.live.names import names_of
     from rmqtool.admin.target import parse_target
     from rmqtool.cli.defaults import read_profiles
 
-    return names_of(parse_target(text, read_profiles() if text.startswith("@") else None), kind)
+    return names_of(parse_target(text, read_profiles() if text.startswith("@") else None), kind, group)
 
 
 def _profiles() -> Iterable[str]:
