@@ -4,6 +4,7 @@ import gc
 import json
 import logging
 import os
+import shutil
 import socket
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from pyarrow import fs
 
 from formats import checkpoint
 from formats.checkpoint import Checkpoint
+from formats.config.tiered import TieredMetadata
 from rmqtool.analytics.remote.mirror import Mirror
 from rmqtool.analytics.remote.stores import attach_store, keep_apart, open_log
 from rmqtool.analytics.source.filter import Condition
@@ -370,6 +372,48 @@ def test_a_tier_in_a_bucket(server: Server, tmp_path: Path) -> None:
         assert len(here.out.splitlines()) > 7
     assert '"code":"tiered-message"' in there.out
     assert server.listing("tier") == before
+
+
+def test_a_tier_in_a_bucket_of_a_store_that_is_here(server: Server, tmp_path: Path) -> None:
+    """``tieredStoreFilePath`` is a URI: the same answers, and the same salvage, as of the files themselves."""
+    node = roles.unpack(roles.TIERED, "a", tmp_path)
+    log = sorted((node.store / "commitlog").iterdir())
+    log[-1].unlink()
+    damaged = bytearray(log[0].read_bytes())
+    damaged[3000:3500] = bytes(500)
+    log[0].write_bytes(damaged)
+    settings = tmp_path / "away.conf"
+    uri = server.put("cold/tiered", node.store / "tiered")
+    lines = node.conf.read_text().splitlines()
+    lines = [f"tieredStoreFilePath={uri}" if line.startswith("tieredStoreFilePath") else line for line in lines]
+    settings.write_text("\n".join(lines) + "\n")
+    before = server.listing("cold")
+    commands: list[tuple[str, ...]] = [("tier", "list"), ("tier", "list", "--segments"), ("tier", "check"), ("check",)]
+    here = [rmqtool(*words, node.store, *node.options(), "-o", "ndjson") for words in commands]
+    salvaged = rmqtool("salvage", node.store, tmp_path / "here.ndjson", "--to", "ndjson", *node.options())
+    assert "370 messages" in salvaged.err
+    shutil.rmtree(node.store / "tiered")
+    conf = ("--broker-conf", settings)
+    for words, wanted in zip(commands, here, strict=True):
+        there = rmqtool(*words, node.store, *conf, "-o", "ndjson")
+        assert (there.out.replace("s3://stores/cold/tiered", str(node.store / "tiered")), there.code) == (
+            wanted.out.replace(str(node.conf), str(settings)), wanted.code,
+        ), words  # fmt: skip
+    assert rmqtool("salvage", node.store, tmp_path / "there.ndjson", "--to", "ndjson", *conf).code == salvaged.code
+    assert (tmp_path / "there.ndjson").read_text() == (tmp_path / "here.ndjson").read_text()
+    assert rmqtool("salvage", node.store, tmp_path / "new", *conf).code == 1
+    assert len(list(CommitLog(StoreLayout(str(tmp_path / "new"))).walk())) == 370
+    metadata = node.store / "config" / "tieredStoreMetadata.json"
+    was = metadata.read_bytes()
+    metadata.unlink()
+    metadata.with_name(f"{metadata.name}.bak").unlink()
+    assert "Do not start a broker on this store." in rmqtool("check", node.store, *conf).out
+    assert rmqtool("rebuild", node.store, "tiered-metadata", "--yes", *conf).code == 0
+    made, known = (TieredMetadata.parse(data).segments() for data in (metadata.read_bytes(), was))
+    assert {(s.path, s.type, s.base_offset, s.size) for s in made} == {
+        (s.path, s.type, s.base_offset, s.size) for s in known
+    }
+    assert server.listing("cold") == before
 
 
 @pytest.mark.parametrize("name", [*(name for name in COMMANDS if not name.startswith("tier ")), "init", "import"])

@@ -19,6 +19,7 @@ from rmqtool.store.salvage.report import SalvageReport
 from rmqtool.store.tier.tier import Tier
 from tests import copies, roles
 from tests.amounts import by_turns, some
+from tests.cli.running import rmqtool
 from tests.copies import Piece, identity
 from tests.roles import TIERED, Node
 from tests.services.build import never
@@ -244,3 +245,28 @@ def test_random_damage_of_log_and_tier(seed: int, whole: Node, tmp_path: Path) -
     assert wanted - found.keys() - alone == set(), done
     assert [key for key, number in found.items() if number > 1] == [], done
     assert {key[2] for key in found} <= sent, done
+
+
+def test_a_file_of_messages_has_what_the_tier_has(node: Node, tmp_path: Path) -> None:
+    """``--to``: the log lost its last file and two messages in the first one; then all of it."""
+    files = sorted((node.store / "commitlog").iterdir())
+    files[-1].unlink()
+    data = bytearray(files[0].read_bytes())
+    data[3000:3500] = bytes(500)
+    files[0].write_bytes(data)
+    report = salvage(node, tmp_path / "new")
+    for form in ("ndjson", "parquet"):
+        out = tmp_path / form
+        result = rmqtool("salvage", node.store, out, "--to", form, *node.options(), "-o", "json")
+        assert (json.loads(result.out)["messages"], report.messages) == (370, 370)
+        assert json.loads(result.out)["notTaken"] == []
+    lines = [json.loads(line) for line in (tmp_path / "ndjson").read_text().splitlines()]
+    assert len({(line["topic"], line["queueId"], line["queueOffset"], line["msgId"]) for line in lines}) == 370
+    for file in files[:-1]:
+        file.unlink()
+    tier = Tier.of(layout_of(node))
+    assert tier is not None
+    tiered = sum(queue.max_offset - queue.min_offset for queue in tier.queues.values())
+    assert salvage(node, tmp_path / "of the tier alone").messages == tiered == 348
+    result = rmqtool("salvage", node.store, tmp_path / "alone", "--to", "ndjson", *node.options())
+    assert (result.code, len((tmp_path / "alone").read_text().splitlines())) == (0, 348)

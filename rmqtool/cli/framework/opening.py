@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 from rmqtool.cli.render.text import note
 from rmqtool.errors import BadValue, Refused, UnreadableStore
 from rmqtool.store.disk.directories import is_dir
-from rmqtool.store.layout.broker_conf import load
+from rmqtool.store.disk.remote import is_uri
+from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.roles.elsewhere import Asked, log_elsewhere, messages_elsewhere, need_readable_log
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rmqtool.rules.releases import Release
     from rmqtool.services.offsets.files import ClientFile
 
+_FILE = "file://"
 LIVE = ("rocketmq://", "@")  # prefixes of the words that name live clusters
 
 
@@ -82,8 +84,26 @@ def open_groups(
 
 
 def open_store(store: str, broker_conf: str | None) -> StoreLayout:
-    """The layout of a store directory, with the broker's properties file if given."""
-    return StoreLayout(store, load(broker_conf) if broker_conf else None)
+    """The layout of a store directory, with the broker's properties file if given.
+
+    Raises:
+        BadValue: tieredStoreFilePath is a URI of an unknown file system.
+    """
+    return StoreLayout(store, _with_tier_here(load(broker_conf)) if broker_conf else None)
+
+
+def _with_tier_here(conf: BrokerConf) -> BrokerConf:
+    """Settings in which a tier that is elsewhere, by its URI, is read from there as far as it is needed."""
+    uri = (conf.text("tieredStoreFilePath") or "").strip()
+    if not is_uri(uri):
+        return conf
+    if uri.startswith(_FILE):
+        path = uri.removeprefix(_FILE)
+    else:
+        from rmqtool.analytics.remote.stores import attach_store
+
+        path = attach_store(uri)
+    return conf.with_value("tieredStoreFilePath", path)
 
 
 def need_log(store: str, broker_conf: str | None, *, say: bool = True) -> CommitLog:

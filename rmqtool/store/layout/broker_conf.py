@@ -77,6 +77,12 @@ class BrokerConf:
         text = self.text(name) or ""
         return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
+    def with_value(self, name: str, text: str) -> "BrokerConf":
+        """A copy with another value of a setting."""
+        conf = BrokerConf({**self.values, name: text}, self.path)
+        conf.options = self.options
+        return conf
+
     def without(self, names: Collection[str]) -> "BrokerConf":
         """A copy without some of the settings."""
         conf = BrokerConf({name: text for name, text in self.values.items() if name not in names}, self.path)

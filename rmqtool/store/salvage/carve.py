@@ -138,7 +138,7 @@ class Salvage:
         self._check_target()
         if (reason := why_unreadable(self.layout)) is not None:
             raise UnreadableStore(reason)
-        if not self.log.segments.files:
+        if not self.log.segments.files and not Tiers((self.layout, *self._others)).copies:
             raise UnreadableStore(f"{self.layout.root}: no commit log in it")
         if self._others:
             self._merged = MergedLog(self.log, self._others)

@@ -4,11 +4,12 @@ The file and ``<file>.lost+found`` are built in a temporary directory until both
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from formats.endings import Ending
+from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.files import rename
@@ -20,9 +21,10 @@ from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.log.dledger import describe_uncommitted, why_unreadable
 from rmqtool.store.roles.table import heed
 from rmqtool.store.salvage.lost_found import NAME, LostFound, LostRange
-from rmqtool.store.salvage.records import torn_properties
+from rmqtool.store.salvage.records import span_of, torn_properties
 from rmqtool.store.salvage.survey import Survey, describe_misnamed, true_files
 from rmqtool.store.tier.only_tiered import LogWithTier, NotTaken, left_behind
+from rmqtool.store.tier.tier import Key
 
 ReportDamage = Callable[[Damage], None]
 WriteAll = Callable[[CommitLog, str, ReportDamage], int]
@@ -77,12 +79,33 @@ def salvaged_log(layout: StoreLayout) -> SalvagedLog:
     if (reason := why_unreadable(layout)) is not None:
         raise UnreadableStore(reason)
     log = LogWithTier(layout, Survey.of(layout, layout.commit_log()).first) if tier_sign(layout) else CommitLog(layout)
-    if not log.segments.files:
+    if not log.segments.files and not (isinstance(log, LogWithTier) and log.tiered.ends):
         raise UnreadableStore(f"{layout.root}: no commit log in it")
     disk = Readable()
     log.segments = disk.take(log.segments)
     log.segments, moved, skipped = true_files(log)
+    if isinstance(log, LogWithTier):
+        log.tiered.holes = [*_holes_in(log)]
     return SalvagedLog(log, warnings + disk.describe() + describe_misnamed(moved, skipped, disk.name), disk)
+
+
+def _holes_in(log: LogWithTier) -> Iterator[tuple[Key, range]]:
+    """Queue offsets that a log lacks and its tier has, between and after those in the log."""
+    ends, following = log.tiered.ends, dict[Key, int]()
+    for item in CommitLog.walk(log) if ends else ():
+        if isinstance(item, Damage) or item.record.sys_flag & TRANSACTION_MASK not in (
+            TRANSACTION_NONE, TRANSACTION_COMMIT,
+        ):  # fmt: skip
+            continue
+        record = item.record
+        key = record.topic.decode("utf-8", "surrogateescape"), record.queue_id
+        if key not in ends:
+            continue
+        begin = following.get(key, record.queue_offset)
+        if begin < min(record.queue_offset, ends[key]):
+            yield key, range(begin, min(record.queue_offset, ends[key]))
+        following[key] = max(begin, record.queue_offset + span_of(record))
+    yield from ((key, range(begin, ends[key])) for key, begin in following.items() if begin < ends[key])
 
 
 def salvage_to_file(layout: StoreLayout, out: str, form: str, write: WriteAll) -> FileReport:
@@ -126,7 +149,7 @@ def salvage_to_file(layout: StoreLayout, out: str, form: str, write: WriteAll) -
         lostBytes=lost.bytes,
         lostFound=beside if lost.count else None,
         warnings=warnings,
-        notTaken=[] if isinstance(log, LogWithTier) and log.tiered.messages else left_behind(layout),
+        notTaken=[] if isinstance(log, LogWithTier) and log.tiered.ends else left_behind(layout),
     )
 
 

@@ -99,6 +99,7 @@ class OnlyTiered:
 
     Attributes:
         offsets: of every queue with such messages.
+        holes: further queue offsets to read from the tier: of messages that the log should have, and does not.
 
     Raises:
         UnreadableStore: the tier cannot be read.
@@ -108,6 +109,12 @@ class OnlyTiered:
         tier = Tier.of(layout) if tier_sign(layout) is not None else None
         self._tier = tier if tier is not None and tier.folder is not None else None
         self.offsets = alone_in(layout, self._tier, first_of) if self._tier is not None else {}
+        self.holes: list[tuple[Key, range]] = []
+
+    @property
+    def ends(self) -> dict[Key, int]:
+        """The queue offset after the last message of every queue in the tier."""
+        return {key: queue.max_offset for key, queue in self._tier.queues.items()} if self._tier is not None else {}
 
     @property
     def messages(self) -> int:
@@ -120,7 +127,7 @@ class OnlyTiered:
         Args:
             asked: whether a queue is wanted (topic, queue id); by default all are.
         """
-        for (topic, queue_id), offsets in self.offsets.items():
+        for (topic, queue_id), offsets in (*self.offsets.items(), *self.holes):
             if self._tier is not None and (asked is None or asked(topic, queue_id)):
                 yield from self._tier.stretches(topic, queue_id, offsets)
 

@@ -14,6 +14,8 @@ DO_NOT_START = by_hand(
     "from a copy (queue files, config/tieredStoreMetadata.json or its .bak)"
 )
 
+HARMS_TIER = {"tiered-ignored", "tiered-deleted", "tiered-stopped"}
+
 END_AS_THE_TIER = Step(
     command=RECOVER.command,
     does="ends a queue where its tier does if the log has no messages of it; otherwise it refuses",

@@ -4,12 +4,13 @@ One damage can cause thousands of findings. Here they are counted by code, codes
 under it, and their steps are merged into one list to work through.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rmqtool.store.check.advice.advice import LOG_BACK, MEND_FILES, STOP_BROKER, Situation
 from rmqtool.store.check.advice.steps import NOTHING, Step
 from rmqtool.store.check.codes.code import ERROR, SEVERITIES, WARNING
+from rmqtool.store.check.codes.tiered import DO_NOT_START, HARMS_TIER
 from rmqtool.store.check.common.findings import Finding
 from rmqtool.store.check.reading.causes import causes_of
 from rmqtool.store.layout.mending import FILES
@@ -116,7 +117,7 @@ class Interpreter:
         )
         # the consequences of an unclean stop are repaired by the next start
         stays = [findings.severity for cause in causes if cause.root.code not in _STARTS_MEND for findings in cause.all]
-        errors = {findings.code for findings in self._by_code.values() if findings.severity == ERROR}
+        errors = {findings.code: findings.count for findings in self._by_code.values() if findings.severity == ERROR}
         broker, lost, start = _verdict(situation, min(stays, key=SEVERITIES.index, default=worst and WARNING), errors)
         follow = {findings.code for cause in causes for findings in cause.follows}
         # a manual step repairs the root cause, and with it what follows
@@ -172,6 +173,8 @@ def _recovers(step: Step, other: Step) -> bool:
 def _rank(step: Step, code: str) -> tuple[int, int, int]:
     if step in _FIRST:
         return 0, 0, 0
+    if step in DO_NOT_START:
+        return 0, 1, 0  # a copy, before anything else
     if step in MEND_FILES:
         return 1, 1, 0  # each file has a step of its own
     if not step.command and code == "file-foreign":
@@ -186,11 +189,11 @@ def _rank(step: Step, code: str) -> tuple[int, int, int]:
     return 2, _BY_COMMAND.index(verb), 0 if step.destroys else 1
 
 
-def _verdict(situation: Situation, worst: str | None, errors: Collection[str]) -> tuple[str, str, bool]:
+def _verdict(situation: Situation, worst: str | None, errors: Mapping[str, int]) -> tuple[str, str, bool]:
     """Summary of findings: what a broker would do now, what that would lose, and whether it is safe to start.
 
     Args:
-        errors: codes with severity error.
+        errors: codes with severity error, each with the number of its findings.
     """
     if situation.in_use:
         return (
@@ -209,6 +212,9 @@ def _verdict(situation: Situation, worst: str | None, errors: Collection[str]) -
     if situation.unfit:
         broker = "A broker with the configuration that was given does not start on this store (conf-size)."
         return broker, "Nothing, as long as it does not start.", False
+    if harms := sorted(HARMS_TIER & set(errors)):
+        broker = f"A start deletes tiered storage, finds nothing of it, or stops using it ({', '.join(harms)})."
+        return broker, f"{counted(sum(errors[code] for code in harms), 'message')} of the tier.", False
     if situation.cuts:
         cut = counted(situation.cuts, "intact message")
         broker = f"A broker's next start ends the log at the first damage, and cuts off {cut} after it."
