@@ -260,7 +260,7 @@ def main(arguments: list[str]) -> int:
     """Run cases; returns 1 if any is wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.copies", description=(__doc__ or "").partition("\n\n")[2])
     parser.add_argument("--cases", type=int, default=500)
-    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seed", "--first", type=int, default=0, dest="first", help="of the first case")
     options = parser.parse_args(arguments)
     counts: Counter[str] = Counter()
     wrong = 0

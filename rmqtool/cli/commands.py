@@ -152,6 +152,11 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             "salvage", "repair.salvage", "Copy every intact message into a new store.", "other... new", discards=True
         ),
         _writes("export", "repair.salvage", "Rewrite a store in RocksDB form as files.", "store new", discards=True),
+        _writes("convert", "repair.convert", "Make a store of another form from a store.", "store new", discards=True),
+        _writes("split", "repair.convert", "Copy topics, or spread the log over directories.", "store new",
+                discards=True),
+        _writes("consolidate", "repair.convert", "Bring a log in several directories into one.", "store new",
+                discards=True),
         _writes(
             "rebuild", "repair.rebuild", "Rebuild queues, index or checkpoint; repair config.", "store part..."
         ),

@@ -10,12 +10,14 @@ import os
 import shutil
 from collections.abc import Collection
 from contextlib import suppress
+from hashlib import sha256
 
 from rmqtool.errors import Refused
 from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.files import write_all
 
 _MARK = ".mark"
+_PURPOSE = 16  # characters of a digest
 _MARK_SIZE = 256  # bytes of a mark, padded with blanks: it is overwritten in one write, never truncated first
 
 
@@ -26,13 +28,15 @@ class WorkFolder:
         path: of the directory; its parent must exist.
         holds: names that a run creates in it. Inode numbers are reused soon, but such a directory has other contents.
         takes_back: a directory that an interrupted run may already have moved out; it is then removed.
+        purpose: what it is made for: only a run for the same takes it back.
 
     Raises:
         Refused: on entering, if something is there that rmqtool did not leave, or another run is active.
         OSError: it cannot be created.
     """
 
-    def __init__(self, path: str, holds: Collection[str], takes_back: str | None = None) -> None:
+    def __init__(self, path: str, holds: Collection[str], takes_back: str | None = None, purpose: str = "") -> None:
+        self._purpose = sha256(purpose.encode("utf-8", "surrogateescape")).hexdigest()[:_PURPOSE] if purpose else ""
         self.path, self._mark, self._taken_back = path, path + _MARK, takes_back
         self._holds = frozenset(holds)
         self._fd = -1
@@ -88,7 +92,7 @@ class WorkFolder:
         sync(os.path.dirname(target))
 
     def _write_mark(self, mark: dict[str, list[int]]) -> None:
-        data = json.dumps(mark).encode()
+        data = json.dumps({**mark, "for": self._purpose} if self._purpose else mark).encode()
         write_all(self._fd, data.ljust(_MARK_SIZE), 0)
         os.fsync(self._fd)
 
@@ -96,7 +100,9 @@ class WorkFolder:
         """Whether the mark records the file or directory at a path under this name."""
         try:
             content = json.loads(os.pread(self._fd, _MARK_SIZE, 0))
-            return isinstance(content, dict) and content.get(name) == _identity(path) and not os.path.islink(path)
+            if not isinstance(content, dict) or content.get("for", "") != self._purpose:
+                return False
+            return bool(content.get(name) == _identity(path)) and not os.path.islink(path)
         except (OSError, ValueError):
             return False
 

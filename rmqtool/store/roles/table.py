@@ -150,7 +150,7 @@ QUEUES = "rebuild consumequeue"
 REBUILDING = (QUEUES, "rebuild index", "rebuild checkpoint", "rebuild timer", "rebuild compaction", "rebuild files")
 STORING = ("append", "mirror", "dlq requeue", "run", "serve")
 OFFSETS = ("group reset", "group clone")
-TAKING_OUT = ("salvage", "export")
+TAKING_OUT = ("salvage", "export", "convert")
 REDACT = ("redact",)
 COMMANDS = (
     *RECOVERING, "truncate", "undo", "undo --force", *REBUILDING, "rebuild config", "rebuild tiered-metadata",
@@ -179,6 +179,7 @@ def _row(*cells: tuple[tuple[str, ...], Rule]) -> Mapping[str, Rule]:
 
 
 _FORCED = ("undo --force",)
+_EVERYTHING = ("export", "convert")  # of a store, or nothing
 _CONFIG = ("rebuild config", "apply")
 _TRUNCATE = ("truncate",)
 _OTHER_REPLICAS = _warn("the other replicas keep their copies: redact those stores, too")
@@ -321,7 +322,7 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
     Role.MULTI_PATH: _row(),
     Role.PART_MISSING: _row(
         (
-            (*RECOVERING, *_TRUNCATE, *REBUILDING, *_CONFIG, *_FORCED, *STORING, *OFFSETS, *REDACT, "export"),
+            (*RECOVERING, *_TRUNCATE, *REBUILDING, *_CONFIG, *_FORCED, *STORING, *OFFSETS, *REDACT, *_EVERYTHING),
             _refuse("messages in that directory would count as lost", _MOUNT),
         ),
         (("salvage",), _warn("messages in that directory are left out")),

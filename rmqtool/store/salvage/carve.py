@@ -50,6 +50,7 @@ from rmqtool.store.salvage.numbering import LightNumbers, Numbering
 from rmqtool.store.salvage.popped import keep_popped
 from rmqtool.store.salvage.records import WRONG_PORT, mend_ports, pack_moved, span_of, torn_properties
 from rmqtool.store.salvage.report import Renumbered, SalvageReport
+from rmqtool.store.salvage.selection import TopicSelection
 from rmqtool.store.salvage.survey import Survey, describe_misnamed, true_files, true_length
 from rmqtool.store.salvage.tiers import TierCopy, Tiers
 from rmqtool.store.tier.only_tiered import left_behind
@@ -84,14 +85,21 @@ class Salvage:
     Args:
         command: the purpose, for the table of roles.
         others: further copies of the same store, which have what is damaged or missing in it.
+        selection: the topics to copy; all by default.
 
     Raises:
         Refused: a role of the store forbids it.
     """
 
     def __init__(
-        self, layout: StoreLayout, target: str, command: str = "salvage", others: Sequence[StoreLayout] = ()
+        self,
+        layout: StoreLayout,
+        target: str,
+        command: str = "salvage",
+        others: Sequence[StoreLayout] = (),
+        selection: TopicSelection | None = None,
     ) -> None:
+        self._selection = selection
         self.layout, self.store = layout.passing_over(), checked_path(target)
         self._others = [other.passing_over() for other in others]
         self._initial_warnings = [*heed(layout, command), *describe_uncommitted(layout)]
@@ -167,7 +175,8 @@ class Salvage:
         self._survey = Survey.of(self.layout, self.log.segments)
         self._delays = seen_levels(self.layout, self.log)
         self._tiers = Tiers((self.layout, *self._others))
-        self._copy_all_tiered(self._tiers.by_time(self._alone_in_tiers()))
+        if self._selection is None:
+            self._copy_all_tiered(self._tiers.by_time(self._alone_in_tiers()))
         with stage("copying messages", sum(file.size for file in self.log.segments)) as copying:
             for entry in self._items():
                 if isinstance(entry, Damage):
@@ -175,24 +184,32 @@ class Salvage:
                     self.lost.damage(entry)
                 elif isinstance(entry, Taken):
                     self._copy_merged(entry)
-                else:
+                elif self._selection is None or self._selection.takes(entry.record):
                     self._copy(entry)
                 copying.done = self.writer.position - self._first
         self._fill_ends()
         self.writer.close()
         configs = ConfigCopies(
-            self.layout, self._others, self.target, self._numbers(), self._moved_queues(), self.left_out, self.warnings
+            self.layout,
+            self._others,
+            self.target,
+            self._numbers(),
+            self._moved_queues(),
+            self.left_out,
+            self.warnings,
+            self._selection,
         ).copy(in_tier=bool(self.in_tier))
         self.lost.close()
         recover(StoreLayout(self.target, self._conf()), fix_delay_times=True, backup=self._scratch())
         empty = self._keep_ends()
         self._make_timer()
-        self.warnings += carry_over(
-            self.layout, StoreLayout(self.target, self._conf()), self._moved_queues(), self._scratch(),
-            self.left_out,
-        )  # fmt: skip
-        self.warnings += keep_popped(self.layout, self.target, self._moved_queues(), self.left_out)
-        self.warnings += open_halves(self.layout, self.left_out)
+        if self._selection is None:
+            self.warnings += carry_over(
+                self.layout, StoreLayout(self.target, self._conf()), self._moved_queues(), self._scratch(),
+                self.left_out,
+            )  # fmt: skip
+            self.warnings += keep_popped(self.layout, self.target, self._moved_queues(), self.left_out)
+            self.warnings += open_halves(self.layout, self.left_out)
         configs += copy_accounts(self.layout, self.target, self.left_out, self.warnings)
         self._warn_of_skipped()
         remove_tree(self._scratch())
@@ -258,7 +275,8 @@ class Salvage:
         def stage() -> str:
             return os.path.join(self._scratch(), f"queue-{next(names)}")
 
-        return keep_ends(self.layout, StoreLayout(self.target, self._conf()), numbered, stage)
+        takes = self._selection.takes_topic if self._selection is not None else lambda _topic: True
+        return keep_ends(self.layout, StoreLayout(self.target, self._conf()), numbered, stage, takes)
 
     def _first_of(self, key: tuple[str, int]) -> int | None:
         """The lowest queue offset of a queue in the log; None if it has none."""

@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from formats.config.files import ConsumerOffsets, LmqConsumerOffsets, kind_of
+from formats.config.files import ConsumerOffsets, DelayOffsets, LmqConsumerOffsets, kind_of
 from formats.config.rocksdb import TABLES
 from formats.errors import FormatError
+from formats.topics import SCHEDULE
 from formats.versions import V4_9, V5_3
 from rmqtool.errors import CorruptFile, MissingRuntime, RmqError, UnreadableStore
 from rmqtool.store.config.files import config_database, read_config
@@ -16,11 +18,12 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import METADATA
 from rmqtool.store.layout.version import queue_database_place
 from rmqtool.store.salvage.message_store import timer_checkpoint
-from rmqtool.store.salvage.numbering import Key, Numbering, move_offsets
+from rmqtool.store.salvage.numbering import Key, Numbering, move_delays, move_offsets
+from rmqtool.store.salvage.selection import TopicSelection
 from rmqtool.store.salvage.tables_of_copies import TABLES as TABLES_OF_COPIES
 from rmqtool.store.salvage.tables_of_copies import add_unknown
 
-_LIGHT_OFFSETS = "lmqConsumerOffset.json"
+_LIGHT_OFFSETS, _DELAYS = "lmqConsumerOffset.json", "delayOffset.json"
 
 
 class ConfigCopies:
@@ -32,6 +35,7 @@ class ConfigCopies:
         numbers: the numbering of every queue in it.
         moved: the first old queue offset that has changed, by queue.
         left_out, warnings: take what cannot be read.
+        selection: the topics in the new store; all by default.
     """
 
     def __init__(
@@ -43,7 +47,9 @@ class ConfigCopies:
         moved: dict[tuple[str, int], int],
         left_out: list[str],
         warnings: list[str],
+        selection: TopicSelection | None = None,
     ) -> None:
+        self._selection = selection
         self._layout, self._others, self._target = layout, others, target
         self._numbers, self._moved, self._left_out, self._warnings = numbers, moved, left_out, warnings
 
@@ -84,6 +90,12 @@ class ConfigCopies:
                 continue
             if name in ("consumerOffset.json", _LIGHT_OFFSETS):
                 data = self._moved_offsets(name, data)
+            elif name == _DELAYS:
+                data = self._moved_delays(data)
+            if self._selection is not None:
+                data = self._selection.narrow(name, data)
+                if data is None:
+                    continue
             path = os.path.join(self._target, "config", name)
             make_folders(os.path.dirname(path))
             with make_file(path) as file:
@@ -141,6 +153,14 @@ class ConfigCopies:
         self._left_out.append(f"config/{name}")
         self._warnings.append(f"config/{name} cannot be read and has no good .bak: left out")
         return None
+
+    def _moved_delays(self, data: bytes) -> bytes:
+        table = DelayOffsets.parse(data)
+        moved = move_delays(table, self._numbers)
+        if self._selection is not None:  # levels without a waiting message begin at 0 again
+            kept = {level: at for level, at in moved.offsets.items() if (SCHEDULE.encode(), level - 1) in self._numbers}
+            moved = replace(moved, offsets=kept)
+        return data if moved is table else moved.build(V5_3 if b'"dataVersion"' in data else V4_9)
 
     def _moved_offsets(self, name: str, data: bytes) -> bytes:
         model = LmqConsumerOffsets if name == _LIGHT_OFFSETS else ConsumerOffsets

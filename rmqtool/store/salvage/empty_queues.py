@@ -41,16 +41,21 @@ class EmptyQueue:
 
 
 def keep_ends(
-    source: StoreLayout, target: StoreLayout, made: Collection[Key], stage: Callable[[], str]
+    source: StoreLayout,
+    target: StoreLayout,
+    made: Collection[Key],
+    stage: Callable[[], str],
+    takes: Callable[[str], bool] = lambda _topic: True,
 ) -> list[EmptyQueue]:
     """Create the files of these queues in a new store, each with one entry that stands for an expired message.
 
     Args:
         made: queues with messages in the new log.
         stage: returns a path for a new staging file.
+        takes: whether a topic is wanted.
     """
     inputs = StoreInputs.of(target)
-    ends = {key: end for key, end in _ends(source, inputs.log.min_offset).items() if key not in made}
+    ends = {key: end for key, end in _ends(source, inputs.log.min_offset).items() if key not in made and takes(key[0])}
     staged, kept = StagedQueues(inputs, stage), []
     for (topic, queue_id), (ended_at, end) in sorted(ends.items()):
         ends_at = 0

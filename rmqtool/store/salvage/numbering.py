@@ -1,12 +1,14 @@
 """Queue offsets in the new store: since a queue cannot have gaps, messages after lost ones move down."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import replace
 
-from formats.config.files import ConsumerOffsets, LmqConsumerOffsets, split_key
+from formats.config.files import ConsumerOffsets, DelayOffsets, LmqConsumerOffsets, split_key
 from formats.message.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET, parse
 from formats.message.read import Record
+from formats.topics import SCHEDULE
 from rmqtool.store.dispatch.light import light_queue_id
 
 Key = tuple[bytes, int]  # topic, queue id
@@ -84,13 +86,29 @@ class LightNumbers:
         return number
 
 
+def _move(queues: Mapping[Key, Numbering], topic: str, queue_id: int, offset: int) -> int:
+    """The new offset of what had an old one: that of the next message, if that one is lost."""
+    queue = queues.get((topic.encode("utf-8", "surrogateescape"), queue_id))
+    moves = queue.moves if queue is not None else []
+    number = bisect_right(moves, offset, key=lambda move: move[0])
+    moved = offset - moves[number - 1][1] if number else offset
+    return min(moved, moves[number][0] - moves[number][1]) if number < len(moves) else moved
+
+
+def move_delays(table: DelayOffsets, queues: Mapping[Key, Numbering]) -> DelayOffsets:
+    """Adjust how far delay levels are delivered; returns the same table if none moved."""
+    moved = {}
+    for level, offset in table.offsets.items():
+        queue = queues.get((SCHEDULE.encode(), level - 1))
+        moved[level] = min(_move(queues, SCHEDULE, level - 1, offset), queue.next_new) if queue is not None else offset
+    return table if moved == table.offsets else replace(table, offsets=moved)
+
+
 def move_offsets(table: ConsumerOffsets, queues: Mapping[Key, Numbering]) -> ConsumerOffsets:
     """Adjust consumer offsets to their messages; returns the same table if none moved."""
 
     def move(topic: str, queue_id: int, offset: int) -> int:
-        queue = queues.get((topic.encode("utf-8", "surrogateescape"), queue_id))
-        downs = [down for old, down in (queue.moves if queue else ()) if offset >= old]
-        return offset - downs[-1] if downs else offset
+        return _move(queues, topic, queue_id, offset)
 
     changed: dict[str, dict[int, int]] = {}  # only the changes, as there may be hundreds of thousands of groups
     for key, offsets in table.offsets.items():

@@ -1,5 +1,6 @@
 """Copy an undamaged store to one with plain files, keeping every offset: ``export``, for stores in RocksDB."""
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from formats.config.rocksdb import TABLES
@@ -17,10 +18,15 @@ from rmqtool.words import command_line
 _INSTEAD = f"nothing is exported; {command_line('salvage')} keeps every intact message"
 
 
-def export_store(layout: StoreLayout, target: str) -> SalvageReport:
+def export_store(
+    layout: StoreLayout, target: str, *, also: Callable[[StoreLayout], None] = lambda _new: None
+) -> SalvageReport:
     """Copy all of a store to a new one that has its queues and tables in files.
 
     Physical offsets, queue offsets, consumer offsets and waiting messages are preserved.
+
+    Args:
+        also: called with the new store before it appears, to complete it.
 
     Raises:
         Refused: the target exists, is inside the source, or cannot be written to; or a broker is running on the source.
@@ -43,6 +49,7 @@ def export_store(layout: StoreLayout, target: str) -> SalvageReport:
         if others := other_deliver_times(layout, new):
             reason = f"{others} delayed messages would have another deliver time, as the delay levels were changed"
             raise CorruptFile(layout.path("consumequeue"), None, f"{reason}: {_INSTEAD}")
+        also(new)
         _refuse_use(layout)
 
     return salvage.run(accept)
