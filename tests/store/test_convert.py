@@ -42,8 +42,12 @@ def messages(layout: StoreLayout) -> dict[Place, Identity]:
 
 def files(root: Path, *but: str) -> dict[str, bytes]:
     """Every file below a directory, without some, and without locks."""
-    found = {str(path.relative_to(root)): path for path in root.rglob("*") if path.is_file()}
-    return {name: path.read_bytes() for name, path in found.items() if name not in (*but, "lock")}
+    found = {str(path.relative_to(root)): path for path in sorted(root.rglob("*")) if path.is_file()}
+    contents = {name: path.read_bytes() for name, path in found.items() if name not in (*but, "lock")}
+    named = [name for name in contents if "index/2" in name]
+    for number, name in enumerate(named):  # after the clock
+        contents[f"{name.rpartition('/')[0]}/{number}"] = contents.pop(name)
+    return contents
 
 
 # -- several directories, and one -----------------------------------------------------------------------------

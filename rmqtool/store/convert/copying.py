@@ -15,7 +15,7 @@ from rmqtool.store.disk.lock import holder
 from rmqtool.store.disk.ownership import make_folders_as
 from rmqtool.store.disk.work_folder import WorkFolder, prepare_target
 from rmqtool.store.layout.parts import PARTS
-from rmqtool.store.layout.paths import StoreLayout, checked_path
+from rmqtool.store.layout.paths import EPOCHS, StoreLayout, checked_path
 
 PART = ".converting"  # suffix of a directory's name until it is complete
 _LOG, _NAME = "commitlog/", 20  # characters of a file's name
@@ -75,6 +75,7 @@ def making(layout: StoreLayout, root: str, folders: Collection[str]) -> Iterator
     """
     outside = [folder for folder in folders if not folder.startswith(root + os.sep)]
     holds = {part.name.partition("/")[0] for part in PARTS} | {entry.name for entry in layout.entries()}
+    holds |= {EPOCHS, EPOCHS + ".tmp"}
     holds |= {os.path.relpath(folder, root).partition(os.sep)[0] for folder in folders}
     try:
         with ExitStack() as stack:
