@@ -35,6 +35,7 @@ commitlog dump: --body= --broker-conf= --columns= --follow --help --key= --limit
 commitlog hexdump: --broker-conf= --help --limit= --offset= --tz= -h
 compare: --broker-conf= --broker= --columns= --help --limit= --output= --sample= --tz= --wide -h -o=
 config: --bak --broker-conf= --broker= --columns= --help --output= --tz= --wide --yaml -h -o=
+consolidate: --broker-conf= --columns= --dry-run --help --output= --progress= --tz= --wide -h -n -o=
 consume: --ack --acl= --all-topics --body= --columns= --exit-idle= --follow --from= --group= --help --limit=
   --namesrv= --orderly --output= --property= --sql= --tag= --tls-config= --where= --wide -f -g= -h -o=
 consumequeue dump: --all --broker-conf= --columns= --help --key= --limit= --offset= --output= --property=
@@ -45,6 +46,7 @@ controller list: --columns= --help --output= --tz= --wide -h -o=
 controller replicas: --columns= --help --output= --tz= --wide -h -o=
 controller-config set: --backup= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 controller-config show: --columns= --help --name= --output= --tz= --wide -h -o=
+convert: --broker-conf= --columns= --dry-run --help --output= --progress= --to= --tz= --wide -h -n -o=
 delay due: --all --at= --broker-conf= --columns= --help --level= --limit= --output= --queue= --since= --topic= --tz=
   --until= --wide -h -o= -q= -t=
 delay list: --all --at= --broker-conf= --columns= --help --output= --tz= --wide -h -o=
@@ -158,6 +160,7 @@ send: --acl= --batch= --columns= --delay= --engine= --group= --help --key= --lin
 send-rtt: --broker= --columns= --dry-run --help --messages= --output= --size= --tz= --wide --yes -h -n -o= -y
 serve: --acl-config= --broker-conf= --cluster= --columns= --create --engine= --follow --help --listen= --metrics=
   --name= --namesrv-listen= --namesrv= --offsets= --output= --read-only --tls-config= --tz= --until= --wide -h -o=
+split: --broker-conf= --columns= --dry-run --help --log-dir= --output= --progress= --topic= --tz= --wide -h -n -o=
 sql: --broker-conf= --columns= --help --output= --overwrite --progress= --runner= --to= --tz= --wide -h -o=
 tier check: --broker-conf= --columns= --help --output= --progress= --tz= --wide -h -o=
 tier list: --broker-conf= --columns= --help --output= --segments --tz= --wide -h -o=
@@ -195,6 +198,7 @@ VALUES = """
 append --engine: auto 4.9 5.3 5.4 5.5
 check --severity: error warning info
 check --engine: auto 4.9 5.3 5.4 5.5
+convert --to: store controller 5.5
 doctor --severity: error warning info
 du --by: topic queue tag group host day hour size part
 du --sort: bytes messages name
@@ -255,8 +259,8 @@ compaction-checkpoint compaction-checkpoint-ahead compaction-unfinished compacti
 pop-record-key pop-ahead store-database store-database-entry timeline-no-message half-no-message
 store-index-no-message tiered-ignored tiered-deleted tiered-stopped tiered-missing tiered-short tiered-gap
 tiered-unknown tiered-message tiered-long tiered-differs tiered-unlisted tiered-index tiered-undelivered tiered-lost
-epoch-broken epoch-order epoch-ahead epoch-inside identity-broken dledger-entry dledger-torn dledger-gap dledger-term
-dledger-crc dledger-index dledger-lost dledger-uncommitted namesrv-silent namesrv-differ broker-silent
-broker-no-master clock-skew slave-behind disk-full disk-filling topic-reads-less topic-differs group-differs
-group-offline clients-idle queues-uneven retries-many dead-letters-grow setting-unknown
+epoch-broken epoch-order epoch-ahead epoch-inside epoch-stale epoch-missing identity-broken dledger-entry dledger-torn
+dledger-gap dledger-term dledger-stale dledger-crc dledger-index dledger-lost dledger-uncommitted namesrv-silent
+namesrv-differ broker-silent broker-no-master clock-skew slave-behind disk-full disk-filling topic-reads-less
+topic-differs group-differs group-offline clients-idle queues-uneven retries-many dead-letters-grow setting-unknown
 """

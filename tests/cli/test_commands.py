@@ -48,6 +48,11 @@ def test_every_entry_is_registered_where_it_says() -> None:
     assert commands().keys() == COMMANDS.keys()
 
 
+def test_every_entry_stands_once() -> None:
+    names = [entry.name for section in SECTIONS.values() for entry in section]
+    assert sorted(names) == sorted(WORDS)
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_an_entry_is_whole(name: str) -> None:
     command = COMMANDS[name]
