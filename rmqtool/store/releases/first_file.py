@@ -142,7 +142,8 @@ def _newest_that_fits(
             file.release()
         if not isinstance(record, Record) or not record.store_timestamp or has_bad_batch_numbers(record):
             return False
-        return not (safe and record.store_timestamp > point.index_msg_timestamp) and has(record)
+        # in this order: a broker gives up on a database of queues after some files, whatever the index has
+        return has(record) and not (safe and record.store_timestamp > point.index_msg_timestamp)
 
     stop = "unclean stop" if aborted else "clean stop"
     number = len(files) - 1
