@@ -76,7 +76,7 @@ def make_store(rng: Random, folder: Path, engine: Engine, *, double: bool = Fals
     log_files = len(damage.log_files(folder))
     base = Base(f"{form}{'-killed' if kill else ''}, {log_files} files, {config}", folder, config, keys_of(messages))
     if not kill and log_files > 3 and rng.random() < 0.2:
-        base = expired(folder.parent, engine, base)
+        base = expired(engine, base)
     return base
 
 

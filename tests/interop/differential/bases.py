@@ -115,7 +115,7 @@ def make_bases(folder: Path, engine: Engine) -> list[Base]:
         written = engine.write(path, messages, config, kill=kill)
         assert all(row["status"] == "PUT_OK" for row in written["results"]), name
         bases.append(Base(name, path, config, keys_of(messages)))
-    bases += [expired(folder, engine, base) for base in bases if base.name[6:] in ("plain", "mixed", "one-queue")]
+    bases += [expired(engine, base) for base in bases if base.name[6:] in ("plain", "mixed", "one-queue")]
     return bases
 
 
@@ -130,9 +130,9 @@ def keys_of(messages: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return sorted(found)[:: max(1, len(found) // 60)]
 
 
-def expired(folder: Path, engine: Engine, base: Base) -> Base:
+def expired(engine: Engine, base: Base) -> Base:
     """A store whose oldest log files, and the queue files that point into them, have expired."""
-    path = folder / f"{base.name}-expired"
+    path = base.path.with_name(f"{base.path.name}-expired")
     shutil.copytree(base.path, path)
     files = damage.log_files(path)
     for file in files[: len(files) // 3]:
