@@ -1,6 +1,6 @@
 """Tiers, damaged, read by rmqtool and served by a real broker.
 
-What the broker still serves of the tier, rmqtool has to read with the same bytes; what it does not serve any more,
+What the broker still serves of the tier, unharmed, rmqtool has to read, too; what it does not serve any more,
 ``check`` has to report, and what rmqtool reads has to be what was stored. As a program it damages tiers at random:
 
     python -m tests.interop.tier_damage --cases 30 --seed 1 --release 5.5.0
@@ -19,8 +19,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from formats.message.bodies import decompress
 from formats.message.read import Record, read
+from rmqtool.store.layout.broker_conf import load
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.tier.tier import Tier
 from tests import roles
 from tests.cli.running import rmqtool
 from tests.interop.broker import Broker
@@ -91,8 +93,8 @@ def _queues(case: str) -> dict[tuple[str, int], list[int]]:
     return queues
 
 
-def _pull(broker: Broker, topic: str, queue_id: int, at: int) -> str | None:
-    """Digest of the message at a queue offset, or None where the broker has another answer."""
+def _pull(broker: Broker, topic: str, queue_id: int, at: int) -> Record | None:
+    """The message at a queue offset, or None where the broker has another answer."""
     fields = {
         "consumerGroup": "judge", "topic": topic, "queueId": str(queue_id), "queueOffset": str(at), "maxMsgNums": "1",
         "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0",
@@ -101,9 +103,14 @@ def _pull(broker: Broker, topic: str, queue_id: int, at: int) -> str | None:
     answer = broker.ask("request", code=_PULL, fields=fields)
     body = base64.b64decode(answer.get("base64") or "")
     record = read(body, 0, len(body)) if answer["code"] == _FOUND and body else None
-    if not isinstance(record, Record) or record.queue_offset != at:
+    return record if isinstance(record, Record) else None
+
+
+def _content(record: Record | None) -> tuple[Any, ...] | None:
+    """What a client gets of a message."""
+    if record is None:
         return None
-    return hashlib.sha256(decompress(record.body, record.sys_flag)).hexdigest()
+    return record.topic, record.queue_id, record.queue_offset, record.body, record.properties
 
 
 def _read_here(node: Node) -> dict[Key, str]:
@@ -142,6 +149,8 @@ def hold_against(broker: Broker, case: str, node: Node, damage: Callable[[Path],
     judged = _copy(mine, folder / "judged")
     before, after = _codes(node), _codes(mine)
     here = _read_here(mine)
+    whole = Tier.of(StoreLayout(str(node.store), load(str(node.conf))))
+    assert whole is not None
     told = {(row["cqTopic"], row["cqQueueId"], row["cqOffset"]): row for row in roles.served(case)}
     for key, digest in here.items():
         if key in told and told[key]["message"] is not None:
@@ -151,9 +160,7 @@ def hold_against(broker: Broker, case: str, node: Node, damage: Callable[[Path],
     try:
         for (topic, queue_id), offsets in sorted(_queues(case).items()):
             for at in offsets:
-                served = _pull(broker, topic, queue_id, at)
-                known = told[topic, queue_id, at]["message"]["bodySha256"]
-                if served == known:
+                if _content(_pull(broker, topic, queue_id, at)) == _content(whole.record(topic, queue_id, at)):
                     assert (topic, queue_id, at) in here, f"the broker serves {topic}/{queue_id} {at}, we do not"
                 else:
                     gone += 1

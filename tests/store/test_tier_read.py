@@ -85,6 +85,24 @@ def test_a_dump_has_what_the_broker_served(case: str, left: Get, tmp_path: Path)
 
 
 @by_turns(3)
+@pytest.mark.parametrize("which", ["first", "last"])
+@pytest.mark.parametrize("case", ALONE)
+def test_a_damaged_entry_hides_no_other_message(case: str, which: str, tmp_path: Path) -> None:
+    """The first and the last entry of a queue say where its messages are, unless they lead nowhere."""
+    node = roles.unpack(case, "a", tmp_path)
+    told = {key for key, one in served(case).items() if key[:2] == ("Invoices", 0)}
+    alone = sorted(key[2] for key in told if not served(case)[key]["local"])
+    at = alone[0] if which == "first" else alone[-1]
+    segments = sorted((node.store / "tiered").rglob("Invoices/0/CONSUME_QUEUE/*"), key=lambda path: path.name[8:])
+    file = [path for path in segments if int(path.name[8:]) <= at * 20][-1]
+    data, place = bytearray(file.read_bytes()), at * 20 - int(file.name[8:])
+    data[place : place + 20] = bytes(20)
+    file.write_bytes(data)
+    found = {key_of(row) for row in rows("commitlog", "dump", node.store, *node.options())}
+    assert {key for key in told if key[2] != at} <= found
+
+
+@by_turns(3)
 @pytest.mark.parametrize("case", ALONE)
 def test_look_ups_answer_from_both(case: str, left: Get) -> None:
     node = left(case)

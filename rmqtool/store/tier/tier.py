@@ -154,17 +154,41 @@ class Tier:
     def stretches(self, topic: str, queue_id: int, offsets: range) -> list[Stretch]:
         """The file ranges with the messages of queue offsets in the tier, in order."""
         queue = self.queues.get((topic, queue_id))
-        if queue is None or not len(offsets):
+        if queue is None or (bounds := self._bounds((topic, queue_id), offsets)) is None:
             return []
-        first, last = (self.unit(topic, queue_id, at) for at in (offsets[0], offsets[-1]))
-        if first is None or last is None:
-            return []
-        low, high = first[0], last[0] + last[1]
+        low, high = bounds
         return [
             Stretch(file, max(low - file.base, 0), min(high - file.base, file.size))
             for file in queue.log
             if file.base < high and file.end > low
         ]
+
+    def _bounds(self, key: Key, offsets: range) -> tuple[int, int] | None:
+        """Positions of the first of these messages and of the end of the last one; None if none is found.
+
+        They are those of messages that are there: an entry alone may lead anywhere. What lies before the first or after
+        the last of them belongs to it if entries say so without a gap.
+        """
+
+        def find(wanted: Iterable[int]) -> tuple[int, LocatedRecord] | None:
+            items = ((at, self.look(*key, at)) for at in wanted)
+            return next(((at, item) for at, item in items if isinstance(item, LocatedRecord)), None)
+
+        first, last = find(offsets), find(reversed(offsets))
+        if first is None or last is None:
+            return None
+        low, high = first[1].physical_offset, last[1].end
+        for at in range(first[0] - 1, offsets.start - 1, -1):
+            unit = self.unit(*key, at)
+            if unit is None or unit[1] <= 0 or unit[0] + unit[1] != low:
+                break
+            low = unit[0]
+        for at in range(last[0] + 1, offsets.stop):
+            unit = self.unit(*key, at)
+            if unit is None or unit[1] <= 0 or unit[0] != high:
+                break
+            high += unit[1]
+        return low, high
 
     def walk(self, topic: str, queue_id: int, offsets: range) -> Iterator[LocatedRecord | Damage]:
         """The messages of queue offsets in the tier, in order; their physical offset is the position in the tier."""
