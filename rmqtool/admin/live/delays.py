@@ -1,7 +1,7 @@
 """Delay levels of a live cluster."""
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC, UNIQ_KEY
@@ -40,12 +40,14 @@ class LiveDelays:
     def __init__(self, queues: LiveQueues, now: int, say: Warn) -> None:
         self._queues, self._now = queues, now
         queues.load([SCHEDULE, TIMER])
+        self._times: dict[tuple[LiveQueue, int], int | None] = {}  # of delivery, by queue offset
         if timers := [node.name for node in queues.nodes if queues.has(node, TIMER)]:
             say(f"{', '.join(timers)}: brokers do not tell what waits in the timer of 5.x: null in machine output")
 
     def levels(self) -> Iterator[LiveDelayLevel]:
         """Every level of the table of each broker, every queue beyond it, and the timer if there is one."""
         queues = {(queue.node, queue.queue_id + 1): queue for queue in self._queues.queues_of(SCHEDULE)}
+        self._read_times(queues.values())
         for node in self._queues.nodes:
             if node not in self._queues.delay_offsets or node not in self._queues.delays:
                 continue  # already reported
@@ -62,9 +64,9 @@ class LiveDelays:
 
     def pending(self, level: int | None = None, *, due_only: bool = False) -> Iterator[LiveDelayedMessage]:
         """Messages not delivered yet, by broker and level, in the order of delivery."""
-        for queue in self._queues.queues_of(SCHEDULE):
-            if level not in (None, queue.queue_id + 1):
-                continue
+        queues = [queue for queue in self._queues.queues_of(SCHEDULE) if level in (None, queue.queue_id + 1)]
+        self._read_times(queues)
+        for queue in queues:
             start = self._queues.delivered_offset(queue)
             end = start + self._due(queue, start)
             for entry, record, properties in self._queues.messages(queue, start, end if due_only else None):
@@ -135,7 +137,40 @@ class LiveDelays:
             brokerName=node.name,
         )
 
+    def _read_times(self, queues: Iterable[LiveQueue]) -> None:
+        """Read the delivery times that show what waits and is due: the searches of all queues go step by step together.
+
+        What a broker does not give is asked for once more when it is needed.
+        """
+        searches: dict[LiveQueue, tuple[int, int]] = {}
+        places: list[tuple[LiveQueue, int]] = []
+        for queue in queues:
+            start = self._queues.delivered_offset(queue)
+            if start < queue.max_offset:
+                places += [(queue, start), (queue, queue.max_offset - 1)]
+                if self._delay(queue.node, queue.queue_id + 1) is not None:
+                    searches[queue] = start, queue.max_offset
+        while places:
+            answers = self._queues.pick(dict.fromkeys(places))
+            for (queue, offset), record in answers.items():
+                time = None if record is None else self._queues.message(queue, record).entry.tags_code
+                self._times[queue, offset] = time
+            for queue, offset in places:
+                if (queue, offset) not in answers:
+                    searches.pop(queue, None)
+            searches = {queue: self._narrow(queue, *bounds) for queue, bounds in searches.items()}
+            places = [(queue, (low + high) // 2) for queue, (low, high) in searches.items() if low < high]
+
+    def _narrow(self, queue: LiveQueue, low: int, high: int) -> tuple[int, int]:
+        """The bounds of the first message that is not due, as far as the times are known."""
+        while low < high and (queue, middle := (low + high) // 2) in self._times:
+            due = self._now >= (self._times[queue, middle] or 0)
+            low, high = (middle + 1, high) if due else (low, middle)
+        return low, high
+
     def _time(self, queue: LiveQueue, offset: int) -> int | None:
+        if (queue, offset) in self._times:
+            return self._times[queue, offset]
         message = self._queues.one(queue, offset)
         return message.entry.tags_code if message is not None else None
 

@@ -35,6 +35,7 @@ T = TypeVar("T")
 _PAGE = 32  # messages of a pull; brokers give no more
 _AHEAD = 16  # pulls of one queue in flight
 _TOGETHER = 256  # pulls of several queues whose messages are held
+_MOST_HELD = 16 << 20  # bytes of pages that were read
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,8 @@ class LiveQueues:
         self.tables: Mapping[Node, Topics] = session.run(fetch_topics(self.questions, self.nodes))
         self._ranges: dict[str, Ranges] = {}
         self._partly_read: set[tuple[Node, str]] = set()
+        self._pages: dict[tuple[LiveQueue, int], list[Record]] = {}  # whole ones, by number; oldest first
+        self._held = 0  # bytes in them
 
     # -- tables -------------------------------------------------------------------------------------------------------
 
@@ -204,18 +207,21 @@ class LiveQueues:
         low = max(queue.min_offset if start is None else start, queue.min_offset)
         high = min(queue.max_offset if stop is None else stop, queue.max_offset)
         missing, first = 0, -1
-        width = _PAGE * _AHEAD
-        for at in range(low, high, width):
-            chunks = [range(begin, min(begin + _PAGE, high)) for begin in range(at, min(at + width, high), _PAGE)]
-            pages = self._session.run(self.questions.collect(chunks, lambda chunk: self._pull(queue, chunk)))
+        if low >= high:
+            return
+        for at in range(low // _PAGE * _PAGE, high, _PAGE * _AHEAD):
+            begins = range(at, min(at + _PAGE * _AHEAD, high), _PAGE)
+            chunks = [range(max(begin, low), min(begin + _PAGE, high)) for begin in begins]
+            pages = self._session.run(self.questions.collect(chunks, lambda chunk: self._read(queue, chunk)))
             if len(pages) < len(chunks):
                 self._note_partly_read(queue)  # it is reported with the failure
                 return
             if not any(pages.values()):
                 self._note_partly_read(queue)
+                begin = chunks[0].start
                 self._warn(
                     f"{queue.topic} queue {queue.queue_id} of {queue.node.name}: its broker gives no message from "
-                    f"queue offset {at} on, though it says that there are {high - at}: not read any further"
+                    f"queue offset {begin} on, though it says that there are {high - begin}: not read any further"
                 )
                 return
             for chunk, records in pages.items():
@@ -223,13 +229,60 @@ class LiveQueues:
                     first = chunk.start if first < 0 else first
                     missing += len(chunk) - len(records)
                 for record in records:
-                    yield self._message(queue, record)
+                    yield self.message(queue, record)
         if missing:
             self._note_partly_read(queue)
             self._warn(
                 f"{queue.topic} queue {queue.queue_id} of {queue.node.name}: {counted(missing, 'message')} that its "
                 f"broker does not give, the first at queue offset {first} or soon after: skipped"
             )
+
+    def messages_at(self, queue: LiveQueue, offsets: Sequence[int]) -> Iterator[QueueMessage]:
+        """Single messages of a queue, in this order; several are in flight together."""
+        for first in range(0, len(offsets), _TOGETHER):
+            some = offsets[first : first + _TOGETHER]
+            answers = self.run(self.questions.collect(some, lambda at: self._read(queue, range(at, at + 1))))
+            for offset in some:
+                if not answers.get(offset):
+                    self._note_partly_read(queue)
+                for record in answers.get(offset, ()):
+                    yield self.message(queue, record)
+
+    def read_ahead(self, places: Iterable[tuple[LiveQueue, int]]) -> None:
+        """Read the pages that begin at or include these offsets, all in flight together, for :meth:`messages`."""
+        wanted = [
+            (queue, self._page(queue, offset // _PAGE))
+            for queue, offset in places
+            if queue.min_offset <= offset < queue.max_offset
+        ]
+
+        async def read(place: tuple[LiveQueue, range]) -> None:
+            await self._read(*place)
+
+        self.run(self.questions.collect(wanted, read))
+
+    @staticmethod
+    def _page(queue: LiveQueue, number: int) -> range:
+        """The offsets of a page within the range of its queue."""
+        return range(max(number * _PAGE, queue.min_offset), min((number + 1) * _PAGE, queue.max_offset))
+
+    async def _read(self, queue: LiveQueue, chunk: range) -> list[Record]:
+        """A page or a part of it, from memory or from the broker.
+
+        Raises:
+            NotTold: the broker does not answer.
+        """
+        key = queue, chunk.start // _PAGE
+        held = self._pages.get(key)
+        if held is not None:
+            return [record for record in held if record.queue_offset in chunk]
+        records = await self._pull(queue, chunk)
+        if chunk == self._page(*key) and len(records) == len(chunk):
+            self._pages[key] = records
+            self._held += _bytes_of(records)
+            while self._held > _MOST_HELD:
+                self._held -= _bytes_of(self._pages.pop(next(iter(self._pages))))
+        return records
 
     def _note_partly_read(self, queue: LiveQueue) -> None:
         self.whole = False
@@ -304,10 +357,15 @@ class LiveQueues:
             at = following
         return records
 
-    def _message(self, queue: LiveQueue, record: Record) -> QueueMessage:
+    def message(self, queue: LiveQueue, record: Record) -> QueueMessage:
+        """A record of a queue as a message of it."""
         code = 0
         if queue.topic == SCHEDULE:  # brokers keep the time of delivery there
             delays = self.delays.get(queue.node, ())
             code = record.store_timestamp + (delays[queue.queue_id] if queue.queue_id < len(delays) else 0)
         entry = QueueEntry(record.queue_offset, record.physical_offset, record.total_size, code)
         return QueueMessage(entry, record, parse(record.properties))
+
+
+def _bytes_of(records: Iterable[Record]) -> int:
+    return sum(record.total_size for record in records)

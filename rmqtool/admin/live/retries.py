@@ -1,6 +1,6 @@
 """Retries and dead letters of a live cluster."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +8,7 @@ from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
 from rmqtool.admin.live.messages import WireMessage
 from rmqtool.admin.live.questions import Warn
 from rmqtool.admin.live.queues import LiveQueue, LiveQueues
+from rmqtool.services.lookup.pairs import Pairs
 from rmqtool.services.lookup.queue_messages import QueueMessage
 from rmqtool.services.lookup.retry_names import RetryNames
 from rmqtool.services.retries.retries import DeadLetter, GivenBack, RetryInfo
@@ -52,7 +53,19 @@ class LiveRetries(GivenBack[LiveQueue]):
 
     def queues_of(self, topic: str) -> list[LiveQueue]:
         """The queues of a topic, by broker and number."""
-        return self._queues.queues_of(topic)
+        queues = self._queues.queues_of(topic)
+        if topic != SCHEDULE:
+            self._queues.read_ahead((queue, queue.min_offset) for queue in queues)
+        return queues
+
+    def _find_scheduled(self, *, pending: bool = False) -> tuple[Pairs, set[str]]:
+        begin = self.delivered_offset if pending else lambda queue: queue.min_offset
+        self._queues.read_ahead((queue, begin(queue)) for queue in self._schedule)
+        return super()._find_scheduled(pending=pending)
+
+    def messages_at(self, queue: LiveQueue, offsets: Sequence[int]) -> Iterator[QueueMessage]:
+        """Single messages of a queue, in this order."""
+        return self._queues.messages_at(queue, offsets)
 
     def messages(self, queue: LiveQueue, start: int | None = None, stop: int | None = None) -> Iterator[QueueMessage]:
         """Messages of a queue."""

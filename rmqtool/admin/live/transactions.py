@@ -1,14 +1,16 @@
 """Transactions of a live cluster."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from formats.message.properties import REAL_TOPIC, UNIQ_KEY
+from formats.message.read import Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
 from formats.topics import GIVEN_UP, HALF, OP, ROCKS_HALF, ROCKS_OP
 from rmqtool.admin.live.messages import find_copies
-from rmqtool.admin.live.questions import NotTold, Warn
+from rmqtool.admin.live.questions import Warn
 from rmqtool.admin.live.queues import LiveQueue, LiveQueues
 from rmqtool.services.lookup.queue_messages import QueueMessage
 from rmqtool.services.transactions.half_messages import (
@@ -18,7 +20,10 @@ from rmqtool.services.transactions.half_messages import (
     OpenState,
     TransactionInfo,
     TransactionReader,
+    is_copy,
 )
+
+_TOGETHER = 64  # half messages whose committed messages are looked up together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +45,11 @@ class LiveTransactions(TransactionReader[LiveQueue, LiveTransactionInfo]):
     def __init__(self, queues: LiveQueues, warn: Warn, say: Warn) -> None:
         super().__init__(warn)
         self._queues = queues
-        queues.load([HALF, OP, GIVEN_UP, ROCKS_HALF, ROCKS_OP])
+        self._wanted: str | None = None
+        self._matches: dict[tuple[LiveQueue, str, str], list[Record] | None] = {}  # None: not told
+        topics = (HALF, OP, GIVEN_UP, ROCKS_HALF, ROCKS_OP)
+        queues.load(topics)
+        queues.read_ahead((queue, queue.min_offset) for topic in topics for queue in queues.queues_of(topic))
         silent = [node.name for node in queues.nodes if queues.has(node, HALF) and not queues.has(node, OP)]
         if silent:
             say(
@@ -61,7 +70,41 @@ class LiveTransactions(TransactionReader[LiveQueue, LiveTransactionInfo]):
         self, queue: LiveQueue, start: int | None = None, stop: int | None = None, *, quiet: bool = False
     ) -> Iterator[QueueMessage]:
         """Messages of a queue; what a broker does not give is reported once."""
-        return self._queues.messages(queue, start, stop)
+        messages = self._queues.messages(queue, start, stop)
+        shown = start is None and ((queue.topic == HALF and quiet) or queue.topic == ROCKS_HALF)
+        return self._with_commits(queue, messages) if shown else messages
+
+    def all(self, wanted: str | None = None) -> Iterator[LiveTransactionInfo]:
+        """Every transaction whose half message is still in the log, or the wanted one."""
+        self._wanted = wanted
+        return super().all(wanted)
+
+    def _with_commits(self, queue: LiveQueue, messages: Iterator[QueueMessage]) -> Iterator[QueueMessage]:
+        """Half messages, after the committed messages of several have been looked up together."""
+        while some := list(islice(messages, _TOGETHER)):
+            if self._has_index(queue):
+                self._look_up(queue, {name for message in some if (name := self._name_of(message)) is not None})
+            yield from some
+
+    def _name_of(self, message: QueueMessage) -> tuple[str, str] | None:
+        """Topic and unique id of a half message whose committed message is needed."""
+        topic, unique = message.properties.get(REAL_TOPIC), message.properties.get(UNIQ_KEY)
+        if topic is None or unique is None or is_copy(message.properties):
+            return None
+        return (topic, unique) if self._wanted in (None, message.message_id) else None
+
+    def _look_up(self, queue: LiveQueue, names: Collection[tuple[str, str]]) -> None:
+        questions = self._queues.questions
+
+        async def find(name: tuple[str, str]) -> list[Record]:
+            return await find_copies(questions, self.warn, queue.node, *name)
+
+        answers = self._queues.run(questions.collect(names, find))
+        self._matches = {(queue, *name): answers.get(name) for name in names}
+
+    def _has_index(self, queue: LiveQueue) -> bool:
+        settings = self._queues.settings.get(queue.node)
+        return settings is not None and settings.get("messageIndexEnable", "true").strip().lower() == "true"
 
     def check_offset(self, queue: LiveQueue) -> int:
         """The offset of the check in a half queue."""
@@ -96,13 +139,13 @@ class LiveTransactions(TransactionReader[LiveQueue, LiveTransactionInfo]):
         if topic is None or unique is None:
             return None
         prepared = {copy.physicalOffset for copy in copies}
-        settings = self._queues.settings.get(queue.node)
-        if settings is None or settings.get("messageIndexEnable", "true").strip().lower() != "true":
+        if not self._has_index(queue):
             raise CommitUnknown
-        try:
-            matches = self._queues.run(find_copies(self._queues.questions, self.warn, queue.node, topic, unique))
-        except NotTold:
-            raise CommitUnknown from None
+        if (queue, topic, unique) not in self._matches:
+            self._look_up(queue, {(topic, unique)})
+        matches = self._matches[queue, topic, unique]
+        if matches is None:
+            raise CommitUnknown
         for record in matches:
             committed = record.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
             if committed and record.prepared_transaction_offset in prepared:

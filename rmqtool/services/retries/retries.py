@@ -104,6 +104,11 @@ class GivenBack(ABC, Generic[Q]):
     def messages(self, queue: Q, start: int | None = None, stop: int | None = None) -> Iterator[QueueMessage]:
         """Messages of queue offsets [start, stop), by default all that are still there."""
 
+    def messages_at(self, queue: Q, offsets: Sequence[int]) -> Iterator[QueueMessage]:
+        """Single messages of a queue, in this order."""
+        for offset in offsets:
+            yield from self.messages(queue, offset, offset + 1)
+
     @abstractmethod
     def delivered_offset(self, queue: Q) -> int:
         """The next offset of a delay level's queue to be delivered."""
@@ -191,9 +196,8 @@ class GivenBack(ABC, Generic[Q]):
     def _for_topic(self, target: str, scheduled: Pairs) -> Iterator[tuple[Q, QueueMessage]]:
         """Each message in the schedule topic for a target topic, with its queue."""
         for place, queue in enumerate(self._schedule):
-            for offset in scheduled.get(hash((target, place))):
-                for message in self.messages(queue, offset, offset + 1):
-                    yield queue, message
+            for message in self.messages_at(queue, scheduled.get(hash((target, place)))):
+                yield queue, message
 
     def _given_back(self, group: str, scheduled: Pairs) -> Pairs:
         """Attempt (see :func:`_attempt`) to 1 for a dead letter, 0 for a retry."""
