@@ -27,7 +27,7 @@ def test_each_copy_counts_for_one_message(tmp_path: Path) -> None:
         end = store.live.end
 
         def earlier(stop: int = end) -> EarlierCopies:
-            return EarlierCopies(store.layout, stop)
+            return EarlierCopies(store, stop)
 
         found = earlier()
         assert found.take(first, "T", 1, {})
@@ -52,5 +52,21 @@ def test_the_search_ends_where_copies_end(tmp_path: Path) -> None:
                 copy_of(record, "T", 0, {"UNIQ_KEY": record.properties.decode().split("\x01")[1].strip("\x02")})
             )
         store.dispatch()
-        found = EarlierCopies(store.layout, store.live.end, misses=18)
+        found = EarlierCopies(store, store.live.end, misses=18)
         assert [record for record in records if found.take(record, "T", 0, {})] == [records[0]]
+
+
+def test_the_index_may_grow_meanwhile(tmp_path: Path) -> None:
+    """Few hash slots: new entries stand before the old ones in their chains, and a new file begins."""
+    sizes = SIZES | {"maxHashSlotNum": "3", "maxIndexNum": "100"}
+    with Store.create(tmp_path / "store", broker_conf=sizes) as store:
+        for topic in ("Waiting", "T"):
+            for number in range(30):
+                given = {"UNIQ_KEY": f"k{number}"}
+                store.append(Message(topic=topic, body=b"x", born_timestamp=7, properties=given))
+        records = [message.record for message in store.messages()][:30]
+        found = EarlierCopies(store, store.live.end)
+        for number, record in enumerate(records):
+            assert found.take(record, "T", 0, {}), number
+            for new in range(5):
+                store.append(Message(topic="New", properties={"UNIQ_KEY": f"n{number}-{new}"}))

@@ -134,7 +134,7 @@ class Delivery:
 
     def _was_delivered(self, level: int, message: QueueMessage) -> bool:
         """Whether a process that was killed has delivered it."""
-        earlier = self._earlier.setdefault(level, EarlierCopies(self.store.layout, self._end))
+        earlier = self._earlier.setdefault(level, EarlierCopies(self.store, self._end))
         topic, queue_id = message.properties.get(REAL_TOPIC, ""), java_int(message.properties.get(REAL_QID, "")) or 0
         return earlier.take(message.record, topic, queue_id, {})
 

@@ -7,12 +7,13 @@ from typing import Any
 from formats.message.properties import UNIQ_KEY, parse
 from formats.message.read import Record
 from formats.primitives import host_text
+from rmqtool.services.open_store.store import Store
 from rmqtool.store.append.outgoing import Message
 from rmqtool.store.index.reader import BadIndex, IndexView, open_index, physical_offsets
-from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 
 _MOST_FOUND = 1 << 10  # messages of one key to read
+_ANY = 1 << 31  # more entries than a file has
 
 
 def copy_of(record: Record, topic: str, queue_id: int, properties: dict[str, str], **changes: Any) -> Message:
@@ -40,23 +41,27 @@ class EarlierCopies:
     Messages without a unique id are not recognised.
 
     Args:
-        layout: of the store, whose index must cover its log.
-        end: end of the log when the store was opened: only messages before it can have such copies.
+        store: open for writing.
+        end: end of the log when it was opened: only messages before it can have such copies.
         misses: number of messages in a row without a copy, after which the following ones have none either.
     """
 
-    def __init__(self, layout: StoreLayout, end: int, *, misses: int = 32) -> None:
-        self._layout, self._end = layout, end
+    def __init__(self, store: Store, end: int, *, misses: int = 32) -> None:
+        self._store, self._end = store, end
         self._misses_left = self._misses = misses
         self._taken: set[int] = set()  # physical offsets of copies that belong to a message
 
     @cached_property
     def _files(self) -> list[IndexView]:
-        return [file for file in open_index(self._layout) if not isinstance(file, BadIndex)]
+        files = [file for file in open_index(self._store.layout) if not isinstance(file, BadIndex)]
+        for file in files:
+            if file.header.index_count > 1:  # entries that are added to the newest one lead to the older ones
+                file.header = file.header._replace(index_count=_ANY)
+        return files
 
     @cached_property
     def _log(self) -> CommitLog:
-        return CommitLog(self._layout)
+        return CommitLog(self._store.layout)
 
     def take(self, record: Record, topic: str, queue_id: int, added: Mapping[str, str]) -> bool:
         """Whether a copy of a stored message exists; each copy counts for one message.
@@ -70,6 +75,7 @@ class EarlierCopies:
         unique = parse(record.properties).get(UNIQ_KEY)
         if unique is None:
             return False
+        self._store.dispatch()  # the index is not read while it is written
         for offset in physical_offsets(self._files, topic, unique, limit=_MOST_FOUND):
             if not record.physical_offset < offset < self._end or offset in self._taken:
                 continue

@@ -75,8 +75,8 @@ class TimerService:
         self._last: tuple[int, int, int] | None = None  # physical offset, size, topic hash enqueued last
         self._counts: TimerCounts | None = None
         # what a killed process has moved: from slots, in their order, and from the queue, in any order
-        self._earlier = EarlierCopies(store.layout, store.live.end)
-        self._earlier_late = EarlierCopies(store.layout, store.live.end, misses=_MISSES)
+        self._earlier = EarlierCopies(store, store.live.end)
+        self._earlier_late = EarlierCopies(store, store.live.end, misses=_MISSES)
 
     # -- when ---------------------------------------------------------------------------------------------------------
 
