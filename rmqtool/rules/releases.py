@@ -22,6 +22,8 @@ class Release(NamedTuple):
         record_version: newest version of commit-log records that it reads and writes.
         trailing_separator: stored properties end with a separator (``MessageDecoder.messageProperties2String``).
         has_attributes: topics have attributes, and so there are batch queues and compaction.
+        shares_batch_properties: each message of a batch that a client sends gets the properties of the batch, too, such
+            as the region (``MessageExtEncoder``).
         indexes_tags: tags are added to the index as keys (``IndexService``).
         has_timer: messages can be delivered at an arbitrary time (``TimerMessageStore``).
         recalls_by_topic: the key that recalls a timer message is the topic followed by the unique key; if False, only
@@ -54,6 +56,7 @@ class Release(NamedTuple):
     record_version: int
     trailing_separator: bool
     has_attributes: bool
+    shares_batch_properties: bool
     indexes_tags: bool
     has_timer: bool
     recalls_by_topic: bool
@@ -108,6 +111,7 @@ V4_9 = Release(
     record_version=1,
     trailing_separator=False,
     has_attributes=False,
+    shares_batch_properties=True,
     indexes_tags=False,
     has_timer=False,
     recalls_by_topic=False,
@@ -140,6 +144,7 @@ V5_3 = Release(
     record_version=2,
     trailing_separator=True,
     has_attributes=True,
+    shares_batch_properties=True,
     indexes_tags=False,
     has_timer=True,
     recalls_by_topic=True,
@@ -167,6 +172,7 @@ V5_4 = V5_3._replace(
     version=versions.V5_4,
     full_name="V5_4_0",
     mq_version=VERSION_5_4_0,
+    shares_batch_properties=False,
     indexes_tags=True,
     recalls_by_topic=False,
     has_rocks_halves=True,

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from formats.message.bodies import BatchItem, build_batch
 from rmqtool import Message, Store
 from rmqtool.errors import NoRoom, Refused, UnreadableStore
-from rmqtool.rules.releases import V4_9, V5_3
+from rmqtool.rules.releases import RELEASES, V4_9, V5_3, Release
 from rmqtool.store.append import dispatching, live, live_files
 from rmqtool.store.append.answers import Illegal, PutStatus
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -355,3 +356,17 @@ def test_the_limit_of_bodies_is_for_new_messages(count: int, tmp_path: Path) -> 
         assert results[-1].reason == "body of 1001 bytes, the broker takes 1000"
         assert store.append(Message(topic="a", body=bytes(2_000), was_stored=True)).ok
     assert list(check_store(layout_of(tmp_path / "store"))) == []
+
+
+@pytest.mark.parametrize("release", RELEASES.values(), ids=str)
+def test_a_batch_shares_its_properties_up_to_5_3(release: Release, tmp_path: Path) -> None:
+    items = build_batch([BatchItem(0, b"body", b"KEYS\x01k%d" % n) for n in range(2)])
+    with new(tmp_path / "s", release=release) as store:
+        batch = Message(topic="t", body=items, properties={"MSG_REGION": "R"})
+        assert store.live.append_encoded(batch).messages == 2
+        stored = [message.record.properties for message in store.messages()]
+    own = [b"KEYS\x01k%d" % n for n in range(2)]
+    if release.shares_batch_properties:
+        end = b"\x02" if release.trailing_separator else b""
+        own = [text + b"\x02MSG_REGION\x01R" + end for text in own]
+    assert stored == own

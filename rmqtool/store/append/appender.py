@@ -120,8 +120,8 @@ class Appender:
     def put_encoded(self, batch: Message) -> EncodedResult:
         """Append a batch whose body contains its messages as a client sent them; all of them, or none.
 
-        Every message gets the properties, hosts, system flag and born timestamp of the batch. For batch queues, a batch
-        with an id of its own becomes one record, an inner batch.
+        Every message gets the hosts, system flag and born timestamp of the batch, and in older releases its properties.
+        For batch queues, a batch with an id of its own becomes one record, an inner batch.
 
         Raises:
             Illegal: it is rejected.
@@ -135,6 +135,8 @@ class Appender:
         if batch.topic in self.rules.batch_topics:
             check_items(batch)
         ready = self.rules.ready(batch, batch=True)
+        if not self.rules.release.shares_batch_properties:
+            ready = ready._replace(properties=b"")
         if self._batches is None:
             self._batches = BatchWriter()
         now = self.clock()
