@@ -22,7 +22,7 @@ from rmqtool.store.layout.paths import checked_path
 _PART = ".importing"  # suffix until the store is complete
 _HOLDS = (
     "abort", "batchconsumequeue", "checkpoint", "commitlog", "config", "consumequeue", "consumequeue_ext", "index",
-    "lock",
+    "lock", "timerlog",
 )  # fmt: skip
 _HALVES = 1 << 20  # half messages to remember; a commit follows its half message soon
 

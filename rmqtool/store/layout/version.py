@@ -124,6 +124,7 @@ def _detect_release(layout: StoreLayout, record_version: int) -> tuple[Release, 
         return V5_3, "the checkpoint has fields of 5.x"
     if b'"stateVersion"' in _read_if_readable(layout.path("config", "topics.json")):
         return V5_3, "topics.json has a stateVersion"
+    # new stores are of the newest release and say so; a 5.x broker, too, leaves one of these signs at its first start
     return V4_9, "it has nothing of 5.x"
 
 
