@@ -234,8 +234,8 @@ def requests(broker: Broker) -> Any:
     try:
         answers.append(broker.ask("ask", topic="Asked", body="at once")["body"])
     except AssertionError as err:
-        # a client of 5.3.3 stops waiting when its request is stored, whoever the broker is, if no answer was faster
-        if broker.engine != "5.3" or "RequestTimeoutException" not in str(err):
+        # a client of 5.x stops waiting when its request is stored, whoever the broker is, if no answer was faster
+        if not broker.engine.startswith("5") or "RequestTimeoutException" not in str(err):
             raise
         answers.append("re: at once")
     return answers
@@ -256,12 +256,13 @@ def resets(broker: Broker) -> Any:
     return counted(broker.wait_for(lambda rows: len(rows) >= 24, 120))
 
 
+PROGRAMS = (
+    sends, errors, failures, in_order, everybody, tags, selects, delays, transactions, looks, requests, resets,
+)  # fmt: skip
+
+
 @by_turns(7)
-@pytest.mark.parametrize(
-    "program",
-    [sends, errors, failures, in_order, everybody, tags, selects, delays, transactions, looks, requests, resets],
-    ids=lambda program: program.__name__,
-)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_the_same_program_has_the_same_results(broker: Broker, clients: Broker, pairs: Pairs, program: Program) -> None:
     wanted, got = pairs.run(broker, clients, program)
     if isinstance(wanted, list) and len(got) == len(wanted):

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from rmqtool import Message, Store
 from rmqtool.services.sending.copies import EarlierCopies, copy_of
-from rmqtool.store.log.commit_log import CommitLog
 from tests.services.live import SIZES
 
 
@@ -16,11 +15,9 @@ def test_each_copy_counts_for_one_message(tmp_path: Path) -> None:
             for _ in range(2)
         ]
         nameless = store.append(Message(topic="Waiting", body=b"x", born_timestamp=7))
-        log = CommitLog(store.layout)
-        stored = {
-            at.physical_offset: at.record for at in map(log.read, (m.physical_offset for m in (*twins, nameless)))
-        }
-        first, second, third = stored.values()
+        store.dispatch()
+        by_place = {message.record.physical_offset: message.record for message in store.messages()}
+        first, second, third = (by_place[result.physical_offset] for result in (*twins, nameless))
         store.append(copy_of(first, "T", 1, {"UNIQ_KEY": "k", "rolls": "1"}))
         store.append(copy_of(third, "T", 1, {}))
         store.dispatch()

@@ -5,7 +5,7 @@
 The source release 5.3.3 on Maven Central has them, in its module ``test``. 59 classes need no broker's internals, or
 only what can be asked over the wire (``Served.java``); tests that look deeper are counted apart, as ``inside``. Each
 side has three brokers and a name server: ours are processes of ``rmqtool serve``, real ones run in the JVM of the
-tests, as they are meant to. Both sides run at the same time, some 40 minutes. The exit code is 1 if a test passes
+tests, as they are meant to. Both sides run at the same time, some 15 minutes. The exit code is 1 if a test passes
 there and fails here.
 """
 
@@ -50,6 +50,8 @@ _SETTINGS = {
     "maxTransferCountOnMessageInMemory": "1024", "maxTransferCountOnMessageInDisk": "1024",
 }  # fmt: skip
 _BROKERS = 3
+# what we refuse: static topics
+_REFUSED = {("CreateAndUpdateTopicIT", "testStaticTopicNotAffected")}
 
 Test = tuple[str, str]  # class and method
 
@@ -146,13 +148,14 @@ def results(jvm: subprocess.Popen[str]) -> Iterator[tuple[Test, Ended]]:
         yield (row["class"], row.get("test") or "-"), Ended(row["how"], row["milliseconds"] / 1000, row["trace"])
 
 
-def main() -> int:
+def main(words: list[str] | None = None) -> int:
+    """Run the tests; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="REGEX", help="classes whose names match")
     parser.add_argument("--sides", default="real,ours", help="real, ours or both (real,ours)")
     parser.add_argument("--release", default="5.3", help="release of our brokers")
     parser.add_argument("--keep", type=Path, help="directory for logs, stores and results")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     sides: list[str] = arguments.sides.split(",")
     with ExitStack() as stack:
         work = arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="own-tests-")))
@@ -191,7 +194,8 @@ def report(table: dict[str, dict[Test, Ended]]) -> int:
         ends = {side: ended[test].how if test in ended else "absent" for side, ended in table.items()}
         if any(how not in ("passed", "ignored") for how in ends.values()):
             print(f"{'.'.join(test)}: " + ", ".join(f"{side} {how}" for side, how in ends.items()))
-        worse += ends.get("ours") in ("failed", "absent") and ends.get("real", "passed") == "passed"
+        fails = ends.get("ours") in ("failed", "absent") and ends.get("real", "passed") == "passed"
+        worse += fails and test not in _REFUSED
     for side, ended in table.items():
         counts = Counter(one.how for one in ended.values())
         print(f"{side}: " + ", ".join(f"{count} {how}" for how, count in counts.most_common()))
