@@ -172,6 +172,15 @@ def _complete() -> int:
     return run([], {})
 
 
+def _with_skipped(code: int) -> int:
+    """The exit code of a command, with 1 for 0 if it could not read all of its store, which is then named."""
+    if "rmqtool.cli.framework.opening" not in sys.modules:
+        return code
+    from rmqtool.cli.framework.opening import warn_of_skipped
+
+    return 1 if warn_of_skipped() and not code else code
+
+
 def _run(argv: list[str]) -> int:
     if "_RMQTOOL_COMPLETE" in os.environ:
         return _complete()
@@ -202,13 +211,13 @@ def _run(argv: list[str]) -> int:
         call = quick.parse(argv, defaults)
         if call is not None:
             function, arguments, options = call
-            return function(*arguments, **options)
+            return _with_skipped(function(*arguments, **options))
         from rmqtool.cli.startup.usage_errors import check_line
 
         check_line(argv)
         from rmqtool.cli.framework.app import run
 
-        return run(argv, defaults)
+        return _with_skipped(run(argv, defaults))
     except RmqError as err:
         error = err
     except OSError as err:

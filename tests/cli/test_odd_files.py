@@ -1,9 +1,12 @@
 """A non-file or unreadable file beside an intact log: commands that do not need it continue, with a warning."""
 
+import errno
 import json
+import os
 import shutil
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -151,3 +154,109 @@ def test_bad_sectors_beside_the_log(golden: Unpacked, tmp_path: Path) -> None:
     assert report["leftOut"] == ["config/consumerOffset.json"]
     assert any("checkpoint: Input/output error" in words for words in report["warnings"])
     assert result == process("query-time", store, "Orders", "1", "1795206885011", "-o", "json")
+
+
+READING = (
+    "info STORE", "trace STORE ID", "why STORE ID", "topic list STORE", "topic show STORE Orders", "topic unused STORE",
+    "query-key STORE Orders KEY", "query-id STORE ID Orders", "query-offset STORE Orders 0 0",
+    "query-time STORE Orders 0 1795392041325", "commitlog dump STORE", "grep STORE order",
+    "consumequeue dump STORE Orders", "du STORE", "retention STORE", "group list STORE", "group inflight STORE",
+    "retry list STORE", "dlq list STORE", "delay list STORE", "delay due STORE", "transaction list STORE",
+    "diff STORE OTHER", "check STORE", "salvage STORE NEW",
+)  # fmt: skip
+FOUND_IN_5 = {"ID": "FD000000000000000000000000000002514030946E09714C837F0000", "KEY": "order-0"}
+PLACES = (
+    "batchconsumequeue", "batchconsumequeue/BatchQueue/0", f"batchconsumequeue/BatchQueue/0/{0:020d}", "compaction",
+    "compaction/compactionLog", "compaction/compactionCq/Profiles/0", f"compaction/compactionCq/Profiles/0/{0:020d}",
+    f"compaction/compactionLog/Profiles/0/{0:020d}", "compaction/position-checkpoint", "consumequeue/Payments",
+    "consumequeue/Payments/0", f"consumequeue/Payments/0/{0:020d}", f"consumequeue/SCHEDULE_TOPIC_XXXX/2/{0:020d}",
+    f"consumequeue/%DLQ%pull-group/0/{0:020d}", f"consumequeue/RMQ_SYS_TRANS_HALF_TOPIC/0/{0:020d}",
+    "config/delayOffset.json", "config/consumerFilter.json", "config/subscriptionGroup.json", "config/timercheck",
+    "config/consumerOrderInfo.json", "checkpoint", "timerwheel", "timerlog", "lock", "abort",
+)  # fmt: skip
+
+
+def fail_at(path: Path, error: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have whatever opens or lists a path, or something below it, fail."""
+    for name in ("open", "scandir"):
+        real = getattr(os, name)
+
+        def fail(at: object, *args: object, _real: Any = real, **options: object) -> object:
+            text = os.fspath(at) if isinstance(at, str | os.PathLike) else ""
+            if text == str(path) or text.startswith(f"{path}/"):
+                raise OSError(error, os.strerror(error), text)
+            return _real(at, *args, **options)
+
+        monkeypatch.setattr(os, name, fail)
+
+
+@by_turns(9)
+@pytest.mark.parametrize("relative", PLACES)
+@pytest.mark.parametrize("kind", ["fifo", "loop", "EIO"])
+def test_reading_goes_on_over_any_path(
+    relative: str, kind: str, golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(golden("broker-5.3.3"), store)
+    path = store / relative
+    if kind != "EIO":
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_by(path, kind)
+    elif path.exists():
+        fail_at(path, errno.EIO, monkeypatch)
+    words = {"STORE": store, "OTHER": golden("broker-5.3.3"), "NEW": tmp_path / "new", **FOUND_IN_5}
+    named = 0
+    for line in READING:
+        result = rmqtool(*(words.get(word, word) for word in line.split()))
+        assert result.code in (0, 1), (line, result.err)
+        named += str(path) in f"{result.out}{result.err}".replace("\n   ", "")
+    if kind == "EIO" and path.exists():
+        assert named or relative in ("lock", "abort"), "no command names it"
+
+
+@pytest.mark.parametrize("relative", ["batchconsumequeue", "compaction"])
+@pytest.mark.parametrize("kind", ["fifo", "EIO", "EACCES"])
+def test_few_stores_have_these_and_none_stops_over_them(
+    relative: str, kind: str, golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(golden("broker-5.3.3"), store)
+    if kind == "fifo":
+        replace_by(store / relative, kind)
+    else:
+        (store / relative).mkdir(exist_ok=True)
+        fail_at(store / relative, getattr(errno, kind), monkeypatch)
+    words = {"STORE": store, "OTHER": golden("broker-5.3.3"), "NEW": tmp_path / "new", **FOUND_IN_5}
+    for line in ("topic list STORE", "query-key STORE Orders KEY", "why STORE ID", "diff STORE OTHER"):
+        result = rmqtool(*(words.get(word, word) for word in line.split()), "-o", "json")
+        assert result.code in (0, 1), (line, result.err)
+        assert json.loads(result.out)
+    listed = rmqtool("topic", "list", store)
+    if relative == "batchconsumequeue":
+        assert listed.code == 1
+        assert f"warning: {store / relative}" in listed.err
+        assert "the answer lacks what is in it" in listed.err.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    "relative", [f"consumequeue/Orders/1/{0:020d}", "consumequeue/Orders/1", "consumequeue/Orders"]
+)
+def test_the_lag_in_a_queue_that_cannot_be_read_is_unknown(
+    relative: str, golden: Unpacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = golden("broker-5.3.3")
+    before = json.loads(rmqtool("group", "lag", store, "-o", "json").out)
+    fail_at(store / relative, errno.EIO, monkeypatch)
+    result = rmqtool("group", "lag", store, "-o", "json")
+    assert f"warning: {store / relative}" in result.err
+    unknown = 0
+    for row, known in zip(json.loads(result.out), before, strict=True):
+        if row["topic"] == "Orders" and (row["queueId"] == 1 or relative.endswith("Orders")):
+            assert (row["brokerOffset"], row["diff"], row["state"]) == (None, None, "unknown")
+            unknown += 1
+        else:
+            assert row == known
+    assert unknown
+    group = next(row["group"] for row in before if row["topic"] == "Orders")
+    (info,) = (row for row in json.loads(rmqtool("group", "list", store, "-o", "json").out) if row["group"] == group)
+    assert info["diff"] is None

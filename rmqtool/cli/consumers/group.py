@@ -12,7 +12,7 @@ from formats.config.files import ConsumerOffsets, QueueOffset
 from formats.errors import FormatError
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.choice import RowChoice, first, matches, no_match, wanted_of
-from rmqtool.cli.framework.opening import live_target, need_log, open_groups, open_store
+from rmqtool.cli.framework.opening import live_target, need_log, open_groups, open_to_read
 from rmqtool.cli.framework.options import (
     ANY_GROUP,
     LISTING,
@@ -232,7 +232,7 @@ def group_diff(
     change is how far OTHER is ahead. Exit code 1: they differ, or neither has a matching offset.
     """
     warn = Warnings()
-    rows, compared = _differences(open_store(store, broker_conf), other, choice, bak=bak, equal=every, warn=warn)
+    rows, compared = _differences(open_to_read(store, broker_conf), other, choice, bak=bak, equal=every, warn=warn)
     write_rows(output.value, OffsetChange, first(rows, limit))
     if compared and not rows:
         note("no offset differs")

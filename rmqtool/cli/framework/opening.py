@@ -79,8 +79,27 @@ def open_groups(
         return LiveGroups(target, warn, (lambda _text: None) if quiet else note, wanted)
     from rmqtool.admin.offline import StoreGroups
 
-    layout = need_log(store, broker_conf).layout if log else open_store(store, broker_conf)
+    layout = need_log(store, broker_conf).layout if log else open_to_read(store, broker_conf)
     return StoreGroups(layout, warn, wanted, client=client, bak=bak)
+
+
+_reading: list[StoreLayout] = []  # what the running command reads
+
+
+def open_to_read(store: str, broker_conf: str | None) -> StoreLayout:
+    """As :func:`open_store`, for a command that only reads: it skips what cannot be read (:func:`warn_of_skipped`)."""
+    layout = open_store(store, broker_conf).passing_over(queue_files=True)
+    _reading.append(layout)
+    return layout
+
+
+def warn_of_skipped() -> bool:
+    """Name on stderr what the command that ends could not read; returns whether there was anything."""
+    reasons = [reason for layout in _reading for reason in (layout.passed or {}).values()]
+    _reading.clear()
+    for reason in dict.fromkeys(reasons):
+        note(f"warning: {reason}: the answer lacks what is in it")
+    return bool(reasons)
 
 
 def open_store(store: str, broker_conf: str | None) -> StoreLayout:
@@ -106,20 +125,27 @@ def _with_tier_here(conf: BrokerConf) -> BrokerConf:
     return conf.with_value("tieredStoreFilePath", path)
 
 
-def need_log(store: str, broker_conf: str | None, *, say: bool = True) -> CommitLog:
+def need_log(store: str, broker_conf: str | None, *, say: bool = True, whole: bool = False) -> CommitLog:
     """The commit log of a store, which may be missing if there are queues.
 
     Args:
-        say: note which parts of the log are elsewhere; writing commands leave that to the table of roles.
+        say: note which parts of the log are elsewhere, and at the end what could not be read; writing commands leave
+            that to the table of roles, and stop at what they cannot read.
+        whole: stop at what cannot be read.
 
     Raises:
         UnreadableStore: neither log nor queues, as in a directory of config files.
     """
-    layout = open_store(store, broker_conf)
-    log = CommitLog(layout)
+    layout = open_to_read(store, broker_conf) if say and not whole else open_store(store, broker_conf)
+    log = _open_log(layout)
     if say:
         for warning in log_elsewhere(layout, "missing here"):
             note(f"warning: {warning}")
+    return log
+
+
+def _open_log(layout: StoreLayout) -> CommitLog:
+    log = CommitLog(layout)
     if not log.segments.files and not any(map(is_dir, (*layout.commit_log_paths, layout.path("consumequeue")))):
         raise UnreadableStore(f"{layout.root}: no commit log and no consume queues in it")
     return log
@@ -145,7 +171,7 @@ def need_messages(
     Raises:
         CorruptFile: the messages are in a DLedger log that cannot be read; an empty answer would be wrong.
     """
-    log = need_log(store, broker_conf, say=False)
+    log = _open_log(open_to_read(store, broker_conf))
     need_readable_log(log.layout)
     elsewhere = (
         messages_elsewhere(log.layout, asked, what, reads=reads_tier) if tier else log_elsewhere(log.layout, what)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.opening import need_messages, open_store
+from rmqtool.cli.framework.opening import need_messages, open_to_read
 from rmqtool.cli.framework.options import (
     ANY_TIME,
     BrokerConfOption,
@@ -118,7 +118,7 @@ def _numbers(by: UsageBy) -> tuple[str, ...]:
 def _parts(store: str, broker_conf: str | None) -> list[dict[str, Any]]:
     from rmqtool.services.usage.parts import measure_parts
 
-    return [part.to_dict() for part in measure_parts(open_store(store, broker_conf))]
+    return [part.to_dict() for part in measure_parts(open_to_read(store, broker_conf))]
 
 
 def _messages(

@@ -18,6 +18,7 @@ from rmqtool.services.lookup.configs import Warn, group_offsets, groups_of, sort
 from rmqtool.services.lookup.queue_messages import TopicQueues, warn_of_unbuilt
 from rmqtool.services.lookup.retry_names import RetryNames
 from rmqtool.services.popping.in_flight import MessagesInFlight
+from rmqtool.store.layout.paths import BATCH_QUEUES, is_path_name
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue
 from rmqtool.store.tier.tier import Tier
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from rmqtool.services.open_store.store import Store
 
 PROBLEMS = ("ahead", "expired")
+QUEUE_KINDS = ("consumequeue", BATCH_QUEUES)
 Key = tuple[str, str, int]  # topic, group, queue id
 
 
@@ -119,8 +121,8 @@ class _Place(NamedTuple):
     queue_id: int
     queue: AnyQueue | None
     offset: int | None
-    low: int
-    high: int
+    low: int | None  # None, like high, if the queue could not be read
+    high: int | None
     state: str
 
 
@@ -167,10 +169,20 @@ class ConsumerGroups:
             outside = topic_state(topic, -1, config) if self.topics is not None else None
             for queue_id in sorted({*offsets, *(n for n in on_disk if n in reads)}):
                 queue, offset = on_disk.get(queue_id), offsets.get(queue_id)
-                low = self._begin(queue) if queue is not None else 0
-                high = queue.max_offset if queue is not None else 0
+                low: int | None = self._begin(queue) if queue is not None else 0
+                high: int | None = queue.max_offset if queue is not None else 0
+                if self.log.layout.passed and self._lacks(topic, queue_id, queue):
+                    low = high = None
                 state = offset_state(offset, low, high, None if queue_id in reads else outside)
                 yield _Place(topic, queue_id, queue, offset, low, high, state)
+
+    def _lacks(self, topic: str, queue_id: int, queue: AnyQueue | None) -> bool:
+        """Whether something of a queue could not be read."""
+        layout = self.log.layout
+        paths = [layout.queue_path(topic, queue_id, kind) for kind in QUEUE_KINDS] if is_path_name(topic) else []
+        if queue is not None:
+            paths = [queue.path]
+        return any(map(layout.lacks, paths))
 
     def _pairs(self) -> set[tuple[str, str]]:
         return {(table.topic, group) for group, tables in self._offsets.items() for table in tables}
@@ -179,7 +191,12 @@ class ConsumerGroups:
         topic, queue_id, queue, offset, low, high, state = place
         consumed = offset or 0
         last = self._tier_time(topic, queue_id, consumed - 1)
-        if not last and queue is not None and 0 < consumed <= high and (entry := queue.entry(consumed - 1)) is not None:
+        if (
+            not last
+            and queue is not None
+            and 0 < consumed <= (high or 0)
+            and (entry := queue.entry(consumed - 1)) is not None
+        ):
             message = self.log.read(entry.physical_offset, crc=False)
             last = message.record.store_timestamp if message is not None else 0
         return GroupLag(
@@ -189,7 +206,7 @@ class ConsumerGroups:
             consumerOffset=offset,
             minOffset=low,
             brokerOffset=high,
-            diff=high - consumed,
+            diff=high - consumed if high is not None else None,
             lastTimestamp=last,
             state=state,
             inFlight=self._in_flight[topic, group, queue_id],
@@ -215,11 +232,14 @@ class ConsumerGroups:
         for group in sorted({*configured, *self._offsets}):
             topics: set[str] = set()
             queues = diff = retry_diff = problems = in_flight = 0
+            unknown = False
             for topic, places in groupby(self._places(group), key=itemgetter(0)):
                 count = behind = 0
                 for _, queue_id, _, offset, _, high, state in places:  # there may be millions
                     count += 1
-                    if high > (offset or 0):
+                    if high is None:
+                        unknown = True
+                    elif high > (offset or 0):
                         behind += high - (offset or 0)
                     if state in PROBLEMS:
                         problems += 1
@@ -240,8 +260,8 @@ class ConsumerGroups:
                 retryMaxTimes=config.retry_max_times if config is not None else None,
                 topics=len(topics),
                 queues=queues,
-                diff=diff,
-                retryDiff=retry_diff,
+                diff=None if unknown else diff,
+                retryDiff=None if unknown else retry_diff,
                 deadLetters=sum(queue.max_offset - self._begin(queue) for queue in dead),
                 problems=problems,
                 inFlight=in_flight,

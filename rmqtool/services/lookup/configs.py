@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from formats.config.file import ConfigFile
 from formats.config.files import ConsumerOffsets, OffsetTable, QueueOffset, SubscriptionGroups, Topics
-from rmqtool.errors import CorruptFile
+from rmqtool.errors import CorruptFile, UnreadableStore
 from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
 
@@ -17,13 +17,16 @@ def load_config(layout: StoreLayout, name: str, warn: Warn) -> ConfigFile | None
 
     Raises:
         CorruptFile: broken, and no good ``.bak``.
+        UnreadableStore: it cannot be read, and there is no good ``.bak``; also if another user could read it.
     """
     try:
         config = read_config(layout, name)
-    except CorruptFile as err:
+    except (CorruptFile, UnreadableStore) as err:
+        if isinstance(err.__cause__, PermissionError):
+            raise
         try:
             older = read_config(layout, name, bak=True)
-        except CorruptFile:
+        except (CorruptFile, UnreadableStore):
             raise err from None
         if older is None:
             raise
@@ -38,7 +41,7 @@ def look_at_config(layout: StoreLayout, name: str, warn: Warn) -> ConfigFile | N
     """As :func:`load_config`, but a file that cannot be read is only a warning."""
     try:
         return load_config(layout, name, warn)
-    except CorruptFile as err:
+    except (CorruptFile, UnreadableStore) as err:
         warn(str(err))
         return None
 

@@ -93,7 +93,7 @@ class StoreInfo:
 
 def store_info(layout: StoreLayout) -> StoreInfo:
     """Examine a store; what cannot be read is listed as a problem."""
-    layout = layout.passing_over()
+    layout = layout.passing_over(queue_files=True)
     problems: list[str] = []
     log = CommitLog(layout)
     queues = _queues(layout, log.min_offset, problems)

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from stat import S_ISDIR, S_ISREG
 from typing import Any
 
+from rmqtool.errors import UnreadableStore
 from rmqtool.store.disk.files import list_folder
 from rmqtool.store.layout.paths import StoreLayout
 
@@ -37,17 +38,17 @@ def measure_parts(layout: StoreLayout) -> list[PartUsage]:
     seen: set[tuple[int, int]] = set()
     log = PartUsage(part=COMMIT_LOG)
     for path in layout.commit_log_paths:
-        _add(path, log, seen)
+        _add(layout, path, log, seen)
     parts = [log] if log.files else []
     for entry in layout.entries():
         part = PartUsage(part=entry.name)
-        _add(layout.path(entry.name), part, seen)
+        _add(layout, layout.path(entry.name), part, seen)
         if part.files:
             parts.append(part)
     return sorted(parts, key=lambda part: (-part.allocated, part.part))
 
 
-def _add(path: str, part: PartUsage, seen: set[tuple[int, int]]) -> None:
+def _add(layout: StoreLayout, path: str, part: PartUsage, seen: set[tuple[int, int]]) -> None:
     """Add a file, or all files below a directory; files deleted meanwhile, and links that lead nowhere, are ignored."""
     paths = [path]
     while paths:
@@ -66,4 +67,6 @@ def _add(path: str, part: PartUsage, seen: set[tuple[int, int]]) -> None:
                 part.allocated += status.st_blocks * _BLOCK
         except OSError as err:
             if err.errno not in _NOTHING_THERE:
-                raise
+                unreadable = UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}")
+                unreadable.__cause__ = err
+                layout.pass_over(path, unreadable)

@@ -24,6 +24,7 @@ UNIT = 20
 BATCH_UNIT = BATCH_CQ_ENTRY.size
 EPOCHS = "epochFileCheckpoint"  # of replicas in controller mode
 BATCH_QUEUES = "batchconsumequeue"
+COMPACTION = "compaction"
 
 PARTS = (
     "commitlog",
@@ -35,6 +36,7 @@ PARTS = (
     "consumequeue_ext",
     BATCH_QUEUES,
 )
+_RARE = (BATCH_QUEUES, COMPACTION)
 
 
 class StoreLayout:
@@ -49,6 +51,7 @@ class StoreLayout:
     Attributes:
         passed: path and reason of everything unreadable that was skipped (:meth:`passing_over`); None if unreadable
             files are errors.
+        skips_queue_files: files of queues may be skipped as well.
 
     Raises:
         UnreadableStore: the path is missing, not a directory, or contains no part of a store.
@@ -59,6 +62,7 @@ class StoreLayout:
         self.root = checked_path(root)
         self.conf = conf or BrokerConf()
         self.passed: dict[str, str] | None = None
+        self.skips_queue_files = False
         self._list_dir: Callable[[str], list[DirectoryEntry]] = list_dir
         names = {entry.name for entry in list_dir(self.root)}
         if not names and not is_dir(self.root):
@@ -92,25 +96,51 @@ class StoreLayout:
         layout.conf = conf
         return layout
 
-    def passing_over(self) -> "StoreLayout":
+    def passing_over(self, *, queue_files: bool = False) -> "StoreLayout":
         """The same store, skipping what cannot be read unless it is part of the commit log.
 
         A directory that cannot be listed then counts as empty, and a small file as missing; :attr:`passed` records
         them.
+
+        Args:
+            queue_files: skip files of queues and compaction logs as well: their entries are then missing. Otherwise
+                they are errors, for callers that report each of them themselves.
         """
         layout = self._copy()
         layout.passed = {}
+        layout.skips_queue_files = queue_files
         return layout
 
     def pass_over(self, path: str, err: UnreadableStore) -> None:
         """Record that something cannot be read.
 
         Raises:
-            UnreadableStore: ``err`` itself, if nothing may be skipped, or if another user could read it.
+            UnreadableStore: ``err`` itself, if nothing may be skipped, or if another user could read it; few stores
+                have batch queues or compacted topics, so these do not stop a command.
         """
-        if self.passed is None or path in self.commit_log_paths or isinstance(err.__cause__, PermissionError):
+        if self.passed is None or path in self.commit_log_paths:
+            raise err
+        if isinstance(err.__cause__, PermissionError) and self._relative(path).partition(os.sep)[0] not in _RARE:
             raise err
         self.passed.setdefault(path, str(err))
+
+    def pass_over_file(self, path: str, err: UnreadableStore) -> None:
+        """As :meth:`pass_over`, for a file of a queue.
+
+        Raises:
+            UnreadableStore: as there.
+        """
+        if not self.skips_queue_files:
+            raise err
+        self.pass_over(path, err)
+
+    def lacks(self, path: str) -> bool:
+        """Whether a path, a directory that contains it, or something below it was skipped."""
+        below = f"{path}{os.sep}"
+        return any(below.startswith(f"{each}{os.sep}") or each.startswith(below) for each in self.passed or ())
+
+    def _relative(self, path: str) -> str:
+        return os.path.relpath(path, self.root)
 
     def small(self, *parts: str) -> bytes | None:
         """The contents of a small file; None if it does not exist.
@@ -155,7 +185,12 @@ class StoreLayout:
         Raises:
             UnreadableStore: as :meth:`entries`.
         """
-        return Segments.of(directories, self._list)
+        segments = Segments.of(directories, self._list)
+        if self.skips_queue_files:
+            for path in segments.foreign:
+                if offset_name(os.path.basename(path)) is not None and not is_dir(path):
+                    self.pass_over(path, UnreadableStore(f"{path}: not a regular file"))
+        return segments
 
     def path(self, *parts: str) -> str:
         """A path below the root."""
@@ -242,20 +277,41 @@ class StoreLayout:
     def each_queue_dir(self, kind: str = "consumequeue", prefix: str = "") -> Iterator[tuple[str, int, str]]:
         """Lazy :meth:`queue_dirs` for topics with a given prefix."""
         for topic in self.entries(kind):
-            if topic.name.startswith(prefix) and topic.is_dir():
+            if topic.name.startswith(prefix) and self._is_folder_of_queues(topic):
                 for queue_id, path in self._queues_in(topic.path).items():
                     yield topic.name, queue_id, path
 
     def queues_of(self, topic: str, kind: str = "consumequeue") -> dict[int, str]:
         """Queue id and path of every queue directory of one topic, ascending; other topics are not listed."""
-        path = self.path(kind, topic) if is_path_name(topic) else ""
-        return self._queues_in(path) if path and is_dir(path) else {}
+        if not is_path_name(topic):
+            return {}
+        path = self.path(kind, topic)
+        if not is_dir(path):
+            if self.skips_queue_files and os.path.lexists(path):
+                self.pass_over(path, UnreadableStore(f"{path}: not a directory"))
+            return {}
+        return self._queues_in(path)
 
     def _queues_in(self, topic: str) -> dict[int, str]:
         """Queue id and path of every queue in a topic's directory, ascending."""
         # the broker uses only the number: for "007" it creates queue 7, whose files are in "7"
-        ids = {_queue_id(queue.name) for queue in self._list(topic) if queue.is_dir()}
-        return {number: os.path.join(topic, str(number)) for number in sorted(i for i in ids if i is not None)}
+        ids = {
+            number
+            for queue in self._list(topic)
+            if (number := _queue_id(queue.name)) is not None and self._is_folder_of_queues(queue)
+        }
+        return {number: os.path.join(topic, str(number)) for number in sorted(ids)}
+
+    def _is_folder_of_queues(self, entry: DirectoryEntry) -> bool:
+        """Whether an entry is a directory; what is neither that nor a file is in the way of one."""
+        try:
+            if entry.is_dir():
+                return True
+            if self.skips_queue_files and not entry.is_file():
+                self.pass_over(entry.path, UnreadableStore(f"{entry.path}: not a directory"))
+        except UnreadableStore as err:
+            self.pass_over(entry.path, err)
+        return False
 
     def has_queues(self, prefix: str) -> bool:
         """Whether there is a queue of a topic with a given prefix."""

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from formats.queues.batch import BatchEntry, as_array, is_valid, valid_prefix
+from rmqtool.errors import UnreadableStore
 from rmqtool.rules.releases import Release
 from rmqtool.store.disk.mapping import need
 from rmqtool.store.disk.segments import Segment
@@ -58,7 +59,11 @@ class BatchQueue:
         files = self.segments.files
         end, max_physical = 0, NO_OFFSET
         for file in files[max(0, len(files) - SCANNED_FILES) :]:
-            units = _units(file, file.size // BATCH_UNIT)
+            try:
+                units = _units(file, file.size // BATCH_UNIT)
+            except UnreadableStore as err:
+                self._layout.pass_over_file(file.path, err)
+                continue  # files after it may show where the queue ends
             count = valid_prefix(units)
             if count:
                 max_physical = int(units[count - 1]["physical_offset"])
@@ -106,7 +111,9 @@ class BatchQueue:
         return int(units[0]["base_queue_offset"])
 
     def _count(self, file: Segment) -> int:
-        """Number of a file's units that are before the queue's end."""
+        """Number of a file's units that are before the queue's end; 0 if they cannot be read."""
+        if file.path in (self._layout.passed or {}):
+            return 0
         return min(max(self.recovered.end - file.base, 0), file.size) // BATCH_UNIT
 
     def _unit(self, file: Segment, number: int) -> BatchEntry:

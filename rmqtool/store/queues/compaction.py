@@ -16,11 +16,11 @@ from formats.message.properties import KEYS, parse
 from formats.message.read import End
 from formats.queues.batch import SIZE, BatchEntry, as_array, valid_prefix
 from formats.variants import compaction
-from rmqtool.errors import CorruptFile
+from rmqtool.errors import CorruptFile, UnreadableStore
 from rmqtool.store.disk.directories import files_below
 from rmqtool.store.disk.mapping import need
 from rmqtool.store.disk.segments import Segment, Segments, offset_name
-from rmqtool.store.layout.paths import StoreLayout, is_path_name
+from rmqtool.store.layout.paths import COMPACTION, StoreLayout, is_path_name
 from rmqtool.store.log.commit_log import Damage, LocatedRecord
 from rmqtool.store.log.records import record_at
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Units = np.ndarray[Any, np.dtype[Any]]
 
-FOLDER, LOGS, QUEUES, POSITIONS = "compaction", "compactionLog", "compactionCq", "position-checkpoint"
+FOLDER, LOGS, QUEUES, POSITIONS = COMPACTION, "compactionLog", "compactionCq", "position-checkpoint"
 _ASKED = 16  # queues consulted for the length of files
 WORK = ("compacting", "replicating")  # folders of a broker's unfinished work
 
@@ -136,7 +136,11 @@ class CompactionQueue:
     def count(self, file: Segment) -> int:
         """Number of units in a file of the queue before the first invalid element."""
         if file.base not in self._counts:
-            self._counts[file.base] = valid_prefix(_units(file))
+            try:
+                self._counts[file.base] = valid_prefix(_units(file))
+            except UnreadableStore as err:
+                self._layout.pass_over_file(file.path, err)
+                self._counts[file.base] = 0
             file.release()
         return self._counts[file.base]
 
@@ -208,7 +212,11 @@ class CompactionQueue:
         file = self.log.find(position)
         if file is None:
             return Damage(self.log_path, position, position, 0, Ending.CLEAN, "no file holds this position")
-        view = file.map()
+        try:
+            view = file.map()
+        except UnreadableStore as err:
+            self._layout.pass_over_file(file.path, err)
+            return Damage(file.path, position - file.base, position, 0, Ending.CLEAN, str(err))
         record = record_at(view, position - file.base, len(view), crc=crc)
         if isinstance(record, End):
             return Damage(file.path, position - file.base, position, 0, record.ending, record.reason)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from formats.layouts.derived import CQ_ENTRY
 from formats.queues import batch
 from formats.queues.consume import as_array, valid_prefix
+from rmqtool.errors import UnreadableStore
 from rmqtool.rules.releases import Release
 from rmqtool.store.disk.mapping import need
 from rmqtool.store.disk.remote import place_of
@@ -147,8 +148,12 @@ class ConsumeQueue:
         files = self.segments.files
         end, max_physical = 0, NO_OFFSET
         for file in files[max(0, len(files) - SCANNED_FILES) :]:
-            with closing(runs_in(file, 0, file.size // UNIT)) as runs:
-                count, last_end = valid_units(runs)
+            try:
+                with closing(runs_in(file, 0, file.size // UNIT)) as runs:
+                    count, last_end = valid_units(runs)
+            except UnreadableStore as err:
+                self._layout.pass_over_file(file.path, err)
+                continue  # files after it may show where the queue ends
             max_physical = last_end if count else max_physical
             end = file.base + count * UNIT
             file.release()
@@ -179,8 +184,12 @@ class ConsumeQueue:
         end = min(max(self.recovered.end - first.base, 0), first.size)
         if (release or release_of(self._layout)).searches_lowest_offset:
             return self._min_offset_v5(first, end // UNIT, min_physical_offset)
-        with closing(runs_in(first, 0, end // UNIT)) as runs:
-            fits = first_from(runs, end // UNIT, min_physical_offset)
+        try:
+            with closing(runs_in(first, 0, end // UNIT)) as runs:
+                fits = first_from(runs, end // UNIT, min_physical_offset)
+        except UnreadableStore as err:
+            self._layout.pass_over_file(first.path, err)
+            fits = 0
         first.release()
         return first.base // UNIT + fits if fits is not None else 0
 
@@ -215,7 +224,11 @@ class ConsumeQueue:
         at = queue_offset * UNIT - (file.base if file else 0)
         if file is None or queue_offset < 0 or at + UNIT > file.size:
             return None
-        data = file.read(at, UNIT)
+        try:
+            data = file.read(at, UNIT)
+        except UnreadableStore as err:
+            self._layout.pass_over_file(file.path, err)
+            return None
         return QueueEntry(queue_offset, *CQ_ENTRY.unpack_from(data, 0)) if len(data) == UNIT else None
 
     def runs(self, start: int = 0, stop: int | None = None) -> Generator[tuple[int, "Units"], None, None]:
@@ -225,7 +238,11 @@ class ConsumeQueue:
             base = file.base // UNIT
             low, high = max(start, base), min(end, file.end // UNIT)
             if low < high:
-                view = file.map()
+                try:
+                    view = file.map()
+                except UnreadableStore as err:
+                    self._layout.pass_over_file(file.path, err)
+                    continue
                 need(view, (low - base) * UNIT, (high - base) * UNIT)
                 try:
                     yield low, as_array(view)[low - base : high - base]
