@@ -3,7 +3,7 @@
 Names follow org.apache.rocketmq.common.message.MessageExt; times are ms since the epoch.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -85,13 +85,21 @@ def row_dict(row: Any) -> dict[str, Any]:
 def _fields_of(kind: "type[DataclassInstance]") -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
     """The names of a dataclass's fields, and what gets all their values from a row; there may be millions of rows."""
     names = tuple(kind.__dataclass_fields__)
-    return names, attrgetter(*names) if len(names) > 1 else lambda row: (getattr(row, names[0]),)
+    return names, PlainRow.values_of(names)
 
 
 class PlainRow:
-    """Base of rows that are dataclasses of plain values."""
+    """Base of rows that are dataclasses of plain values.
+
+    Rows of which there may be millions are not frozen: that would make each three times as expensive.
+    """
 
     __slots__ = ()
+
+    @classmethod
+    def values_of(cls, names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+        """What gets the values of some fields from a row."""
+        return attrgetter(*names) if len(names) > 1 else lambda row: tuple(getattr(row, name) for name in names)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields for machine output."""

@@ -5,14 +5,17 @@ import json
 import subprocess
 import sys
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmqtool import Message, Store
-from rmqtool.cli.render.output import Column, TableWriter, writer
+from rmqtool.cli.render.output import TABLES, Column, TableWriter, write_all, writer
+from rmqtool.cli.render.rows import columns_of
 from rmqtool.cli.render.text import dump_json
-from rmqtool.contract import render_body
+from rmqtool.contract import PlainRow, render_body
 from rmqtool.store.append.create import create
 from tests.amounts import by_turns
 
@@ -86,3 +89,36 @@ def test_bodies_that_inflate_to_gigabytes_are_shown_one_at_a_time(tmp_path: Path
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert len(result.stdout.splitlines()) == 9
     assert int(result.stderr.splitlines()[-1]) < 600_000  # kB; two bodies, and Python
+
+
+@dataclass(slots=True, kw_only=True)
+class OddRow(PlainRow):
+    name: str
+    percent: Any
+    number: int | None
+    flag: bool | None = None
+
+
+ODD_VALUES = (
+    "plain", "50% of %s", 'a "quoted", text', "杭州", "line\nfeed", "\x1b[31m", "\x85\x9b", "", 1.5, float("nan"), True,
+    1, None, ["a", "b"],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["text", "table", "json", "ndjson", "csv"])
+@pytest.mark.parametrize("columns", [None, "percent,name"])
+def test_plain_rows_are_written_as_any_others(form: str, columns: str | None) -> None:
+    rows = [OddRow(name=f"n{n}", percent=value, number=n or None) for n, value in enumerate(ODD_VALUES * 20)]
+    texts = []
+    TABLES.ask(columns, wide=False)
+    try:
+        for each in (rows, [row.to_dict() for row in rows]):
+            out = io.StringIO()
+            fields = tuple(rows[0].to_dict())
+            assert write_all(writer(form, fields, columns_of(OddRow), out), each) == len(rows)
+            texts.append(out.getvalue())
+    finally:
+        TABLES.ask(None, wide=False)
+    assert texts[0] == texts[1]
+    if form == "ndjson":
+        assert [json.loads(line)["percent"] for line in texts[0].splitlines()][:2] == ["plain", "50% of %s"]

@@ -32,21 +32,21 @@ from rmqtool.services.lookup.retry_names import RetryNames
 Times = Mapping[tuple[Node, str], Mapping[tuple[str, int], int]]  # broker and group, topic and queue id: ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class LiveGroupLag(GroupLag):
     """One queue of a group, on one of its brokers."""
 
     brokerName: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class LiveOffsetRow(OffsetRow):
     """The offset of a group in a queue, on one of its brokers."""
 
     brokerName: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class LiveStoredOffset(StoredOffset):
     """One offset of a group, as stored by one of its brokers."""
 

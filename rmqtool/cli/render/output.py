@@ -6,6 +6,7 @@ change. Text fits the terminal, or 100 columns elsewhere; lines of a table in a 
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
@@ -23,6 +24,7 @@ from rmqtool.cli.render.text import (
     room_of,
     width_of,
 )
+from rmqtool.contract import PlainRow
 from rmqtool.errors import BadValue
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ PEOPLE = ("text", "table")  # forms for people
 _SAMPLE = 100  # rows that decide the widths of a table's columns
 _SAMPLE_TEXT = 1 << 20  # most characters of rows held for that: one body may be hundreds of megabytes
 _PLAIN = frozenset((int, str, bool))  # types of values that str() makes the text of
+_AS_CSV = frozenset((int, str, type(None)))  # types that the csv module writes as they are to be
 _READABLE = 24  # cells; a shorter text would say nothing
 
 Row = dict[str, Any]
@@ -123,6 +126,9 @@ class Writer(Protocol):
     def row(self, row: Row) -> None:
         """Write a row."""
 
+    def plain(self, row: PlainRow) -> None:
+        """Write a row of plain values."""
+
     def close(self) -> None:
         """End the output."""
 
@@ -135,10 +141,14 @@ class NdjsonWriter:
     """
 
     def __init__(self, out: TextIO, only: Sequence[str] = ()) -> None:
-        self._out, self._only = out, only
+        self._out, self._only, self._lines = out, only, _JsonLines(only)
 
     def row(self, row: Row) -> None:
         self._out.write(dump_json(_only(row, self._only)) + "\n")
+
+    def plain(self, row: PlainRow) -> None:
+        """Write a row of plain values, at a fifth of the cost."""
+        self._out.write(self._lines.line(row) + "\n")
 
     def many(self, rows: "HasColumns") -> None:
         """Write rows given as columns."""
@@ -158,19 +168,24 @@ class JsonWriter:
     """
 
     def __init__(self, out: TextIO, only: Sequence[str] = ()) -> None:
-        self._out, self._rows, self._only = out, 0, only
+        self._out, self._rows, self._only, self._lines = out, 0, only, _JsonLines(only)
 
     def row(self, row: Row) -> None:
-        self._out.write(("[\n" if not self._rows else ",\n") + dump_json(_only(row, self._only)))
+        self._write(dump_json(_only(row, self._only)))
+
+    def plain(self, row: PlainRow) -> None:
+        """Write a row of plain values, at a fifth of the cost."""
+        self._write(self._lines.line(row))
+
+    def _write(self, text: str) -> None:
+        self._out.write((",\n" if self._rows else "[\n") + text)
         self._rows += 1
 
     def many(self, rows: "HasColumns") -> None:
         """Write rows given as columns."""
         from rmqtool.analytics.table.lines import json_lines
 
-        lines = json_lines(_only(rows.columns(), self._only))[:-1]
-        self._out.write(("[\n" if not self._rows else ",\n") + lines.replace("\n", ",\n"))
-        self._rows += 1
+        self._write(json_lines(_only(rows.columns(), self._only))[:-1].replace("\n", ",\n"))
 
     def close(self) -> None:
         self._out.write("\n]\n" if self._rows else "[]\n")
@@ -186,7 +201,7 @@ class CsvWriter:
     def __init__(self, out: TextIO, fields: Sequence[str]) -> None:
         import csv
 
-        self._out, self._fields = out, fields
+        self._out, self._fields, self._pick = out, fields, PlainRow.values_of(fields)
         self._terminal = out.isatty()
         # before Python 3.13 a lone CR or LF is quoted only if the line terminator has it
         self._writer = csv.writer(self, lineterminator="\r\n")
@@ -201,6 +216,14 @@ class CsvWriter:
         if self._terminal:  # a file gets the data, but a terminal would interpret it
             cells = [plain(cell) if isinstance(cell, str) else cell for cell in cells]
         self._writer.writerow(cells)
+
+    def plain(self, row: PlainRow) -> None:
+        """Write a row of plain values, faster."""
+        values = self._pick(row)
+        if self._terminal or not _AS_CSV.issuperset(map(type, values)):
+            self.row(row.to_dict())
+        else:
+            self._writer.writerow(values)
 
     def many(self, rows: "HasColumns") -> None:
         """Write rows given as columns."""
@@ -233,6 +256,7 @@ class TableWriter:
         self._shown = list(range(len(self._columns)))
         self._in_line: list[Column] = []  # the columns of a line, once widths are known
         self._pick: Callable[[Any], Any] = self._values  # a faster way if each of them is a field
+        self._pick_plain: Callable[[PlainRow], Any] = lambda row: self._pick(row.to_dict())
         self._layout: list[tuple[bool, bool, int]] = []  # of each of them: right, wide, width
         self._format = ""  # of a line whose cells are plain
         self._longest = LONGEST_CELL  # characters of a line in which no cell needs to be cut
@@ -261,6 +285,20 @@ class TableWriter:
         else:
             self._block(cells)
 
+    def plain(self, row: PlainRow) -> None:
+        """Write a row of plain values, faster."""
+        if self._widths is not None and not self._stacked:
+            try:
+                values = self._pick_plain(row)
+            except AttributeError:  # a field that rows of this kind do not have
+                values = (object(),)
+            if None in values:
+                values = tuple(["" if value is None else value for value in values])
+            if (line := self._plain_line(values)) is not None:
+                self._out.write(line)
+                return
+        self.row(row.to_dict())
+
     def begin(self) -> None:
         """Write the rows that are held back, because no more may come for a while."""
         if self._waiting:
@@ -278,7 +316,8 @@ class TableWriter:
             return
         self._in_line = [self._columns[number] for number in self._shown]
         if len(self._in_line) > 1 and all(column.is_field for column in self._in_line):
-            self._pick = itemgetter(*(column.title for column in self._in_line))
+            fields = [column.title for column in self._in_line]
+            self._pick, self._pick_plain = itemgetter(*fields), PlainRow.values_of(fields)
         self._layout = [(column.right, column.wide, self._widths[number])
                         for column, number in zip(self._in_line, self._shown, strict=True)]  # fmt: skip
         signs = ("%{}{}s".format("" if right else "-", width) for right, _wide, width in self._layout)
@@ -361,6 +400,37 @@ class TableWriter:
             note(f"not shown: {', '.join(left_out)} (--wide or --columns)")
 
 
+class _JsonLines:
+    """Makes JSON of rows of one kind whose values are plain. There may be millions, and many of the texts are equal.
+
+    Args:
+        only: the fields to write; all if empty.
+    """
+
+    def __init__(self, only: Sequence[str]) -> None:
+        self._only, self._kind = only, PlainRow
+        self._pick = PlainRow.values_of(())
+        self._form = ""
+
+    def line(self, row: PlainRow) -> str:
+        """The object of a row."""
+        if type(row) is not self._kind:
+            kind: Any = type(row)
+            names = [name for name in self._only or kind.__dataclass_fields__ if name in kind.__dataclass_fields__]
+            self._kind, self._pick = kind, PlainRow.values_of(names)
+            self._form = "{" + ",".join(dump_json(name).replace("%", "%%") + ":%s" for name in names) + "}"
+        try:
+            values = [value if type(value) is int else _json_of(value) for value in self._pick(row)]
+        except TypeError:  # a list
+            return dump_json(_only(row.to_dict(), self._only))
+        return self._form % tuple(values)
+
+
+@lru_cache(1 << 12, typed=True)
+def _json_of(value: Any) -> str:
+    return dump_json(value)
+
+
 def _only(row: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
     return {name: row[name] for name in names if name in row} if names else row
 
@@ -389,12 +459,15 @@ def writer(form: str, fields: Sequence[str], columns: Sequence[Column], out: Tex
     return TableWriter(out, columns, room_of(out, form))
 
 
-def write_all(to: Writer, rows: "Iterable[Row | HasColumns]") -> int:
+def write_all(to: Writer, rows: "Iterable[Row | PlainRow | HasColumns]") -> int:
     """Write every row and close; returns the number of rows."""
     count = 0
     for row in rows:
         if isinstance(row, dict):
             to.row(row)
+            count += 1
+        elif isinstance(row, PlainRow):
+            to.plain(row)
             count += 1
         elif isinstance(to, NdjsonWriter | JsonWriter | CsvWriter):
             to.many(row)

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from rmqtool.cli.render.output import Column, rank_in, write_all, writer
 from rmqtool.cli.render.text import note
 from rmqtool.cli.render.times import time_text
+from rmqtool.contract import PlainRow
 
 if TYPE_CHECKING:
     from rmqtool.analytics.table.lines import HasColumns
@@ -71,6 +72,8 @@ def write_rows(
     spare: Sequence[str] = (),
 ) -> int:
     """Write rows; returns their number. Machine forms have every field, the table the named ones."""
+    to = writer(form, names_of(kind), columns_of(kind, names, wide, spare))
+    if issubclass(kind, PlainRow) and kind.to_dict is PlainRow.to_dict:
+        return write_all(to, cast("Iterable[PlainRow]", rows))
     # looking up a name is much cheaper per row than a protocol check
-    dicts = (row.to_dict() if hasattr(row, "to_dict") else row for row in rows)
-    return write_all(writer(form, names_of(kind), columns_of(kind, names, wide, spare)), dicts)
+    return write_all(to, (row.to_dict() if hasattr(row, "to_dict") else row for row in rows))

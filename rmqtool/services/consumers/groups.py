@@ -31,7 +31,7 @@ QUEUE_KINDS = ("consumequeue", BATCH_QUEUES)
 Key = tuple[str, str, int]  # topic, group, queue id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class GroupLag(PlainRow):
     """One queue of a group, as the broker counts its lag.
 
@@ -53,7 +53,7 @@ class GroupLag(PlainRow):
     lag: int | None = field(init=False)  # the same as diff
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lag", self.diff)
+        self.lag = self.diff
 
     @property
     def behind(self) -> int:
@@ -190,7 +190,7 @@ class ConsumerGroups:
     def _lag(self, group: str, place: "_Place") -> GroupLag:
         topic, queue_id, queue, offset, low, high, state = place
         consumed = offset or 0
-        last = self._tier_time(topic, queue_id, consumed - 1)
+        last = self._tier_time(topic, queue_id, consumed - 1) if self._tier is not None else 0
         if (
             not last
             and queue is not None
@@ -209,7 +209,7 @@ class ConsumerGroups:
             diff=high - consumed if high is not None else None,
             lastTimestamp=last,
             state=state,
-            inFlight=self._in_flight[topic, group, queue_id],
+            inFlight=self._in_flight[topic, group, queue_id] if self._in_flight else 0,
         )
 
     def _begin(self, queue: AnyQueue) -> int:

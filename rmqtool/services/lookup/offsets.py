@@ -17,7 +17,7 @@ from rmqtool.store.tier.tier import Tier
 _RANGES = 1 << 16  # ranges of queues that are remembered
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class OffsetRow(PlainRow):
     """The offset of a group in a queue. ``diff`` counts unconsumed messages; None without the queue."""
 
@@ -31,10 +31,10 @@ class OffsetRow(PlainRow):
     lag: int | None = field(init=False)  # the same as diff
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lag", self.diff)
+        self.lag = self.diff
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class StoredOffset(PlainRow):
     """One offset of a group as it is stored."""
 
