@@ -147,8 +147,7 @@ def replay(world: World, around: Around | None = None) -> Done:
     if done.code == 3 and "another --journal" in done.err:
         if around.quiet and began:
             raise Wrong(f"nothing was made again: {done}")
-        world.journals += 1
-        world.remade.discard("replay")
+        world.begin_replay_again()
         world.counts["replay refused"] += 1
     elif done.code == 0 and not limit:
         run_id = json.loads(world.journal.read_text().partition("\n")[0])["run"]

@@ -280,8 +280,8 @@ class _Running:
                 ) from err
             except Gone as err:
                 raise CannotGoOn(
-                    f"{err}: what was sent to it before is gone; {self.tally.words}. To send all of it again, name "
-                    "another --journal"
+                    f"{err}: what was sent to it before is gone, at least in part; {self.tally.words}. To send all of "
+                    "it again, also what may still be there, name another --journal"
                 ) from err
             except CannotGoOn as err:
                 if stop.is_set() and isinstance(err.__cause__, RemotingError):  # the last request was not answered
