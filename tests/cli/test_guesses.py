@@ -18,7 +18,9 @@ from tests.conftest import Unpacked
         ("lag", "group lag"), ("search", "grep"), ("repair", "recover"), ("find", "query-key"), ("restore", "undo"),
         ("ls", "topic list"), ("dump", "commitlog dump"), ("tail", "consume"), ("stats", "info"),
         ("LAG", "group lag"), ("recovr", "recover"), ("verify", "check"), ("restore", "backup restore"),
-        ("tail", "commitlog dump STORE --follow"),
+        ("tail", "commitlog dump STORE --follow"), ("topicList", "topic list TARGET"), ("querymsgbykey", "query-key"),
+        ("consumerProgress", "group list"), ("resetOffsetByTime", "group reset"), ("reset-offset", "group reset"),
+        ("monitor", "group lag STORE --watch 2s"), ("clone", "backup create"),
     ],
 )  # fmt: skip
 def test_a_word_leads_to_a_command(word: str, command: str) -> None:

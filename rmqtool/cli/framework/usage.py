@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
+from pkgutil import get_data
 from shlex import split
 from typing import Any
 
@@ -67,6 +68,14 @@ _MEANT: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("transactions", ("transaction list STORE",)),
     ("log commit-log", ("commitlog dump STORE",)),
     ("queue queues", ("consumequeue dump STORE", "topic show STORE TOPIC")),
+    ("skip skip-accumulated reset-offset reset-offsets set-offset", ("group reset STORE GROUP --to-time TIME",)),
+    ("monitor watch metrics prometheus", ("group lag STORE --watch 2s", "doctor")),
+    ("start open run-broker up", ("serve STORE",)),
+    ("web ui html gui", ("browse STORE", "report html STORE OUT")),
+    ("peek", ("query-offset STORE TOPIC QUEUE OFFSET", "consume TOPIC")),
+    ("sync clone replicate", ("backup create STORE BACKUP", "mirror TOPIC... STORE", "replay STORE")),
+    ("convert migrate", ("export STORE NEWSTORE", "salvage STORE NEWSTORE")),
+    ("select schema", ("sql STORE 'select ...'",)),
 )
 
 
@@ -128,7 +137,16 @@ def meant_by(word: str, known: Sequence[str]) -> str:
     for words, commands in _MEANT:
         if word.lower() in words.lower().split():
             return _either(commands)
+    if commands := _counterparts(word):
+        return _either(commands)
     return _either(get_close_matches(word.lower(), known, 3))
+
+
+def _counterparts(word: str) -> tuple[str, ...]:
+    """The counterparts of a command of mqadmin, by the page ``mqadmin`` of the manual."""
+    page = (get_data("rmqtool", "manual/mqadmin.md") or b"").decode()
+    row = re.search(rf"^\| `{re.escape(word)}` \|([^|]*)\|", page, re.MULTILINE | re.IGNORECASE)
+    return tuple(re.findall(r"`rmqtool ([^`]+)`", row[1])) if row is not None else ()
 
 
 def meant_in(group: str, word: str, known: Sequence[str]) -> str:
