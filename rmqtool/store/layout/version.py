@@ -58,7 +58,7 @@ def second_queues(layout: StoreLayout) -> str | None:
     place = next((place for place in (SEPARATE_QUEUES, QUEUES) if place in forms), None)
     if place is None or _wants_rocksdb(layout):
         return None
-    if layout.conf.flag("rocksdbCQDoubleWriteEnable", False):
+    if writes_both(layout):
         return place
     if next(layout.each_queue_dir(), None) is None:
         return None
@@ -69,6 +69,11 @@ def second_queues(layout: StoreLayout) -> str | None:
     point = checkpoint.parse(_read_if_readable(layout.path("checkpoint")))
     current = point.logics_msg_timestamp > 0 and point.physic_msg_timestamp - point.logics_msg_timestamp < _FLUSH
     return place if current else None
+
+
+def writes_both(layout: StoreLayout) -> bool:
+    """Whether the settings say that queues are written to files and to a database (``rocksdbCQDoubleWriteEnable``)."""
+    return layout.conf.flag("rocksdbCQDoubleWriteEnable", False) and not _wants_rocksdb(layout)
 
 
 def light_queues_in_database(layout: StoreLayout) -> bool:

@@ -28,7 +28,14 @@ from rmqtool.store.disk.segments import Segment, offset_name
 from rmqtool.store.disk.sparse import extents_of
 from rmqtool.store.dispatch.batch import is_bulk
 from rmqtool.store.layout.paths import BATCH_QUEUES, UNIT, StoreLayout
-from rmqtool.store.layout.version import first_version, release_of, second_queues, version_of, why_unsupported
+from rmqtool.store.layout.version import (
+    first_version,
+    release_of,
+    second_queues,
+    version_of,
+    why_unsupported,
+    writes_both,
+)
 from rmqtool.store.log.records import blank_room, record_start
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder
@@ -461,15 +468,16 @@ class ReleaseRulesV5_4(ReleaseRulesV5):
 
     @cached_property
     def _second_end(self) -> int | None:
-        """How far a database that has the queues besides the files has the log; None if there is none.
+        """How far a database that has the queues besides the files has the log; None if the broker writes no such one.
 
         Raises:
             CorruptFile: it cannot be read.
             MissingRuntime: the library to read it is not installed.
         """
-        if second_queues(self.layout) is None or (database := queue_database(self.layout)) is None:
-            return None
-        return built_up_to(database)
+        if second_queues(self.layout) is None:
+            return 0 if writes_both(self.layout) else None
+        database = queue_database(self.layout)
+        return built_up_to(database) if database is not None else None
 
     def dispatched_from(self, known: int, unknown: int, *, aborted: bool) -> int | None:
         """Also what only the database lacks; to the files it makes no difference."""
@@ -478,7 +486,7 @@ class ReleaseRulesV5_4(ReleaseRulesV5):
         return super().dispatched_from(known, unknown, aborted=aborted)
 
     def lacks_in_database(self, end: int) -> bool:
-        return self._second_end is not None and self._second_end < end
+        return self._second_end is not None and 0 < self._second_end < end
 
     @property
     def counts_dispatched(self) -> bool:
