@@ -52,7 +52,7 @@ class IndexFile:
     @property
     def short(self) -> bool:
         """Whether the file on disk is too short; the broker's mapping extends it to its full length."""
-        return self.path is not None and self.staged is None and os.path.getsize(self.path) < self.length
+        return self.path is not None and os.path.getsize(self.path) < self.length
 
     @property
     def full(self) -> bool:
@@ -315,7 +315,8 @@ class IndexBuilder:
         """Write the headers of staged files, and extend short ones to their full length."""
         for file in self.files:
             if file.short:
-                file.stage(self._stage())
+                if file.staged is None:
+                    file.stage(self._stage())
                 self._lengthened = True
             file.write_header()
 
