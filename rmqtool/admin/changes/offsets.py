@@ -11,9 +11,9 @@ from formats.topics import RETRY_PREFIX
 from rmqtool.admin.changes.change import Change
 from rmqtool.admin.changes.plans import Where
 from rmqtool.admin.changes.run import Plan, Servers
-from rmqtool.admin.changes.tables import Offsets, fetch_clients, offsets_of
+from rmqtool.admin.changes.tables import Offsets, offsets_of
 from rmqtool.admin.live.questions import Node, NotTold, Questions
-from rmqtool.admin.live.tables import fetch_groups, fetch_offsets, fetch_ranges, fetch_topics
+from rmqtool.admin.live.tables import fetch_clients, fetch_groups, fetch_offsets, fetch_ranges, fetch_topics
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.errors import BadValue, Refused
 from rmqtool.rules.sending import Rejected, check_group

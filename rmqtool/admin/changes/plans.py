@@ -13,10 +13,10 @@ from rmqtool.admin.changes.change import Change, Place, Value
 from rmqtool.admin.changes.modes import ColdThresholds, Modes
 from rmqtool.admin.changes.name_servers import ORDER_TOPICS, KeyValues, NameServerSettings, Routes, WritePermissions
 from rmqtool.admin.changes.run import Plan, Servers, need_values
-from rmqtool.admin.changes.tables import Groups, Offsets, Settings, Topics, fetch_clients, group_value, topic_value
+from rmqtool.admin.changes.tables import Groups, Offsets, Settings, Topics, group_value, topic_value
 from rmqtool.admin.live.brokers import fetch_settings
 from rmqtool.admin.live.questions import Node, NotTold, Questions
-from rmqtool.admin.live.tables import fetch_offsets, fetch_ranges
+from rmqtool.admin.live.tables import fetch_clients, fetch_offsets, fetch_ranges
 from rmqtool.admin.target import Target
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.errors import BadValue, Refused

@@ -12,14 +12,13 @@ from formats.model.groups import SubscriptionGroup
 from formats.model.topics import TopicConfig
 from formats.remoting import admin as a
 from formats.remoting import headers as h
-from formats.remoting.bodies import ConsumerConnection
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.topics import AUTO_CREATE
 from rmqtool.admin.changes.change import Change, Kind, Name, Value
 from rmqtool.admin.live.brokers import fetch_settings
-from rmqtool.admin.live.questions import Node, Questions, body
-from rmqtool.admin.live.tables import fetch_groups, fetch_offsets, fetch_topics
+from rmqtool.admin.live.questions import Node, Questions
+from rmqtool.admin.live.tables import fetch_clients, fetch_groups, fetch_offsets, fetch_topics
 
 _ATTRIBUTES = "attributes"
 
@@ -184,19 +183,6 @@ class Offsets(Kind):
             settings = await fetch_settings(questions, node)
             self._sets[node] = settings.get("useServerSideResetOffset", "false").strip() == "true"
         return self._sets[node]
-
-
-async def fetch_clients(questions: Questions, node: Node, group: str) -> Sequence[str]:
-    """The ids of the clients of a group that are connected to a broker.
-
-    Raises:
-        NotTold: it gave no answer.
-    """
-    answer = await questions.fetch(
-        node, C.GET_CONSUMER_CONNECTION_LIST, body(ConsumerConnection), h.ConsumerGroup(consumer_group=group),
-        what="clients of groups are", absent=(ResponseCode.CONSUMER_NOT_ONLINE,),
-    )  # fmt: skip
-    return [] if answer is None else [client.client_id for client in answer.connection_set]
 
 
 class Settings(Kind):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rmqtool.admin.live import questions
 from rmqtool.admin.live.questions import Questions
-from rmqtool.admin.live.tables import fetch_groups, fetch_topics
+from rmqtool.admin.live.tables import fetch_clients, fetch_groups, fetch_topics
 from rmqtool.admin.target import Target
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import ClientError
@@ -33,8 +33,6 @@ def names_of(target: Target, kind: str, group: str | None = None) -> set[str]:
             if kind == "broker":
                 return {node.name for node in nodes}
             if kind == "client":
-                from rmqtool.admin.changes.tables import fetch_clients  # what topics do not need takes time
-
                 answers = await asked.collect(
                     nodes if group else (), lambda node: fetch_clients(asked, node, str(group))
                 )

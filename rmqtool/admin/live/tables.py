@@ -1,7 +1,7 @@
 """Tables of brokers, and the ranges of their queues."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from formats.config.files import ConsumerOffsets, QueueOffset, SubscriptionGroups
@@ -9,7 +9,7 @@ from formats.model.groups import SubscriptionGroup
 from formats.model.topics import TopicConfig
 from formats.remoting import admin as a
 from formats.remoting import headers as h
-from formats.remoting.bodies import TopicStats
+from formats.remoting.bodies import ConsumerConnection, TopicStats
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.shapes import TopicOffset
@@ -109,6 +109,19 @@ async def fetch_first_times(
         return (await questions.fetch_header(node, code, h.Timestamp, header, what=what)).timestamp
 
     return {queue: time for queue, time in (await questions.collect(queues, fetch)).items() if time > 0}
+
+
+async def fetch_clients(questions: Questions, node: Node, group: str) -> Sequence[str]:
+    """The ids of the clients of a group that are connected to a broker.
+
+    Raises:
+        NotTold: it gave no answer.
+    """
+    answer = await questions.fetch(
+        node, C.GET_CONSUMER_CONNECTION_LIST, body(ConsumerConnection), h.ConsumerGroup(consumer_group=group),
+        what="clients of groups are", absent=(ResponseCode.CONSUMER_NOT_ONLINE,),
+    )  # fmt: skip
+    return [] if answer is None else [client.client_id for client in answer.connection_set]
 
 
 def by_topic(offsets: Iterable[QueueOffset]) -> dict[str, dict[str, dict[int, int]]]:
