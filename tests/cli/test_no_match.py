@@ -30,6 +30,7 @@ OTHERS = {
     "redact",
     "run",
     "serve",
+    "split",
     "commitlog hexdump",
     "topic latest",
 }

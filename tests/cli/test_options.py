@@ -36,6 +36,8 @@ OWN_WAY = {
     ("--broker-conf", "replicas"): "one for each of several stores",
     ("--broker-conf", "salvage"): "one for each of several stores",
     ("--broker-conf", "serve"): "one for each of several stores",
+    ("--to", "convert"): "a form of a store",
+    ("--topic", "split"): "a pattern, and of a store that is made",
     ("--property", "send"): "what a message is to have",
     ("--by", "du"): "what is added up",
     ("--where", "dump-to-parquet"): "in the SQL of Spark",
@@ -161,6 +163,7 @@ def test_a_command_that_selects_has_a_limit() -> None:
         "send",
         "consume",
         "replay",
+        "split",
     }
     assert selecting - others <= OPTIONS["--limit"].keys()
 

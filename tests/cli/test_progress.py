@@ -22,9 +22,10 @@ from tests.store.helpers import tree
 
 FIELDS = ["progress", "done", "total", "unit", "seconds", "rate", "secondsLeft"]
 LONG = {
-    "append", "backup create", "backup restore", "backup verify", "check", "clean", "diff", "dispatch", "du",
+    "append", "backup create", "backup restore", "backup verify", "check", "clean", "consolidate", "convert", "diff",
+    "dispatch", "du",
     "dump-to-parquet", "evidence", "export", "grep", "import", "mirror", "rebuild", "recover", "redact", "replay",
-    "replicas", "run", "salvage", "sql", "tier check", "truncate", "undo", "why",
+    "replicas", "run", "salvage", "split", "sql", "tier check", "truncate", "undo", "why",
 }  # fmt: skip
 
 

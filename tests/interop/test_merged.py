@@ -35,6 +35,11 @@ _FORM = (
 Bodies = dict[tuple[str, int], dict[int, str]]  # of a queue: offset to digest of the body
 
 
+def plain(settings: dict[str, str]) -> dict[str, str]:
+    """The settings of a broker that do not depend on the form of its store."""
+    return {name: value for name, value in settings.items() if not name.startswith(_FORM)}
+
+
 def bodies_of(layout: StoreLayout) -> Bodies:
     """Every message that consumers can get from a log."""
     found: Bodies = {}
@@ -48,9 +53,13 @@ def bodies_of(layout: StoreLayout) -> Bodies:
     return found
 
 
-def serves(broker: Broker, store: Path, settings: dict[str, str], wanted: Bodies) -> None:
-    """Boot a broker on a store, and compare what it serves, message by message."""
-    broker.boot(store, {name: value for name, value in settings.items() if not name.startswith(_FORM)})
+def serves(broker: Broker, store: Path, settings: dict[str, str], wanted: Bodies, **more: str) -> None:
+    """Boot a broker on a store, and compare what it serves, message by message.
+
+    Args:
+        more: settings in addition to those that do not depend on the form of the store.
+    """
+    broker.boot(store, plain(settings) | more)
     try:
         for (topic, queue_id), messages in sorted(wanted.items()):
             records = pull_all(broker, topic, queue_id, max(messages) + 1)

@@ -11,6 +11,7 @@ Step = Callable[[World, Random], None]
 STEPS: dict[str, Step] = {
     "append": steps.append,
     "clean": steps.clean,
+    "convert": steps.convert,
     "dispatch": steps.dispatch,
     "dlq requeue": services.requeue,
     "dump-to-parquet": services.dump,
@@ -64,6 +65,8 @@ NOT_TAKEN = {
     "send-rtt": "it sends messages as send does: tests/admin/test_changes.py",
     "backup create": "it only reads the store, at any time, also beside a broker: tests/store/test_backup.py",
     "backup restore": "it makes a new store from a directory of backups, which no step has: tests/store/test_backup.py",
+    "split": "it leaves messages behind, and is convert otherwise: tests/store/test_convert.py",
+    "consolidate": "the store of a day has its log in one directory: tests/store/test_convert.py",
     "redact": "it takes bodies away, by which a day tells its messages apart: tests/services/test_redaction.py",
     "warm-up": "it starts Spark once, and writes to the user's cache alone: no store and no message is near it",
 }

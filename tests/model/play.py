@@ -26,6 +26,7 @@ WEIGHTS: dict[Step, int] = {
     steps.undo: 3,
     steps.salvage: 1,
     steps.export: 1,
+    steps.convert: 1,
     steps.lose_part: 3,
     steps.move: 1,
     steps.copy: 1,

@@ -261,6 +261,11 @@ def export(world: World, rng: Random) -> None:
     _into_another(world, "export", kill=killing(rng, 0.2))
 
 
+def convert(world: World, rng: Random) -> None:
+    """Make a store of another form, which is checked and deleted."""
+    _into_another(world, "convert", kill=killing(rng, 0.2))
+
+
 def _into_another(world: World, name: str, kill: Kill | None) -> None:
     target = world.home / "salvaged"
     done = command(world, name, world.store, target, kill=kill)

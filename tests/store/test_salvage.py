@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from formats.config.files import ConsumerOffsets, DelayOffsets
 from formats.message.read import HEADS
 from rmqtool import Message, Store
 from rmqtool.errors import Refused, UnreadableStore
@@ -15,6 +16,7 @@ from rmqtool.store.queues.reader import queues_of
 from rmqtool.store.recovery.command import plan
 from rmqtool.store.recovery.plan import run_recovery
 from rmqtool.store.salvage.carve import Salvage
+from rmqtool.store.salvage.numbering import Numbering, move_delays, move_offsets
 from rmqtool.store.salvage.records import mend_ports
 from tests import goldens
 from tests.amounts import by_turns
@@ -214,3 +216,17 @@ def test_the_way_on_without_topics_is_to_make_them_first(golden_copy: Unpacked, 
     again = rmqtool("salvage", new, tmp_path / "newer")
     assert again.code == 0
     assert "no topics.json" not in again.err
+
+
+def test_offsets_among_lost_messages_move_to_the_next_one_that_is_kept() -> None:
+    """Old offsets 0 to 9 without 3 to 5: who was to get 4 next gets 6, which is 3 now."""
+    queue = Numbering(0)
+    for old in (0, 1, 2, 6, 7, 8, 9):
+        queue.follow(old)
+    numbers = {(b"T", 0): queue, (b"SCHEDULE_TOPIC_XXXX", 2): queue}
+    for old, new in ((0, 0), (2, 2), (3, 3), (4, 3), (5, 3), (6, 3), (7, 4), (10, 7)):
+        offsets = move_offsets(ConsumerOffsets(offsets={"T@g": {0: old}}), numbers)
+        assert offsets.offsets["T@g"][0] == new, old
+        delays = move_delays(DelayOffsets(offsets={3: old, 1: 5}), numbers)
+        assert delays.offsets == {3: new, 1: 5}
+    assert move_delays(DelayOffsets(offsets={3: 12}), numbers).offsets == {3: 7}, "beyond its end"

@@ -493,9 +493,10 @@ class _Comparison:
             if replica.end.torn or replica.layout.aborted:
                 yield f"{command_line('recover', path, '--dry-run')}: shows what its broker's start cuts"
             yield f"Start the broker of {path} as the master (brokerId=0)"
+        classic = not (replica.is_dledger or replica.is_controlled)
         for other in self._numbers:
             if other != best:
-                yield from self._step_of(self._follow(other, best), self._histories.stale_from(other))
+                yield from self._step_of(self._follow(other, best), self._histories.stale_from(other), classic=classic)
         names = sorted({
             row.name.partition(".")[2]
             for row in settings
@@ -505,11 +506,12 @@ class _Comparison:
             yield f"Create the topics that {path} does not know: {', '.join(names)}"
 
     @staticmethod
-    def _step_of(follows: FollowOutcome, stale_from: int | None) -> Iterator[str]:
+    def _step_of(follows: FollowOutcome, stale_from: int | None, *, classic: bool) -> Iterator[str]:
         """What to do with a copy that is to follow the one that is started.
 
         Args:
             stale_from: physical offset from which on it has messages that its group has truncated.
+            classic: it is a slave that looks at nothing before its own end.
         """
         if follows.what == Follows.CUT:
             loss = f", and loses {counted(follows.messages, 'message')}" if follows.messages else ""
@@ -517,6 +519,13 @@ class _Comparison:
         elif follows.what == Follows.KEEPS_DAMAGE and stale_from is not None and stale_from == follows.at:
             cut = command_line("truncate", follows.store, str(stale_from))
             yield f"{cut}, before it follows: its group has truncated what comes after that, and it would keep it"
+        elif follows.what != Follows.GOES_ON and classic:
+            keeps = follows.what == Follows.KEEPS_DAMAGE
+            verb = "it keeps its damage" if keeps else "it does not become a copy of it again"
+            yield (
+                f"Replace the directory {follows.store} by a copy of {follows.master} before it follows: otherwise "
+                f"{verb}, as {follows.why}. An empty slave only gets the last file of its master's log"
+            )
         elif follows.what != Follows.GOES_ON:
             verb = "keeps its damage" if follows.what == Follows.KEEPS_DAMAGE else "does not become a copy of it again"
             yield f"Empty the directory {follows.store} before it follows: otherwise it {verb}, as {follows.why}"

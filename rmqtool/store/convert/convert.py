@@ -254,7 +254,7 @@ def _report(
     messages: int | None = None, done: SalvageReport | None = None, applied: bool = False,
 ) -> ConversionReport:  # fmt: skip
     if done is not None:
-        files = len(os.listdir(os.path.join(target, "commitlog")))
+        files = len(CommitLog(StoreLayout(target)).segments.files)
     return ConversionReport(
         source=layout.root,
         store=target,

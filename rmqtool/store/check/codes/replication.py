@@ -51,8 +51,8 @@ ALL = (
         "master. A 5.x broker that truncates its log leaves the bytes in the file, and overwrites them later.",
         "The broker was killed, or the machine stopped, after its log had been truncated and before the new master's "
         "messages had overwritten all of the old ones.",
-        "Its next start reads on into them. When it follows its master again, they stay in place of the master's, "
-        "and neither broker reports it; if it becomes the master, consumers get them.",
+        "Its next start reads on into them. If it becomes the master, consumers get them; when it follows its master "
+        "again, they may stay in place of the master's, and neither broker reports it.",
         by_hand("compare it with the other replicas, and truncate the log where these messages begin"),
     ),
     kind(
