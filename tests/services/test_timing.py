@@ -13,6 +13,7 @@ from rmqtool import Message, Store
 from rmqtool.errors import Refused
 from rmqtool.rules.releases import V5_3
 from rmqtool.services.serving.run_loop import RunLoop
+from rmqtool.services.timers.delivery import TimerService
 from rmqtool.services.timers.timers import Timers
 from rmqtool.store.check import is_problem
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -305,6 +306,37 @@ def test_each_is_delivered_once(ending: str, tmp_path: Path, monkeypatch: pytest
         assert [one.code for one in check_store(layout) if one.severity == "error"] == [], stop
         assert TimerFiles(layout).checkpoint is not None
     assert steps > 60
+
+
+def test_a_kill_while_the_queue_is_read_again_after_a_kill(tmp_path: Path) -> None:
+    """The timer log was ahead of its checkpoint; what it has must not come into the wheel once more."""
+    lab = Loop(tmp_path)
+    check = lab.path / "config" / "timercheck"
+    lab.later("first", 1_000)
+    lab.run(once=True)
+    before = check.read_bytes()
+    for n in range(6):
+        lab.later(f"{n}", 5_000 + 1_000 * (n % 2))
+    lab.run(once=True)
+    lab.store.live.flush()
+    lab.store.live.abandon()
+    check.write_bytes(before)  # as if it had been killed before it was written
+    lab.again(mend=True)
+    timers, left = TimerService(lab.store, never), [2]
+
+    def after_each() -> None:
+        left[0] -= 1
+        if not left[0]:
+            timers.persist()
+            raise Killed
+
+    with pytest.raises(Killed):
+        timers.step(lab.now, after_each=after_each)
+    lab.store.live.abandon()
+    lab.again(mend=True)
+    lab.run(until=lab.now + 20_000)
+    assert sorted(lab.bodies("T")) == sorted(["first", *map(str, range(6))])
+    assert lab.problems() == []
 
 
 # -- the clock is set back --------------------------------------------------------------------------------------------

@@ -136,7 +136,7 @@ class TimerService:
             return done
         now += self._ahead
         if not self._caught_up:  # a recall that arrived last may cancel a message due by now
-            self._caught_up = self._enqueue_new(live, stop, done, after_each)
+            self._caught_up = live.caught_up = self._enqueue_new(live, stop, done, after_each)
             if not self._caught_up:
                 return done
         while not stop() and (self._slot is not None or (slot := live.due(now)) is not None):
@@ -185,7 +185,11 @@ class TimerService:
 
     def _read_slot(self, live: LiveTimer, slot: int, done: Delivered) -> None:
         """Read the messages of a slot, without recalled ones."""
-        units = live.units(slot)
+        # a message may be there twice: a process was killed, and the next one while it read the queue again
+        first: dict[int, timer.LogUnit] = {}
+        for unit in live.units(slot):
+            first.setdefault(unit.physical_offset, unit)
+        units = list(first.values())
         log = CommitLog(self.store.layout)
         recalled: dict[str, TimerMessage] = {}
         kept: list[_Due] = []

@@ -42,6 +42,8 @@ class LiveTimer:
             message at ``last_offset``.
         last_offset: physical offset of the message of the log's last unit; -1 without one.
         changed: whether there is something to write.
+        caught_up: whether the queue was read as far as the log has its messages. Until then the checkpoint keeps its
+            position in the log, by which another start knows what is in the wheel.
 
     Raises:
         Refused: links point to no unit, or the files do not have the length that a broker would load.
@@ -64,6 +66,8 @@ class LiveTimer:
         self.queue_offset = min(self._point.last_timer_queue_offset, self._point.master_timer_queue_offset)
         self._slots: dict[int, timer.Slot] = {}  # by slot time, ms
         self.known: set[int] = set()
+        self._known_from = self._point.last_timer_log_flush_position
+        self.caught_up = False
         self._load(files)
         self._times = sorted(self._slots)  # a heap
         begin = self._floor(now)
@@ -297,7 +301,7 @@ class LiveTimer:
         self._write_wheel()
         point = self._point._replace(
             last_read_time=self.read_time,
-            last_timer_log_flush_position=self._end,
+            last_timer_log_flush_position=self._end if self.caught_up else min(self._known_from, self._end),
             last_timer_queue_offset=self.queue_offset,
             master_timer_queue_offset=self.queue_offset,
         )
