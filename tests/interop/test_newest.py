@@ -96,7 +96,7 @@ def test_messages_have_the_same_properties(
     broker: Broker = newest if release == NEWEST else request.getfixturevalue("broker_5")
 
     def send() -> None:
-        broker.ask("topic", topic="Orders")
+        test_serve.make(broker, "Orders")
         batch = [{"topic": "Orders", "keys": f"b{n}", "tag": "t", "properties": {"a": "1"}} for n in range(3)]
         assert broker.ask("sendBatch", messages=batch)["status"] == "SEND_OK"
         broker.ask("send", topic="Orders", keys="alone", tag="t", queueId=0)
