@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from formats.message.properties import parse
+from formats.message.properties import REAL_QID, REAL_TOPIC, parse
 from rmqtool import Store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import release_of
@@ -107,7 +107,11 @@ def test_messages_have_the_same_properties(
         with Store(store) as opened:
             found = [message.record for message in opened.messages()]
         mine = [record for record in found if record.topic == b"Orders"]
-        return sorted((r.topic.decode(), r.properties.endswith(b"\x02"), sorted(parse(r.properties))) for r in mine)
+        # a broker of 5.5 takes the destination off a committed message; it says what topic and queue say
+        kept = [sorted(parse(r.properties).keys() - {REAL_TOPIC, REAL_QID}) for r in mine]
+        return sorted(
+            (r.topic.decode(), r.properties.endswith(b"\x02"), names) for r, names in zip(mine, kept, strict=True)
+        )
 
     conf = tmp_path / "broker.conf"
     conf.write_text(SETTINGS)

@@ -48,6 +48,7 @@ class PopLab(Lab):
             address="127.0.0.1:10911",
             arrived=lambda topic, queue_id: self.said.append(f"arrived {topic} {queue_id}"),
             freed=lambda topic, group, queue_id: self.said.append(f"freed {topic} {group} {queue_id}"),
+            expired=lambda topic, group, queue_id: self.said.append(f"freed {topic} {group} {queue_id}"),
             topic_made=lambda: self.said.append("made"),
         )
         self.service = PopService(

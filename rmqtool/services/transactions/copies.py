@@ -48,8 +48,10 @@ def identity(message: QueueMessage) -> Identity | None:
     unique = properties.get(UNIQ_KEY)
     if unique is None:
         return None
-    named = (properties.get(name) for name in (PRODUCER_GROUP, REAL_TOPIC, REAL_QID))
-    return (unique, record.born_timestamp, record.born_port, record.body_crc, *named)
+    # brokers of 5.5 take the destination off the committed message, which is there
+    topic = properties.get(REAL_TOPIC, record.topic.decode("utf-8", "replace"))
+    place = properties.get(PRODUCER_GROUP), topic, properties.get(REAL_QID, str(record.queue_id))
+    return (unique, record.born_timestamp, record.born_port, record.body_crc, *place)
 
 
 class Copies:
