@@ -336,6 +336,10 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             "dump-to-parquet", "tables.dump", "Write all messages to Parquet.", "store out",
             live=True, marked=False, resumes=True,
         ),
+        _writes(
+            "dump", "tables.dump", "Add messages to a table of Delta Lake or Iceberg.", "store out",
+            live=True, marked=False, resumes=True,
+        ),
         Command("sql", "tables.sql", "Query a store in SQL.", "store query", live=True),
         Group(
             "report", "Ready reports", "Run a ready report",

@@ -60,6 +60,8 @@ dlq requeue: --broker-conf= --columns= --dry-run --gone= --help --id= --output= 
 doctor: --columns= --help --output= --severity= --tz= --wide -h -o=
 du: --broker-conf= --by= --columns= --help --limit= --output= --progress= --since= --sort= --top= --topic= --tz=
   --until= --wide -h -o= -t=
+dump: --broker-conf= --codec= --columns= --help --master= --output= --partition-by= --progress= --runner= --since-last
+  --source= --to= --topic= --tz= --where= --wide -h -o= -t=
 dump-to-parquet: --broker-conf= --codec= --columns= --engine= --file-size= --help --master= --offset= --output=
   --overwrite --partition-by= --progress= --row-group-size= --runner= --since-last --since= --split-size= --topic=
   --tz= --until= --where= --wide -h -o= -t=
@@ -202,6 +204,9 @@ convert --to: store controller 5.5
 doctor --severity: error warning info
 du --by: topic queue tag group host day hour size part
 du --sort: bytes messages name
+dump --to: delta iceberg
+dump --codec: zstd snappy gzip none
+dump --runner: spark local
 dump-to-parquet --codec: zstd snappy gzip none
 dump-to-parquet --runner: spark local
 dump-to-parquet --engine: spark local

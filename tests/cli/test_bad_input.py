@@ -90,6 +90,7 @@ APART = (
         "browse",
         "backup restore",
         "backup verify",
+        "dump",
         "dump-to-parquet",
         "warm-up",
         "explain",

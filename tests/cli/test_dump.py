@@ -1,5 +1,6 @@
 """dump-to-parquet and warm-up as commands."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -52,3 +53,16 @@ def test_warm_up_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert (result.code, result.err.count("\n")) == (6, 1)
     assert "Java 17 or newer" in result.err
     assert rmqtool("warm-up", "--remove").code == 0
+
+
+def test_a_table_of_a_lakehouse(golden: Unpacked, tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    first = rmqtool("dump", golden("broker"), "--to", "delta", table, "--output", "json")
+    assert (first.code, json.loads(first.out)["out"]) == (0, str(table))
+    again = rmqtool("dump", golden("broker"), table, "--to", "delta", "--since-last", "--output", "json")
+    assert (again.code, json.loads(again.out)["rows"]) == (0, 0)
+    refused = rmqtool("dump", golden("broker"), table, "--to", "delta")
+    assert (refused.code, refused.err.count("\n")) == (4, 1)
+    assert "--since-last" in refused.err
+    unknown = rmqtool("dump", golden("broker"), "nowhere.mq.messages", "--to", "iceberg")
+    assert (unknown.code, unknown.err.count("\n")) == (4, 1)

@@ -94,7 +94,7 @@ def test_the_first_screen_marks_what_writes() -> None:
     }
     apart = {name for name, command in COMMANDS.items() if command.writes != command.marked}
     # beside the store, or to a cluster; and what ends well though nobody reads its answer
-    assert apart == {"backup create", "dump-to-parquet", "replay", "send-rtt", "warm-up", "serve"}
+    assert apart == {"backup create", "dump", "dump-to-parquet", "replay", "send-rtt", "warm-up", "serve"}
 
 
 def test_the_first_screen_fits_a_terminal_and_ends_with_emergencies() -> None:

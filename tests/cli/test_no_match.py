@@ -23,6 +23,7 @@ ARGUMENTS = {
 }  # fmt: skip
 # These choose what is written or changed, or where one message is looked for; Spark's have a test of their own
 OTHERS = {
+    "dump",
     "dump-to-parquet",
     "group reset",
     "group clone",

@@ -30,7 +30,8 @@ APART = {
     "replay": "tests/client", "mirror": "tests/client",
     **dict.fromkeys(("backup list", "backup verify", "backup restore"), "tests/store/test_backup.py"),
     "consolidate": "tests/store/test_convert.py",
-    "browse": "test_browse", "sql": "tests/analytics", "dump-to-parquet": "test_dump", "warm-up": "tests/analytics",
+    "browse": "test_browse", "sql": "tests/analytics", "dump-to-parquet": "test_dump", "dump": "test_dump",
+    "warm-up": "tests/analytics",
 }  # fmt: skip
 # command to its words, where those of the tests of bad input change too much, or nothing
 WORDS: dict[str, list[str]] = {name: words for name, words in COMMANDS.items() if "--yes" not in words}

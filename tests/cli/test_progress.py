@@ -23,7 +23,7 @@ from tests.store.helpers import tree
 FIELDS = ["progress", "done", "total", "unit", "seconds", "rate", "secondsLeft"]
 LONG = {
     "append", "backup create", "backup restore", "backup verify", "check", "clean", "consolidate", "convert", "diff",
-    "dispatch", "du",
+    "dispatch", "du", "dump",
     "dump-to-parquet", "evidence", "export", "grep", "import", "mirror", "rebuild", "recover", "redact", "replay",
     "replicas", "run", "salvage", "split", "sql", "tier check", "truncate", "undo", "why",
 }  # fmt: skip

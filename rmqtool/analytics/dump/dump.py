@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rmqtool.analytics.dump.names import is_plain
-from rmqtool.analytics.dump.output import holding, manifest_of, open_output
+from rmqtool.analytics.dump.output import DumpOutput, holding, open_output
 from rmqtool.analytics.dump.position import Position, is_as_read
 from rmqtool.analytics.dump.report import DumpOptions, DumpReport, describe_run, jsonable, sum_up
 from rmqtool.analytics.dump.tasks import Done, Job, Progress, done_before, files_of, open_spark, write_splits
@@ -77,58 +77,70 @@ def dump_to_parquet(
     options.check()
     with clean(out):
         need_readable_log(layout)
-        for text in _elsewhere(layout, out, options):
-            if tell is not None:
-                tell(f"warning: {text}")
-            else:
-                warnings.warn(text, stacklevel=2)
         output = open_output(
             out, [layout.root, *layout.commit_log_paths], overwrite=options.overwrite, grow=options.since_last
         )
         keep_apart(out, layout.root)
-        with holding(output) as beside:
-            began = time.monotonic()
-            part = _plan_log(layout, out, options, output.name)
-            splits = part.splits
-            resumes = output.begin(_run_of(layout, options, part.position))
-            job = Job(
-                output.staging.location,
-                uuid.uuid4().hex[:8],
-                part.choice,
-                options.partition_by,
-                options.codec,
-                row_group_bytes=options.row_group_bytes,
-                file_bytes=options.file_bytes,
-                spill=bool(options.partition_by) and len(splits) > 1,
-            )
-            done = _still_true(splits, done_before(output.staging, splits)) if resumes else {}
-            resumed = len(done)
-            left = [split for split in splits if split.number not in done]
-            with open_spark(options, left, beside, tell) as context:
-                startup = time.monotonic() - began
-                results = write_splits(job, part.log, splits, done, context, options.where, progress, tell)
-                spark = None if context is None else f"Spark {context.version}, {context.master}"
-            files = files_of(results) or (job.write_empty() if part.before is None else [])
-            position = part.position_after(layout) if options.since_last else None
-            report = DumpReport(
-                out=output.place,
-                splits=len(splits),
-                resumed=resumed,
-                expired_bytes=part.expired,
-                position=None if position is None else position.next,
-                spark=spark,
-                startup_seconds=startup if options.where is not None else _first(results, startup, began),
-                seconds=time.monotonic() - began,
-                **sum_up([each.tally for each in results], files, part.unusable),
-            )
-            output.publish(
-                {
-                    **describe_run(report, options, MESSAGE_SCHEMA, part.before, files),
-                    "store": layout.root,
-                    "position": position and position.to_dict(),
-                }
-            )
-            return report
+        return dump_to(output, layout, options, progress, tell)
+
+
+def dump_to(
+    output: DumpOutput,
+    layout: StoreLayout,
+    options: DumpOptions,
+    progress: Progress | None = None,
+    tell: Tell | None = None,
+) -> DumpReport:
+    """As :func:`dump_to_parquet`, to an output that has been checked."""
+    need_readable_log(layout)
+    for text in _elsewhere(layout, output, options):
+        if tell is not None:
+            tell(f"warning: {text}")
+        else:
+            warnings.warn(text, stacklevel=3)
+    with holding(output) as beside:
+        began = time.monotonic()
+        part = _plan_log(layout, output, options)
+        splits = part.splits
+        resumes = output.begin(_run_of(layout, options, part.position))
+        job = Job(
+            output.staging.location,
+            uuid.uuid4().hex[:8],
+            part.choice,
+            options.partition_by,
+            options.codec,
+            row_group_bytes=options.row_group_bytes,
+            file_bytes=options.file_bytes,
+            spill=bool(options.partition_by) and len(splits) > 1,
+        )
+        done = _still_true(splits, done_before(output.staging, splits)) if resumes else {}
+        resumed = len(done)
+        left = [split for split in splits if split.number not in done]
+        with open_spark(options, left, beside, tell) as context:
+            startup = time.monotonic() - began
+            results = write_splits(job, part.log, splits, done, context, options.where, progress, tell)
+            spark = None if context is None else f"Spark {context.version}, {context.master}"
+        files = files_of(results) or (job.write_empty() if part.before is None and output.writes_empty_file else [])
+        position = part.position_after(layout) if options.since_last else None
+        report = DumpReport(
+            out=output.place,
+            splits=len(splits),
+            resumed=resumed,
+            expired_bytes=part.expired,
+            position=None if position is None else position.next,
+            spark=spark,
+            startup_seconds=startup if options.where is not None else _first(results, startup, began),
+            seconds=time.monotonic() - began,
+            **sum_up([each.tally for each in results], files, part.unusable),
+        )
+        output.publish(
+            {
+                **describe_run(report, options, MESSAGE_SCHEMA, part.before, files),
+                "store": layout.root,
+                "position": position and position.to_dict(),
+            }
+        )
+        return report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,20 +179,16 @@ class _LogPart:
         return replace(self.position, next=self.reached.next) if self.reached.last < 0 else self.reached
 
 
-def _plan_log(layout: StoreLayout, out: str, options: DumpOptions, output: str) -> _LogPart:
-    """Return what to read; with ``since_last``, from where the output ends.
-
-    Args:
-        output: OUT as shown in messages.
-    """
+def _plan_log(layout: StoreLayout, output: DumpOutput, options: DumpOptions) -> _LogPart:
+    """Return what to read; with ``since_last``, from where the output ends."""
     log, position, expired = open_log(layout), Position(), 0
     before, reached = None, position
     start, stop = options.start_offset, options.stop_offset
     if options.since_last:
-        before = manifest_of(out)
+        before = output.manifest()
         kept = jsonable({name: getattr(options, name) for name in _KEPT})
-        position = Position.of(output, before, kept)
-        expired = position.check(log, output, (before or {}).get("store"))
+        position = Position.of(output.name, before, kept)
+        expired = position.check(log, output.name, (before or {}).get("store"))
         start = max(position.next, log.min_offset, 0)
         stop = frontier(log, start, Budget())
         # the state of the log now; at the end of the run it must still be the same log
@@ -203,9 +211,9 @@ def _plan_log(layout: StoreLayout, out: str, options: DumpOptions, output: str) 
     )
 
 
-def _elsewhere(layout: StoreLayout, out: str, options: DumpOptions) -> Iterable[str]:
+def _elsewhere(layout: StoreLayout, output: DumpOutput, options: DumpOptions) -> Iterable[str]:
     """Describe the messages that are not in this log, and that no earlier run has written into the output."""
-    if options.since_last and manifest_of(out) is not None:
+    if options.since_last and output.manifest() is not None:
         return log_elsewhere(layout, "not written")
     return messages_elsewhere(layout, what="not written", reads=_reads_tier(options, begun=False))
 

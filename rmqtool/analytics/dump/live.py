@@ -14,7 +14,7 @@ from typing import Any
 from formats.remoting.shapes import MessageQueue
 from rmqtool.admin.target import Target
 from rmqtool.analytics.dump.live_task import LiveTask
-from rmqtool.analytics.dump.output import MANIFEST, DumpOutput, holding, manifest_of, open_output
+from rmqtool.analytics.dump.output import MANIFEST, DumpOutput, holding, open_output
 from rmqtool.analytics.dump.position import check_kept
 from rmqtool.analytics.dump.report import DumpOptions, DumpReport, describe_run, jsonable, sum_up
 from rmqtool.analytics.dump.tasks import Job, Progress, files_of, open_spark, run_splits
@@ -62,22 +62,33 @@ def dump_cluster_to_parquet(
     """
     options = options or DumpOptions()
     options.check()
+    with clean(out):
+        output = open_output(out, [], overwrite=options.overwrite, grow=options.since_last)
+        return dump_cluster_to(output, target, options, progress, tell)
+
+
+def dump_cluster_to(
+    output: DumpOutput,
+    target: Target,
+    options: DumpOptions,
+    progress: Progress | None = None,
+    tell: Tell | None = None,
+) -> DumpReport:
+    """As :func:`dump_cluster_to_parquet`, to an output that has been checked."""
     for name, option in _OF_A_LOG.items():
         if getattr(options, name) is not None:
             raise BadValue(f"{option} is for the log of a store, not for a live cluster")
-    with clean(out):
-        output = open_output(out, [], overwrite=options.overwrite, grow=options.since_last)
-        with holding(output) as beside:
-            return _LiveDump(target, out, options, output).run(beside, progress, tell)
+    with holding(output) as beside:
+        return _LiveDump(target, options, output).run(beside, progress, tell)
 
 
 class _LiveDump:
     """One run writing to an output that it holds."""
 
-    def __init__(self, target: Target, out: str, options: DumpOptions, output: DumpOutput) -> None:
+    def __init__(self, target: Target, options: DumpOptions, output: DumpOutput) -> None:
         self._began = time.monotonic()
         self._target, self._options, self._output = target, options, output
-        self._before = manifest_of(out) if options.since_last else None
+        self._before = output.manifest() if options.since_last else None
         self._request = _request_of(target, options)
         self._lost: list[str] = []
         self._positions: Offsets | None = None
@@ -129,7 +140,7 @@ class _LiveDump:
             startup = time.monotonic() - self._began
             done = run_splits(job, tasks, context, progress, tell)
             spark = None if context is None else f"Spark {context.version}, {context.master}"
-        files = files_of(done) or (job.write_empty() if not self._before else [])
+        files = files_of(done) or (job.write_empty() if not self._before and output.writes_empty_file else [])
         report = DumpReport(
             out=output.place,
             splits=len(tasks),

@@ -43,7 +43,10 @@ class DumpOutput(ABC):
         location: path or URI of OUT.
         name: OUT as shown in messages.
         staging: the directory that tasks write to.
+        writes_empty_file: whether an output without messages needs a file, from which readers learn the schema.
     """
+
+    writes_empty_file = True
 
     def __init__(self, location: str, staging: Folder, *, overwrite: bool, grow: bool) -> None:
         self.location, self.name, self.staging = location, show_uri(location), staging
@@ -55,6 +58,10 @@ class DumpOutput(ABC):
     def place(self) -> str:
         """The path of OUT, or its URI as shown in messages."""
         return local_path(self.location) or self.name
+
+    def manifest(self) -> dict[str, Any] | None:
+        """What the last run has written about itself; None if there was none."""
+        return manifest_of(self.location)
 
     def hold(self) -> None:
         """Acquire the output for this run, and finish a publication that was interrupted.

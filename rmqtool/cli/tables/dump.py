@@ -42,6 +42,13 @@ class Codec(StrEnum):
     none = "none"
 
 
+class Format(StrEnum):
+    """A kind of table."""
+
+    delta = "delta"
+    iceberg = "iceberg"
+
+
 _FIELDS = (
     "out",
     "rows",
@@ -68,42 +75,50 @@ def parse_size(text: str) -> int:
     return int(match[1]) * _SIZE[match[2].upper()]
 
 
+SourceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="STORE",
+        help="Store directory, or URI like s3://bucket/store; or a live cluster: rocketmq://HOST:9876, or @NAME of "
+        "the config file.",
+    ),
+]
+PartitionOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--partition-by",
+        metavar="FIELDS",
+        help="Partition by topic, bucket (of topics), day or hour (UTC); comma-separated.",
+    ),
+]
+SinceLastOption = Annotated[bool, typer.Option("--since-last", help="Add what is not there yet, for repeated runs.")]
+WhereOption = Annotated[
+    str | None, typer.Option("--where", metavar="SQL", help="Only rows that satisfy this Spark SQL condition.")
+]
+CodecOption = Annotated[
+    Codec, typer.Option("--codec", metavar="CODEC", help="Compression: zstd, snappy, gzip or none.")
+]
+MasterOption = Annotated[
+    str | None, typer.Option("--master", metavar="URL", help="Spark master; by default all cores of this machine.")
+]
+
+
 @command("dump-to-parquet", "rmqtool dump-to-parquet store messages --partition-by topic,day", progress=True)
 def dump_to_parquet(
-    store: Annotated[
-        str,
-        typer.Argument(
-            metavar="STORE",
-            help="Store directory, or URI like s3://bucket/store; or a live cluster: rocketmq://HOST:9876, or @NAME of "
-            "the config file.",
-        ),
-    ],
+    store: SourceArgument,
     out: Annotated[
         str,
         typer.Argument(metavar="OUT", help="Directory to write, or URI like s3://...; must be absent or empty."),
     ],
-    partition_by: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--partition-by",
-            metavar="FIELDS",
-            help="Partition by topic, bucket (of topics), day or hour (UTC); comma-separated.",
-        ),
-    ] = None,
+    partition_by: PartitionOption = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing output.")] = False,
-    since_last: Annotated[
-        bool, typer.Option("--since-last", help="Add to OUT what it does not have yet, for repeated runs.")
-    ] = False,
+    since_last: SinceLastOption = False,
     topic: TopicOption = None,
     offset: OffsetOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
-    where: Annotated[
-        str | None, typer.Option("--where", metavar="SQL", help="Only rows that satisfy this Spark SQL condition.")
-    ] = None,
-    codec: Annotated[
-        Codec, typer.Option("--codec", metavar="CODEC", help="Compression: zstd, snappy, gzip or none.")
-    ] = Codec.zstd,
+    where: WhereOption = None,
+    codec: CodecOption = Codec.zstd,
     row_group_size: Annotated[
         str,
         typer.Option(
@@ -123,9 +138,7 @@ def dump_to_parquet(
         Runner,
         typer.Option("--runner", "--engine", metavar="RUNNER", help="spark, or local (in this process, without Java)."),
     ] = Runner.spark,
-    master: Annotated[
-        str | None, typer.Option("--master", metavar="URL", help="Spark master; by default all cores of this machine.")
-    ] = None,
+    master: MasterOption = None,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
@@ -149,7 +162,7 @@ def dump_to_parquet(
 
     first, after = parse_range(offset) if offset else (None, None)
     options = DumpOptions(
-        partition_by=tuple(part.strip() for text in partition_by or () for part in text.split(",")),
+        partition_by=_split(partition_by),
         topics=tuple(topic or ()),
         since=parse_time(since) if since else None,
         until=parse_time(until) if until else None,
@@ -181,6 +194,74 @@ def dump_to_parquet(
             report = dump_cluster_to_parquet(target, out, options, show, note)
     _write_report(report, output.value)
     return 1 if report.damaged or report.expired_bytes or report.lost else 0
+
+
+@command("dump", "rmqtool dump store --to delta tables/messages --since-last", progress=True)
+def dump_to_table(
+    store: SourceArgument,
+    table: Annotated[
+        str,
+        typer.Argument(
+            metavar="TABLE", help="Delta: directory or URI; Iceberg: CATALOG.NAMESPACE.TABLE, a catalog of PyIceberg."
+        ),
+    ],
+    to: Annotated[Format, typer.Option("--to", metavar="FORMAT", help="Kind of table: delta or iceberg.")],
+    since_last: SinceLastOption = False,
+    partition_by: PartitionOption = None,
+    topic: TopicOption = None,
+    where: WhereOption = None,
+    source: Annotated[
+        str | None,
+        typer.Option("--source", metavar="NAME", help="Name of STORE in TABLE; by default its path or address."),
+    ] = None,
+    codec: CodecOption = Codec.zstd,
+    runner: Annotated[
+        Runner, typer.Option("--runner", metavar="RUNNER", help="spark, or local (in this process, without Java).")
+    ] = Runner.local,
+    master: MasterOption = None,
+    output: OutputOption = Output.text,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Add messages to a table of Delta Lake or Iceberg.
+
+    The table itself knows which messages of STORE it has: position and files become part of it in one commit, so each
+    message is there once, however often the command runs or is killed. A new table is partitioned by day and topic.
+    Several stores can be added to one table; it keeps a position for each. Exit codes are those of dump-to-parquet.
+
+    For Parquet files without a table: dump-to-parquet; for messages on the screen: commitlog dump. The formats need
+    libraries: pip install 'rmqtool[delta]' or 'rmqtool[iceberg]'.
+    """
+    from rmqtool.analytics.dump.report import DumpOptions
+    from rmqtool.analytics.lake.dump import dump_to_table as dump
+    from rmqtool.analytics.remote.stores import resolve_store
+    from rmqtool.cli.framework.opening import live_target
+    from rmqtool.cli.render.text import note
+    from rmqtool.progress import stage
+
+    options = DumpOptions(
+        partition_by=_split(partition_by),
+        topics=tuple(topic or ()),
+        where=where,
+        codec=codec.value,
+        since_last=since_last,
+        runner=runner.value,
+        master=master,
+    )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    target = live_target(store)
+    with stage("reading the log") if target is None else stage("reading the queues", unit="messages") as reading:
+
+        def show(read: int, total: int) -> None:
+            reading.done, reading.total = read, total
+
+        read = target if target is not None else need_log(resolve_store(store), broker_conf, say=False).layout
+        report = dump(read, to.value, table, options, source_name=source, progress=show, tell=note)
+    _write_report(report, output.value)
+    return 1 if report.damaged or report.expired_bytes or report.lost else 0
+
+
+def _split(texts: list[str] | None) -> tuple[str, ...]:
+    return tuple(part.strip() for text in texts or () for part in text.split(","))
 
 
 def _write_report(report: "DumpReport", form: str) -> None:

@@ -1,0 +1,1 @@
+"""Messages as tables of a lakehouse: Delta Lake and Apache Iceberg, without Spark."""
