@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import socket
+import subprocess
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
@@ -36,7 +37,7 @@ from tests.amounts import by_turns, every, some
 from tests.analytics.helpers import TIME, log_of, rows_of, store_of
 from tests.analytics.reading import moment
 from tests.analytics.stores import CONF, DAY, day_store, time_of, topic_of
-from tests.cli.running import rmqtool
+from tests.cli.running import RMQTOOL, ROOT, rmqtool
 from tests.cli.test_bad_input import COMMANDS
 from tests.conftest import Unpacked
 
@@ -545,3 +546,19 @@ def test_in_spark(spark: "SparkSession", day: Day, server: Server, golden: Unpac
     assert 0 < where["rows"] < report["rows"]
     missing = rmqtool("sql", server.uri("nowhere"), query)
     assert (missing.code, missing.err) == (3, "error: s3://stores/nowhere: no such directory\n")
+
+
+# -- tables --------------------------------------------------------------------------------------------------------
+
+
+def test_a_delta_table_at_a_uri(server: Server, tmp_path: Path) -> None:
+    """In processes of their own: delta-rs keeps Python from answering while it asks."""
+    layout = store_of(tmp_path, log_of(["A", "B"] * 20))
+    uri = server.uri("tables/messages")
+    words = [*RMQTOOL, "dump", layout.root, "--to", "delta", uri, "--since-last", "-o", "json"]
+    results = [subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT) for _ in range(2)]
+    assert [(result.returncode, json.loads(result.stdout)["rows"]) for result in results] == [(0, 40), (0, 0)]
+    assert "secret" not in results[0].stdout + results[0].stderr
+    names = [path.split("/messages/")[1] for path, _size, _time in server.listing("tables/messages")]
+    assert len([name for name in names if name.startswith("_delta_log/")]) == 1
+    assert len([name for name in names if name.startswith("_rmqtool")]) == 1

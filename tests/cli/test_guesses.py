@@ -16,7 +16,7 @@ from tests.conftest import Unpacked
     ("word", "command"),
     [
         ("lag", "group lag"), ("search", "grep"), ("repair", "recover"), ("find", "query-key"), ("restore", "undo"),
-        ("ls", "topic list"), ("dump", "commitlog dump"), ("tail", "consume"), ("stats", "info"),
+        ("ls", "topic list"), ("tail", "consume"), ("stats", "info"),
         ("LAG", "group lag"), ("recovr", "recover"), ("verify", "check"), ("restore", "backup restore"),
         ("tail", "commitlog dump STORE --follow"), ("topicList", "topic list TARGET"), ("querymsgbykey", "query-key"),
         ("consumerProgress", "group list"), ("resetOffsetByTime", "group reset"), ("reset-offset", "group reset"),

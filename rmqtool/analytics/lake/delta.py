@@ -13,12 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from rmqtool.analytics.dump.partitions import PARTITIONS
 from rmqtool.analytics.lake.output import DataFile, LakeTable, State, explain, home_of, missing_columns, state_of
 from rmqtool.analytics.remote.files import Folder, local_path
 from rmqtool.analytics.table.schema import MESSAGE_TABLE
 from rmqtool.errors import MissingRuntime, Refused
+from rmqtool.store.disk.remote import show_uri
 
 _STATES = "_rmqtool"
 _COLUMNS = {  # of partitions; topic is a column of messages
@@ -43,7 +45,7 @@ class DeltaLakeTable(LakeTable):
             import deltalake  # noqa: F401
         except ImportError:
             raise MissingRuntime("Delta Lake needs delta-rs: pip install 'rmqtool[delta]'") from None
-        self.location, self.name, self.source = home_of(location), location, source
+        self.location, self.name, self.source = home_of(location), show_uri(location), source
         self._uri, self._options = _storage_of(self.location)
         self._table: Any = None
         self._folder = Folder(self.location)
@@ -63,11 +65,9 @@ class DeltaLakeTable(LakeTable):
         if self._table is not None:
             missing_columns(self._schema(), self.name)
             return
-        if (
-            path is not None
-            and os.path.isdir(path)
-            and any(not name.startswith("_rmqtool") for name in os.listdir(path))
-        ):
+        others = fs.FileSelector(self._folder.path, allow_not_found=True)
+        names = (info.base_name for info in self._folder.fs.get_file_info(others))
+        if any(not name.startswith("_rmqtool") for name in names):
             raise Refused(f"{self.name}: is no Delta table, and not empty")
 
     def _schema(self) -> pa.Schema:
@@ -186,11 +186,16 @@ def _storage_of(location: str) -> tuple[str, dict[str, str] | None]:
     """Return (URI, options) for delta-rs, from a path or a URI with pyarrow's options."""
     if "://" not in location:
         return location, None
-    from urllib.parse import parse_qsl
+    from urllib.parse import parse_qsl, unquote
 
     uri, _mark, query = location.partition("?")
     given = dict(parse_qsl(query))
     options = {_STORAGE[name]: value for name, value in given.items() if name in _STORAGE}
+    scheme, _slashes, rest = uri.partition("://")
+    keys, at, bucket = rest.partition("@")
+    if scheme == "s3" and at and "/" not in keys:
+        uri = f"{scheme}://{bucket}"
+        options["AWS_ACCESS_KEY_ID"], _colon, options["AWS_SECRET_ACCESS_KEY"] = map(unquote, keys.partition(":"))
     if given.get("scheme") == "http":
         options["AWS_ALLOW_HTTP"] = "true"
         if "AWS_ENDPOINT_URL" in options and "://" not in options["AWS_ENDPOINT_URL"]:

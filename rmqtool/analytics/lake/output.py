@@ -23,12 +23,14 @@ from rmqtool.analytics.dump.lock import Claim, LocalLock
 from rmqtool.analytics.dump.names import is_plain
 from rmqtool.analytics.dump.output import DumpOutput
 from rmqtool.analytics.remote.files import Folder, local_path
+from rmqtool.analytics.remote.secrets import remove_secrets
 from rmqtool.analytics.table.schema import MESSAGE_TABLE
 from rmqtool.errors import Refused, RmqError
 
 DEFAULT_PARTITIONS = ("day", "topic")
 _JOURNAL = "_rmqtool-moved.json"  # in the staging directory
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.=-]")
+_DECORATION = re.compile("\x1b\\[[0-9;]*m|↳")  # of errors of delta-rs
 _KEPT = ("rmqtool", "store", "cluster", "options", "files", "position", "offsets")  # of a manifest, for the next run
 
 State = dict[str, Any]
@@ -159,7 +161,8 @@ class TableOutput(DumpOutput):
     def _lock_it(self) -> None:
         self._make()
         path = local_path(self.staging.location)
-        self._lock = Claim(self.staging) if path is None else LocalLock(path)
+        # a claim is a file, and the staging directory is emptied
+        self._lock = Claim(self._folder.below(f"{self._below()}-claim")) if path is None else LocalLock(path)
         self.check()
         self._take_back()
 
@@ -312,8 +315,10 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def explain(err: Exception) -> RmqError:
-    """Return an error of a library in one line."""
-    return RmqError((str(err).strip() or type(err).__name__).splitlines()[0])
+    """Return an error of a library in one line: what failed, and the innermost reason."""
+    lines = [_DECORATION.sub("", line).strip() for line in str(err).splitlines()]
+    lines = list(dict.fromkeys(filter(None, lines))) or [type(err).__name__]
+    return RmqError(remove_secrets(": ".join([lines[0], *lines[1:][-1:]])))
 
 
 def home_of(location: str) -> str:

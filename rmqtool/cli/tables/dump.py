@@ -199,7 +199,7 @@ def dump_to_parquet(
 @command("dump", "rmqtool dump store --to delta tables/messages --since-last", progress=True)
 def dump_to_table(
     store: SourceArgument,
-    table: Annotated[
+    out: Annotated[
         str,
         typer.Argument(
             metavar="TABLE", help="Delta: directory or URI; Iceberg: CATALOG.NAMESPACE.TABLE, a catalog of PyIceberg."
@@ -255,7 +255,7 @@ def dump_to_table(
             reading.done, reading.total = read, total
 
         read = target if target is not None else need_log(resolve_store(store), broker_conf, say=False).layout
-        report = dump(read, to.value, table, options, source_name=source, progress=show, tell=note)
+        report = dump(read, to.value, out, options, source_name=source, progress=show, tell=note)
     _write_report(report, output.value)
     return 1 if report.damaged or report.expired_bytes or report.lost else 0
 
