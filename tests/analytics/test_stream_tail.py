@@ -137,9 +137,11 @@ def test_two_stores_share_a_limit_and_neither_waits_for_ever(tmp_path: Path) -> 
     assert set(seen[:7]) == set(stores)
 
 
-def test_a_store_that_comes_later_is_read_from_its_beginning(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pattern", ["*/store", ""], ids=["pattern", "directory"])
+def test_a_store_that_comes_later_is_read_from_its_beginning(pattern: str, tmp_path: Path) -> None:
+    """By a pattern, or in a directory that only has stores in it."""
     first, starts = two_files(tmp_path / "a")
-    stream = tail(tmp_path / "*" / "store")
+    stream = tail(tmp_path / pattern)
     at = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
     (tmp_path / "b" / "store").mkdir(parents=True)
     assert stream.latestOffset(at, ReadAllAvailable()) == at  # not a store yet
@@ -152,9 +154,9 @@ def test_a_store_that_comes_later_is_read_from_its_beginning(tmp_path: Path) -> 
     assert offsets(stream, noted, reached) == starts
     assert stream.latestOffset(reached, ReadAllAvailable()) == reached
     # a process that begins with the checkpoint repeats the batch
-    assert offsets(tail(tmp_path / "*" / "store"), noted, reached) == starts
+    assert offsets(tail(tmp_path / pattern), noted, reached) == starts
     assert first.root in reached
-    now = tail(tmp_path / "*" / "store")
+    now = tail(tmp_path / pattern)
     now.prepareForTriggerAvailableNow()
     later = two_files(tmp_path / "c")[0].root
     assert later not in now.latestOffset(reached, ReadAllAvailable())
@@ -388,3 +390,23 @@ def test_large_logs_are_gone_through_by_compiled_code(tmp_path: Path) -> None:
     assert (5 << 20) - 1000 < reached[str(root)]["next"] <= 5 << 20
     assert stream.latestOffset(start, ReadMaxRows(70_001)) != end
     assert len(offsets(stream, start, stream.latestOffset(start, ReadMaxRows(70_001)))) == 70_001
+
+
+def test_batches_of_selected_messages_are_not_empty(tmp_path: Path) -> None:
+    """Whatever the limit; and the position does not stay behind what retention deletes."""
+    topics = ["A"] * 40 + ["B"] + ["A"] * 7 + ["B", "B"]
+    layout = store_of(tmp_path, log_of(topics), size=1 << 16)
+    for options in ({"maxRecordsPerTrigger": "3"}, {"maxBytesPerTrigger": "300"}, {}):
+        batches = everything(tail(layout.root, topic="B", **options), ReadMaxRows(3) if "R" in str(options) else None)
+        assert [len(batch) for batch in batches if batch] == [len(batch) for batch in batches]
+        assert sum(map(len, batches)) == 3
+    stream = tail(layout.root, topic="C", maxRecordsPerTrigger="3")
+    start = stream.initialOffset()
+    assert stream.latestOffset(start, ReadMaxRows(3)) == start
+    assert stream.latestOffset(start, ReadMaxRows(3)) == start  # without looking again
+    small = store_of(tmp_path / "small", *(log_of(["A"] * 10, base=SIZE * n) for n in range(3)), size=SIZE)
+    stream = tail(small.root, topic="C", maxRecordsPerTrigger="3")
+    start = stream.initialOffset()
+    moved = stream.latestOffset(start, ReadMaxRows(3))
+    assert ends(moved)[small.root] > SIZE
+    assert offsets(stream, start, moved) == []

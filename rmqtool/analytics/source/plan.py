@@ -18,13 +18,16 @@ from rmqtool.analytics.source.tables import TABLES, NamedStore, pieces_of
 from rmqtool.analytics.source.times import prove_times
 from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.errors import BadValue, UnreadableStore
+from rmqtool.store.disk.directories import list_dir
 from rmqtool.store.disk.remote import show_uri, uri_of
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.roles.elsewhere import messages_elsewhere, need_readable_log
 
 THROUGH = ("auto", "log")
 TIMES = ("any", "ordered")
+_PARTS = ("commitlog", "consumequeue", "index", "config")  # by which a directory is a store
 _TEXTS = frozenset({"body", "properties", "keys", "tags", "msgId", "offsetMsgId"})  # expensive to decode
+_OF_CONFIG = {"topics": ("topics.json",), "offsets": ("topics.json", "consumerOffset.json")}
 _LARGE_SPLIT_BYTES = (
     2 * SPLIT_BYTES
 )  # for columns that are cheap to decode, where the overhead of a Spark task dominates
@@ -124,11 +127,25 @@ def stores_of(paths: str | list[str], broker_conf: str | None = None) -> tuple[N
 
 
 def _here(path: str) -> list[str]:
-    """Return the local directories that match a path."""
+    """Return the local directories that match a path; of one that only has stores in it, these."""
     paths = [path] if os.path.isdir(path) else sorted(filter(os.path.isdir, glob.glob(path)))
     if not paths:
         raise UnreadableStore(f"{os.path.abspath(path)}: no such directory")
-    return paths
+    return [root for path in paths for root in _stores_below(path) or [path]]
+
+
+def _stores_below(path: str) -> list[str]:
+    """Return the stores in a directory that is none: ``PATH/NAME``, or ``PATH/NAME/store`` as brokers have it."""
+    if any(os.path.isdir(os.path.join(path, part)) for part in _PARTS):
+        return []
+    names = sorted(entry.name for entry in list_dir(path))
+    roots = [os.path.join(path, name, *below) for name in names for below in ((), ("store",))]
+    return [root for root in roots if os.path.isdir(os.path.join(root, "commitlog")) and not is_unfinished(root)]
+
+
+def is_unfinished(root: str) -> bool:
+    """Return whether a directory is one of rmqtool's own, for example a store that it is still creating."""
+    return root.endswith((".importing", ".salvaging", ".rmqtool", ".rmqtool-part"))
 
 
 def _brokers(roots: list[str]) -> list[str]:
@@ -206,6 +223,23 @@ def known_options(options: Mapping[str, str]) -> dict[str, str]:
     if unknown:
         raise BadValue(f"option {', '.join(unknown)} is not known; there are {', '.join(OPTIONS.values())}")
     return ours
+
+
+def bytes_of(request: ReadRequest) -> int | None:
+    """Return how much there is to read at most, in bytes of file; None if that takes longer than looking at names."""
+    size = 0
+    for store in request.stores:
+        if store.uri is not None:
+            return None
+        layout = store.layout()
+        if request.table in _OF_CONFIG:
+            names = [layout.path("config", name) for name in _OF_CONFIG[request.table]]
+            size += sum(os.path.getsize(name) for name in names if os.path.isfile(name))
+        else:
+            paths = [file.path for file in open_log(layout).segments.files]
+            # the newest file has its full length before anything is written there
+            size += sum(min(status.st_size, status.st_blocks * 512) for status in map(os.stat, paths))
+    return size
 
 
 def _plain(path: str) -> str:

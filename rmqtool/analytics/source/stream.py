@@ -22,12 +22,14 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from rmqtool.analytics.spark.option_values import number_of
+from rmqtool.analytics.spark.worker import without_traceback
 from rmqtool.errors import BadValue, Refused, UnreadableStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from rmqtool.analytics.dump.position import Position
+    from rmqtool.analytics.ranges.tail import Budget
     from rmqtool.analytics.source.plan import Piece, ReadRequest
     from rmqtool.analytics.source.tables import NamedStore
     from rmqtool.analytics.spark.columns import SparkColumns
@@ -95,6 +97,8 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
     columns: "SparkColumns"
     target: dict[str, int] | None = field(default=None)
     stores: tuple["NamedStore", ...] = field(init=False)
+    # by store: the position for which it was found out, and up to where no message is selected from there
+    _without_match: dict[str, tuple[int, int]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.stores = self.request.stores
@@ -106,6 +110,7 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         warn_of_elsewhere(self.stores)
 
+    @without_traceback()
     def initialOffset(self) -> Offsets:
         return {store.root: self._begin(store).to_dict() for store in self.stores}
 
@@ -185,9 +190,11 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(self.options.max_records)
         return ReadAllAvailable()
 
+    @without_traceback()
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
         from rmqtool.analytics.dump.position import Position
         from rmqtool.analytics.ranges.tail import Budget, frontier
+        from rmqtool.analytics.table.choice import MessageChoice
 
         budget = Budget()
         if not isinstance(limit, ReadAllAvailable):
@@ -213,23 +220,68 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             reached = begin = max(position.next, log.min_offset) if self.options.skip_expired else position.next
             if self.target is None or begin < self.target.get(store.root, 0):
-                reached = frontier(log, begin, budget)
-                reached = reached if self.target is None else min(reached, self.target[store.root])
+                stop = _NO_LIMIT if self.target is None else self.target[store.root]
+                again = replace(budget)
+                reached = min(frontier(log, begin, budget), stop)
+                if self.request.wanted.choice != MessageChoice():
+                    reached = self._to_a_match(store, log, begin, reached, stop, again)
             if reached != position.next:
                 latest[store.root] = Position.at(log, reached).to_dict()
             elif type(start[store.root]) is int:
                 latest[store.root] = position.to_dict()
         return latest
 
+    def _to_a_match(
+        self, store: "NamedStore", log: "CommitLog", begin: int, reached: int, stop: int, budget: "Budget"
+    ) -> int:
+        """Return where a batch of selected messages ends: at ``reached``, or later if there is none before it.
+
+        Without any, the batch waits, so that none is empty; but not for longer than a file of the log, because the
+        position must not stay behind what retention deletes.
+
+        Args:
+            stop: physical offset at which the stream ends.
+            budget: of each step.
+        """
+        from rmqtool.analytics.ranges.tail import frontier
+
+        known_begin, at = self._without_match.get(store.root, (begin, begin))
+        at = at if known_begin == begin else begin
+        while True:
+            if at < reached and self._has_match(store, log, at, reached):
+                return reached
+            at = max(at, reached)
+            reached = min(frontier(log, at, replace(budget)), stop)
+            if reached <= at:
+                break
+        self._without_match[store.root] = begin, at
+        return at if at - begin >= log.file_size else begin
+
+    def _has_match(self, store: "NamedStore", log: "CommitLog", begin: int, end: int) -> bool:
+        from rmqtool.analytics.ranges.splits import SPLIT_BYTES, plan
+        from rmqtool.analytics.source.plan import Piece
+        from rmqtool.analytics.source.read import Counters, read_piece
+
+        choice = replace(self.request.wanted.choice, start=begin, stop=end)
+        return any(
+            batch.num_rows
+            for split in plan(log, begin, end, SPLIT_BYTES)[0]
+            for exact in [replace(split, exact=split.exact or split.base + split.start == begin)]
+            for batch in read_piece(Piece(store, "messages", choice, (exact,), (None,)), ["queueId"], Counters())
+        )
+
+    @without_traceback()
     def prepareForTriggerAvailableNow(self) -> None:
         self._look_around()
         self.target = {store.root: _end(store) for store in self.stores}
 
+    @without_traceback()
     def reportLatestOffset(self) -> Offsets:
         from rmqtool.analytics.dump.position import Position
 
         return {store.root: Position.at(_log(store), _end(store)).to_dict() for store in self.stores}
 
+    @without_traceback()
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         from rmqtool.analytics.ranges.splits import SPLIT_BYTES, plan
         from rmqtool.analytics.source.plan import Piece
@@ -264,14 +316,15 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if partition.value is None:
             return
         piece, end = partition.value.piece, partition.value.end
-        try:
-            yield from self.columns.fit(read_piece(piece, self.columns.names, Counters()))
-        except UnreadableStore:
-            (split,) = piece.splits
-            if not self.options.skip_expired or os.path.exists(split.path):
-                raise
-        # the result is valid only if the log was not truncated in the meantime; a failed batch is read again
-        self._from(piece.store, _log(piece.store), {piece.store.root: end.to_dict()})
+        with without_traceback():
+            try:
+                yield from self.columns.fit(read_piece(piece, self.columns.names, Counters()))
+            except UnreadableStore:
+                (split,) = piece.splits
+                if not self.options.skip_expired or os.path.exists(split.path):
+                    raise
+            # the result is valid only if the log was not truncated in the meantime; a failed batch is read again
+            self._from(piece.store, _log(piece.store), {piece.store.root: end.to_dict()})
 
 
 @dataclass(frozen=True)
@@ -303,7 +356,9 @@ def _begins(log: "CommitLog", physical_offset: int) -> bool:
 
 def _is_store(store: "NamedStore") -> bool:
     """Return whether a new directory is a complete store, not one that rmqtool is still creating."""
-    if store.root.endswith((".importing", ".salvaging", ".rmqtool", ".rmqtool-part")):
+    from rmqtool.analytics.source.plan import is_unfinished
+
+    if is_unfinished(store.root):
         return False
     try:
         return any(map(os.path.isdir, store.layout().commit_log_paths))
