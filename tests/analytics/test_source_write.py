@@ -118,3 +118,27 @@ def test_what_is_refused_leaves_nothing(spark: "SparkSession", golden: Unpacked,
             str(tmp_path / "new")
         )
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
+def test_rows_are_appended_to_a_store(spark: "SparkSession", golden_copy: Unpacked, golden: Unpacked) -> None:
+    """As a broker would: with new store times, after what is there, all of them or none."""
+    target = golden_copy("broker")
+    before = told(target)
+    some = frame(spark, golden("clean")).where("topic = 'TopicA'")
+    some.write.format("rocketmq").mode("append").save(str(target))
+    after = told(target)
+    assert after[: len(before)] == before
+    added = after[len(before) :]
+    assert len(added) == some.count() > 0
+    assert sorted(row["body"] for row in added) == sorted(
+        row["body"] for row in told(golden("clean")) if row["topic"] == "TopicA"
+    )
+    assert min(row["storeTimestamp"] for row in added) > max(row["storeTimestamp"] for row in before)
+    assert rmqtool("check", target, "--severity", "error").code == 0
+    rows = spark.createDataFrame([("t", b"x"), ("", b"y")], "topic string, body binary")
+    with pytest.raises(Exception, match="topic of 0 bytes"):
+        rows.coalesce(1).write.format("rocketmq").mode("append").save(str(target))
+    assert len(told(target)) == len(after)
+    with pytest.raises(Exception, match="not overwritten"):
+        some.write.format("rocketmq").mode("overwrite").save(str(target))
+    assert not list(target.parent.glob("*.parts-*"))
