@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from rmqtool.analytics.dump.dump import dump_to_parquet
     from rmqtool.analytics.dump.report import DumpOptions
     from rmqtool.analytics.source.arrow_reader import read_arrow
+    from rmqtool.analytics.source.tables_source import register
     from rmqtool.services.consumers.groups import consumer_groups, consumer_lag
     from rmqtool.services.open_store.message import StoredMessage
     from rmqtool.services.open_store.store import Store
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Damage", "DumpOptions", "Message", "Store", "StoredMessage", "__version__", "consumer_groups", "consumer_lag",
-    "dump_to_parquet", "read_arrow",
+    "dump_to_parquet", "read_arrow", "register",
 ]  # fmt: skip
 _LAZY = {
     "Damage": "rmqtool.store.log.commit_log",
@@ -28,6 +29,7 @@ _LAZY = {
     "consumer_lag": "rmqtool.services.consumers.groups",
     "dump_to_parquet": "rmqtool.analytics.dump.dump",
     "read_arrow": "rmqtool.analytics.source.arrow_reader",
+    "register": "rmqtool.analytics.source.tables_source",
 }
 
 

@@ -279,6 +279,7 @@ OTHER_FILES = {
     "rmqtool.analytics.local.scratch": "the temporary folder of a command",
     "rmqtool.analytics.remote.files": "files in the place of a dump, by any file system's interface",
     "rmqtool.analytics.remote.mirror": "the sparse copies of what was fetched of a remote store",
+    "rmqtool.analytics.source.planner.planner": "the compiled classes that Spark's planner loads",
     "rmqtool.analytics.source.read": "what tasks tell of the damage that they met",
     "rmqtool.analytics.source.write": "rows of tasks, before a new store is made of them",
     "rmqtool.analytics.spark.archive": "the classes that a JVM has kept",

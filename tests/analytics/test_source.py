@@ -289,8 +289,10 @@ def test_stores_without_a_part(tmp_path: Path) -> None:
     (empty / "commitlog").mkdir(parents=True)
     assert read(empty)[0] == []
     assert read(empty, [Condition("topic", "=", "A"), Condition("msgId", "=", "x")])[0] == []
+    (tmp_path / "below" / "none").mkdir(parents=True)
     with pytest.raises(UnreadableStore, match="not a store"):
-        read(tmp_path)
+        read(tmp_path / "below")
+    assert len(read(tmp_path)[0]) == 3  # a directory of stores
 
 
 def test_broken_configs_do_not_stop_messages(golden_copy: Unpacked) -> None:
@@ -315,3 +317,35 @@ def test_bodies_come_whole(golden: Unpacked) -> None:
     assert {row["physicalOffset"]: hashlib.sha256(row["body"]).hexdigest() for row in rows} == {
         at: message["bodySha256"] for at, message in said.items()
     }
+
+
+def test_names_of_columns_have_no_case(golden: Unpacked) -> None:
+    """As in Spark, unless it is told otherwise."""
+    options = {"path": str(golden("broker")), "columns": "TOPIC,queueid"}
+    assert RocketMQSource(CaseInsensitiveDict(options)).schema().fieldNames() == ["topic", "queueId"]
+    schema = StructType([StructField("TOPIC", StringType())])
+    reader = RocketMQSource(CaseInsensitiveDict({"path": options["path"]})).reader(schema)
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    assert {name for batch in batches for name in batch.schema.names} == {"TOPIC"}
+    assert sum(batch.num_rows for batch in batches) == 609
+
+
+def test_the_planner_asks_for_a_size(golden: Unpacked, tmp_path: Path) -> None:
+    """Of what is read, and not of the file that a broker has prepared."""
+
+    def size(path: object, **more: str) -> int:
+        options = {"path": str(path), "statistics": "true", **more}
+        (field,) = RocketMQSource(CaseInsensitiveDict(options)).schema().fields
+        return field.metadata["bytes"]
+
+    assert 159_803 <= size(golden("broker")) < 400_000
+    assert 0 < size(golden("broker"), table="offsets") < 100_000
+    log = tmp_path / "store" / "commitlog" / f"{0:020d}"
+    log.parent.mkdir(parents=True)
+    with log.open("wb") as file:
+        file.write(log_of(["A"] * 3))
+        file.truncate(1 << 30)
+    assert size(tmp_path / "store") < 1 << 20
+    assert (
+        "bytes" not in RocketMQSource(CaseInsensitiveDict({"path": str(golden("broker"))})).schema().fields[0].metadata
+    )

@@ -4,7 +4,7 @@ No consumer group is touched: messages are pulled, and positions are in the quer
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from rmqtool.analytics.live.positions import (
 )  # fmt: skip
 from rmqtool.analytics.live.queues import Queues, connected
 from rmqtool.analytics.live.read import read_range
-from rmqtool.analytics.spark.columns import SparkColumns
+from rmqtool.analytics.spark.columns import SparkColumns, limited
 from rmqtool.analytics.spark.worker import without_traceback
 
 if TYPE_CHECKING:
@@ -37,17 +37,31 @@ _PAUSE = 0.2  # s between two looks without news; Spark asks every 10 ms
 
 
 class LiveReader(DataSourceReader):
-    """Plans on the driver, and reads one range of a queue per task."""
+    """Plans on the driver, and reads one range of a queue per task.
 
-    def __init__(self, request: LiveRequest, columns: SparkColumns) -> None:
-        self.request, self.columns = request, columns
+    Args:
+        has_queue: whether messages of a queue are needed.
+        limit: rows that a task needs to return; None for all.
+    """
+
+    def __init__(
+        self,
+        request: LiveRequest,
+        columns: SparkColumns,
+        has_queue: Callable[[MessageQueue], bool] = lambda _queue: True,
+        limit: int | None = None,
+    ) -> None:
+        self.request, self.columns, self.has_queue, self.limit = request, columns, has_queue, limit
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "has_queue": None}  # the plan is made on the driver
 
     def partitions(self) -> Sequence[InputPartition]:
         with without_traceback():
-            return [InputPartition(part) for part in plan_ranges(self.request)]
+            return [InputPartition(part) for part in plan_ranges(self.request) if self.has_queue(part.queue)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        yield from _read(self.request, self.columns, partition.value)
+        yield from limited(_read(self.request, self.columns, partition.value), self.limit)
 
 
 def _read(request: LiveRequest, columns: SparkColumns, part: "Range | None") -> "Iterator[pa.RecordBatch]":

@@ -33,12 +33,17 @@ _PROVIDER = "provider"  # set by Spark for a table that is being created
 
 
 def register(spark: "SparkSession") -> None:
-    """Make ``spark.read.format("rocketmq")`` available if Spark has not found it by itself.
+    """Make a session's ``format("rocketmq")`` read what a query needs: its columns, conditions, limit and size.
 
-    Workers of a local session then use the running Python, unless another one was set (``PYSPARK_PYTHON``).
+    Spark finds the data source by itself, but tells one that is written in Python none of these. This also registers it
+    where Spark has not found it, and makes ``SELECT ... FROM rocketmq.`/data/store``` known. Workers of a local session
+    then use the running Python, unless another one was set (``PYSPARK_PYTHON``).
     """
+    from rmqtool.analytics.source.planner.planner import add_planner
+
     give_this_python(spark)
     spark.dataSource.register(RocketMQSource)
+    add_planner(spark)
 
 
 class RocketMQSource(DataSource):
@@ -53,17 +58,21 @@ class RocketMQSource(DataSource):
 
     def schema(self) -> "StructType":
         from rmqtool.analytics.live.options import is_live, known_live_options, live_request_of
-        from rmqtool.analytics.source.plan import known_options, request_of
+        from rmqtool.analytics.source.plan import bytes_of, known_options, request_of
+        from rmqtool.analytics.source.pushed import Pushed, size_schema
         from rmqtool.analytics.source.tables import SCHEMAS
         from rmqtool.analytics.spark.columns import schema_of
 
         with without_traceback():
-            live = is_live(self.options)
+            options, pushed = Pushed.take(self.options)
+            live = is_live(options)
             if live:
-                table, columns = "messages", live_request_of(self.options).columns
+                table, columns = "messages", live_request_of(options).columns
             else:
-                request = request_of(self.options)
+                request = request_of(options)
                 table, columns = request.table, request.columns
+            if pushed.asks_size:
+                return size_schema(None if live else bytes_of(request))
             schema = schema_of(SCHEMAS[table], columns)
             if _PROVIDER in self.options:
                 # CREATE TABLE: Spark stores the options with the table but passes only its columns to the source of a
@@ -76,15 +85,17 @@ class RocketMQSource(DataSource):
     def reader(self, schema: "StructType") -> DataSourceReader:
         from rmqtool.analytics.live.options import is_live, live_request_of
         from rmqtool.analytics.source.plan import request_of
+        from rmqtool.analytics.source.pushed import Pushed
 
         with without_traceback():
-            options = self._options_of(schema)
+            options, pushed = Pushed.take(self._options_of(schema))
             if is_live(options):
                 from rmqtool.analytics.live.reader import LiveReader
 
-                return LiveReader(live_request_of(options), _columns("messages", schema))
-            request = request_of(options)
-            return Reader(request, _columns(request.table, schema))
+                columns = _columns("messages", schema)
+                return LiveReader(live_request_of(options), columns, pushed.has_queue, pushed.limit)
+            request = pushed.narrow(request_of(options))
+            return Reader(request, _columns(request.table, schema), pushed.limit)
 
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
         from rmqtool.analytics.live.options import is_live
@@ -137,11 +148,15 @@ class Reader(DataSourceReader):
     """Plans on the driver and reads on the executors.
 
     It does not accept filters from Spark (``spark.sql.python.filterPushdown.enabled``): Spark 4.3 reuses a filtered
-    reader for later queries of the same frame and for both sides of a self-join, which then lack rows.
+    reader for later queries of the same frame and for both sides of a self-join, which then lack rows. Those of
+    :mod:`rmqtool.analytics.source.pushed` belong to one scan.
+
+    Args:
+        limit: rows that a task needs to return; None for all.
     """
 
-    def __init__(self, request: "ReadRequest", columns: "SparkColumns") -> None:
-        self.request, self.columns = request, columns
+    def __init__(self, request: "ReadRequest", columns: "SparkColumns", limit: int | None = None) -> None:
+        self.request, self.columns, self.limit = request, columns, limit
 
     def partitions(self) -> Sequence[InputPartition]:
         from rmqtool.analytics.source.plan import reads_tier, warn_of_elsewhere
@@ -157,10 +172,13 @@ class Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         from rmqtool.analytics.source.read import Counters, read_piece
+        from rmqtool.analytics.spark.columns import limited
 
         if partition.value is None:  # Spark adds this if the plan has no pieces
             return
         counters = Counters()
-        yield from self.columns.fit(read_piece(partition.value, self.columns.names, counters))
+        with without_traceback():
+            batches = self.columns.fit(read_piece(partition.value, self.columns.names, counters))
+            yield from limited(batches, self.limit)
         if self.request.counters:
             counters.save(self.request.counters)

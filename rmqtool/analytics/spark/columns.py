@@ -1,6 +1,6 @@
 """Converts the columns that Spark asks for to its types."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,10 +20,12 @@ def schema_of(schema: pa.Schema, columns: "Sequence[str] | None") -> "StructType
     from pyspark.sql.pandas.types import from_arrow_schema
 
     if columns is not None:
-        if set(columns) - set(schema.names) or len(set(columns)) < len(columns):
+        by_name = {name.lower(): name for name in schema.names}
+        names = [by_name.get(column.lower(), "") for column in columns]
+        if "" in names or len(set(names)) < len(names):
             known = ", ".join(schema.names)
             raise BadValue(f"option columns: {', '.join(columns)}: give some of {known}, each once")
-        schema = pa.schema([schema.field(name) for name in columns])
+        schema = pa.schema([schema.field(name) for name in names])
     return from_arrow_schema(schema)
 
 
@@ -42,14 +44,17 @@ class SparkColumns:
     def __init__(self, table: str, columns: pa.Schema, schema: "StructType") -> None:
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        known = {field.name: field.dataType for field in from_arrow_schema(columns)}
+        known = {field.name.lower(): field for field in from_arrow_schema(columns)}
+        self.names: list[str] = []
         for field in schema:
-            if field.name not in known:
-                raise BadValue(f"table {table} has no column {field.name}; it has {', '.join(known)}")
-            if field.dataType.simpleString() != known[field.name].simpleString():
-                kinds = known[field.name].simpleString(), field.dataType.simpleString()
+            column = known.get(field.name.lower())  # Spark's names have no case
+            if column is None:
+                raise BadValue(f"table {table} has no column {field.name}; it has {', '.join(columns.names)}")
+            if field.dataType.simpleString() != column.dataType.simpleString():
+                kinds = column.dataType.simpleString(), field.dataType.simpleString()
                 raise BadValue(f"column {field.name} of table {table} is {kinds[0]}, not {kinds[1]}")
-        self.names, self._schema = schema.fieldNames(), schema
+            self.names.append(column.name)
+        self._schema = schema
 
     def fit(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Cast batches to exactly the types that Spark expects, including nullability."""
@@ -62,3 +67,16 @@ class SparkColumns:
                 for column, kind in zip(batch.columns, wanted.types, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """Yield batches up to a number of rows; None for all."""
+    left = limit
+    for batch in batches:
+        if left is None:
+            yield batch
+            continue
+        yield batch.slice(0, left)
+        left -= batch.num_rows
+        if left <= 0:
+            return
