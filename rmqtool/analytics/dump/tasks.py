@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from rmqtool.analytics.spark.where import SparkCondition
 
+_DAEMON = "rmqtool.analytics.dump.daemon"  # imports this module
 _STOP = "_failed"  # file in the output directory: a task has failed and the others should stop
 _OTHER = "another task has failed"
 _LOOK = 1.0  # seconds between polls
@@ -259,13 +260,12 @@ def open_spark(
     if options.runner == "local" or not splits:
         yield None
         return
-    from rmqtool.analytics.dump import daemon
     from rmqtool.analytics.spark.session import spark_context
 
     with ExitStack() as running:
         bulk = sum(split.stop - split.start for split in splits if isinstance(split, Split)) >= BULK_BYTES
         context = running.enter_context(
-            spark_context(options.master, worker_daemon=daemon.__name__ if bulk else None, tell=tell)
+            spark_context(options.master, worker_daemon=_DAEMON if bulk else None, tell=tell)
         )
         yield context
         if is_local(context):  # on a cluster, an abandoned task may still be running
