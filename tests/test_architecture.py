@@ -257,6 +257,7 @@ OTHER_FILES = {
     "rmqtool.store.backup.create": "the folder of a backup that is being made",
     "rmqtool.store.backup.manifest": "manifests of backups, and the lock of their folder",
     "rmqtool.store.backup.use": "the folder of a store that is being restored",
+    "rmqtool.store.convert.copying": "the folders of a store that is being made",
     "rmqtool.main": "the standard streams",
     "rmqtool.kernels.load.stamp": "the library of the compiled loops",
     "rmqtool.cli.startup.failing": "the standard streams",
