@@ -266,7 +266,7 @@ class _Examination:
             behind[lag.group] += lag.behind
         for group in sorted(self._asked):
             if behind[group] and not self._clients.get(group) and not group.startswith("CID_RMQ_SYS_"):
-                self._add("group-offline", f"{behind[group]} messages wait", group=group)
+                self._add("group-offline", counted(behind[group], "message waits", "messages wait"), group=group)
         for group, clients in sorted(self._clients.items()):
             await self._ask_subscriptions(group, clients)
             if models.get(group) == "CLUSTERING":
@@ -325,7 +325,12 @@ class _Examination:
                 retries[lag.group] += lag.behind
         for group, count in sorted(retries.items()):
             if count > _MANY_RETRIES:
-                self._add("retries-many", f"{count} messages wait", group=group, topic=RETRY_PREFIX + group)
+                self._add(
+                    "retries-many",
+                    counted(count, "message waits", "messages wait"),
+                    group=group,
+                    topic=RETRY_PREFIX + group,
+                )
         now = time.time() * 1000
         for topic in sorted({topic for table in tables.values() for topic in table if topic.startswith(DLQ_PREFIX)}):
             queues = [bounds for node in tables for bounds in ranges.of(node, topic).values()]

@@ -28,6 +28,7 @@ from rmqtool.store.index.reader import BadIndex, IndexView, open_index, physical
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import PlainQueue
 from rmqtool.store.queues.message_store import OpenHalves, open_halves_of
+from rmqtool.words import counted
 
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"
 HALF_OFFSET = "TRANS_OFFSET"  # property of an op message if half messages are in RocksDB
@@ -203,7 +204,8 @@ class TransactionReader(ABC, Generic[Q, T]):
                 ended.add(offset, entry.queue_offset)
             bad += named is None
         if bad:
-            self.warn(f"{OP} queue {queue.queue_id}: {bad} messages that name no half message: passed over")
+            messages = counted(bad, "message that names", "messages that name")
+            self.warn(f"{OP} queue {queue.queue_id}: {messages} no half message: passed over")
         return ended
 
     def _of_queue(self, queue: Q, wanted: str | None) -> Iterator[T]:

@@ -51,6 +51,7 @@ from rmqtool.store.append.delayed import (
     check_timer_message,
     waiting_place,
 )
+from rmqtool.words import counted
 
 _WAITING = frozenset((SCHEDULE, timer.TOPIC))
 _HOST = "127.0.0.1:0"
@@ -305,7 +306,9 @@ class AppendRules:
         count = sum(1 for _span in spans or ())
         if not 0 < count <= _MOST_INNER:
             text = (
-                f"an inner batch of {count} messages, 1 to {_MOST_INNER} fit" if count else "the body is no plain batch"
+                f"an inner batch of {counted(count, 'message')}, 1 to {_MOST_INNER} fit"
+                if count
+                else "the body is no plain batch"
             )
             raise _illegal(text)
         return count

@@ -185,7 +185,7 @@ def _check_offset(ctx: Context, path: str, topic: str, group: str, queue_id: int
                 "queueOffset": offset,
                 "expected": f"at most {end}",
                 "actual": f"group {group}: {offset}",
-                "consequence": f"group {group} is {offset - end} messages ahead of the queue",
+                "consequence": f"group {group} is {counted(offset - end, 'message')} ahead of the queue",
             },
             topic=topic,
             queueId=queue_id,

@@ -198,7 +198,8 @@ def of_made_whole(recovery: Recovery) -> list[str]:
     if mended is None:
         return []
     texts = [
-        f"topic {topic!r} has neither settings nor queues, so it was deleted: its {messages} messages are in no queue"
+        f"topic {topic!r} has neither settings nor queues, so it was deleted: no queue has its "
+        f"{counted(messages, 'message')}"
         for topic, messages in sorted(mended.deleted.items())
     ]
     texts += [

@@ -9,6 +9,7 @@ from rmqtool.store.disk.ownership import make_folders
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import rocksdb_forms
 from rmqtool.store.queues.pop_store import stored_records
+from rmqtool.words import counted
 
 
 def keep_popped(
@@ -47,8 +48,8 @@ def keep_popped(
         warnings.append(f"{PLACE}: {err.strerror or err}: not copied as a whole: a broker may not open it")
     if count:
         warnings.append(
-            f"{PLACE}: {count} messages that POP groups hold come back to them only with a broker that has "
-            "popConsumerKVServiceEnable=true"
+            f"{PLACE}: {counted(count, 'message')} that POP groups hold: only a broker that has "
+            "popConsumerKVServiceEnable=true gives them back"
         )
     if moved:
         warnings.append(f"{PLACE}: {moved} of them have another queue offset now: another message comes back instead")

@@ -13,7 +13,7 @@ from rmqtool.store.roles.table import heed
 from rmqtool.store.salvage.carve import Salvage
 from rmqtool.store.salvage.delays import other_deliver_times
 from rmqtool.store.salvage.report import SalvageReport
-from rmqtool.words import command_line
+from rmqtool.words import command_line, counted
 
 _INSTEAD = f"nothing is exported; {command_line('salvage')} keeps every intact message"
 
@@ -67,7 +67,8 @@ def _refuse_losses(layout: StoreLayout, report: SalvageReport) -> None:
         others = f" (and {more} more {'place' if more == 1 else 'places'})" if more else ""
         raise CorruptFile(first.file, first.at, f"{first.reason}{others}: {_INSTEAD}")
     if report.notTaken:
-        reason = f"{sum(queue.messages for queue in report.notTaken)} messages are in the tier alone"
+        alone = sum(queue.messages for queue in report.notTaken)
+        reason = f"{counted(alone, 'message is', 'messages are')} in the tier alone"
         raise CorruptFile(report.notTaken[0].where, None, f"{reason}: {_INSTEAD} of the log")
     if report.leftOut:
         advice = f"{command_line('check', layout.root)} tells what is wrong"

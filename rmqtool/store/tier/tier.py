@@ -26,6 +26,7 @@ from rmqtool.store.layout.tiered import Key as SegmentKey
 from rmqtool.store.layout.tiered import tiered_files
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord, walk_file
 from rmqtool.store.queues.batch import AnyQueue, every_queue
+from rmqtool.words import counted
 
 Key = tuple[str, int]  # topic, queue id
 Ranges = Mapping[Key, tuple[int, int]]  # lowest and next queue offset of local queues
@@ -266,8 +267,8 @@ class Tier:
                 alone = sum(map(len, self.all_alone(ranges).values()))
                 text = (
                     f"config/{METADATA} and its .bak cannot be read: a broker's next start finds nothing of the tier, "
-                    f"serves none of the {alone} messages that are in it alone, and starts a new tier in the same "
-                    "folder"
+                    f"serves nothing of what it has alone ({counted(alone, 'message')}), and starts a new tier in the "
+                    "same folder"
                 )
                 yield Danger(kind="ignored", topic=None, queueId=None, messages=alone, words=text)
             return

@@ -20,6 +20,7 @@ from rmqtool.store.log.commit_log import next_in_file
 from rmqtool.store.log.dledger import DLedgerLog
 from rmqtool.store.log.records import blank_room, next_record, record_at, record_start
 from rmqtool.store.log.shape import DamagedRange, FileSpan, LogShape
+from rmqtool.words import counted
 
 _WINDOW = 16 << 20  # bytes read before their pages are released
 Column = np.ndarray[Any, np.dtype[Any]]
@@ -259,7 +260,7 @@ class LogCheck:
                 "a start of DLedger goes by the headers of entries alone: damage in a message stays, and its broker "
                 "puts neither it nor what it has read with it into queues"
             )
-        how_many = f"{behind} messages after it"
+        how_many = f"{counted(behind, 'message')} after it"
         if damage is first:
             return f"a broker's next start ends the log here and cuts off {how_many}"
         if first is not None and self._ends_log(damage):

@@ -236,7 +236,7 @@ class BatchQueueCheck:
                 self._finish_queue(queue)
             yield
         for topic, messages in sorted(self._unnamed.items()):
-            consequence = f"{messages} records of this topic have no queue"
+            consequence = f"{counted(messages, 'record')} of this topic {'has' if messages == 1 else 'have'} no queue"
             ctx.found.add("log-topic", "commitlog", topic=topic, count=messages, consequence=consequence)
 
     def _finish_queue(self, queue: BatchState) -> None:

@@ -25,6 +25,7 @@ from rmqtool.store.log.records import says_position
 from rmqtool.store.queues.batch import open_any_queue
 from rmqtool.store.queues.compaction import FOLDER, POSITIONS, CompactionQueue, compaction_queues_of, positions_of
 from rmqtool.store.releases.rules import COMPACTED, topics_with
+from rmqtool.words import counted
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
@@ -235,7 +236,8 @@ class _Check:
     def _report_missing(self, code: str, some: list[tuple[int, int]]) -> None:
         first, physical = some[0]
         severity = {"severity": INFO} if code == "compaction-behind" else {}
-        actual = f"{len(some)} messages of the commit log, the first at physical offset {physical}, are not there"
+        rest = "is not there" if len(some) == 1 else f"the first at physical offset {physical}, are not there"
+        actual = f"{counted(len(some), 'message')} of the commit log, {rest}"
         self._report(code, self.queue.path, queueOffset=first, count=len(some), actual=actual, **severity)
 
     def _is_redispatched(self, physical: int) -> bool:

@@ -65,7 +65,7 @@ def _check_entries(ctx: Context, queue: CheckedQueue, file: FileSummary, bound: 
             queueOffset=file.first + first,
             count=behind,
             expected="zeros",
-            actual=f"{behind} entries after the queue's end at {bound}",
+            actual=f"{counted(behind, 'entry', 'entries')} after the queue's end at {bound}",
             **queue.about,
         )
     if live == file.matched:
@@ -219,9 +219,9 @@ def _report_filler(ctx: Context, queue: CheckedQueue, run: MissingRun) -> None:
         queueOffset=run.first,
         count=run.messages,
         expected="entries",
-        actual=f"{run.messages} fillers",
-        consequence=f"{run.messages} messages of topic {queue.topic} cannot be reached; readers skip to the next log "
-        f"file",
+        actual=counted(run.messages, "filler"),
+        consequence=f"{counted(run.messages, 'message')} of topic {queue.topic} cannot be reached; readers skip to the "
+        "next log file",
         **queue.about,
     )
 
@@ -229,10 +229,11 @@ def _report_filler(ctx: Context, queue: CheckedQueue, run: MissingRun) -> None:
 def _report_run(ctx: Context, queue: CheckedQueue, code: str, run: MissingRun, **about: Any) -> None:
     path, at = queue.place(run.first)
     end = run.first + run.messages - 1
+    messages = f"{counted(run.messages, 'message')} of topic {queue.topic}"
     texts = {
-        "cq-missing": f"{run.messages} messages of topic {queue.topic} cannot be reached",
-        "cq-starts-late": f"{run.messages} messages of topic {queue.topic} cannot be reached, but are in the log",
-        "cq-behind": f"{run.messages} messages of topic {queue.topic} are added by the next start",
+        "cq-missing": f"{messages} cannot be reached",
+        "cq-starts-late": f"{messages} cannot be reached, but {'is' if run.messages == 1 else 'are'} in the log",
+        "cq-behind": f"{messages} {'is' if run.messages == 1 else 'are'} added by the next start",
     }
     ctx.found.add(
         code,

@@ -42,6 +42,7 @@ from rmqtool.store.layout.mending import describe_shared_queue, find_shared_queu
 from rmqtool.store.layout.paths import UNIT, is_path_name
 from rmqtool.store.queues.reader import SCANNED_FILES
 from rmqtool.store.recovery.deleted import DeletedTopics
+from rmqtool.words import counted
 
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
 _ALWAYS = 2**63 - 1  # ms
@@ -294,7 +295,7 @@ class QueueCheck:
             self._tags.finish(queue)
             yield from finish_queue(ctx, queue)
         for topic, messages in sorted(self._unnamed.items()):
-            consequence = f"{messages} messages of this topic have no queue"
+            consequence = f"{counted(messages, 'message')} of this topic {'has' if messages == 1 else 'have'} no queue"
             ctx.found.add("log-topic", "commitlog", topic=topic, count=messages, consequence=consequence)
 
     def _report_deleted(self, topic: str, queues: list[CheckedQueue]) -> None:
