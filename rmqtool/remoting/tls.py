@@ -1,7 +1,8 @@
 """TLS as a ``tls.properties`` says (netty.TlsHelper, netty.TlsSystemConfig).
 
-Two things are stricter here than in Java. There is no test mode: a server needs a certificate, and a client that is
-set to verify the server does so. And a server that asks clients for certificates verifies them.
+Three things are stricter here than in Java. There is no test mode: a server needs a certificate, and a client that is
+set to verify the server does so. A client with a ``tls.client.trustCertPath`` verifies the server unless told not to,
+where Java ignores the path. And a server that asks clients for certificates verifies them.
 """
 
 import ssl
@@ -65,8 +66,8 @@ def server_tls(path: str) -> ServerTls:
 def client_tls(path: str) -> ssl.SSLContext:
     """From the file that Java is given as ``tls.config.file``: for a client that speaks TLS.
 
-    As in Java a server is verified with ``tls.client.authServer=true`` only, by ``tls.client.trustCertPath`` or what
-    the system trusts, and never by its host name.
+    A server is verified with ``tls.client.authServer=true``, by ``tls.client.trustCertPath`` or what the system trusts,
+    and with that path alone; never by its host name, and, as in Java, not at all with neither.
 
     Raises:
         UnreadableStore: the file, or one that it names, cannot be read.
@@ -85,9 +86,10 @@ def unverified_context() -> ssl.SSLContext:
 
 def _client(path: str, values: Mapping[str, str]) -> ssl.SSLContext:
     context = unverified_context()
-    if _flag(values, "tls.client.authServer"):
+    has_trusted = bool(values.get("tls.client.trustCertPath"))
+    if _flag(values, "tls.client.authServer") or (has_trusted and not values.get("tls.client.authServer")):
         context.verify_mode = ssl.CERT_REQUIRED
-        if values.get("tls.client.trustCertPath"):
+        if has_trusted:
             _trust(path, values, "client", context)
         else:
             context.load_default_certs()

@@ -103,6 +103,13 @@ def test_a_server_is_verified_where_the_client_is_told_to(made: Certificates, tm
     assert answers(made.server(), other.client(tls_client_authServer="false"))
 
 
+def test_a_client_that_names_whom_it_trusts_verifies_the_server(made: Certificates, tmp_path: Path) -> None:
+    other = Certificates(tmp_path)
+    assert not answers(made.server(), other.client(tls_client_authServer=""))
+    assert answers(made.server(), made.client(tls_client_authServer=""))
+    assert answers(made.server(), made.client(tls_client_authServer="", tls_client_trustCertPath=""))
+
+
 def test_clients_are_verified_where_the_server_is_told_to(made: Certificates, tmp_path: Path) -> None:
     server = made.server(**ASKS, **TRUSTS)
     assert answers(server, made.client(**HAS))
