@@ -260,3 +260,22 @@ def test_the_lag_in_a_queue_that_cannot_be_read_is_unknown(
     group = next(row["group"] for row in before if row["topic"] == "Orders")
     (info,) = (row for row in json.loads(rmqtool("group", "list", store, "-o", "json").out) if row["group"] == group)
     assert info["diff"] is None
+
+
+@pytest.mark.parametrize("case", ["broker", "broker-5.3.3", "broker-crash"])
+def test_a_recovery_is_planned_over_queue_files_that_cannot_be_read(
+    case: str, golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(golden(case), store)
+    bad = store / "consumequeue/Orders/1" / f"{0:020d}"
+    fail_at(bad, errno.EIO, monkeypatch)
+    planned = rmqtool("recover", store, "--dry-run", "-o", "json")
+    assert planned.code == 1, planned.err
+    report = json.loads(planned.out)
+    (warning,) = (words for words in report["warnings"] if words.startswith(str(bad)))
+    assert "Input/output error: no broker starts over it, and recover stops at it" in warning
+    assert any("consumequeue/Orders/1" in action for action in report["actions"])  # it would be built again
+    stopped = rmqtool("recover", store, "--yes")
+    assert stopped.code == 3
+    assert f"{bad}: Input/output error" in stopped.err

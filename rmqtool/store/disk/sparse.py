@@ -87,6 +87,7 @@ def written_units(path: str, unit: int, start: int, stop: int) -> Iterator[tuple
                 at += len(data) // unit
                 most = min(2 * most, max(_CHUNK // unit, 1))
     except OSError as err:
+        err.filename = path
         raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
     finally:
         os.close(fd)

@@ -134,6 +134,19 @@ class StoreLayout:
             raise err
         self.pass_over(path, err)
 
+    def pass_over_queue_file(self, err: UnreadableStore) -> None:
+        """Have :meth:`files_in` leave out the queue file that an error is about.
+
+        Raises:
+            UnreadableStore: ``err`` itself, if it is about another file, or one that is left out already.
+        """
+        path = getattr(err.__cause__, "filename", None)
+        if not isinstance(path, str) or path in (self.passed or {}):
+            raise err
+        if self._relative(path).partition(os.sep)[0] not in ("consumequeue", BATCH_QUEUES):
+            raise err
+        self.pass_over(path, err)
+
     def lacks(self, path: str) -> bool:
         """Whether a path, a directory that contains it, or something below it was skipped."""
         below = f"{path}{os.sep}"
@@ -186,6 +199,8 @@ class StoreLayout:
             UnreadableStore: as :meth:`entries`.
         """
         segments = Segments.of(directories, self._list)
+        if self.passed and any(file.path in self.passed for file in segments):
+            segments = Segments([file for file in segments if file.path not in self.passed], segments.foreign)
         if self.skips_queue_files:
             for path in segments.foreign:
                 if offset_name(os.path.basename(path)) is not None and not is_dir(path):

@@ -28,6 +28,7 @@ from rmqtool.store.tier.tier import DO_NOT_START, refuse_dangers, tier_dangers
 
 Simulate = Callable[[StoreLayout, Stage], Recovery]  # what a command would leave; the stage returns new paths
 Guard = Callable[[RecoveryReport], None]  # raises Refused
+_MOST_BAD_FILES = 64  # for each of them there is another plan
 
 
 class Options(TypedDict, total=False):
@@ -133,7 +134,7 @@ def plan(layout: StoreLayout, *, backup: str | None = None, **options: Unpack[Op
     warnings = heed(layout, "recover")
     layout = layout.passing_over()
     with _advising(layout):
-        report = _plan_only(layout, partial(_simulate_start, whole=True, **options), backup, warnings)
+        report = _plan_over_bad_files(layout, partial(_simulate_start, whole=True, **options), backup, warnings)
     tables = {layout.path("config", name + suffix) for name in NAMES for suffix in ("", ".tmp", ".bak")}
     moved, passed = find_in_the_way(layout), layout.passed or {}
     ignored = [
@@ -147,6 +148,18 @@ def plan(layout: StoreLayout, *, backup: str | None = None, **options: Unpack[Op
             consequence = f"{broker}, and recover stops at it: this plan is for when it is out of the way"
             ignored.append(f"{reason}: {consequence}" + (f": {moved[path]}" if path in moved else ""))
     return replace(report, warnings=[*report.warnings, *ignored])
+
+
+def _plan_over_bad_files(
+    layout: StoreLayout, simulate: Simulate, backup: str | None, role_warnings: list[str]
+) -> RecoveryReport:
+    """Plan without the files of queues that cannot be read."""
+    for _file in range(_MOST_BAD_FILES):
+        try:
+            return _plan_only(layout, simulate, backup, role_warnings)
+        except UnreadableStore as err:
+            layout.pass_over_queue_file(err)
+    return _plan_only(layout, simulate, backup, role_warnings)
 
 
 class Examined(NamedTuple):
