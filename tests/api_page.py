@@ -57,8 +57,8 @@ def _text(name: str, thing: Any) -> Iterator[str]:
             parameters = [*inspect.signature(thing).parameters.values()]
         except ValueError:
             parameters = []
-        words = ", ".join(_parameter(parameter) for parameter in parameters if parameter.name != "self")
-        yield _wrap(f"{name}({words})", "    ", "        ") + "\n"
+        text = ", ".join(_parameter(parameter) for parameter in parameters if parameter.name != "self")
+        yield _wrap(f"{name}({text})", "    ", "        ") + "\n"
     yield _markdown(inspect.getdoc(thing) or "")
 
 

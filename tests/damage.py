@@ -75,8 +75,8 @@ def damage(rng: Random, store: Path, first: str, more: int = 0) -> list[str]:
     names = [first, *rng.choices(sorted(VERBS), k=more)]
     done = []
     for name in names:
-        words = VERBS[name](rng, store)
-        done.append(f"{name}: {words}" if words else f"{name}: nothing to damage")
+        change = VERBS[name](rng, store)
+        done.append(f"{name}: {change}" if change else f"{name}: nothing to damage")
     return done
 
 
@@ -113,13 +113,13 @@ def _read(path: Path, at: int, size: int) -> bytes:
 
 def _flip(rng: Random, path: Path, at: int, size: int) -> str:
     """Flip one bit of a range, sometimes a few."""
-    words = []
+    changes = []
     for _ in range(1 if rng.random() < 0.7 else rng.randint(2, 8)):
         byte, bit = at + rng.randrange(size), rng.randrange(8)
         (old,) = _read(path, byte, 1)
         _write(path, byte, bytes([old ^ 1 << bit]))
-        words.append(f"{byte}.{bit}")
-    return f"bits {', '.join(words)} of {_name(path)}"
+        changes.append(f"{byte}.{bit}")
+    return f"bits {', '.join(changes)} of {_name(path)}"
 
 
 def _name(path: Path) -> str:
@@ -425,14 +425,14 @@ def lose_queue_tail(rng: Random, store: Path) -> str | None:
 
 def lose_tails_of_all_queues(rng: Random, store: Path) -> str | None:
     """Zero the last units of the last file of every queue."""
-    words = []
+    changes = []
     for folder in sorted({path.parent for path in queue_files(store)}):
         path = _files(folder)[-1]
         used = _used(path)
         at = max(used - UNIT * rng.randint(0, 30), 0)
         _write(path, at, bytes(used - at))
-        words.append(f"{_name(path)} from {at}")
-    return ", ".join(words) or None
+        changes.append(f"{_name(path)} from {at}")
+    return ", ".join(changes) or None
 
 
 def stale_units(rng: Random, store: Path) -> str | None:

@@ -120,8 +120,8 @@ def test_the_container_is_made_from_what_is_here() -> None:
     runs = re.findall(r"^docker run (.*)$", page("installing").replace("\\\n", " "), re.MULTILINE)
     assert len(runs) == 2
     for line in runs:
-        words = shlex.split(line)
-        check_example(shlex.join(words[words.index("rmqtool") :]))
+        args = shlex.split(line)
+        check_example(shlex.join(args[args.index("rmqtool") :]))
 
 
 def test_the_commands_that_measure_are_there_with_their_options() -> None:

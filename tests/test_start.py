@@ -19,7 +19,7 @@ SLOW = {
 }  # fmt: skip
 
 
-def loaded_by(*words: str, code: int = 0) -> set[str]:
+def loaded_by(*args: str, code: int = 0) -> set[str]:
     """Modules loaded by a command, without those that Python itself loads."""
     script = (
         "import sys; before = set(sys.modules)\n"
@@ -30,7 +30,7 @@ def loaded_by(*words: str, code: int = 0) -> set[str]:
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV_"))}
     result = subprocess.run(
-        [sys.executable, "-c", script, *words], cwd=ROOT, capture_output=True, text=True, timeout=60, env=environment
+        [sys.executable, "-c", script, *args], cwd=ROOT, capture_output=True, text=True, timeout=60, env=environment
     )
     assert result.returncode == code, result.stderr
     assert bool(result.stdout) == (code == 0)
@@ -66,18 +66,18 @@ def test_the_first_screen_loads_next_to_nothing() -> None:
     assert len(loaded) < 10
 
 
-@pytest.mark.parametrize("words", [["send"], ["group"], ["group", "reset"], ["dump-to-parquet"]], ids=" ".join)
-def test_help_does_not_load_the_command(words: list[str]) -> None:
-    loaded = loaded_by(*words, "--help")
+@pytest.mark.parametrize("args", [["send"], ["group"], ["group", "reset"], ["dump-to-parquet"]], ids=" ".join)
+def test_help_does_not_load_the_command(args: list[str]) -> None:
+    loaded = loaded_by(*args, "--help")
     assert not tops(loaded) & SLOW
     assert not {module for module in loaded if module.startswith("rmqtool.cli.") and "startup" not in module} - {
         "rmqtool.cli.commands"
     }
 
 
-@pytest.mark.parametrize("words", [["send"], ["consume"], ["group", "reset"], ["dump-to-parquet"]], ids=" ".join)
-def test_a_usage_error_does_not_load_the_command(words: list[str]) -> None:
-    for line in ([*words, "--bogus"], words):
+@pytest.mark.parametrize("args", [["send"], ["consume"], ["group", "reset"], ["dump-to-parquet"]], ids=" ".join)
+def test_a_usage_error_does_not_load_the_command(args: list[str]) -> None:
+    for line in ([*args, "--bogus"], args):
         if line != ["consume"]:  # goes without an argument
             loaded = loaded_by(*line, code=2)
             assert not loaded & {"typer", "numpy", "asyncio", "construct"}
@@ -119,13 +119,13 @@ def test_reading_commands_load_neither_spark_nor_arrow(golden: Unpacked) -> None
 
 def test_repairs_load_only_what_they_do(golden: Unpacked, tmp_path: Path) -> None:
     store = str(golden("clean"))
-    for words, others in (
+    for args, others in (
         (["recover", store, "--dry-run"], {"rmqtool.services.lookup.info", "rmqtool.store.check", "secrets"}),
         (["rebuild", store, "index", "-n"], {"rmqtool.store.builders.config_doctor", "rmqtool.store.check"}),
         (["salvage", store, str(tmp_path / "new")], {"rmqtool.store.repair.rebuild"}),
         (["report", "traffic", store], {"rmqtool.services.lookup.info", "rmqtool.store.check", "pyspark"}),
     ):
-        loaded = loaded_by(*words, "-o", "json")
+        loaded = loaded_by(*args, "-o", "json")
         assert "rmqtool.store.log.commit_log" in loaded
         assert not loaded & others
 

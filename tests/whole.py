@@ -198,8 +198,8 @@ def damage_store(rng: Random, store: Path, verbs: dict[str, damage.Verb]) -> lis
     done = []
     for _ in range(rng.randint(1, 3)):
         name = rng.choice(sorted(verbs))
-        if words := verbs[name](rng, store):
-            done.append(f"{name}: {words}")
+        if change := verbs[name](rng, store):
+            done.append(f"{name}: {change}")
     if rng.random() < 0.5:
         (store / "abort").touch()
         done.append("abort")

@@ -29,10 +29,10 @@ groups:
 """
 
 
-def apply(target: str, tmp_path: Path, text: str, *words: str) -> tuple[int, dict[str, Any], str]:
+def apply(target: str, tmp_path: Path, text: str, *args: str) -> tuple[int, dict[str, Any], str]:
     file = tmp_path / "cluster.yaml"
     file.write_text(text)
-    done = rmqtool("apply", target, file, *words, "-o", "json")
+    done = rmqtool("apply", target, file, *args, "-o", "json")
     return done.code, json.loads(done.out or "{}") if done.out.startswith("{") else {}, done.err
 
 

@@ -28,10 +28,10 @@ def tables(store: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted((store / "config").iterdir())}
 
 
-def apply(store: Path, tmp_path: Path, text: str, *words: str) -> tuple[int, dict[str, Any], str]:
+def apply(store: Path, tmp_path: Path, text: str, *args: str) -> tuple[int, dict[str, Any], str]:
     file = tmp_path / "cluster.yaml"
     file.write_text(text)
-    done = rmqtool("apply", store, file, *words, "-o", "json")
+    done = rmqtool("apply", store, file, *args, "-o", "json")
     return done.code, json.loads(done.out or "{}") if done.out.startswith("{") else {}, done.err
 
 

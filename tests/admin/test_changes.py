@@ -101,15 +101,15 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "rmqtool"
 
 
-def changed(*words: str) -> Result:
+def changed(*args: str) -> Result:
     """A command that must do all of what it says."""
-    done = rmqtool(*words, "--yes")
+    done = rmqtool(*args, "--yes")
     assert done.code == 0, (done.out, done.err)
     return done
 
 
-def undo(lab: Lab, before: dict[str, Any], *words: str) -> None:
-    changed("undo", lab.target, *words)
+def undo(lab: Lab, before: dict[str, Any], *args: str) -> None:
+    changed("undo", lab.target, *args)
     assert lab.tables() == before
 
 
@@ -147,16 +147,16 @@ def of_5_alone(name: str, lab: Lab) -> bool:
 def test_a_change_is_planned_written_seen_and_undone(name: str, lab: Lab, state: Path) -> None:
     if of_5_alone(name, lab):
         return
-    before, words = lab.tables(), (*name.split(), lab.target, *CHANGES[name])
-    planned = rmqtool(*words, "--dry-run", "-o", "json")
+    before, args = lab.tables(), (*name.split(), lab.target, *CHANGES[name])
+    planned = rmqtool(*args, "--dry-run", "-o", "json")
     assert planned.code == 1, planned.err
     assert not state.exists(), "a dry run keeps no journal"
     assert lab.tables() == before, "a dry run changes nothing"
-    refused = rmqtool(*words)
+    refused = rmqtool(*args)
     assert refused.code == 4, "without a terminal and --yes"
     assert lab.tables() == before
 
-    done = changed(*words, "-o", "json")
+    done = changed(*args, "-o", "json")
     plan, result = json.loads(planned.out), json.loads(done.out)
     assert (plan["applied"], result["applied"]) == (False, True)
     after = lab.tables()
@@ -165,7 +165,7 @@ def test_a_change_is_planned_written_seen_and_undone(name: str, lab: Lab, state:
     assert kept.stat().st_mode & 0o077 == 0
     assert f"what was before is in {kept}" in done.err
 
-    again = rmqtool(*words, "--dry-run")
+    again = rmqtool(*args, "--dry-run")
     if name == "group delete":
         assert (again.code, "no broker has it" in again.err) == (4, True)
     else:
@@ -223,17 +223,17 @@ def test_messages_that_a_topic_loses_are_counted(lab: Lab) -> None:
 
 def test_offsets_of_a_plan_that_was_edited(lab: Lab, tmp_path: Path) -> None:
     before, file = lab.tables(), tmp_path / "plan.csv"
-    words = ("group", "reset", lab.target, GROUP)
-    planned = rmqtool(*words, "--shift", "-10", "--topic", "Orders", "-n", "-o", "csv")
+    args = ("group", "reset", lab.target, GROUP)
+    planned = rmqtool(*args, "--shift", "-10", "--topic", "Orders", "-n", "-o", "csv")
     assert planned.code == 1
     file.write_text(planned.out.replace(",95,", ",96,"))
-    changed(*words, "--from-csv", str(file))
+    changed(*args, "--from-csv", str(file))
     stored = json.loads(rmqtool("group", "offsets", lab.target, "-g", GROUP, "-t", "Orders", "-o", "json").out)
     assert [row["consumerOffset"] for row in stored] == [96, 96, 94, 96] * 2
-    late = rmqtool(*words, "--from-csv", str(file), "--yes")
+    late = rmqtool(*args, "--from-csv", str(file), "--yes")
     assert (late.code, "make a new plan" in late.err) == (4, True)
     undo(lab, before)
-    outside = rmqtool(*words, "--to-offset", "999999", "--topic", "Orders", "--yes")
+    outside = rmqtool(*args, "--to-offset", "999999", "--topic", "Orders", "--yes")
     assert (outside.code, "outside 0 to 105" in outside.err) == (4, True)
     assert lab.tables() == before
 
@@ -301,8 +301,8 @@ def test_settings_of_brokers(lab: Lab) -> None:
     done = changed("broker-config", "set", lab.target, "brokerPermission=4", "-o", "json")
     assert [row["after"] for row in json.loads(done.out)["changes"]] == ["4", "4"]
     changed("undo", lab.target)
-    words = ("broker-config", "show", lab.target, "--name", "brokerPermission", "-o", "json")
-    assert [row["value"] for row in json.loads(rmqtool(*words).out)] == ["6", "6"]
+    args = ("broker-config", "show", lab.target, "--name", "brokerPermission", "-o", "json")
+    assert [row["value"] for row in json.loads(rmqtool(*args).out)] == ["6", "6"]
     refused = rmqtool("broker-config", "set", lab.target, "maxMessageSize=1048576", "--yes", "-o", "json")
     assert refused.code == 1
     rows = json.loads(refused.out)["changes"]
@@ -338,8 +338,8 @@ def test_settings_that_differ(lab: Lab, tmp_path: Path) -> None:
 
 
 def test_settings_of_name_servers(lab: Lab) -> None:
-    words = ("namesrv-config", "show", lab.target, "--name", "scanNot*", "-o", "json")
-    assert [row["value"] for row in json.loads(rmqtool(*words).out)] == ["5000"]
+    args = ("namesrv-config", "show", lab.target, "--name", "scanNot*", "-o", "json")
+    assert [row["value"] for row in json.loads(rmqtool(*args).out)] == ["5000"]
     assert rmqtool("namesrv-config", "show", lab.target, "--name", "none").code == 1
     assert rmqtool("namesrv-config", "set", lab.target, "none=1", "--yes").code == 2
     refused = rmqtool("namesrv-config", "set", lab.target, "configBlackList=none", "--yes")
@@ -377,21 +377,21 @@ def test_masters_without_slaves(lab: Lab) -> None:
 
 def test_how_long_brokers_take(lab: Lab) -> None:
     changed("topic", "create", lab.target, "Timed", "--queues", "2")
-    words = ("send-rtt", lab.target, "Timed", "--messages", "5")
-    assert rmqtool(*words).code == 4
-    planned = rmqtool(*words, "--dry-run")
+    args = ("send-rtt", lab.target, "Timed", "--messages", "5")
+    assert rmqtool(*args).code == 4
+    planned = rmqtool(*args, "--dry-run")
     assert (planned.code, planned.out) == (1, "")
     assert "5 messages would be sent to each of 2 brokers" in planned.err
-    done = rmqtool(*words, "--yes", "-o", "json")
+    done = rmqtool(*args, "--yes", "-o", "json")
     rows = json.loads(done.out)
     assert [(row["brokerName"], row["sent"], row["failed"]) for row in rows] == [("lab-a", 5, 0), ("lab-b", 5, 0)]
     assert all(0 < row["minMillis"] <= row["medianMillis"] <= row["maxMillis"] for row in rows)
     (topic,) = json.loads(rmqtool("topic", "list", lab.target, "Timed", "-o", "json").out)
     assert topic["messages"] == 10
     changed("topic", "perm", lab.target, "Timed", "R", "--broker", "lab-b")
-    refused = rmqtool(*words, "--yes")
+    refused = rmqtool(*args, "--yes")
     assert (refused.code, "lab-b has no queue of topic Timed" in refused.err) == (3, True)
-    assert len(json.loads(rmqtool(*words, "--broker", "lab-a", "--yes", "-o", "json").out)) == 1
+    assert len(json.loads(rmqtool(*args, "--broker", "lab-a", "--yes", "-o", "json").out)) == 1
     assert rmqtool("send-rtt", lab.target, "NoSuch", "--yes").code == 3
 
 
@@ -426,14 +426,14 @@ class Steps:
         self.count, self._last = 0, last
         send, replace_file = Questions.send, durable.replace_file
 
-        async def send_or_end(*words: Any, **more: Any) -> None:
+        async def send_or_end(*args: Any, **more: Any) -> None:
             self._step()
-            await send(*words, **more)
+            await send(*args, **more)
             self._step()
 
-        def replace_or_end(*words: Any, **more: Any) -> None:
+        def replace_or_end(*args: Any, **more: Any) -> None:
             self._step()
-            replace_file(*words, **more)
+            replace_file(*args, **more)
             self._step()
 
         monkeypatch.setattr(Questions, "send", send_or_end)
@@ -445,12 +445,12 @@ class Steps:
             raise Killed
 
 
-def killed_at(step: int, monkeypatch: pytest.MonkeyPatch, *words: str) -> bool:
+def killed_at(step: int, monkeypatch: pytest.MonkeyPatch, *args: str) -> bool:
     """Whether a run was ended at a step, or had fewer."""
     with monkeypatch.context() as patch:
         Steps(patch, step)
         try:
-            rmqtool(*words, "--yes")
+            rmqtool(*args, "--yes")
         except (BaseExceptionGroup, Killed):
             pass
         else:
@@ -465,10 +465,10 @@ def test_killed_anywhere_run_again_and_undone(
 ) -> None:
     if of_5_alone(name, lab):
         return
-    before, words = lab.tables(), (*name.split(), lab.target, *CHANGES[name])
+    before, args = lab.tables(), (*name.split(), lab.target, *CHANGES[name])
     step = 1
-    while killed_at(step, monkeypatch, *words):
-        done = rmqtool(*words, "--yes")
+    while killed_at(step, monkeypatch, *args):
+        done = rmqtool(*args, "--yes")
         assert done.code == 0 or "no broker has it" in done.err, (step, done.err)
         while rmqtool("undo", lab.target, "--yes").code == 0:
             pass
@@ -485,9 +485,9 @@ def test_killed_anywhere_run_again_and_undone(
 def test_killed_anywhere_and_undone_killed_anywhere(
     name: str, lab: Lab, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, words = lab.tables(), (*name.split(), lab.target, *CHANGES[name])
+    before, args = lab.tables(), (*name.split(), lab.target, *CHANGES[name])
     for step in (3, 4, 5, 6):
-        assert killed_at(step, monkeypatch, *words)
+        assert killed_at(step, monkeypatch, *args)
         assert state.exists(), "the journal comes before the first request"
         inner = 1
         while inner < 9 and killed_at(inner, monkeypatch, "undo", lab.target):
@@ -503,8 +503,8 @@ def test_an_interrupted_run_says_how_to_go_on(lab: Lab, monkeypatch: pytest.Monk
     with monkeypatch.context() as patch:
         send = Questions.send
 
-        async def interrupted(*words: Any, **more: Any) -> None:
-            await send(*words, **more)
+        async def interrupted(*args: Any, **more: Any) -> None:
+            await send(*args, **more)
             raise KeyboardInterrupt
 
         patch.setattr(Questions, "send", interrupted)

@@ -103,8 +103,8 @@ _MOVING = {"messages", "lastStoreTimestamp", "lastStoreTime", "diff", "lag", "br
 def values(target: str) -> dict[str, Any]:
     """Settings and offsets of both brokers."""
     found = {}
-    for words in ("topic list", "group list", "group offsets", "broker-config show --name brokerPermission"):
-        name, _, more = words.partition(" --")
+    for line in ("topic list", "group list", "group offsets", "broker-config show --name brokerPermission"):
+        name, _, more = line.partition(" --")
         done = rmqtool(*name.split(), target, *(f"--{more}".split() if more else ()), "-o", "json")
         assert done.code == 0, done.err
         rows = json.loads(done.out)
@@ -121,12 +121,12 @@ def test_what_one_of_two_brokers_does_not_do_is_told(
     """The other half is done; the state and the reason of what is not are told; undo puts everything back."""
     file = tmp_path / "cluster.yaml"
     file.write_text("groups: {lab-orderly: {retryMaxTimes: 3}, billing: {}}\n")
-    words = [str(file) if word == "CLUSTER.YAML" else word for word in CHANGES[name][0]]
+    args = [str(file) if word == "CLUSTER.YAML" else word for word in CHANGES[name][0]]
     with serving(cluster(*brokers)) as namesrv:
         before = values(f"rocketmq://{namesrv}")
     with serving(cluster(*brokers, way)) as namesrv:
         target = f"rocketmq://{namesrv}"
-        done = rmqtool(*name.split(), target, *words, "--yes", "-o", "json")
+        done = rmqtool(*name.split(), target, *args, "--yes", "-o", "json")
         assert done.out, done.err
         result = json.loads(done.out)
         told = [row for row in result.get("changes", []) if row["state"] != "same"]
@@ -165,7 +165,7 @@ def test_what_one_of_two_brokers_does_not_do_is_told(
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ("topic", "perm", "TARGET", "Orders", "R"), ("topic", "delete", "TARGET", "Orders"),
         ("group", "delete", "TARGET", "lab-orderly"), ("group", "reset", "TARGET", "lab-consumer", "--to-earliest"),
@@ -174,11 +174,11 @@ def test_what_one_of_two_brokers_does_not_do_is_told(
     ids=" ".join,
 )  # fmt: skip
 def test_nothing_is_begun_while_a_broker_is_gone(
-    words: tuple[str, ...], brokers: tuple[str, str], tmp_path: Path
+    args: tuple[str, ...], brokers: tuple[str, str], tmp_path: Path
 ) -> None:
     with serving(cluster(brokers[0], "127.0.0.1:1")) as namesrv:
         target = f"rocketmq://{namesrv}"
-        done = rmqtool(*(target if word == "TARGET" else word for word in words), "--yes")
+        done = rmqtool(*(target if word == "TARGET" else word for word in args), "--yes")
         assert done.code == 3, done.err
         assert "nothing was changed" in done.err
         assert not list(tmp_path.rglob("*.json")), "and no journal is begun"

@@ -27,8 +27,8 @@ class Consumer:
     """A process that consumes in a group; counts what it has got."""
 
     def __init__(self, namesrv: str) -> None:
-        words = ["consume", "--namesrv", namesrv, TOPIC, "--group", GROUP, "--ack", "--follow", "--from", "earliest"]
-        self.process = subprocess.Popen([*RMQTOOL, *words, "-o", "ndjson", "--body", "none"], stdout=subprocess.PIPE)
+        args = ["consume", "--namesrv", namesrv, TOPIC, "--group", GROUP, "--ack", "--follow", "--from", "earliest"]
+        self.process = subprocess.Popen([*RMQTOOL, *args, "-o", "ndjson", "--body", "none"], stdout=subprocess.PIPE)
         self.count = 0
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
@@ -81,16 +81,16 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offsets, "SETTLE", 6.0)
 
 
-def reset(served: Serving, *words: str) -> tuple[int, dict[str, Any], str]:
+def reset(served: Serving, *args: str) -> tuple[int, dict[str, Any], str]:
     target = f"rocketmq://{served.namesrv}/{CLUSTER}"
-    done = rmqtool("group", "reset", target, GROUP, "--topic", TOPIC, *words, "--yes", "-o", "json")
+    done = rmqtool("group", "reset", target, GROUP, "--topic", TOPIC, *args, "--yes", "-o", "json")
     return done.code, json.loads(done.out or "{}"), done.err
 
 
 def stored(served: Serving) -> list[dict[str, Any]]:
     """The offsets that the broker has of the group."""
-    words = ("group", "offsets", f"rocketmq://{served.namesrv}", "--group", GROUP, "--topic", TOPIC, "-o", "json")
-    found: list[dict[str, Any]] = json.loads(rmqtool(*words).out)
+    args = ("group", "offsets", f"rocketmq://{served.namesrv}", "--group", GROUP, "--topic", TOPIC, "-o", "json")
+    found: list[dict[str, Any]] = json.loads(rmqtool(*args).out)
     return found
 
 
@@ -99,8 +99,8 @@ def test_a_request_that_is_refused_fails_for_each_queue() -> None:
     sent = []
 
     class Refusing:
-        async def send(self, *words: object) -> None:
-            sent.append(words)
+        async def send(self, *args: object) -> None:
+            sent.append(args)
             raise ClientError("refused")
 
     async def write() -> list[BaseException | None]:

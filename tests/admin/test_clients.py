@@ -125,23 +125,23 @@ def test_clients_without_stacks(target: str, online: Clients) -> None:
 
 def test_one_message_for_one_client(target: str, online: Clients) -> None:
     message = rows(rmqtool("query-key", target, TOPIC, "order-65", "-o", "ndjson"))[0]
-    words = ("message", "consume-directly", target, message["offsetMsgId"], GROUP)
-    several = rmqtool(*words, "--dry-run")
+    args = ("message", "consume-directly", target, message["offsetMsgId"], GROUP)
+    several = rmqtool(*args, "--dry-run")
     assert (several.code, "give --client" in several.err) == (3, True), several.err
     one = next(row["clientId"] for row in rows(rmqtool("client", "list", target, "-g", GROUP, "-o", "ndjson")))
     before = online.seen.count("order-65")
-    refused = rmqtool(*words, "--client", one)
+    refused = rmqtool(*args, "--client", one)
     assert refused.code == 4
-    planned = rmqtool(*words, "--client", one, "--dry-run", "-o", "json")
+    planned = rmqtool(*args, "--client", one, "--dry-run", "-o", "json")
     assert (planned.code, json.loads(planned.out)[0]["consumeResult"]) == (1, None)
     assert online.seen.count("order-65") == before
     offsets = rmqtool("group", "offsets", target, "--group", GROUP).out
-    done = rmqtool(*words, "--client", one, "--yes", "-o", "json")
+    done = rmqtool(*args, "--client", one, "--yes", "-o", "json")
     (result,) = json.loads(done.out)
     assert (done.code, result["consumeResult"], result["clientId"]) == (0, "CR_SUCCESS", one), done.err
     assert online.seen.count("order-65") == before + 1
     assert rmqtool("group", "offsets", target, "--group", GROUP).out == offsets
-    assert rmqtool(*words, "--client", "nobody", "--yes").code == 3
+    assert rmqtool(*args, "--client", "nobody", "--yes").code == 3
     assert rmqtool("message", "consume-directly", target, "0" * 32, GROUP, "--yes").code == 3
 
 

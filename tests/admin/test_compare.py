@@ -35,8 +35,8 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def differences(store: Path, target: str, *words: str, code: int = 1) -> list[dict[str, Any]]:
-    done = rmqtool("compare", store, target, *words, "-o", "ndjson")
+def differences(store: Path, target: str, *args: str, code: int = 1) -> list[dict[str, Any]]:
+    done = rmqtool("compare", store, target, *args, "-o", "ndjson")
     assert done.code == code, (done.out, done.err)
     return [json.loads(line) for line in done.out.splitlines()]
 

@@ -164,10 +164,10 @@ def test_clients_that_want_different_things(tmp_path: Path) -> None:
     with ExitStack() as stack:
         served = stack.enter_context(Serving(tmp_path / "store"))
         target = f"rocketmq://{served.namesrv}"
-        words = [*RMQTOOL, "consume", "--namesrv", served.namesrv, "Orders", "--group", "two", "--ack", "--follow"]
+        args = [*RMQTOOL, "consume", "--namesrv", served.namesrv, "Orders", "--group", "two", "--ack", "--follow"]
         for tag in ("paid", "created"):
             process = stack.enter_context(
-                subprocess.Popen([*words, "--tag", tag], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                subprocess.Popen([*args, "--tag", tag], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             )
             stack.callback(process.kill)
         wait_for(lambda: len(json.loads(rmqtool("client", "list", target, "-o", "json", "-g", "two").out)) == 2)

@@ -211,7 +211,7 @@ def changes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, ..
     for name, text in files.items():
         (folder / name).write_text(text)
     return {
-        name: tuple(str(folder / word) if word in files else word for word in words) for name, words in CHANGES.items()
+        name: tuple(str(folder / word) if word in files else word for word in args) for name, args in CHANGES.items()
     }
 
 
@@ -244,11 +244,11 @@ def test_the_wrong_key(
         monkeypatch.setenv("RMQTOOL_SECRET_KEY", secret)
     # a reader may look for messages, but not at tables
     looking = {"query-key", "query-offset", "query-time"} if key == "a-reader" else set()
-    for name, words in (WORDS | {name: (*words, "--dry-run") for name, words in changes.items()}).items():
+    for name, args in (WORDS | {name: (*args, "--dry-run") for name, args in changes.items()}).items():
         if name in looking or name in ("write-perm wipe", "write-perm add", "send-rtt"):  # name servers have no keys
             continue
         started = time.monotonic()
-        result = rmqtool(*name.split(), f"rocketmq://{guarded.namesrv}", *words, "-o", "ndjson")
+        result = rmqtool(*name.split(), f"rocketmq://{guarded.namesrv}", *args, "-o", "ndjson")
         assert time.monotonic() - started < 10 * TIMEOUT, name
         assert "Traceback" not in result.err
         assert result.code in (1, 3), (name, result)
@@ -279,9 +279,9 @@ def test_every_command_is_here() -> None:
 @pytest.mark.parametrize("failing", FAILURES)
 def test_half_of_the_brokers_fail(failing: str, broker: str) -> None:
     with serving(namesrv_of(broker, failing)) as namesrv:
-        for name, words in WORDS.items():
+        for name, args in WORDS.items():
             started = time.monotonic()
-            result = rmqtool(*name.split(), f"rocketmq://{namesrv}", *words, "-o", "ndjson")
+            result = rmqtool(*name.split(), f"rocketmq://{namesrv}", *args, "-o", "ndjson")
             assert time.monotonic() - started < 20 * TIMEOUT, f"{name}: each request has its time, and no broker two"
             assert "Traceback" not in result.err, result.err
             assert result.out or name in NO_CLIENTS, f"{name}: the other half is shown"
@@ -304,11 +304,11 @@ def test_nothing_is_changed_while_half_of_the_brokers_fail(
     """One clear line with the reason, code 3, in time; no journal is begun, and the other half is as before."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     with serving(namesrv_of(broker, failing)) as namesrv:
-        for name, words in changes.items():
+        for name, args in changes.items():
             if name in NOT_OF_ALL:
                 continue
             started = time.monotonic()
-            result = rmqtool(*name.split(), f"rocketmq://{namesrv}", *words, "--yes", "-o", "json")
+            result = rmqtool(*name.split(), f"rocketmq://{namesrv}", *args, "--yes", "-o", "json")
             assert time.monotonic() - started < 20 * TIMEOUT, name
             assert result.code == 3, (name, result)
             assert "Traceback" not in result.err, result.err
@@ -330,8 +330,8 @@ def test_what_needs_one_broker_names_what_fails(
             rows = {row["brokerName"]: row for row in json.loads(sent.out)}
             assert (rows[NAME]["sent"], rows[NAME]["failed"]) == (0, 2)
             assert "127.0.0.1:" in rows[NAME]["reason"]
-            words = changes["message consume-directly"]
-            done = rmqtool("message", "consume-directly", target, *words, "--yes")
+            args = changes["message consume-directly"]
+            done = rmqtool("message", "consume-directly", target, *args, "--yes")
             assert (done.code, "Traceback" in done.err) == (3, False), done.err
 
 
@@ -362,8 +362,8 @@ def test_no_broker_answers(name: str) -> None:
 @pytest.mark.parametrize("answer", BYTES.values(), ids=list(BYTES))
 def test_a_name_server_that_sends_nonsense(answer: bytes) -> None:
     with serving(raw_peer(answer)) as namesrv:
-        for name, words in WORDS.items():
-            result = rmqtool(*name.split(), f"rocketmq://{namesrv}", *words)
+        for name, args in WORDS.items():
+            result = rmqtool(*name.split(), f"rocketmq://{namesrv}", *args)
             assert (result.code, result.out) == (3, ""), (name, result)
             assert result.err.splitlines()[-1].startswith("error: "), result.err
 

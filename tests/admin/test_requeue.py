@@ -48,8 +48,8 @@ def target_of(served: Serving) -> str:
     return f"rocketmq://{served.namesrv}/{CLUSTER}"
 
 
-def give_back(target: str, *words: str) -> tuple[Result, list[dict[str, Any]]]:
-    done = rmqtool("dlq", "requeue", target, GROUP, *words, "-o", "ndjson")
+def give_back(target: str, *args: str) -> tuple[Result, list[dict[str, Any]]]:
+    done = rmqtool("dlq", "requeue", target, GROUP, *args, "-o", "ndjson")
     return done, [json.loads(line) for line in done.out.splitlines()]
 
 
@@ -71,8 +71,8 @@ def test_each_is_given_back_once(served: Serving) -> None:
     assert done.code == 0, done.err
     assert [row["state"] for row in rows].count("done") == COUNT - 1
     assert messages(target, RETRY) == before + COUNT
-    for words in (("--yes",), ("--yes", "--to", "origin"), ("--dry-run",)):
-        done, rows = give_back(target, *words)
+    for args in (("--yes",), ("--yes", "--to", "origin"), ("--dry-run",)):
+        done, rows = give_back(target, *args)
         assert (done.code, {row["state"] for row in rows}) == (0, {"before"}), "nor to both"
     assert messages(target, RETRY) == before + COUNT
 
@@ -106,12 +106,12 @@ def test_killed_and_run_again(moment: str, served: Serving, monkeypatch: pytest.
     target, send = target_of(served), requeue.LiveRequeue._send
     before, count = messages(target, RETRY), 0
 
-    async def killed(self: Any, *words: Any) -> Any:
+    async def killed(self: Any, *args: Any) -> Any:
         nonlocal count
         count += 1
         if count == 5 and moment == "before":
             raise Killed
-        sent = await send(self, *words)
+        sent = await send(self, *args)
         if count == 5:
             raise Killed
         return sent
@@ -200,8 +200,8 @@ def test_a_broker_that_is_away_may_have_what_was_given_back(then: str, two: tupl
         done, (row,) = give_back(f"rocketmq://{namesrv}", "--yes", "--to", "origin", "--id", letter)
         assert (row["state"], row["targetBrokerName"]) == ("done", "lab-b"), done.err
     with serving(namesrv_with(first)) as namesrv:
-        for words in (("--dry-run",), ("--yes",)):
-            done, (row,) = give_back(f"rocketmq://{namesrv}", *words, "--to", then, "--id", letter)
+        for args in (("--dry-run",), ("--yes",)):
+            done, (row,) = give_back(f"rocketmq://{namesrv}", *args, "--to", then, "--id", letter)
             assert (done.code, row["state"]) == (1, "refused"), done.err
             assert addresses["lab-b"] in row["reason"]
         named = ("--dry-run", "--to", then, "--id", letter, "--gone", addresses["lab-b"])
@@ -226,11 +226,11 @@ def test_two_runs_at_the_same_time(served: Serving, monkeypatch: pytest.MonkeyPa
     target, send = target_of(served), requeue.LiveRequeue._send
     before, begun, go_on = messages(target, RETRY), threading.Event(), threading.Event()
 
-    async def slow(self: Any, *words: Any) -> Any:
+    async def slow(self: Any, *args: Any) -> Any:
         if not begun.is_set():
             begun.set()
             await asyncio.to_thread(go_on.wait, 30)
-        return await send(self, *words)
+        return await send(self, *args)
 
     monkeypatch.setattr(requeue.LiveRequeue, "_send", slow)
     command = [*RMQTOOL, "dlq", "requeue", target, GROUP, "--yes", "-o", "ndjson"]

@@ -39,9 +39,9 @@ def read_rows(result: Result, form: str) -> list[Row]:
     return [json.loads(line) for line in result.out.splitlines()]
 
 
-def both(words: str, store: Path, target: str, form: str = "ndjson") -> tuple[list[Row], list[Row]]:
+def both(command: str, store: Path, target: str, form: str = "ndjson") -> tuple[list[Row], list[Row]]:
     """Rows of the store and of the cluster, after comparing exit codes."""
-    results = [rmqtool(*words.format(where).split(), "-o", form) for where in (store, target)]
+    results = [rmqtool(*command.format(where).split(), "-o", form) for where in (store, target)]
     assert results[0].code == results[1].code, (results[0].err, results[1].err)
     return read_rows(results[0], form), read_rows(results[1], form)
 
@@ -128,7 +128,7 @@ def test_messages(store: Path, target: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "command",
     [
         "retry list {}", "retry list {} --group lab-consumer --state dead --limit 3", "dlq list {}", "dlq export {}",
         "dlq export {} --group lab-* --topic Orders --body base64", "delay list {}", "delay list {} --all",
@@ -136,9 +136,9 @@ def test_messages(store: Path, target: str) -> None:
         "rebalance plan {} Orders -c one -c two -c three --broker lab-a", "rebalance plan {} Orders -c one --was two"
     ],
 )  # fmt: skip
-def test_what_waits(words: str, store: Path, target: str) -> None:
-    of_store, of_cluster = both(words, store, target)
-    if words.startswith("rebalance plan"):  # a field of both: a directory does not know the broker's name
+def test_what_waits(command: str, store: Path, target: str) -> None:
+    of_store, of_cluster = both(command, store, target)
+    if command.startswith("rebalance plan"):  # a field of both: a directory does not know the broker's name
         for row in (*of_store, *of_cluster):
             del row["brokerName"]
     assert of_cluster
@@ -195,7 +195,7 @@ def test_trace_of_a_transaction(store: Path, target: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "command",
     [
         "query-key {} Orders nokey", "query-key {} Nowhere key", "query-id {} X", "query-offset {} Orders 2 9999",
         "query-offset {} Nowhere 0 0", "query-offset {} Orders 77 0", "topic show {} Nowhere", "topic list {} Nowhere",
@@ -205,8 +205,8 @@ def test_trace_of_a_transaction(store: Path, target: str) -> None:
         f"query-id {{}} {'0' * 32} --topic Batched",
     ],
 )  # fmt: skip
-def test_nothing_is_an_answer_with_the_same_code(words: str, store: Path, target: str) -> None:
-    results = [rmqtool(*words.format(where).split()) for where in (store, target)]
+def test_nothing_is_an_answer_with_the_same_code(command: str, store: Path, target: str) -> None:
+    results = [rmqtool(*command.format(where).split()) for where in (store, target)]
     assert [result.code for result in results] == [1, 1], [result.err for result in results]
     assert all(result.err for result in results)
 

@@ -48,8 +48,8 @@ def target(brokers: dict[str, str]) -> Iterator[str]:
         yield f"rocketmq://{namesrv}"
 
 
-def rows(*words: str, code: int = 0) -> list[dict[str, Any]]:
-    result = rmqtool(*words, "-o", "ndjson")
+def rows(*args: str, code: int = 0) -> list[dict[str, Any]]:
+    result = rmqtool(*args, "-o", "ndjson")
     assert result.code == code, result.err
     return [json.loads(line) for line in result.out.splitlines()]
 

@@ -74,8 +74,8 @@ async def consume_traced(namesrv: str) -> str:
     return sent.message_id
 
 
-def reports(where: str | Path, message_id: str, *words: str) -> list[dict[str, Any]]:
-    done = rmqtool("trace", where, message_id, *words, "-o", "json")
+def reports(where: str | Path, message_id: str, *args: str) -> list[dict[str, Any]]:
+    done = rmqtool("trace", where, message_id, *args, "-o", "json")
     assert done.code == 0, done.err
     found: list[dict[str, Any]] = json.loads(done.out)["reports"]
     return found

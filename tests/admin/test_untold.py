@@ -26,9 +26,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield served.broker
 
 
-def asked(broker: str, refuses: Refuses, *words: str, at: int = 2) -> tuple[Result, list[dict[str, Any]]]:
+def asked(broker: str, refuses: Refuses, *args: str, at: int = 2) -> tuple[Result, list[dict[str, Any]]]:
     with serving(relay(broker, refuses)) as namesrv:
-        result = rmqtool(*words[:at], f"rocketmq://{namesrv}", *words[at:], "-o", "ndjson")
+        result = rmqtool(*args[:at], f"rocketmq://{namesrv}", *args[at:], "-o", "ndjson")
     return result, [json.loads(line) for line in result.out.splitlines()]
 
 
@@ -103,8 +103,8 @@ def test_dead_letters_that_are_not_told_are_not_absent(broker: str) -> None:
 
 
 def test_queues_that_are_not_told_may_have_messages(broker: str) -> None:
-    words = ("topic", "update", "Orders", "--queues", "1", "--dry-run")
-    assert "in queues that consumers do not read" in asked(broker, nothing, *words)[0].err
-    result, _rows = asked(broker, about_queues_of("Orders"), *words)
+    args = ("topic", "update", "Orders", "--queues", "1", "--dry-run")
+    assert "in queues that consumers do not read" in asked(broker, nothing, *args)[0].err
+    result, _rows = asked(broker, about_queues_of("Orders"), *args)
     assert result.code == 3
     assert "nothing was changed" in result.err

@@ -47,8 +47,8 @@ def target(served: Serving) -> str:
 
 def test_rounds_for_programs(target: str, tmp_path: Path) -> None:
     page = tmp_path / "lag.prom"
-    words = ("group", "lag", target, "-g", GROUP, "--watch", "200ms", "--rounds", "2", "--prometheus", page)
-    done = rmqtool(*words, "--topic", "Orders", "-o", "ndjson")
+    args = ("group", "lag", target, "-g", GROUP, "--watch", "200ms", "--rounds", "2", "--prometheus", page)
+    done = rmqtool(*args, "--topic", "Orders", "-o", "ndjson")
     assert done.code == 0, done.err
     rows = [json.loads(line) for line in done.out.splitlines()]
     assert [row["queueId"] for row in rows] == [0, 1, 2, 3] * 2
@@ -74,8 +74,8 @@ def test_rounds_for_programs(target: str, tmp_path: Path) -> None:
 def test_rounds_of_a_store_are_the_same(target: str, store: Path, tmp_path: Path) -> None:
     found = []
     for number, where in enumerate((target, store)):
-        words = ("group", "lag", where, "-g", GROUP, "--by", "topic", "--prometheus", tmp_path / str(number))
-        rows = [json.loads(line) for line in rmqtool(*words, "-o", "ndjson").out.splitlines()]
+        args = ("group", "lag", where, "-g", GROUP, "--by", "topic", "--prometheus", tmp_path / str(number))
+        rows = [json.loads(line) for line in rmqtool(*args, "-o", "ndjson").out.splitlines()]
         found.append([{name: value for name, value in row.items() if name != "time"} for row in rows])
     assert found[0] == found[1]
     assert found[0]
@@ -88,8 +88,8 @@ def test_a_terminal_is_repainted(target: str) -> None:
 
 
 def test_a_signal_ends_it(target: str) -> None:
-    words = [*RMQTOOL, "group", "lag", target, "--watch", "1h", "-o", "ndjson"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    args = [*RMQTOOL, "group", "lag", target, "--watch", "1h", "-o", "ndjson"]
+    with subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         assert process.stdout.readline(), "a round is shown at once"
         process.send_signal(signal.SIGTERM)
@@ -100,8 +100,8 @@ def test_a_round_that_fails_is_not_the_last(served: Serving, monkeypatch: pytest
     monkeypatch.setattr(questions, "TIMEOUT", 1.0)
     with serving(namesrv_of(served.broker, "silent")) as namesrv:
         started = time.monotonic()
-        words = ("group", "lag", f"rocketmq://{namesrv}", "--watch", "100ms", "--rounds", "2", "-o", "ndjson")
-        done = rmqtool(*words)
+        args = ("group", "lag", f"rocketmq://{namesrv}", "--watch", "100ms", "--rounds", "2", "-o", "ndjson")
+        done = rmqtool(*args)
         assert time.monotonic() - started < 20
     assert done.code == 1
     assert {json.loads(line)["brokerName"] for line in done.out.splitlines()} == {"lab-a"}
@@ -129,9 +129,9 @@ def read_page(url: str, wanted: Callable[[str], bool]) -> str:
 
 
 def test_a_page(served: Serving, target: str) -> None:
-    words = [*RMQTOOL, "group", "lag", target, "-g", GROUP, "--watch", "200ms", "--prometheus", "127.0.0.1:0"]
+    args = [*RMQTOOL, "group", "lag", target, "-g", GROUP, "--watch", "200ms", "--prometheus", "127.0.0.1:0"]
     with subprocess.Popen(
-        [*words, "-o", "ndjson"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [*args, "-o", "ndjson"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
         url = page_of(process)
         text = read_page(url, lambda text: "rocketmq_consumer_lag_messages{" in text)
@@ -150,9 +150,9 @@ def test_a_page_while_rounds_fail(tmp_path: Path) -> None:
     store = tmp_path / "store"
     shutil.copytree(ROOT / "examples" / "store", store)
     with Serving(store, "--read-only") as other:
-        words = [*RMQTOOL, "group", "lag", f"rocketmq://{other.namesrv}", "--watch", "100ms", "--prometheus"]
+        args = [*RMQTOOL, "group", "lag", f"rocketmq://{other.namesrv}", "--watch", "100ms", "--prometheus"]
         process = subprocess.Popen(
-            [*words, "127.0.0.1:0", "-o", "ndjson"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            [*args, "127.0.0.1:0", "-o", "ndjson"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
         with process:
             url = page_of(process)

@@ -33,10 +33,10 @@ class Cluster(NamedTuple):
     environ: dict[str, str]
     log: Path
 
-    def run(self, *words: object) -> "subprocess.CompletedProcess[str]":
+    def run(self, *args: object) -> "subprocess.CompletedProcess[str]":
         """Run a driver on this cluster."""
         return subprocess.run(
-            [sys.executable, *map(str, words)],
+            [sys.executable, *map(str, args)],
             cwd=ROOT, env=self.environ, capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
 
@@ -89,8 +89,8 @@ def wait_for(log: Path, text: str, count: int) -> None:
 def test_the_dump_and_the_data_source_on_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
     layout = day_store(tmp_path)
     out = tmp_path / "out"
-    words = ["dump-to-parquet", layout.root, out, "--master", cluster.master, "--split-mb", 1, "-o", "json"]
-    done = cluster.run(*RMQTOOL[1:], *words)
+    args = ["dump-to-parquet", layout.root, out, "--master", cluster.master, "--split-mb", 1, "-o", "json"]
+    done = cluster.run(*RMQTOOL[1:], *args)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["rows"] == MESSAGES
@@ -114,10 +114,10 @@ def test_the_dump_and_the_data_source_on_a_cluster(cluster: Cluster, tmp_path: P
 def test_a_dump_that_no_worker_has_room_for(cluster: Cluster, tmp_path: Path) -> None:
     layout = day_store(tmp_path)
     (tmp_path / "spark-defaults.conf").write_text("spark.executor.memory 8g\n")
-    words = [*RMQTOOL, "dump-to-parquet", layout.root, tmp_path / "out", "--master", cluster.master]
+    args = [*RMQTOOL, "dump-to-parquet", layout.root, tmp_path / "out", "--master", cluster.master]
     environ = {**cluster.environ, "SPARK_CONF_DIR": str(tmp_path)}
     process = subprocess.Popen(
-        [*map(str, words)], cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*map(str, args)], cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
         assert process.stderr is not None
@@ -139,8 +139,8 @@ def test_a_dump_that_no_worker_has_room_for(cluster: Cluster, tmp_path: Path) ->
 def test_a_master_that_does_not_answer(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         master = f"spark://127.0.0.1:{silent.getsockname()[1]}"
-        words = [*RMQTOOL, "dump-to-parquet", day_store(tmp_path).root, tmp_path / "out", "--master", master]
-        process = subprocess.Popen([*map(str, words)], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        args = [*RMQTOOL, "dump-to-parquet", day_store(tmp_path).root, tmp_path / "out", "--master", master]
+        process = subprocess.Popen([*map(str, args)], cwd=ROOT, stderr=subprocess.PIPE, text=True)
         try:
             assert process.stderr is not None
             assert process.stderr.readline().startswith(f"waiting for {master}: it has not answered in 10 s.")

@@ -110,11 +110,9 @@ def test_what_is_no_query_of_the_store(query: str, reason: str, golden: Unpacked
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_end_a_long_query(number: int, code: int, golden: Unpacked) -> None:
     query = "SELECT sum(a.range * b.range) FROM range(1000000) a, range(1000000) b"
-    words = [*RMQTOOL, "sql", golden("broker"), query, "--runner", "duckdb"]
+    args = [*RMQTOOL, "sql", golden("broker"), query, "--runner", "duckdb"]
     default = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=default
-    ) as child:
+    with subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=default) as child:
         busy = Path(f"/proc/{child.pid}/stat")
         while sum(map(int, busy.read_text().rpartition(")")[2].split()[11:13])) < 3 * os.sysconf("SC_CLK_TCK"):
             time.sleep(0.05)  # until it has computed for some seconds

@@ -197,15 +197,15 @@ def test_messages_that_expired_between_runs(neighbour: Neighbour, tmp_path: Path
     for folder in (store / "commitlog", *(store / "consumequeue" / TOPIC).iterdir()):
         min(folder.iterdir()).unlink()
     neighbour.start()
-    words = ["dump-to-parquet", f"rocketmq://{neighbour.namesrv}", tmp_path / "out", "--runner", "local"]
-    result = rmqtool(*words, "--since-last", "-o", "json")
+    args = ["dump-to-parquet", f"rocketmq://{neighbour.namesrv}", tmp_path / "out", "--runner", "local"]
+    result = rmqtool(*args, "--since-last", "-o", "json")
     report = json.loads(result.out)
     assert (result.code, len(report["lost"])) == (1, 4)
     assert result.err.count("messages have expired") == 4
     assert "failOnDataLoss" not in result.err
     written = numbers(tmp_path / "out")
     assert written == [*range(40), *range(written[40], 20_040)]
-    again = rmqtool(*words, "--since-last", "-o", "json")
+    again = rmqtool(*args, "--since-last", "-o", "json")
     assert (again.code, json.loads(again.out)["rows"]) == (0, 0)
 
 
@@ -241,10 +241,10 @@ def test_killed_at_any_time(seed: int, tmp_path: Path) -> None:
 
         sender = Thread(target=send)
         sender.start()
-        words = ["dump-to-parquet", f"rocketmq://{one.namesrv}", str(out), "--runner", "local", "--since-last"]
+        args = ["dump-to-parquet", f"rocketmq://{one.namesrv}", str(out), "--runner", "local", "--since-last"]
         try:
             for _ in range(8):
-                with subprocess.Popen([*RMQTOOL, *words], cwd=ROOT, stderr=subprocess.PIPE) as process:
+                with subprocess.Popen([*RMQTOOL, *args], cwd=ROOT, stderr=subprocess.PIPE) as process:
                     try:
                         process.communicate(timeout=rng.uniform(0.3, 1.5))
                     except subprocess.TimeoutExpired:

@@ -41,16 +41,16 @@ ELSEWHERE = """
 """
 
 
-def run(code: str, *words: object) -> "subprocess.CompletedProcess[str]":
-    call = [sys.executable, "-c", textwrap.dedent(code), *map(str, words)]
+def run(code: str, *args: object) -> "subprocess.CompletedProcess[str]":
+    call = [sys.executable, "-c", textwrap.dedent(code), *map(str, args)]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(call, env=environ, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
 
 
-def command(place: Path, *words: object) -> "subprocess.CompletedProcess[str]":
+def command(place: Path, *args: object) -> "subprocess.CompletedProcess[str]":
     """Run a command in a separate process."""
     code = textwrap.dedent(ELSEWHERE.format(place=str(place))) + "from rmqtool.main import main\nmain()\n"
-    return run(code, *words)
+    return run(code, *args)
 
 
 def dump(layout: StoreLayout, out: object, **options: Any) -> DumpReport:
@@ -123,10 +123,10 @@ def test_a_run_that_was_killed_elsewhere_does_not_lock_for_ever(tmp_path: Path) 
     from rmqtool.main import main
     main()
     """)
-    words = ("dump-to-parquet", layout.root, "elsewhere://out", "--engine", "local", "--since-last")
-    assert run(code, *words).returncode == -signal.SIGKILL
+    args = ("dump-to-parquet", layout.root, "elsewhere://out", "--engine", "local", "--since-last")
+    assert run(code, *args).returncode == -signal.SIGKILL
     (claim,) = (place / "out").glob("_rmqtool-claim-*")
-    again = command(place, *words)
+    again = command(place, *args)
     assert again.returncode == 0, again.stderr
     assert not claim.exists()
     assert offsets_in(place / "out") == offsets_of(layout)

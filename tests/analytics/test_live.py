@@ -165,7 +165,7 @@ def test_no_group_is_touched(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "text"),
     [
         ({}, "give one of subscribe"),
         ({"subscribe": "A", "assign": "{}"}, "give one of subscribe"),
@@ -191,10 +191,10 @@ def test_no_group_is_touched(tmp_path: Path) -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_options_that_are_refused(options: dict[str, str], words: str) -> None:
+def test_options_that_are_refused(options: dict[str, str], text: str) -> None:
     with pytest.raises(BadValue) as error:
         live_request_of({"namesrv": "127.0.0.1:9876", **options})
-    assert words in str(error.value)
+    assert text in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -204,7 +204,7 @@ def test_a_stream_has_no_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "text"),
     [
         ({"subscribe": "Nowhere"}, "Nowhere: no name server knows the topic"),
         ({"subscribePattern": "No.*"}, "no topic matches No.*"),
@@ -223,10 +223,10 @@ def test_a_stream_has_no_end() -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_what_the_cluster_does_not_have(served: TestBroker, options: dict[str, str], words: str) -> None:
+def test_what_the_cluster_does_not_have(served: TestBroker, options: dict[str, str], text: str) -> None:
     with pytest.raises(RmqError) as error:
         numbers(served.namesrv, **options)
-    assert words in str(error.value)
+    assert text in str(error.value)
     assert "\n" not in str(error.value)
 
 

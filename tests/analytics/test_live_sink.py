@@ -186,7 +186,7 @@ def grows(store: Path, sending: multiprocessing.process.BaseProcess) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("row", "words"),
+    ("row", "text"),
     [
         ({"topic": "A"}, "row 1 of a task cannot be sent: the message body length is zero"),
         ({"topic": "A", "body": b""}, "row 1 of a task cannot be sent: the message body length is zero"),
@@ -197,16 +197,16 @@ def grows(store: Path, sending: multiprocessing.process.BaseProcess) -> bool:
     ],
     ids=lambda value: str(value)[:50],
 )  # fmt: skip
-def test_rows_that_are_refused(served: TestBroker, row: dict[str, Any], words: str) -> None:
+def test_rows_that_are_refused(served: TestBroker, row: dict[str, Any], text: str) -> None:
     with pytest.raises(BadValue) as error:
         sent(served.namesrv, {"topic": "A", "body": b"good"}, row)
-    assert words in str(error.value)
+    assert text in str(error.value)
     assert "\n" not in str(error.value)
     assert stored(served.store) == []  # not even the row before it
 
 
 @pytest.mark.parametrize(
-    ("fields", "options", "words"),
+    ("fields", "options", "text"),
     [
         ([StructField("topic", TEXT)], {}, "has a column body"),
         ([StructField("body", BYTES)], {}, "a column topic, or all of them the option topic"),
@@ -218,10 +218,10 @@ def test_rows_that_are_refused(served: TestBroker, row: dict[str, Any], words: s
     ],
     ids=lambda value: str(value)[:50],
 )  # fmt: skip
-def test_frames_that_are_refused(fields: list[StructField], options: dict[str, str], words: str) -> None:
+def test_frames_that_are_refused(fields: list[StructField], options: dict[str, str], text: str) -> None:
     with pytest.raises(BadValue) as error:
         SinkOptions.of({"namesrv": "127.0.0.1:9876", **options}, StructType(fields))
-    assert words in str(error.value)
+    assert text in str(error.value)
 
 
 def test_a_cluster_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def test_a_table_of_the_catalog(spark: "SparkSession", served: TestBroker) -> No
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "text"),
     [
         ({"subscribe": "Nowhere"}, "Nowhere: no name server knows the topic"),
         ({"startingOffsets": "middle"}, "option startingOffsets: 'middle' is not JSON like"),
@@ -81,7 +81,7 @@ def test_a_table_of_the_catalog(spark: "SparkSession", served: TestBroker) -> No
     ],
     ids=str,
 )
-def test_errors_are_one_line(options: dict[str, str], words: str, spark: "SparkSession", served: TestBroker) -> None:
+def test_errors_are_one_line(options: dict[str, str], text: str, spark: "SparkSession", served: TestBroker) -> None:
     from pyspark.errors import PySparkException
 
     def count() -> int:
@@ -89,7 +89,7 @@ def test_errors_are_one_line(options: dict[str, str], words: str, spark: "SparkS
 
     with pytest.raises(PySparkException) as error:
         count()
-    assert words in str(error.value)
+    assert text in str(error.value)
     assert "Traceback" not in str(error.value)
 
 

@@ -366,9 +366,9 @@ def test_a_tier_in_a_bucket(server: Server, tmp_path: Path) -> None:
     settings.write_text("".join(
         line for line in node.conf.read_text().splitlines(True) if not line.startswith("tieredStoreFilePath")
     ))  # fmt: skip
-    for words in (("list",), ("check",)):
-        there = rmqtool("tier", *words, uri, "--broker-conf", settings, "-o", "ndjson")
-        here = rmqtool("tier", *words, node.store, "--broker-conf", settings, "-o", "ndjson")
+    for args in (("list",), ("check",)):
+        there = rmqtool("tier", *args, uri, "--broker-conf", settings, "-o", "ndjson")
+        here = rmqtool("tier", *args, node.store, "--broker-conf", settings, "-o", "ndjson")
         assert (there.out.replace("s3://stores/tier/a", str(node.store)), there.code) == (here.out, here.code)
         assert len(here.out.splitlines()) > 7
     assert '"code":"tiered-message"' in there.out
@@ -420,9 +420,9 @@ def test_a_tier_in_a_bucket_of_a_store_that_is_here(server: Server, tmp_path: Pa
 @pytest.mark.parametrize("name", [*(name for name in COMMANDS if not name.startswith("tier ")), "init", "import"])
 def test_other_commands_refuse_a_uri(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    words = {"init": ["init", "STORE"], "import": ["import", "STORE", "/dev/null"], **COMMANDS}[name]
+    args = {"init": ["init", "STORE"], "import": ["import", "STORE", "/dev/null"], **COMMANDS}[name]
     result = rmqtool(
-        *[{"STORE": "s3://key:secret@bucket/store?region=x", "NEW": "new"}.get(word, word) for word in words]
+        *[{"STORE": "s3://key:secret@bucket/store?region=x", "NEW": "new"}.get(word, word) for word in args]
     )
     assert result.out == ""
     assert result.err.startswith(

@@ -208,8 +208,8 @@ def test_reports_are_data_frames_too(name: str, spark: "SparkSession", golden: U
     """The data source gives the same rows as the command."""
     frame = ready_frame(spark, name, str(golden("broker")), splitBytes=60_000)
     word, by, what = name.partition("-by-")
-    words = [word, "--by", what] if by else [word]
-    shown = rows(words[0], golden("broker"), *words[1:])
+    args = [word, "--by", what] if by else [word]
+    shown = rows(args[0], golden("broker"), *args[1:])
     assert frame.count() == len(shown)
     if shown:
         assert frame.columns == list(shown[0])
@@ -236,8 +236,8 @@ def test_both_runners_say_the_same(case: str, spark: "SparkSession", golden: Unp
         store: object = f"{golden('broker')},{golden('clean')}"
     else:
         store = odd_store(tmp_path) if case == "odd" else golden(case)
-    words = ["traffic", "traffic --by minute", "sizes", "duplicates", "duplicates --by key", "producers", "lag"]
-    for report in [*words, "retries", "unconsumed", "traffic --since 2026-11-20T20:34:44.5", "sizes --topic O*"]:
+    reports = ["traffic", "traffic --by minute", "sizes", "duplicates", "duplicates --by key", "producers", "lag"]
+    for report in [*reports, "retries", "unconsumed", "traffic --since 2026-11-20T20:34:44.5", "sizes --topic O*"]:
         for form in ("ndjson", "table") if case in ("broker", "odd") else ("ndjson",):
             by_spark = table(*report.split()[:1], store, *report.split()[1:], "-o", form, "--runner", "spark")
             here = table(*report.split()[:1], store, *report.split()[1:], "-o", form, "--runner", "local")

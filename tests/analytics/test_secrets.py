@@ -55,7 +55,7 @@ def test_no_failure_of_spark_has_them(uri: str, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("uri", [uri for uri in URIS if not uri.startswith(("abfss", "hdfs", "s3://bucket"))][1:])
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ("dump-to-parquet", "STORE", "URI", "--engine", "local"),
         ("dump-to-parquet", "STORE", "URI", "--engine", "local", "--since-last"),
@@ -69,14 +69,12 @@ def test_no_failure_of_spark_has_them(uri: str, monkeypatch: pytest.MonkeyPatch)
         ("salvage", "STORE", "URI"),
     ],
 )
-def test_no_command_says_them(
-    words: tuple[str, ...], uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_command_says_them(args: tuple[str, ...], uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     layout = store_of(tmp_path, log_of(["A"] * 3))
     (tmp_path / "lines").write_text(json.dumps({"topic": "T", "body": "x"}))
     meant = {"STORE": layout.root, "URI": uri, "OUT": "out", "FILE": "lines", "NEW": "new"}
-    translate_errors = rmqtool(*(meant.get(word, word) for word in words))
-    assert translate_errors.code != 0 or words[0] == "salvage"
+    translate_errors = rmqtool(*(meant.get(word, word) for word in args))
+    assert translate_errors.code != 0 or args[0] == "salvage"
     assert SECRET not in translate_errors.out + translate_errors.err

@@ -204,18 +204,18 @@ def test_times_do_not_depend_on_the_zone(
 
 def test_rows_to_a_file(spark: "SparkSession", golden: Unpacked, tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
-    words = ("sql", golden("clean"), "SELECT topic, physicalOffset FROM messages", "--to", path)
-    assert rmqtool(*words).code == 0
+    args = ("sql", golden("clean"), "SELECT topic, physicalOffset FROM messages", "--to", path)
+    assert rmqtool(*args).code == 0
     assert pq.read_table(path).num_rows == 500
     assert [p.name for p in tmp_path.iterdir()] == ["rows.parquet"]
-    refused = rmqtool(*words)
+    refused = rmqtool(*args)
     assert (refused.code, "exists; give --overwrite" in refused.err) == (4, True)
     nothing = ("sql", golden("clean"), "SELECT topic FROM messages WHERE topic = 'none'", "--to", path, "--overwrite")
     assert rmqtool(*nothing).code == 0
     assert pq.read_table(path).schema.names == ["topic"]
     assert pq.read_table(path).num_rows == 0
-    assert rmqtool(*words[:-1], tmp_path / "no" / "rows").code == 4
-    assert rmqtool(*words[:-1], tmp_path, "--overwrite").code == 4
+    assert rmqtool(*args[:-1], tmp_path / "no" / "rows").code == 4
+    assert rmqtool(*args[:-1], tmp_path, "--overwrite").code == 4
 
 
 def test_rows_of_a_private_store_are_private(spark: "SparkSession", golden_copy: Unpacked, tmp_path: Path) -> None:

@@ -23,11 +23,11 @@ ROOT = Path(__file__).parents[2]
 
 
 def running(tmp_path: Path, command: str, *arguments: object, files: str = "") -> "subprocess.Popen[str]":
-    words = [sys.executable, "-m", "rmqtool.main", *map(str, arguments)]
+    args = [sys.executable, "-m", "rmqtool.main", *map(str, arguments)]
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
     environ.pop("SPARK_LOCAL_DIRS", None)
     return subprocess.Popen(
-        ["bash", "-c", f'{files}{command.replace("RMQTOOL", chr(34) + "$@" + chr(34))}', "bash", *words],
+        ["bash", "-c", f'{files}{command.replace("RMQTOOL", chr(34) + "$@" + chr(34))}', "bash", *args],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ, cwd=ROOT,
     )  # fmt: skip
 

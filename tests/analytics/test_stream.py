@@ -36,9 +36,9 @@ def started() -> Iterator[Start]:
     """A function that starts processes in their own groups, so that Spark's Java is killed too."""
     processes: list[subprocess.Popen[str]] = []
 
-    def start(module: str, *words: object) -> "subprocess.Popen[str]":
+    def start(module: str, *args: object) -> "subprocess.Popen[str]":
         environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-        call = [sys.executable, "-m", f"tests.analytics.{module}", *map(str, words)]
+        call = [sys.executable, "-m", f"tests.analytics.{module}", *map(str, args)]
         process = subprocess.Popen(
             call, env=environ, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
         )

@@ -36,13 +36,13 @@ COMMANDS = {
 WRITE = {"recover", "rebuild", "append"}
 
 
-def run(words: list[str]) -> tuple[float, float]:
+def run(args: list[str]) -> tuple[float, float]:
     """Wall-clock and CPU seconds of a process."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    result = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+    result = subprocess.run(args, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
     took, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     if result.returncode not in (0, 1):
-        sys.exit(f"{' '.join(words)}: {result.stderr.decode()}")
+        sys.exit(f"{' '.join(args)}: {result.stderr.decode()}")
     return took, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
@@ -66,9 +66,9 @@ def measure(command: str, store: Path, folder: Path) -> tuple[float, float]:
 
 
 def _some_id(rmqtool: str, store: Path) -> str:
-    words = [rmqtool, "commitlog", "dump", str(store), "--topic", "Orders", "--limit", "1", "-o", "csv"]
-    words += ["--columns", "msgId"]
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()[-1]
+    args = [rmqtool, "commitlog", "dump", str(store), "--topic", "Orders", "--limit", "1", "-o", "csv"]
+    args += ["--columns", "msgId"]
+    return subprocess.run(args, capture_output=True, text=True, check=True).stdout.split()[-1]
 
 
 def main() -> None:

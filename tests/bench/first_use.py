@@ -62,7 +62,7 @@ def report(
     environment["XDG_CACHE_HOME"] = str(work / "cache")
     ratios: dict[str, tuple[float, float]] = {}
     for name in names:
-        words = COMMANDS[name]
+        args = COMMANDS[name]
         taken: list[tuple[float, float, float, float]] = []
         for _ in range(rounds):
             folder = work / "environment"
@@ -73,7 +73,7 @@ def report(
                 shutil.rmtree(out, ignore_errors=True)
                 if name == "check":
                     (store / "abort").unlink()
-                line = [str(rmqtool), *(word.format(store=store, out=out) for word in words)]
+                line = [str(rmqtool), *(word.format(store=store, out=out) for word in args)]
                 begun, used = time.perf_counter(), _processor()
                 result = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
                 figures += time.perf_counter() - begun, _processor() - used

@@ -134,8 +134,8 @@ def run(*args: str, text: str = "", descriptors: int | None = None) -> Cost:
         check=False,
     )
     seconds = time.perf_counter() - start
-    words, _, peak = result.stderr.rpartition("\npeak ")
-    return Cost(seconds, int(peak or 0), result.returncode, result.stdout, words)
+    output, _, peak = result.stderr.rpartition("\npeak ")
+    return Cost(seconds, int(peak or 0), result.returncode, result.stdout, output)
 
 
 def report(folder: Path, queues: int) -> list[Cost]:
@@ -146,7 +146,7 @@ def report(folder: Path, queues: int) -> list[Cost]:
     costs = []
     print(f"{queues} queues, 2 messages each, queue files of {QUEUE_SIZE} bytes")
     message = json.dumps({"topic": topic_of(0), "queueId": 0, "body": "x"}) + "\n"
-    for words, args, text in (
+    for arguments, args, text in (
         ("info", ("info", name), ""),
         ("check", ("check", name), ""),
         ("recover --dry-run", ("recover", name, "--dry-run"), ""),
@@ -155,9 +155,9 @@ def report(folder: Path, queues: int) -> list[Cost]:
     ):
         cost = run(*args, text=text)
         assert cost.code == 0, (args, cost)
-        print(f"  {words:22} {cost.seconds:7.2f} s, {cost.peak_rss / MIB:6.0f} MiB", flush=True)
+        print(f"  {arguments:22} {cost.seconds:7.2f} s, {cost.peak_rss / MIB:6.0f} MiB", flush=True)
         costs.append(cost)
-        if words == "recover --dry-run":
+        if arguments == "recover --dry-run":
             costs.append(report_one_damaged(store, queues // 2))
     return costs
 

@@ -70,7 +70,7 @@ class Original:
             message for at, raw, message in self._places if any(data[at : at + len(raw)] == raw for data in files)
         )
 
-    def kept(self, case: str, words: str, store: Path, work: Path, broker: int | None = -1) -> Kept:
+    def kept(self, case: str, deed: str, store: Path, work: Path, broker: int | None = -1) -> Kept:
         """Salvage a damaged store, and recover it.
 
         Args:
@@ -86,7 +86,7 @@ class Original:
             shutil.rmtree(work)
         if broker == -1:
             broker = self._recovered(layout, intact)
-        return Kept(case, words, intact.total(), salvaged, broker)
+        return Kept(case, deed, intact.total(), salvaged, broker)
 
     def _recovered(self, layout: StoreLayout, intact: "Counter[Record]") -> int | None:
         try:
@@ -127,8 +127,8 @@ def seeded_cases(folder: Path, seed: int, rounds: int, bases: int = len(BASES)) 
             for number in range(rounds):
                 damaged = folder / "damaged"
                 shutil.copytree(store, damaged)
-                words = damage(Random(f"{seed}/{base}/{verb}/{number}"), damaged, verb)
-                yield original.kept(f"{base} {verb}", "; ".join(words), damaged, folder / "new")
+                damages = damage(Random(f"{seed}/{base}/{verb}/{number}"), damaged, verb)
+                yield original.kept(f"{base} {verb}", "; ".join(damages), damaged, folder / "new")
                 shutil.rmtree(damaged)
                 shutil.rmtree(f"{damaged}.rmqtool", ignore_errors=True)
 

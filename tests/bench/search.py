@@ -36,10 +36,10 @@ def other_grep() -> list[str]:
     return ["grep", "--text", "--only-matching", "--byte-offset", "--fixed-strings", "--recursive", "--no-filename"]
 
 
-def seconds(words: Sequence[str], matches: int | None) -> float:
+def seconds(args: Sequence[str], matches: int | None) -> float:
     """Processor time of a process, and its output checked."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    result = subprocess.run(words, stdout=subprocess.PIPE, check=True, env=os.environ | {"LC_ALL": "C"})
+    result = subprocess.run(args, stdout=subprocess.PIPE, check=True, env=os.environ | {"LC_ALL": "C"})
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert matches is None or len(result.stdout.splitlines()) == matches, result.stdout[:200]
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime

@@ -98,8 +98,8 @@ def manual() -> str:
             if f"`{command.name} " not in page and f"`{command.name}`" not in page:
                 before, heading, rest = page.partition(f"\n## {title.split(',')[0]}")
                 section, following, others = rest.partition("\n\n## ")
-                words = " ".join([command.name, *map(str.upper, command.arguments)])
-                line = f"- `{words}`: {command.summary[0].lower()}{command.summary[1:]}"
+                value = " ".join([command.name, *map(str.upper, command.arguments)])
+                line = f"- `{value}`: {command.summary[0].lower()}{command.summary[1:]}"
                 page = f"{before}{heading}{section.rstrip()}\n{line}\n{following[1:]}{others}"
     return page
 

@@ -24,7 +24,7 @@ class Terminal:
         process: the command.
     """
 
-    def __init__(self, *words: object, columns: int = 80, rows: int = 24, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, *args: object, columns: int = 80, rows: int = 24, env: Mapping[str, str] | None = None) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.screen = pyte.Screen(columns, rows)
@@ -35,7 +35,7 @@ class Terminal:
         self.modes = termios.tcgetattr(theirs)
         self._theirs = theirs
         self.process = subprocess.Popen(
-            [*RMQTOOL, *map(str, words)], stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT, env=about,
+            [*RMQTOOL, *map(str, args)], stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT, env=about,
             start_new_session=True,
         )  # fmt: skip
 

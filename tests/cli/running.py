@@ -36,7 +36,7 @@ class Result(NamedTuple):
     err: str
 
 
-def rmqtool(*words: object, stdin: str = "") -> Result:
+def rmqtool(*args: object, stdin: str = "") -> Result:
     """Run a command line in this process, with streams set up as by the entry point."""
     streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace") for _ in range(2)]
     with (
@@ -45,7 +45,7 @@ def rmqtool(*words: object, stdin: str = "") -> Result:
         patch.object(sys, "stdin", io.StringIO(stdin)),
         patch.object(typer.main, "get_command", _get_command),
     ):
-        code = _run([str(word) for word in words])
+        code = _run([str(word) for word in args])
     texts = []
     for stream in streams:
         stream.flush()
@@ -53,10 +53,10 @@ def rmqtool(*words: object, stdin: str = "") -> Result:
     return Result(code, *texts)
 
 
-def process(*words: object, **options: object) -> Result:
+def process(*args: object, **options: object) -> Result:
     """Run it as a process; bytes that are not UTF-8 appear as ``\\x..``."""
     result = subprocess.run(  # type: ignore[call-overload]
-        [*RMQTOOL, *map(str, words)],
+        [*RMQTOOL, *map(str, args)],
         **{"capture_output": True, "stdin": subprocess.DEVNULL, "timeout": 60, "cwd": ROOT, **options},
     )
     return Result(

@@ -154,8 +154,8 @@ def _all() -> Iterator[Screen]:
         yield Screen(f"explain-{code}", case, ("explain", code), damage)
     for case in _OTHERS:
         yield Screen(f"check-{case}", case, ("check", "STORE"))
-    for name, words in USED.items():
-        yield Screen(name, "broker", words)
+    for name, args in USED.items():
+        yield Screen(name, "broker", args)
 
 
 ALL = {screen.name: screen for screen in _all()}
@@ -242,10 +242,10 @@ def _act() -> None:
     with redirect_stdout(io.StringIO()):
         app.run(["explain", "log-torn"], {})
 
-    for words, (columns, rows) in json.loads(os.environ.pop("SCREENS")):
+    for args, (columns, rows) in json.loads(os.environ.pop("SCREENS")):
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         if not (child := os.fork()):
-            sys.argv = ["rmqtool", *words]
+            sys.argv = ["rmqtool", *args]
             try:
                 main()
             except SystemExit as end:  # without the long way out, which touches every page

@@ -16,7 +16,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def at_terminal(
-    *words: object, columns: int = 80, rows: int = 24, typed: str = "", cwd: Path = ROOT, **env: str
+    *args: object, columns: int = 80, rows: int = 24, typed: str = "", cwd: Path = ROOT, **env: str
 ) -> tuple[int, str]:
     """Exit code and complete output at a terminal of this size, with colours.
 
@@ -37,7 +37,7 @@ def at_terminal(
     for name in {"COLUMNS", "LINES"} - env.keys():
         about.pop(name, None)
     process = subprocess.Popen(
-        [*RMQTOOL, *map(str, words)], stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, env=about,
+        [*RMQTOOL, *map(str, args)], stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, env=about,
         start_new_session=True,
     )  # fmt: skip
     os.close(theirs)

@@ -44,9 +44,9 @@ def heeding() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def started(*words: object) -> Any:
+def started(*args: object) -> Any:
     return subprocess.Popen(
-        [*RMQTOOL, *map(str, words)],
+        [*RMQTOOL, *map(str, args)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -103,12 +103,12 @@ def test_a_signal_that_is_ignored_stays_so(store: Path) -> None:
     assert count(store) == 2
 
 
-def without_reader(*words: object, data: bytes = b"") -> tuple[int, str]:
+def without_reader(*args: object, data: bytes = b"") -> tuple[int, str]:
     """Run with a closed stdout."""
     read, write = os.pipe()
     os.close(read)
     try:
-        result = process(*words, input=data, stdin=None, capture_output=False, stdout=write, stderr=subprocess.PIPE)
+        result = process(*args, input=data, stdin=None, capture_output=False, stdout=write, stderr=subprocess.PIPE)
     finally:
         os.close(write)
     return result.code, said(result.err)
@@ -123,16 +123,16 @@ def said(text: str) -> str:
 @pytest.mark.parametrize("form", every(2, ["table", "json", "ndjson", "csv"]))
 def test_nobody_reads_what_append_says(form: str, store: Path) -> None:
     given = 40_000
-    code, words = without_reader("append", store, "-o", form, data=lines(given))
+    code, message = without_reader("append", store, "-o", form, data=lines(given))
     kept = count(store)
     assert code == 3
     if form == "table":
         assert kept == given
-        assert words == f"error: stdout: Broken pipe: {kept} messages appended, up to line {kept}; all was read\n"
+        assert message == f"error: stdout: Broken pipe: {kept} messages appended, up to line {kept}; all was read\n"
     else:  # a header may be the first that fails
         assert kept < given
         known = f"{kept} messages appended, up to line {kept}; what follows was not read"
-        assert words == f"error: stdout: Broken pipe: {known if kept else 'nothing was read'}\n"
+        assert message == f"error: stdout: Broken pipe: {known if kept else 'nothing was read'}\n"
 
 
 def test_a_reader_that_has_seen_enough(store: Path) -> None:
@@ -150,10 +150,10 @@ def test_a_reader_that_has_seen_enough(store: Path) -> None:
 
 
 def test_nobody_reads_what_import_says(tmp_path: Path) -> None:
-    code, words = without_reader("import", tmp_path / "new", "-", "-o", "ndjson", data=lines(5))
+    code, message = without_reader("import", tmp_path / "new", "-", "-o", "ndjson", data=lines(5))
     assert code == 3
-    assert words.startswith("error: stdout: Broken pipe: ")
-    assert words.endswith("; no store was made\n")
+    assert message.startswith("error: stdout: Broken pipe: ")
+    assert message.endswith("; no store was made\n")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -161,8 +161,8 @@ def test_nobody_reads_what_other_commands_say(golden: Unpacked, golden_copy: Unp
     crashed = golden_copy("crash")
     assert without_reader("recover", crashed, "--dry-run", "-o", "json") == (0, "")
     assert (crashed / "abort").exists()
-    words = "the command has done its work, but not all that it says of that could be written"
-    done = 3, f"error: stdout: Broken pipe: {words}\n"
+    text = "the command has done its work, but not all that it says of that could be written"
+    done = 3, f"error: stdout: Broken pipe: {text}\n"
     assert without_reader("recover", crashed, "--yes", "-o", "json") == done
     assert not (crashed / "abort").exists()
     assert without_reader("init", tmp_path / "new") == done
@@ -197,7 +197,7 @@ def test_what_is_nothing_to_append(store: Path, tmp_path: Path) -> None:
     (tmp_path / "utf-16").write_bytes('{"topic": "t"}\n'.encode("utf-16"))
     (tmp_path / "latin").write_bytes('{"topic": "é"}\n'.encode("latin-1"))
     before = tree(store)
-    for words, options, said in (
+    for args, options, said in (
         ([], {"stdin": None, "preexec_fn": lambda: os.close(0)}, "stdin: is closed"),
         ([tmp_path], {}, f"{tmp_path}: is a directory"),
         ([tmp_path / "none"], {}, f"{tmp_path}/none: No such file"),
@@ -206,7 +206,7 @@ def test_what_is_nothing_to_append(store: Path, tmp_path: Path) -> None:
         ([tmp_path / "latin"], {}, f"{tmp_path}/latin: is not text"),
         ([], {"stdin": None, "input": (tmp_path / "gz").read_bytes()}, "stdin: is not text"),
     ):
-        result = process("append", store, *words, **options)
+        result = process("append", store, *args, **options)
         assert (result.code, result.out) == (3, "")
         assert result.err.startswith(f"error: {said}")
         assert len(result.err.splitlines()) == 1

@@ -112,13 +112,13 @@ APART = (
 
 def covered() -> set[str]:
     """Commands with a case."""
-    return {" ".join(words[: words.index("STORE")]) for words in COMMANDS.values()}
+    return {" ".join(args[: args.index("STORE")]) for args in COMMANDS.values()}
 
 
 def words_of_example(name: str) -> list[str]:
     """The arguments of the example in a command's help, with ``STORE`` for the store."""
-    words = shlex.split(commands()[name].epilog.partition(": ")[2])[1:]
-    return ["STORE" if word == "store" else word for word in words]
+    args = shlex.split(commands()[name].epilog.partition(": ")[2])[1:]
+    return ["STORE" if word == "store" else word for word in args]
 
 
 # a command without a line is tried by its example
@@ -145,8 +145,8 @@ def test_no_command_is_left_out() -> None:
 
 def run(name: str, store: object, *more: object) -> Result:
     new = f"{store}.new"
-    words = {"STORE": store, "NEW": new}
-    result = rmqtool(*[words.get(word, word) for word in COMMANDS[name]], *more)
+    places = {"STORE": store, "NEW": new}
+    result = rmqtool(*[places.get(word, word) for word in COMMANDS[name]], *more)
     for made in (new, f"{new}.lost+found"):
         shutil.rmtree(made, ignore_errors=True)
         with suppress(OSError):
@@ -436,7 +436,7 @@ def test_a_config_file_that_is_huge(golden: Unpacked, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ["query-time", "STORE", "Orders", "0", "tomorrow"],
         ["query-time", "STORE", "Orders", "0", "2026-13-01"],
@@ -452,8 +452,8 @@ def test_a_config_file_that_is_huge(golden: Unpacked, tmp_path: Path) -> None:
         ["query-key", "STORE", "Orders", "k", "--until", "x"],
     ],
 )
-def test_values_that_mean_nothing(words: list[str], golden: Unpacked) -> None:
-    one_line(rmqtool(*[golden("broker") if word == "STORE" else word for word in words]), 2)
+def test_values_that_mean_nothing(args: list[str], golden: Unpacked) -> None:
+    one_line(rmqtool(*[golden("broker") if word == "STORE" else word for word in args]), 2)
 
 
 @pytest.mark.parametrize("topic", ["", ".", "..", "../Orders", "a/b", "/", "x" * 300, "\udcff"])

@@ -40,8 +40,8 @@ main()
 def test_it_is_said_where_a_file_cannot_be_read(command: list[str], way: str, golden_copy: Unpacked) -> None:
     for times in range(1, 12):  # others look at its first bytes only
         store = golden_copy("consumequeue-deleted")
-        words = [sys.executable, "-c", CUT, str(times), way, *command, str(store)]
-        result = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
+        args = [sys.executable, "-c", CUT, str(times), way, *command, str(store)]
+        result = subprocess.run(args, capture_output=True, text=True, check=False, timeout=100)
         if result.returncode == 3:
             break
     said = re.fullmatch(

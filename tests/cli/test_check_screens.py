@@ -48,9 +48,9 @@ def test_fewer_places_and_worse_findings_on_demand(golden_copy: Unpacked) -> Non
 def test_recover_asks_with_the_loss_in_sight(answer: str, golden_copy: Unpacked) -> None:
     store = golden_copy("size-field-negative")
     code, told = at_terminal("recover", store, typed=answer or "\x04")
-    words = " ".join(plain(told).split())
-    assert "39 intact messages after the end of the log are cut off" in words
-    assert f"rmqtool salvage {store} NEWSTORE keeps 39 of them" in words
+    text = " ".join(plain(told).split())
+    assert "39 intact messages after the end of the log are cut off" in text
+    assert f"rmqtool salvage {store} NEWSTORE keeps 39 of them" in text
     first = "salvage, run before this, keeps them in a new store. "
-    assert f"{first}Do this, and cut off 39 intact messages? [y/N]:" in words
+    assert f"{first}Do this, and cut off 39 intact messages? [y/N]:" in text
     assert code == 4

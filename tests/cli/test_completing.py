@@ -36,8 +36,8 @@ def stored() -> dict[str, Any]:
 def ask(shell: str, line: str, **more: str) -> Result:
     """The completion of a line at its end."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("_")}
-    words = line.split(" ")
-    asked = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_TYPER_COMPLETE_ARGS": line}
+    args = line.split(" ")
+    asked = {"COMP_WORDS": line, "COMP_CWORD": str(len(args) - 1), "_TYPER_COMPLETE_ARGS": line}
     action = {"_TYPER_COMPLETE_FISH_ACTION": "get-args", **more}
     return process(env={**plain, **asked, **action, "_RMQTOOL_COMPLETE": f"complete_{shell}"})
 
@@ -82,23 +82,23 @@ def test_every_command_is_offered() -> None:
 def test_names_of_a_store(golden: Unpacked) -> None:
     store = str(golden("broker"))
     topics = {path.name for path in (golden("broker") / "consumequeue").iterdir()}
-    for words in (["query-key", store], ["topic", "show", store], ["commitlog", "dump", store, "--limit", "3", "-t"]):
-        assert set(candidates(words, "")) >= topics
-    for words in (
+    for args in (["query-key", store], ["topic", "show", store], ["commitlog", "dump", store, "--limit", "3", "-t"]):
+        assert set(candidates(args, "")) >= topics
+    for args in (
         ["group", "reset", store],
         ["group", "clone", store, "x"],
         ["group", "lag", store, "--all", "--group"],
     ):
-        assert "lab-consumer" in set(candidates(words, ""))
+        assert "lab-consumer" in set(candidates(args, ""))
     assert set(candidates(["query-offset", store, "Orders"], "")) == {"0", "1", "2", "3"}
     assert set(candidates(["explain"], "")) == {*CODES, *CLUSTER_CODES}
     assert "topics.json" in set(candidates(["config", store], ""))
     assert candidates(["info", store, "-o"], "") == ("text", "table", "json", "ndjson", "csv")
-    for words in (["query-key", "/nowhere"], ["group", "reset", "/dev/null"], ["query-time", "", "x"]):
-        assert list(candidates(words, "")) == []
-    for words in (["info"], ["group", "lag"], ["group", "lag", "-g"], ["append", store], ["info", store, "--tz"]):
-        assert list(candidates(words, "")) == []
-    for words, chosen in (
+    for args in (["query-key", "/nowhere"], ["group", "reset", "/dev/null"], ["query-time", "", "x"]):
+        assert list(candidates(args, "")) == []
+    for args in (["info"], ["group", "lag"], ["group", "lag", "-g"], ["append", store], ["info", store, "--tz"]):
+        assert list(candidates(args, "")) == []
+    for args, chosen in (
         (["check", store, "--severity"], {"error", "warning", "info"}),
         (["dump-to-parquet", store, "out", "--engine"], {"spark", "local"}),
         (
@@ -107,7 +107,7 @@ def test_names_of_a_store(golden: Unpacked) -> None:
         ),
         (["manual"], {page.value for page in Page}),
     ):
-        assert set(candidates(words, "")) == chosen
+        assert set(candidates(args, "")) == chosen
     assert set(candidates(["info", store], "-")) >= {"--output", "--tz", "-o"}
     assert set(candidates([], "-")) == {"--help", "--version"}
     assert list(candidates(["no-such-command"], "-")) == []

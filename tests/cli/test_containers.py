@@ -21,8 +21,8 @@ def container(tmp_path: Path) -> Path:
     return root
 
 
-def findings(*words: object) -> list[dict[str, object]]:
-    return [json.loads(line) for line in rmqtool("check", *words, "--output", "ndjson").out.splitlines()]
+def findings(*args: object) -> list[dict[str, object]]:
+    return [json.loads(line) for line in rmqtool("check", *args, "--output", "ndjson").out.splitlines()]
 
 
 def test_each_store_is_checked(container: Path) -> None:

@@ -193,11 +193,11 @@ def test_query_offset_status(case: str, golden: Unpacked) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [["-1"], ["--", "-1"], ["--max-msgs", "3", "-1"], ["--status", "-1"], ["-1", "--status"], ["-1", "-o", "csv"]],
 )
-def test_a_negative_offset_is_an_offset(words: list[str], golden: Unpacked) -> None:
-    result = rmqtool("query-offset", golden("clean"), "TopicA", 0, *words)
+def test_a_negative_offset_is_an_offset(args: list[str], golden: Unpacked) -> None:
+    result = rmqtool("query-offset", golden("clean"), "TopicA", 0, *args)
     assert result.code == 1
     assert result.err.startswith("OFFSET_TOO_SMALL: offset -1")
 
@@ -207,9 +207,9 @@ def test_a_negative_time_is_a_time_from_now(golden: Unpacked) -> None:
     assert (result.code, json.loads(result.out)["offset"]) == (0, 0)
 
 
-@pytest.mark.parametrize("words", [["-1", "0"], ["0", "-1x"], ["0", "-x"], ["0", "--max-msgs", "-1", "5"]])
-def test_what_is_no_negative_offset_stays_a_usage_error(words: list[str], golden: Unpacked) -> None:
-    result = rmqtool("query-offset", golden("clean"), "TopicA", *words)
+@pytest.mark.parametrize("args", [["-1", "0"], ["0", "-1x"], ["0", "-x"], ["0", "--max-msgs", "-1", "5"]])
+def test_what_is_no_negative_offset_stays_a_usage_error(args: list[str], golden: Unpacked) -> None:
+    result = rmqtool("query-offset", golden("clean"), "TopicA", *args)
     assert (result.code, result.out) == (2, "")
 
 

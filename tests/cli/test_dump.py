@@ -26,16 +26,16 @@ def test_sizes(text: str, size: int | None) -> None:
 
 def test_again_and_again(golden: Unpacked, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    words = ["dump-to-parquet", golden("broker"), out, "--engine", "local", "--since-last"]
-    words += ["--partition-by", "topic,day", "--partition-by", "hour", "--file-size", "1M", "--row-group-size", "8M"]
-    first, second = rmqtool(*words, "-o", "ndjson"), rmqtool(*words)
+    args = ["dump-to-parquet", golden("broker"), out, "--engine", "local", "--since-last"]
+    args += ["--partition-by", "topic,day", "--partition-by", "hour", "--file-size", "1M", "--row-group-size", "8M"]
+    first, second = rmqtool(*args, "-o", "ndjson"), rmqtool(*args)
     assert (first.code, second.code) == (0, 0), first.err
     assert "0 messages" in second.err
     rows = rows_of(out)
     assert len(rows) == 609
     assert all(row["hour"].startswith(str(row["day"])) for row in rows)
-    assert rmqtool(*words, "--codec", "snappy").code == 0
-    refused = rmqtool(*words[:-8], "--since-last", "--topic", "Orders")
+    assert rmqtool(*args, "--codec", "snappy").code == 0
+    refused = rmqtool(*args[:-8], "--since-last", "--topic", "Orders")
     assert (refused.code, refused.err.count("\n")) == (4, 1)
 
 

@@ -45,17 +45,17 @@ def test_every_kind_of_error_has_its_name() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("words", USAGE)
-def test_usage(words: str, golden: Unpacked) -> None:
-    line = [str(golden("clean")) if word == "STORE" else word for word in words.split()]
+@pytest.mark.parametrize("command", USAGE)
+def test_usage(command: str, golden: Unpacked) -> None:
+    line = [str(golden("clean")) if word == "STORE" else word for word in command.split()]
     result = rmqtool(*line)
-    assert (result.code, result.out, result.err) == (2, "", f"error: {USAGE[words]}\n")
-    if words.startswith(("no-such", "query-keys")):
+    assert (result.code, result.out, result.err) == (2, "", f"error: {USAGE[command]}\n")
+    if command.startswith(("no-such", "query-keys")):
         return
     for form in FORMS:
         result = rmqtool(*line, *form)
         assert (result.code, result.out) == (2, "")
-        assert json.loads(result.err) == {"error": USAGE[words], "kind": "usage", "exitCode": 2}
+        assert json.loads(result.err) == {"error": USAGE[command], "kind": "usage", "exitCode": 2}
         assert result.err.count("\n") == 1
 
 
@@ -67,13 +67,13 @@ def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     sources._find_fault.cache_clear()  # what an earlier test has read
     store = ROOT / "examples" / "store"
     path = store / "config" / "topics.json"
-    words = f"out of memory: {path} has {path.stat().st_size} bytes and takes about ten times as much to read"
+    text = f"out of memory: {path} has {path.stat().st_size} bytes and takes about ten times as much to read"
     for name in (["info"], ["check"], ["topic", "list"], ["group", "lag"], ["config"], ["recover", "--dry-run"]):
         result = rmqtool(*name, store)
         assert (result.code, result.err.count("\n")) == (3, 1)
         assert result.err.startswith("error: out of memory")
     result = rmqtool("info", store, "-o", "json")
-    assert json.loads(result.err) == {"error": words, "kind": "no-memory", "exitCode": 3}
+    assert json.loads(result.err) == {"error": text, "kind": "no-memory", "exitCode": 3}
 
 
 def test_memory_that_ends_anywhere_is_one_line(golden: Unpacked, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,8 +133,8 @@ def test_stdout_that_takes_no_more(golden: Unpacked) -> None:
 def test_a_file_that_cannot_be_read_where_it_is_mapped(golden_copy: Unpacked) -> None:
     for times in range(1, 12):  # others look at its first bytes only
         store = golden_copy("consumequeue-deleted")
-        words = [sys.executable, "-c", CUT, str(times), "plain", "commitlog", "dump", str(store), "-o", "ndjson"]
-        result = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
+        args = [sys.executable, "-c", CUT, str(times), "plain", "commitlog", "dump", str(store), "-o", "ndjson"]
+        result = subprocess.run(args, capture_output=True, text=True, check=False, timeout=100)
         if result.returncode == 3:
             break
     told = json.loads(result.stderr.splitlines()[-1])
@@ -148,8 +148,8 @@ def test_an_interrupted_reader_says_nothing(golden: Unpacked) -> None:
         "def stop(*_args, **_more): os.kill(os.getpid(), signal.SIGINT); time.sleep(60)\n"
         "run_files.run_commitlog_dump = stop\nfrom rmqtool.main import main\nmain()"
     )
-    words = [sys.executable, "-c", script, "commitlog", "dump", str(golden("clean")), "-o", "json"]
-    result = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100, env=dict(os.environ))
+    args = [sys.executable, "-c", script, "commitlog", "dump", str(golden("clean")), "-o", "json"]
+    result = subprocess.run(args, capture_output=True, text=True, check=False, timeout=100, env=dict(os.environ))
     assert (result.returncode, result.stderr) == (128 + signal.SIGINT, "")
 
 
@@ -160,13 +160,13 @@ def test_an_interrupt_before_anything_is_read_is_one_too(golden: Unpacked) -> No
         "def stop(*_args): os.kill(os.getpid(), signal.SIGINT); time.sleep(60)\n"
         "bus_error.arm = stop\nfrom rmqtool.main import main\nmain()"
     )
-    words = [sys.executable, "-c", script, "undo", str(golden("clean")), "--yes"]
-    result = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
+    args = [sys.executable, "-c", script, "undo", str(golden("clean")), "--yes"]
+    result = subprocess.run(args, capture_output=True, text=True, check=False, timeout=100)
     assert (result.returncode, result.stderr) == (128 + signal.SIGINT, "")
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ["recover", "STORE"],
         ["recover", "NOTHING"],
@@ -178,9 +178,9 @@ def test_an_interrupt_before_anything_is_read_is_one_too(golden: Unpacked) -> No
         ["mirror", "--namesrv", "127.0.0.1:1", "T", "NOTHING"],
     ],
 )
-def test_a_release_that_is_none_is_told_first(words: list[str], golden: Unpacked, tmp_path: Path) -> None:
+def test_a_release_that_is_none_is_told_first(args: list[str], golden: Unpacked, tmp_path: Path) -> None:
     """Before anything is read, and before asking for confirmation."""
     places = {"STORE": golden("clean"), "NOTHING": tmp_path / "nothing"}
-    result = rmqtool(*(places.get(word, word) for word in words), "--engine", "6")
+    result = rmqtool(*(places.get(word, word) for word in args), "--engine", "6")
     assert result == (2, "", "error: --engine 6: give auto, 4.9, 5.3, 5.4 or 5.5\n")
     assert not list(tmp_path.iterdir())

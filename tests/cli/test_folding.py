@@ -28,25 +28,25 @@ LONG = "error: the file is not what it was and nothing of it is read before some
 @pytest.mark.parametrize("columns", [60, 80, 100, 300])
 def test_words_stay_whole(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    words = f"{LONG} /a/path/{'x' * 120} {LONG}"
-    lines = fold(words, Terminal()).splitlines()
-    assert " ".join(line.strip() for line in lines) == words
+    value = f"{LONG} /a/path/{'x' * 120} {LONG}"
+    lines = fold(value, Terminal()).splitlines()
+    assert " ".join(line.strip() for line in lines) == value
     assert all(len(line) <= min(columns, text.MOST_COLUMNS) or "/a/path/" in line for line in lines)
-    assert fold(words, io.StringIO()) == words
+    assert fold(value, io.StringIO()) == value
     assert fold("short", Terminal()) == "short"
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ("check",), ("check", "/data/store"), ("recover", "/data/store", "--broker-conf", "/etc/broker.conf"),
         ("rebuild", "/data/store", "timer"), ("check", "/data/my store"),
     ],
 )  # fmt: skip
-def test_a_command_stays_in_one_line(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_stays_in_one_line(args: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    command = command_line(*words)
-    assert command == shlex.join(["rmqtool", *words])
+    command = command_line(*args)
+    assert command == shlex.join(["rmqtool", *args])
     for before in range(3, 60, 4):
         text = f"{'x' * before} ({command}; {LONG}"
         lines = fold(text, Terminal()).splitlines()

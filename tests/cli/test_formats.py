@@ -49,8 +49,8 @@ def nasty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return hostile.make(tmp_path_factory.mktemp("hostile"))
 
 
-def filled(words: list[str], store: Path, names: dict[str, str]) -> list[str]:
-    return [str(store) if word == "STORE" else names.get(word, word) for word in words]
+def filled(args: list[str], store: Path, names: dict[str, str]) -> list[str]:
+    return [str(store) if word == "STORE" else names.get(word, word) for word in args]
 
 
 def csv_text(value: Any) -> str:
@@ -68,10 +68,10 @@ def csv_text(value: Any) -> str:
 @pytest.mark.parametrize("kind", ["broker", "hostile"])
 def test_every_form_has_the_same_content(name: str, kind: str, golden: Unpacked, nasty: Path) -> None:
     names = TO_BROKER if kind == "broker" else TO_HOSTILE
-    words = filled(LISTINGS[name], golden("broker") if kind == "broker" else nasty, names)
+    args = filled(LISTINGS[name], golden("broker") if kind == "broker" else nasty, names)
     if name == "query-time":
-        words[-1] = "1800000000000"
-    results = {form: rmqtool(*words, "-o", form) for form in ("ndjson", "json", "csv")}
+        args[-1] = "1800000000000"
+    results = {form: rmqtool(*args, "-o", form) for form in ("ndjson", "json", "csv")}
     assert len({(result.code, result.err) for result in results.values()}) == 1
     lines = results["ndjson"].out.split("\n")
     assert lines.pop() == ""
@@ -101,11 +101,11 @@ def test_nothing_hostile_reaches_a_terminal(name: str, nasty: Path) -> None:
             assert not bad, (names, bad)
 
 
-@pytest.mark.parametrize("words", [["commitlog", "dump"], ["config"], ["offsets"]])
-def test_json_carries_control_characters_escaped(words: list[str], nasty: Path) -> None:
-    more = ["topics.json"] if words == ["config"] else []
+@pytest.mark.parametrize("args", [["commitlog", "dump"], ["config"], ["offsets"]])
+def test_json_carries_control_characters_escaped(args: list[str], nasty: Path) -> None:
+    more = ["topics.json"] if args == ["config"] else []
     for form in ("json", "ndjson"):
-        out = rmqtool(*words, nasty, *more, "-o", form).out
+        out = rmqtool(*args, nasty, *more, "-o", form).out
         json.loads(out if form == "json" else "[" + out.strip().replace("\n", ",") + "]")
         assert not [c for c in out if c != "\n" and unicodedata.category(c) == "Cc"]
 
@@ -189,10 +189,10 @@ def test_the_big_store_is_big(big: Path) -> None:
     assert len(result.out) > 3_000_000
 
 
-@pytest.mark.parametrize("words", [["-o", "ndjson"], ["-o", "json"], ["-o", "csv"], []])
-def test_head_ends_a_dump_quickly_and_quietly(words: list[str], big: Path) -> None:
+@pytest.mark.parametrize("args", [["-o", "ndjson"], ["-o", "json"], ["-o", "csv"], []])
+def test_head_ends_a_dump_quickly_and_quietly(args: list[str], big: Path) -> None:
     with subprocess.Popen(
-        [*RMQTOOL, "commitlog", "dump", str(big), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
+        [*RMQTOOL, "commitlog", "dump", str(big), *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
     ) as running:
         assert running.stdout is not None
         assert running.stderr is not None
@@ -228,8 +228,8 @@ def test_head_on_a_quick_query(big: Path) -> None:
 @pytest.mark.parametrize("name", ["info", "commitlog dump", "query-key"])
 def test_a_full_disk_is_one_line(name: str, nasty: Path) -> None:
     with open("/dev/full", "w") as full:
-        words = filled(TEXTS[name], nasty, TO_HOSTILE)
-        result = process(*words, stdout=full, capture_output=False, stderr=subprocess.PIPE)
+        args = filled(TEXTS[name], nasty, TO_HOSTILE)
+        result = process(*args, stdout=full, capture_output=False, stderr=subprocess.PIPE)
     assert (result.code, result.err) == (3, "error: stdout: No space left on device\n")
 
 
@@ -270,7 +270,7 @@ def test_a_locale_without_utf8_still_gets_utf8(nasty: Path) -> None:
 # -- terminals --------------------------------------------------------------------------------------------------------
 
 
-def on_terminal(words: list[str], environment: dict[str, str], typed: str = "", columns: int = 100) -> tuple[int, str]:
+def on_terminal(args: list[str], environment: dict[str, str], typed: str = "", columns: int = 100) -> tuple[int, str]:
     """Exit code and terminal output of a run."""
     variables = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "TERM", "COLUMNS", "FORCE_COLOR")}
     main_end, program_end = pty.openpty()
@@ -280,7 +280,7 @@ def on_terminal(words: list[str], environment: dict[str, str], typed: str = "", 
 
     fcntl.ioctl(program_end, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     with subprocess.Popen(
-        [*RMQTOOL, *words],
+        [*RMQTOOL, *args],
         stdin=program_end,
         stdout=program_end,
         stderr=program_end,

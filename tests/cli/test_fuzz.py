@@ -131,17 +131,17 @@ def fingerprint(store: Path) -> dict[str, tuple[int, str]]:
     return found
 
 
-def checked(words: list[str]) -> Result:
+def checked(args: list[str]) -> Result:
     """Run a command; it must end soon, with a documented exit code."""
     start = time.monotonic()
-    result = rmqtool(*words)
-    assert time.monotonic() - start < MOST_SECONDS, words
-    assert result.code in (0, 1, 3, 4, 5), (words, result.code, result.err)
+    result = rmqtool(*args)
+    assert time.monotonic() - start < MOST_SECONDS, args
+    assert result.code in (0, 1, 3, 4, 5), (args, result.code, result.err)
     assert "Traceback" not in result.err
     if result.code >= 3:
         lines = result.err.splitlines()
         errors = ("error: ", '{"error":')
-        assert lines[-1].startswith(errors), words
+        assert lines[-1].startswith(errors), args
         assert sum(line.startswith(errors) for line in lines) == 1
     return result
 
@@ -170,8 +170,8 @@ def test_any_damage(case: str, golden: Unpacked, workshop: Path, steps: list[Any
         path.chmod(0o755 if path.is_dir() else 0o644)
     damage(store, steps)
     before = fingerprint(store)
-    for words in reading(store, case):
-        checked(words)
+    for args in reading(store, case):
+        checked(args)
     assert fingerprint(store) == before
     assert os.listdir(workshop) == ["store"]
     plan = checked(["recover", str(store), "--dry-run"])

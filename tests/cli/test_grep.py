@@ -15,8 +15,8 @@ def store(golden: Unpacked) -> Path:
     return golden("broker")
 
 
-def rows(*words: object) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in rmqtool(*words, "--output", "ndjson").out.splitlines()]
+def rows(*args: object) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in rmqtool(*args, "--output", "ndjson").out.splitlines()]
 
 
 def test_it_says_where_it_matched(store: Path) -> None:
@@ -78,15 +78,15 @@ def test_damage_is_named(golden: Unpacked) -> None:
     assert result.out
 
 
-@pytest.mark.parametrize("words", [("commitlog", "dump"), ("consumequeue", "dump"), ("grep",)])
-def test_conditions_select_the_same_everywhere(store: Path, words: tuple[str, ...]) -> None:
-    pattern = ("",) if words == ("grep",) else ()
-    every = rows(*words, store, *pattern, "--topic", "Orders")
+@pytest.mark.parametrize("args", [("commitlog", "dump"), ("consumequeue", "dump"), ("grep",)])
+def test_conditions_select_the_same_everywhere(store: Path, args: tuple[str, ...]) -> None:
+    pattern = ("",) if args == ("grep",) else ()
+    every = rows(*args, store, *pattern, "--topic", "Orders")
     messages = rows("commitlog", "dump", store, "--topic", "Orders")
     low = [row for row in messages if row["queueId"] == 1 and row["queueOffset"] < 5]
     paid = [row for row in messages if row["tags"] == "paid"]
     for more, meant in ((("--where", "queueId = 1 AND queueOffset < 5"), low), (("--property", "TAGS=paid"), paid)):
-        chosen = rows(*words, store, *pattern, "--topic", "Orders", *more)
+        chosen = rows(*args, store, *pattern, "--topic", "Orders", *more)
         wanted = {row["physicalOffset"] for row in meant}
         assert {row["physicalOffset"] for row in chosen} == wanted
         assert 0 < len(chosen) < len(every)
@@ -107,9 +107,9 @@ def test_what_is_no_condition_is_said_in_a_line(store: Path, option: str, text: 
     assert reason in result.err
 
 
-@pytest.mark.parametrize("words", [("commitlog", "dump"), ("grep",)])
-def test_a_name_that_no_message_has_is_named(store: Path, words: tuple[str, ...]) -> None:
-    result = rmqtool(*words, store, *([""] if words == ("grep",) else []), "--where", "bodyLenth > 1")
+@pytest.mark.parametrize("args", [("commitlog", "dump"), ("grep",)])
+def test_a_name_that_no_message_has_is_named(store: Path, args: tuple[str, ...]) -> None:
+    result = rmqtool(*args, store, *([""] if args == ("grep",) else []), "--where", "bodyLenth > 1")
     assert result.code == 1
     assert "no message that was looked at has bodyLenth" in result.err
 

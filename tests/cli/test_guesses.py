@@ -108,10 +108,10 @@ SAME = (
 )
 
 
-@pytest.mark.parametrize(("one", "other"), SAME, ids=lambda words: " ".join(words))
+@pytest.mark.parametrize(("one", "other"), SAME, ids=lambda args: " ".join(args))
 def test_group_and_topic_are_words_or_options(one: tuple[str, ...], other: tuple[str, ...], golden: Unpacked) -> None:
     store = golden("broker")
-    results = [rmqtool(*(store if word == "STORE" else word for word in words)) for words in (one, other)]
+    results = [rmqtool(*(store if word == "STORE" else word for word in args)) for args in (one, other)]
     assert results[0] == results[1]
     assert results[0].code in (0, 1)
     assert results[0].out

@@ -60,11 +60,11 @@ def test_the_commands_that_are_expected() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("words", [["--help"], ["-h"], []])
-def test_the_first_screen_is_one_text(words: list[str]) -> None:
-    result = rmqtool(*words)
+@pytest.mark.parametrize("args", [["--help"], ["-h"], []])
+def test_the_first_screen_is_one_text(args: list[str]) -> None:
+    result = rmqtool(*args)
     assert (result.out or result.err).strip() == TEXT.strip()
-    assert result.code == (0 if words else 2)
+    assert result.code == (0 if args else 2)
 
 
 def test_a_narrow_terminal_has_help_of_its_width(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,11 +113,11 @@ def test_the_emergencies_are_commands_that_parse() -> None:
 
 def check_example(line: str) -> None:
     """Parse an example without running it: every option must exist, every value fit."""
-    words = shlex.split(line)
-    assert words[0] == "rmqtool"
-    name = " ".join(words[1:3]) if " ".join(words[1:3]) in ALL else words[1]
+    args = shlex.split(line)
+    assert args[0] == "rmqtool"
+    name = " ".join(args[1:3]) if " ".join(args[1:3]) in ALL else args[1]
     command = commands()[name]
-    command.make_context(name, words[1 + len(name.split()) :])
+    command.make_context(name, args[1 + len(name.split()) :])
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -178,9 +178,9 @@ def test_completion_can_be_shown_and_completes(shell: str) -> None:
     script = process(env={**plain, "_RMQTOOL_COMPLETE": f"source_{shell}"})
     assert script.code == 0
     assert "rmqtool" in script.out
-    words = {"COMP_WORDS": "rmqtool query-", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "rmqtool query-"}
+    environment = {"COMP_WORDS": "rmqtool query-", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "rmqtool query-"}
     action = {"_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-    result = process(env={**plain, **words, **action, "_RMQTOOL_COMPLETE": f"complete_{shell}"})
+    result = process(env={**plain, **environment, **action, "_RMQTOOL_COMPLETE": f"complete_{shell}"})
     assert {"query-key", "query-id", "query-offset", "query-time"} <= set(re.findall(r"query-\w+", result.out))
 
 

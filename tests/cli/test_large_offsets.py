@@ -32,14 +32,14 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def peak(store: Path, *words: str) -> int:
+def peak(store: Path, *args: str) -> int:
     """Peak memory of a process in KiB."""
     out = store.parent / "out"
     subprocess.run(["rm", "-rf", out], check=True)
-    words = tuple(word.format(out=out) for word in words)
-    at = 2 if words[0] in ("group", "topic") else 1
+    args = tuple(word.format(out=out) for word in args)
+    at = 2 if args[0] in ("group", "topic") else 1
     with subprocess.Popen(
-        [*RMQTOOL, *words[:at], store, *words[at:]], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        [*RMQTOOL, *args[:at], store, *args[at:]], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     ) as child:
         assert child.stderr is not None
         said = child.stderr.read()
@@ -50,13 +50,13 @@ def peak(store: Path, *words: str) -> int:
 
 
 @by_turns(7)
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_ten_times_the_file_at_most(store: Path, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("args", COMMANDS, ids=" ".join)
+def test_ten_times_the_file_at_most(store: Path, args: tuple[str, ...]) -> None:
     path = store / "config" / "consumerOffset.json"
     path.write_text(offsets_of(10))
-    least = peak(store, *words)
+    least = peak(store, *args)
     path.write_text(offsets_of(GROUPS))
-    assert (peak(store, *words) - least) * 1024 <= 10 * path.stat().st_size
+    assert (peak(store, *args) - least) * 1024 <= 10 * path.stat().st_size
 
 
 def test_findings_are_listed_up_to_a_bound_and_counted(store: Path) -> None:

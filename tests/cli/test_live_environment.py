@@ -20,12 +20,12 @@ def serving(tmp_path: Path) -> Iterator[Serving]:
         yield served
 
 
-def run(*words: object, data: str = "", namesrv: str | None = None) -> subprocess.CompletedProcess[str]:
+def run(*args: object, data: str = "", namesrv: str | None = None) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "NAMESRV_ADDR"}
     if namesrv is not None:
         environment["NAMESRV_ADDR"] = namesrv
     return subprocess.run(
-        [*RMQTOOL, *map(str, words)], cwd=ROOT, env=environment, input=data, capture_output=True, text=True, timeout=120
+        [*RMQTOOL, *map(str, args)], cwd=ROOT, env=environment, input=data, capture_output=True, text=True, timeout=120
     )
 
 

@@ -18,12 +18,12 @@ from tests.cli.running import RMQTOOL, ROOT, process, rmqtool
 FOLDER = Path(package.__file__).parent / "manual"
 
 
-def on_terminal(*words: str, **environment: str) -> str:
+def on_terminal(*args: str, **environment: str) -> str:
     """The output of a command at a terminal of 100 columns."""
     ours, theirs = pty.openpty()
     try:
         running = subprocess.Popen(
-            [*RMQTOOL, *words],
+            [*RMQTOOL, *args],
             stdin=subprocess.DEVNULL,
             stdout=theirs,
             cwd=ROOT,
@@ -102,9 +102,9 @@ def test_an_unknown_topic_is_a_usage_error_that_lists_them() -> None:
 
 
 def test_topics_are_completed() -> None:
-    words = {"COMP_WORDS": "rmqtool manual s", "COMP_CWORD": "2", "_RMQTOOL_COMPLETE": "complete_bash"}
+    environment = {"COMP_WORDS": "rmqtool manual s", "COMP_CWORD": "2", "_RMQTOOL_COMPLETE": "complete_bash"}
     plain = {name: value for name, value in os.environ.items() if not name.startswith("_")}
-    assert process(env={**plain, **words}).out.split() == ["services", "serving", "settings", "spark", "sql"]
+    assert process(env={**plain, **environment}).out.split() == ["services", "serving", "settings", "spark", "sql"]
 
 
 def test_a_page_needs_neither_a_terminal_nor_a_library() -> None:

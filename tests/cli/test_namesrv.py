@@ -19,10 +19,10 @@ from tests.cli.running import RMQTOOL, ROOT, rmqtool
 
 
 @contextmanager
-def running(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def running(*args: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A running name server, and its ready line."""
     process = subprocess.Popen(
-        [*RMQTOOL, "namesrv", "--listen", "127.0.0.1:0", *words],
+        [*RMQTOOL, "namesrv", "--listen", "127.0.0.1:0", *args],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
     )  # fmt: skip
     try:

@@ -67,8 +67,8 @@ def words_of(name: str, store: Any) -> list[Any]:
 @pytest.mark.parametrize("form", ["table", "json", "ndjson", "csv"])
 @pytest.mark.parametrize(("name", "option"), CASES)
 def test_nothing_matches(name: str, option: str, form: str, golden: Unpacked) -> None:
-    words = [*words_of(name, golden("broker")), "-o", form]
-    result = rmqtool(*words, option, NOTHING[option])
+    args = [*words_of(name, golden("broker")), "-o", form]
+    result = rmqtool(*args, option, NOTHING[option])
     assert result.code == 1
     assert result.err.splitlines()[-1].startswith(("nothing matches", "no message of topic"))
     assert "error" not in result.err
@@ -83,12 +83,12 @@ def test_nothing_matches(name: str, option: str, form: str, golden: Unpacked) ->
 @pytest.mark.parametrize("name", sorted({name for name, _option in CASES} - set(ARGUMENTS)))
 def test_what_is_there_matches_all(name: str, golden: Unpacked) -> None:
     """A selection that matches everything changes nothing, including the exit code."""
-    words = [*words_of(name, golden("broker")), "-o", "ndjson"]
+    args = [*words_of(name, golden("broker")), "-o", "ndjson"]
     options = {option for case, option in CASES if case == name}
-    words += ["--system"] if name == "topic list" else []
+    args += ["--system"] if name == "topic list" else []
     wide = {"--topic": "*", "--group": "*", "--offset": "0:", "--queue-offset": "0:", "--since": "0"}
-    whole = rmqtool(*words)
-    some = rmqtool(*words, *(word for option, value in wide.items() if option in options for word in (option, value)))
+    whole = rmqtool(*args)
+    some = rmqtool(*args, *(word for option, value in wide.items() if option in options for word in (option, value)))
     assert some.out == whole.out
     assert some.code == (whole.code if whole.out else 1)
 

@@ -37,7 +37,7 @@ def test_salvage_and_check_go_on(relative: str, kind: str, golden: Unpacked, tmp
     assert salvaged.code == 0, salvaged.err
     assert messages(tmp_path / "new") == messages(store)
     if relative != "config/timercheck":  # which is made anew
-        assert any(relative in words for words in json.loads(salvaged.out)["warnings"])
+        assert any(relative in warning for warning in json.loads(salvaged.out)["warnings"])
 
     result = rmqtool("check", store, "-o", "json")
     assert result.code == 1
@@ -47,7 +47,7 @@ def test_salvage_and_check_go_on(relative: str, kind: str, golden: Unpacked, tmp
     info = rmqtool("info", store, "-o", "json")
     assert info.code in (0, 1)
     if not relative.endswith(("timercheck", "timerlog")):  # which it does not look at
-        assert any(relative in words for words in json.loads(info.out)["problems"])
+        assert any(relative in problem for problem in json.loads(info.out)["problems"])
 
 
 @pytest.mark.parametrize(
@@ -56,18 +56,18 @@ def test_salvage_and_check_go_on(relative: str, kind: str, golden: Unpacked, tmp
 def test_who_needs_no_marks_goes_on(relative: str, kind: str, golden: Unpacked, tmp_path: Path) -> None:
     store = tmp_path / "store"
     shutil.copytree(golden("broker"), store)
-    before = {words: rmqtool(*words[0].split(), store, *words[1:]) for words in LOOKS}
+    before = {args: rmqtool(*args[0].split(), store, *args[1:]) for args in LOOKS}
     replace_by(store / relative, kind)
-    for words in LOOKS:
-        result = rmqtool(*words[0].split(), store, *words[1:])
+    for args in LOOKS:
+        result = rmqtool(*args[0].split(), store, *args[1:])
         # a warning makes 1 of 0
-        assert result.code <= 1, words
-        if "delay" not in words[0] or relative == "checkpoint":  # what was delivered is not known without that file
-            assert result.out == before[words].out
+        assert result.code <= 1, args
+        if "delay" not in args[0] or relative == "checkpoint":  # what was delivered is not known without that file
+            assert result.out == before[args].out
     planned = rmqtool("recover", store, "--dry-run", "-o", "json")
     assert planned.code in (0, 1)
     assert any(
-        f"{relative}: " in words and "no broker starts" in words for words in json.loads(planned.out)["warnings"]
+        f"{relative}: " in warning and "no broker starts" in warning for warning in json.loads(planned.out)["warnings"]
     )
 
 
@@ -106,7 +106,7 @@ def test_a_recovery_is_planned_over_a_table_that_cannot_be_read(
     advice = f"move {path} out of the store: a file belongs there"
     planned = rmqtool("recover", store, "--dry-run", "-o", "json")
     assert planned.code == 1, planned.err
-    (warning,) = (words for words in json.loads(planned.out)["warnings"] if f"config/{name}: " in words)
+    (warning,) = (text for text in json.loads(planned.out)["warnings"] if f"config/{name}: " in text)
     assert "a broker can neither read nor write it, and recover stops at it" in warning
     assert advice in warning
     stopped = rmqtool("recover", store, "--yes")
@@ -152,7 +152,7 @@ def test_bad_sectors_beside_the_log(golden: Unpacked, tmp_path: Path) -> None:
     assert messages(tmp_path / "new") == messages(store)
     report = json.loads(salvaged.out)
     assert report["leftOut"] == ["config/consumerOffset.json"]
-    assert any("checkpoint: Input/output error" in words for words in report["warnings"])
+    assert any("checkpoint: Input/output error" in warning for warning in report["warnings"])
     assert result == process("query-time", store, "Orders", "1", "1795206885011", "-o", "json")
 
 

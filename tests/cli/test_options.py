@@ -192,17 +192,17 @@ def test_help_fits_eighty_columns(name: str) -> None:
 
 
 def test_times_by_the_rules_of_the_store(golden: Unpacked) -> None:
-    words = ["query-time", golden("broker"), "Orders", 3, "1795206885s", "-o", "csv"]
-    assert rmqtool(*words) == rmqtool(*words, "--engine", "4.9") != rmqtool(*words, "--engine", "5.3")
+    args = ["query-time", golden("broker"), "Orders", 3, "1795206885s", "-o", "csv"]
+    assert rmqtool(*args) == rmqtool(*args, "--engine", "4.9") != rmqtool(*args, "--engine", "5.3")
 
 
 def test_an_id_in_some_topics(golden: Unpacked) -> None:
-    words = ["query-id", golden("broker"), "FD0000000000000000000000000000020FB630946E09664347930066", "-o", "csv"]
-    whole = rmqtool(*words)
+    args = ["query-id", golden("broker"), "FD0000000000000000000000000000020FB630946E09664347930066", "-o", "csv"]
+    whole = rmqtool(*args)
     topics = {line.split(",")[0] for line in whole.out.splitlines()[1:]}
     assert topics
     for topic in topics:
-        some = rmqtool(*words, "-t", topic[:-1] + "?")
+        some = rmqtool(*args, "-t", topic[:-1] + "?")
         assert [line.split(",")[0] for line in some.out.splitlines()[1:]]
         assert {line.split(",")[0] for line in some.out.splitlines()[1:]} <= topics
-    assert rmqtool(*words, "-t", "nowhere").code == 1
+    assert rmqtool(*args, "-t", "nowhere").code == 1

@@ -34,7 +34,7 @@ APART = {
     "warm-up": "tests/analytics",
 }  # fmt: skip
 # command to its words, where those of the tests of bad input change too much, or nothing
-WORDS: dict[str, list[str]] = {name: words for name, words in COMMANDS.items() if "--yes" not in words}
+WORDS: dict[str, list[str]] = {name: args for name, args in COMMANDS.items() if "--yes" not in args}
 WORDS |= {
     "explain": ["explain"],
     "diff": ["diff", "STORE", "STORE"],
@@ -63,13 +63,13 @@ CODES = {
 }
 
 
-def the_name(words: list[str]) -> str:
+def the_name(args: list[str]) -> str:
     """The name of the command in these arguments."""
-    return " ".join(words[:2]) if " ".join(words[:2]) in commands() else words[0]
+    return " ".join(args[:2]) if " ".join(args[:2]) in commands() else args[0]
 
 
 def test_no_command_is_left_out() -> None:
-    there = {the_name(words) for words in WORDS.values()} | APART.keys()
+    there = {the_name(args) for args in WORDS.values()} | APART.keys()
     assert there >= {name for name in commands() if not name.startswith("report ")}
 
 
@@ -102,12 +102,12 @@ def test_every_form_of_every_command(name: str, form: str, golden_copy: Unpacked
     places = {"STORE": store, "NEW": tmp_path / "new", "MESSAGES": messages}
     if "COPY" in WORDS[name]:
         places["COPY"] = shutil.copytree(store, tmp_path / "copy")
-    words = [places.get(word, word) for word in WORDS[name]]
+    args = [places.get(word, word) for word in WORDS[name]]
     command = the_name(WORDS[name])
     if command in NO_OUTPUT and "--output" not in {o for p in commands()[command].params for o in p.opts}:
-        assert rmqtool(*words, "-o", form).code == 2
+        assert rmqtool(*args, "-o", form).code == 2
         return
-    result = rmqtool(*words, "-o", form)
+    result = rmqtool(*args, "-o", form)
     assert result.code == CODES.get(name, 0), result.err
     assert "Traceback" not in result.err
     if form in ("json", "ndjson") and name != "config FILE":
@@ -125,11 +125,11 @@ def test_every_form_of_every_command(name: str, form: str, golden_copy: Unpacked
 @pytest.mark.parametrize("form", ["table", "json"])
 @pytest.mark.parametrize("name", WORDS)
 def test_no_store_ends_with_three(name: str, form: str) -> None:
-    words = ["/no/store" if word == "STORE" else word for word in WORDS[name]]
+    args = ["/no/store" if word == "STORE" else word for word in WORDS[name]]
     command = the_name(WORDS[name])
     if "STORE" not in WORDS[name] or (form == "json" and command == "commitlog hexdump"):
         return
-    result = rmqtool(*words, *([] if command == "commitlog hexdump" else ["-o", form]))
+    result = rmqtool(*args, *([] if command == "commitlog hexdump" else ["-o", form]))
     assert (result.code, result.out) == (3, "")
     last = result.err.splitlines()[-1]
     if form == "json":
@@ -138,7 +138,7 @@ def test_no_store_ends_with_three(name: str, form: str) -> None:
         assert last.startswith("error: ")
 
 
-@pytest.mark.parametrize("name", sorted({the_name(words) for words in WORDS.values()} | APART.keys()))
+@pytest.mark.parametrize("name", sorted({the_name(args) for args in WORDS.values()} | APART.keys()))
 def test_a_wrong_option_ends_with_two(name: str) -> None:
     result = rmqtool(*name.split(), "--no-such-option")
     assert (result.code, result.out) == (2, "")

@@ -24,9 +24,9 @@ KEEPS = "text = sys.stdin.read(); open(seen, 'w').write(text); print('shown by t
 
 
 def test_it_gets_what_would_stand_on_the_terminal(golden: Unpacked, tmp_path: Path) -> None:
-    words = [golden("broker") if word == "STORE" else word for word in LIST]
-    code, plain = at_terminal(*words)
-    paged_code, paged = at_terminal(*words, PAGER=pager(tmp_path, KEEPS))
+    args = [golden("broker") if word == "STORE" else word for word in LIST]
+    code, plain = at_terminal(*args)
+    paged_code, paged = at_terminal(*args, PAGER=pager(tmp_path, KEEPS))
     seen = (tmp_path / "seen").read_text()
     assert (code, paged_code) == (0, 0)
     assert seen in plain
@@ -36,20 +36,20 @@ def test_it_gets_what_would_stand_on_the_terminal(golden: Unpacked, tmp_path: Pa
 
 @pytest.mark.parametrize("how", ["--no-pager", "PAGER=", "PAGER=cat", "TERM=dumb", "PAGER=no-such-program -x"])
 def test_it_is_off_on_demand(how: str, golden: Unpacked, tmp_path: Path) -> None:
-    words = [golden("broker") if word == "STORE" else word for word in LIST]
+    args = [golden("broker") if word == "STORE" else word for word in LIST]
     env = {"PAGER": pager(tmp_path, KEEPS)}
     if how.startswith("--"):
-        words.append(how)
+        args.append(how)
     else:
         env |= dict([how.split("=")])
-    code, shown = at_terminal(*words, **env)  # type: ignore[arg-type]
+    code, shown = at_terminal(*args, **env)  # type: ignore[arg-type]
     assert (code, shown.count("msgId")) == (0, 200)
     assert not (tmp_path / "seen").exists()
 
 
 def test_who_has_seen_enough_ends_it(golden: Unpacked, tmp_path: Path) -> None:
-    words = ("commitlog", "dump", golden("large-bodies"), "--body", "base64")
-    code, shown = at_terminal(*words, PAGER=pager(tmp_path, "print(sys.stdin.readline().strip())"))
+    args = ("commitlog", "dump", golden("large-bodies"), "--body", "base64")
+    code, shown = at_terminal(*args, PAGER=pager(tmp_path, "print(sys.stdin.readline().strip())"))
     assert code == 0
     assert "Traceback" not in shown
     assert "error" not in shown

@@ -39,13 +39,13 @@ def twin(name: str) -> bool:
 @by_turns(2)
 @pytest.mark.parametrize("name", LINES)
 def test_every_table_is_that_of_json(name: str, golden: Unpacked) -> None:
-    words = [golden("broker") if word == "STORE" else word for word in LINES[name]]
-    plain = rmqtool(*words, "-o", "csv")
+    args = [golden("broker") if word == "STORE" else word for word in LINES[name]]
+    plain = rmqtool(*args, "-o", "csv")
     first, _, others = plain.err.partition("this is the table ")[2].partition("; --table has ")
     known = [first, *others.partition(" too\n")[0].split(", ")]
-    whole = json.loads(rmqtool(*words, "-o", "json").out)
+    whole = json.loads(rmqtool(*args, "-o", "json").out)
     assert {key for key, value in whole.items() if isinstance(value, list)} == {*known} - {"report"} - OWN
-    asked = {table: rmqtool(*words, "-o", "csv", "--table", table) for table in known}
+    asked = {table: rmqtool(*args, "-o", "csv", "--table", table) for table in known}
     assert {result.code for result in asked.values()} == {plain.code}
     assert asked[first].out == plain.out
     for table in known[1:]:

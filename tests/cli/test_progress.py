@@ -49,7 +49,7 @@ def test_every_command_that_takes_long_has_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "seconds", "words"),
+    ("found", "seconds", "text"),
     [
         (made("reading the log", 0, 3 << 30), 0.5, "reading the log: 0%, 0 B of 3.0 GiB, 0 s"),
         (made("reading the log", 3 << 29, 3 << 30), 2.0,
@@ -63,9 +63,9 @@ def test_every_command_that_takes_long_has_it() -> None:
          "more than was known: 100%, 9 of 8 steps, 3 steps/s, 0 s left"),
     ],
 )  # fmt: skip
-def test_the_line_of_a_terminal(found: Stage, seconds: float, words: str) -> None:
-    assert progress.line(found, seconds) == words
-    assert len(words) < 80
+def test_the_line_of_a_terminal(found: Stage, seconds: float, text: str) -> None:
+    assert progress.line(found, seconds) == text
+    assert len(text) < 80
 
 
 def test_the_row_of_a_program() -> None:
@@ -128,7 +128,7 @@ def stages(err: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("words", "wanted"),
+    ("args", "wanted"),
     [
         (["check", "STORE"], {"reading the queues", "reading the log", "comparing queues with the log"}),
         (["recover", "STORE", "--yes"], {"checking the log", "filling queues and index", "changing the store"}),
@@ -143,11 +143,11 @@ def stages(err: str) -> list[dict[str, Any]]:
         (["truncate", "STORE", "99791", "--yes"], {"changing the store"}),
     ],
 )
-def test_for_programs(words: list[str], wanted: set[str], golden_copy: Unpacked, tmp_path: Path) -> None:
-    store = golden_copy("consumequeue-deleted" if words[0] == "recover" else "clean")
+def test_for_programs(args: list[str], wanted: set[str], golden_copy: Unpacked, tmp_path: Path) -> None:
+    store = golden_copy("consumequeue-deleted" if args[0] == "recover" else "clean")
     (tmp_path / "lines.ndjson").write_text('{"topic":"T","body":"x"}\n' * 3)
     named = {"STORE": store, "NEW": tmp_path / "new", "LINES": tmp_path / "lines.ndjson"}
-    given = [named.get(word, word) for word in words]
+    given = [named.get(word, word) for word in args]
     result = rmqtool(*given, "--progress", "json")
     rows = stages(result.err)
     assert {row["progress"] for row in rows} >= wanted, result.err
@@ -177,7 +177,7 @@ def test_nothing_in_a_pipe(golden: Unpacked, monkeypatch: pytest.MonkeyPatch) ->
 @by_turns(7)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "said"),
     [
         (["check", "STORE"], "%): nothing was changed, and the same command begins again\n"),
         (["recover", "STORE", "--yes"], "{}: nothing was changed\n"),
@@ -186,7 +186,7 @@ def test_nothing_in_a_pipe(golden: Unpacked, monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_a_signal_makes_it_say_what_was_going_on(
-    words: list[str], said: str, number: signal.Signals, tmp_path: Path
+    args: list[str], said: str, number: signal.Signals, tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
     write_log(store / "commitlog", body=128, file_size=64 << 20, messages=BLOCK * 10_000)
@@ -195,7 +195,7 @@ def test_a_signal_makes_it_say_what_was_going_on(
     often = (
         "from rmqtool.cli.render import progress; progress._EVERY['json'] = 0.02; import rmqtool.main as m; m.main()"
     )
-    command = [sys.executable, "-c", often, *(named.get(word, word) for word in words), "--progress", "json"]
+    command = [sys.executable, "-c", often, *(named.get(word, word) for word in args), "--progress", "json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:

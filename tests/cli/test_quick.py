@@ -22,11 +22,11 @@ Call = Callable[[list[str]], tuple[Result, Result]]
 def both(monkeypatch: pytest.MonkeyPatch) -> Call:
     """Run a command line with and without the fast path."""
 
-    def run(words: list[str]) -> tuple[Result, Result]:
-        short = rmqtool(*words)
+    def run(args: list[str]) -> tuple[Result, Result]:
+        short = rmqtool(*args)
         with monkeypatch.context() as patched:
             patched.setattr(quick, "parse", lambda *_args: None)
-            return short, rmqtool(*words)
+            return short, rmqtool(*args)
 
     return run
 
@@ -59,9 +59,9 @@ def vectors() -> list[list[str]]:
         ["--since", "now"], ["--since", "2020-01-01", "-o", "csv"], ["--until", "nonsense"], ["--topic", "Orders"],
         ["extra"], ["--limit", "1", "--scan", "--body", "base64", "-o", "ndjson"],
     ]  # fmt: skip
-    calls = [words + more for words, more in itertools.product(plain, options)]
-    first = [[words[0], *more, *words[1:]] for words, more in itertools.product(plain[:4:3], options)]
-    short = [words[:count] for words in plain[:4:3] for count in range(1, len(words))]
+    calls = [args + more for args, more in itertools.product(plain, options)]
+    first = [[args[0], *more, *args[1:]] for args, more in itertools.product(plain[:4:3], options)]
+    short = [args[:count] for args in plain[:4:3] for count in range(1, len(args))]
     odd = [
         ["query-key", "STORE", "", "KEY"],
         ["query-key", "STORE", "Orders", ""],
@@ -81,20 +81,20 @@ def test_the_same_answers(both: Call, golden: Unpacked) -> None:
     message = next(m["message"] for m in goldens.messages("broker") if m["cqTopic"] == "Orders")
     names = {"STORE": str(golden("broker")), "KEY": query["key"], "ID": message["properties"]["UNIQ_KEY"]}
     taken = 0
-    for words in vectors():
-        words = [names.get(word, word) for word in words]
-        taken += quick.parse(words) is not None
-        short, full = both(words)
-        assert short == full, words
+    for args in vectors():
+        args = [names.get(word, word) for word in args]
+        taken += quick.parse(args) is not None
+        short, full = both(args)
+        assert short == full, args
     assert taken > 100
 
 
 @pytest.mark.parametrize("case", ["clean", "ipv6"])
 def test_the_same_messages(case: str, both: Call, golden: Unpacked) -> None:
     for query in list(goldens.queries(case))[::4]:
-        words = ["query-key", str(golden(case)), query["topic"], query["key"], "-o", "ndjson"]
-        assert quick.parse(words) is not None
-        short, full = both(words)
+        args = ["query-key", str(golden(case)), query["topic"], query["key"], "-o", "ndjson"]
+        assert quick.parse(args) is not None
+        short, full = both(args)
         assert short == full
 
 
@@ -126,6 +126,6 @@ def test_any_words_at_all(both: Call, golden: Unpacked, words: list[str], comman
     assert short == full
 
 
-@pytest.mark.parametrize("words", [[], ["--help"], ["info", "x"], ["query-key"], ["query-time", "s", "t", "0", "0"]])
-def test_other_calls_are_left_alone(words: list[str]) -> None:
-    assert quick.parse(words) is None
+@pytest.mark.parametrize("args", [[], ["--help"], ["info", "x"], ["query-key"], ["query-time", "s", "t", "0", "0"]])
+def test_other_calls_are_left_alone(args: list[str]) -> None:
+    assert quick.parse(args) is None

@@ -43,28 +43,28 @@ def test_an_empty_range_is_told_once(golden: Unpacked) -> None:
 
 @pytest.mark.parametrize("name", TIMED)
 def test_an_empty_time(name: str, golden: Unpacked) -> None:
-    words = [*words_of(name, golden("broker")), "-o", "ndjson"]
-    result = rmqtool(*words, "--since", "2026-11-21", "--until", "2026-11-21")
+    args = [*words_of(name, golden("broker")), "-o", "ndjson"]
+    result = rmqtool(*args, "--since", "2026-11-21", "--until", "2026-11-21")
     assert (result.code, result.out) == (1, "")
     assert result.err.startswith("--until is not later than --since: an empty range\n")
-    assert "empty range" not in rmqtool(*words, "--since", "2026-11-20", "--until", "2026-11-21").err
+    assert "empty range" not in rmqtool(*args, "--since", "2026-11-20", "--until", "2026-11-21").err
 
 
 @pytest.mark.parametrize("name", [name for name in LIMITED if name != "query-id"])
 def test_a_limit_that_cuts_says_so(name: str, golden: Unpacked, golden_copy: Unpacked) -> None:
     popped = name == "group inflight"  # 4.9 has no POP
     store = without_progress(golden_copy("broker-5.3.3")) if popped else golden("broker")
-    words = [*words_of(name, store), "-o", "ndjson"]
+    args = [*words_of(name, store), "-o", "ndjson"]
     if name == "topic latest":
-        words = ["topic", "latest", golden("compaction-5.3.3"), "Prices", "-o", "ndjson"]
-    words += ["--all"] if name in ("group diff", "delay due") else []
-    whole = rmqtool(*words)
+        args = ["topic", "latest", golden("compaction-5.3.3"), "Prices", "-o", "ndjson"]
+    args += ["--all"] if name in ("group diff", "delay due") else []
+    whole = rmqtool(*args)
     rows = whole.out.splitlines()
     if not rows:
         assert name == "delay due"  # nothing waits in a store that is months old
         return
     for limit in {1, len(rows) - 1, len(rows), len(rows) + 1} - {0}:
-        result = rmqtool(*words, "--limit", limit)
+        result = rmqtool(*args, "--limit", limit)
         assert result.out.splitlines() == rows[:limit]
         if limit < len(rows):
             assert f"stopped after {limit} {'row' if limit == 1 else 'rows'} (--limit)\n" in result.err
@@ -73,12 +73,12 @@ def test_a_limit_that_cuts_says_so(name: str, golden: Unpacked, golden_copy: Unp
 
 
 def test_a_limit_of_a_look_up(golden: Unpacked) -> None:
-    words = ["query-key", golden("broker"), *ARGUMENTS["query-key"], "-o", "ndjson"]
-    rows = rmqtool(*words).out.splitlines()
+    args = ["query-key", golden("broker"), *ARGUMENTS["query-key"], "-o", "ndjson"]
+    rows = rmqtool(*args).out.splitlines()
     assert len(rows) > 1
     for limit in (1, len(rows) - 1, len(rows)):
-        assert parse([str(word) for word in [*words, "--limit", limit]]) is not None
-        result = rmqtool(*words, "--limit", limit)
+        assert parse([str(word) for word in [*args, "--limit", limit]]) is not None
+        result = rmqtool(*args, "--limit", limit)
         assert result.out.splitlines() == rows[:limit]
         assert result.err == (
             "" if limit == len(rows) else f"stopped after {limit} {'row' if limit == 1 else 'rows'} (--limit)\n"

@@ -26,8 +26,8 @@ def test_the_report_says_whose_rules_and_why(golden_copy: Unpacked) -> None:
 def test_exactly_loses_what_5_3_loses(golden_copy: Unpacked) -> None:
     store = golden_copy("clean")
     cut_queues(layout_of(store), 5)
-    words = ("recover", store, "--dry-run", "--engine", "5.3", "-o", "json")
-    kept, exactly = json.loads(rmqtool(*words).out), json.loads(rmqtool(*words, "--exactly").out)
+    args = ("recover", store, "--dry-run", "--engine", "5.3", "-o", "json")
+    kept, exactly = json.loads(rmqtool(*args).out), json.loads(rmqtool(*args, "--exactly").out)
     assert (kept["messagesRedispatched"], exactly["messagesRedispatched"]) == (5, 4)
     assert kept["warnings"][1].endswith("; this plan keeps it")
     assert exactly["warnings"][1].endswith("; this plan does the same")

@@ -55,9 +55,9 @@ class Page(HTMLParser):
             self.texts.append(data.strip())
 
 
-def written(store: Path, out: Path, *words: str, code: int = 0) -> str:
+def written(store: Path, out: Path, *args: str, code: int = 0) -> str:
     """The page about a store."""
-    result = rmqtool("report", "html", store, out, "--at", TIME + 10**6, *words)
+    result = rmqtool("report", "html", store, out, "--at", TIME + 10**6, *args)
     assert result.code == code, result.err
     return out.read_text(encoding="utf-8")
 

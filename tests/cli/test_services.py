@@ -64,8 +64,8 @@ OBJECTS = {
 EVERY = [*ROWS, *OBJECTS]
 
 
-def run(words: str, store: object, *more: object) -> Result:
-    return rmqtool(*[store if word == "STORE" else word for word in words.split()], *more)
+def run(line: str, store: object, *more: object) -> Result:
+    return rmqtool(*[store if word == "STORE" else word for word in line.split()], *more)
 
 
 def as_csv(value: Any) -> str:
@@ -80,17 +80,17 @@ def as_csv(value: Any) -> str:
 
 
 @by_turns(2)
-@pytest.mark.parametrize("words", ROWS)
-def test_rows_are_the_same_in_every_form(words: str, golden: Unpacked) -> None:
+@pytest.mark.parametrize("text", ROWS)
+def test_rows_are_the_same_in_every_form(text: str, golden: Unpacked) -> None:
     store = golden("broker")
-    results = {form: run(words, store, "--output", form) for form in ("table", "json", "ndjson", "csv")}
+    results = {form: run(text, store, "--output", form) for form in ("table", "json", "ndjson", "csv")}
     rows = json.loads(results["json"].out)
-    assert len(rows) == ROWS[words]
+    assert len(rows) == ROWS[text]
     [(code, err)] = {(result.code, result.err) for result in results.values()}
-    no_match = not rows and ("--state" in words or "--group" in words)
+    no_match = not rows and ("--state" in text or "--group" in text)
     assert code == (1 if no_match else 0)
-    if "--limit" in words:
-        assert err == f"stopped after {words.split()[-1]} rows (--limit)\n"
+    if "--limit" in text:
+        assert err == f"stopped after {text.split()[-1]} rows (--limit)\n"
     elif no_match:
         assert err.startswith("nothing matches --")
     else:
@@ -100,7 +100,7 @@ def test_rows_are_the_same_in_every_form(words: str, golden: Unpacked) -> None:
             "topic unused STORE": "no topic is unused\n",
             "group diff STORE --bak": "no offset differs\n",
         }
-        assert err == said.get(words, "" if rows else "there is nothing to list\n")
+        assert err == said.get(text, "" if rows else "there is nothing to list\n")
     assert [json.loads(line) for line in results["ndjson"].out.splitlines()] == rows
     assert len(results["table"].out.splitlines()) == len(rows) + 1
     table = list(csv.DictReader(io.StringIO(results["csv"].out, newline="")))
@@ -109,16 +109,16 @@ def test_rows_are_the_same_in_every_form(words: str, golden: Unpacked) -> None:
     assert table == [{name: as_csv(value) for name, value in row.items()} for row in rows]
 
 
-@pytest.mark.parametrize("words", OBJECTS)
-def test_objects(words: str, golden: Unpacked) -> None:
+@pytest.mark.parametrize("line", OBJECTS)
+def test_objects(line: str, golden: Unpacked) -> None:
     store = golden("broker")
-    made = json.loads(run(words, store, "--output", "json").out)
-    assert json.loads(run(words, store, "--output", "ndjson").out) == made
-    rows = list(csv.DictReader(io.StringIO(run(words, store, "--output", "csv").out, newline="")))
-    assert len(rows) == len(made[OBJECTS[words]]) > 0
-    first = made[OBJECTS[words]][0]
+    made = json.loads(run(line, store, "--output", "json").out)
+    assert json.loads(run(line, store, "--output", "ndjson").out) == made
+    rows = list(csv.DictReader(io.StringIO(run(line, store, "--output", "csv").out, newline="")))
+    assert len(rows) == len(made[OBJECTS[line]]) > 0
+    first = made[OBJECTS[line]][0]
     assert list(rows[0]) == [name for name in first if name != "isoTime" and f"{name}stamp" not in first]
-    table = run(words, store)
+    table = run(line, store)
     assert table.code == 0
     assert len(table.out.splitlines()) > len(rows)
 
@@ -137,11 +137,11 @@ def test_times_have_a_twin_for_people(golden: Unpacked) -> None:
 def test_keys_are_a_list_wherever_a_message_is_told(golden: Unpacked) -> None:
     store = golden("broker")
     seen = 0
-    for words in ROWS:
-        for row in json.loads(run(words, store, "-o", "json").out):
+    for line in ROWS:
+        for row in json.loads(run(line, store, "-o", "json").out):
             seen += "keys" in row
-            assert isinstance(row.get("keys", []), list), words
-            assert row.get("lag") == row.get("diff"), words
+            assert isinstance(row.get("keys", []), list), line
+            assert row.get("lag") == row.get("diff"), line
     assert seen > 50
 
 
@@ -182,7 +182,7 @@ def test_exit_codes(golden: Unpacked, golden_copy: Unpacked, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "words",
+    "line",
     [
         "group reset STORE g",
         "group reset STORE g --to-latest --to-earliest",
@@ -201,18 +201,16 @@ def test_exit_codes(golden: Unpacked, golden_copy: Unpacked, tmp_path: Path) -> 
         "rebalance plan STORE Orders --consumer c1 --strategy MACHINE_ROOM_NEARBY --inner MACHINE_ROOM --room r=*",
     ],
 )
-def test_usage(words: str, golden: Unpacked) -> None:
-    result = run(words, golden("broker"))
+def test_usage(line: str, golden: Unpacked) -> None:
+    result = run(line, golden("broker"))
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith("error: ")
     assert result.err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "words", ["group reset STORE lab-consumer --to-earliest", "group clone STORE lab-consumer new"]
-)
-def test_writing_needs_a_yes(words: str, golden: Unpacked) -> None:
-    result = run(words, golden("broker"))
+@pytest.mark.parametrize("line", ["group reset STORE lab-consumer --to-earliest", "group clone STORE lab-consumer new"])
+def test_writing_needs_a_yes(line: str, golden: Unpacked) -> None:
+    result = run(line, golden("broker"))
     assert result.code == 4
     assert "--yes" in result.err
 
@@ -262,9 +260,9 @@ def test_a_broadcasting_client(golden_copy: Unpacked, tmp_path: Path) -> None:
 
 
 def test_rooms(golden: Unpacked) -> None:
-    words = "rebalance plan STORE Orders --consumer x-1 --consumer y-1 --strategy MACHINE_ROOM_NEARBY --broker x-a "
-    words += "--broker y-a=2 --broker z-a=2 --room x --room y=y-* --room z -o ndjson"
-    rows = [json.loads(line) for line in run(words, golden("broker")).out.splitlines()]
+    text = "rebalance plan STORE Orders --consumer x-1 --consumer y-1 --strategy MACHINE_ROOM_NEARBY --broker x-a "
+    text += "--broker y-a=2 --broker z-a=2 --room x --room y=y-* --room z -o ndjson"
+    rows = [json.loads(line) for line in run(text, golden("broker")).out.splitlines()]
     assert [(row["brokerName"], row["queueId"], row["consumer"]) for row in rows] == [
         *[("x-a", n, "x-1") for n in range(4)],
         *[("y-a", n, "y-1") for n in range(2)],
@@ -304,8 +302,8 @@ def test_reading_changes_nothing(golden_copy: Unpacked) -> None:
     store = golden_copy("broker")
     (store / "lock").unlink()
     before = fingerprint(store)
-    for words in EVERY:
-        run(words, store)
+    for line in EVERY:
+        run(line, store)
     assert fingerprint(store) == before
     assert [path.name for path in store.parent.iterdir()] == ["store"]
 
@@ -317,8 +315,8 @@ CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202e]")
 def test_hostile_names(form: str, tmp_path: Path) -> None:
     store = hostile.make(tmp_path)
     shutil.copy(store / "config" / "consumerOffset.json", store / "config" / "consumerOffset.json.bak")
-    words = [*EVERY, *(f"topic show STORE {topic.decode('utf-8', 'surrogateescape')}" for topic in hostile.TOPICS[1:3])]
-    for line in words:
+    lines = [*EVERY, *(f"topic show STORE {topic.decode('utf-8', 'surrogateescape')}" for topic in hostile.TOPICS[1:3])]
+    for line in lines:
         result = run(line, store, "--output", form)
         assert result.code in (0, 1), (line, result.err)
         assert "Traceback" not in result.err
@@ -340,11 +338,11 @@ def test_hostile_half_retry_and_delay_messages(tmp_path: Path) -> None:
         builder.put("SCHEDULE_TOPIC_XXXX", 0, properties={"REAL_TOPIC": f"%RETRY%{text}"}, code=2**63 - 1)
     offsets = '{"offsetTable":{"%RETRY%g@g":{0:2}}}'
     store = builder.write(tmp_path, {"consumerOffset.json": offsets, "consumerOffset.json.bak": offsets})
-    for words in EVERY:
+    for line in EVERY:
         for form in ("table", "json", "csv"):
-            result = run(words, store, "--output", form)
-            assert result.code in (0, 1), (words, result.err)
-            assert form != "table" or not CONTROL.search(result.out), words
+            result = run(line, store, "--output", form)
+            assert result.code in (0, 1), (line, result.err)
+            assert form != "table" or not CONTROL.search(result.out), line
 
 
 @pytest.fixture(scope="module")
@@ -370,8 +368,8 @@ def test_any_damage(golden: Unpacked, workshop: Path, steps: list[Any]) -> None:
         path.chmod(0o755 if path.is_dir() else 0o644)
     damage(store, steps)
     before = fingerprint(store)
-    for words in EVERY:
-        checked([str(store) if word == "STORE" else word for word in words.split()])
+    for line in EVERY:
+        checked([str(store) if word == "STORE" else word for word in line.split()])
     assert fingerprint(store) == before
     checked(["group", "reset", str(store), "lab-consumer", "--topic", "Orders", "--shift", "-3", "--clamp", "--yes"])
     checked(["group", "clone", str(store), "lab-consumer", "new", "--clamp", "--yes"])

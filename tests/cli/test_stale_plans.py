@@ -76,9 +76,9 @@ def test_a_reset_sets_only_the_offsets_it_showed(
     golden_copy: Unpacked, between: Callable[[Callable[[], object]], None]
 ) -> None:
     store = golden_copy("broker")
-    words = ("group", "reset", store, GROUP, "--topic", "Orders")
-    between(lambda: rmqtool(*words, "--to-offset", "1", "--yes"))
-    result = rmqtool(*words, "--to-earliest")
+    args = ("group", "reset", store, GROUP, "--topic", "Orders")
+    between(lambda: rmqtool(*args, "--to-offset", "1", "--yes"))
+    result = rmqtool(*args, "--to-earliest")
     assert result.code == 4
     assert "has changed since the plan was shown" in result.err
     rows = rmqtool("group", "offsets", store, GROUP, "-o", "ndjson").out.splitlines()

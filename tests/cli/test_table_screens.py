@@ -21,23 +21,23 @@ class Terminal(io.TextIOWrapper):
         return True
 
 
-def shown(store: Path, words: tuple[str, ...], columns: int, monkeypatch: pytest.MonkeyPatch) -> str:
+def shown(store: Path, args: tuple[str, ...], columns: int, monkeypatch: pytest.MonkeyPatch) -> str:
     """The output of a command at a terminal of this width, with the store shown as ``STORE``."""
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("NO_COLOR", "1")
     with patch("tests.cli.running.io.TextIOWrapper", Terminal):
-        result = rmqtool(*(store if word == "STORE" else word for word in words))
+        result = rmqtool(*(store if word == "STORE" else word for word in args))
     assert result.code in (0, 1), result
     return result.out.replace(str(store), "STORE") + "".join(f"({line})\n" for line in result.err.splitlines())
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [("group", "lag"), ("offsets",), ("delay", "list"), ("topic", "list", "--system"), ("index", "dump", "--headers")],
 )
-def test_lines_fit(words: tuple[str, ...], golden: Unpacked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_fit(args: tuple[str, ...], golden: Unpacked, monkeypatch: pytest.MonkeyPatch) -> None:
     for columns in (40, 80, 120):
-        lines = shown(golden(CASE), (*words, "STORE"), columns, monkeypatch).splitlines()
+        lines = shown(golden(CASE), (*args, "STORE"), columns, monkeypatch).splitlines()
         rows = [line for line in lines if not line.startswith("(")]
         assert max(map(len, rows)) <= columns or "" in rows  # a block holds what is longer than a line
 
@@ -48,9 +48,9 @@ def test_ids_are_whole_at_eighty_columns(golden: Unpacked, monkeypatch: pytest.M
 
 def test_columns_are_chosen(golden: Unpacked, monkeypatch: pytest.MonkeyPatch) -> None:
     store = golden(CASE)
-    words = ("commitlog", "dump", "STORE", "--limit", "1", "--columns", "msgId, topic")
-    assert shown(store, words, 80, monkeypatch).split()[:4] == ["msgId", "topic", ID, "Orders"]
-    assert shown(store, words, 20, monkeypatch).splitlines()[:2] == [f"msgId  {ID}", "topic  Orders"]
+    args = ("commitlog", "dump", "STORE", "--limit", "1", "--columns", "msgId, topic")
+    assert shown(store, args, 80, monkeypatch).split()[:4] == ["msgId", "topic", ID, "Orders"]
+    assert shown(store, args, 20, monkeypatch).splitlines()[:2] == [f"msgId  {ID}", "topic  Orders"]
     wide = shown(store, ("commitlog", "dump", "STORE", "--limit", "1", "--wide"), 80, monkeypatch).splitlines()
     assert len(wide[1]) > 120
     unknown = rmqtool("commitlog", "dump", store, "--columns", "msgid")
@@ -62,24 +62,24 @@ def test_columns_are_chosen(golden: Unpacked, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("form", ["csv", "ndjson", "json"])
 def test_columns_are_chosen_in_machine_forms(form: str, golden: Unpacked) -> None:
-    words = ("commitlog", "dump", golden(CASE), "--limit", "2", "-o", form)
-    chosen = rmqtool(*words, "--columns", "msgId,topic").out
+    args = ("commitlog", "dump", golden(CASE), "--limit", "2", "-o", form)
+    chosen = rmqtool(*args, "--columns", "msgId,topic").out
     if form == "csv":
         assert chosen.splitlines()[:2] == ["msgId,topic", f"{ID},Orders"]
     else:
         rows = json.loads(chosen) if form == "json" else [json.loads(line) for line in chosen.splitlines()]
         assert list(rows[0].items()) == [("msgId", ID), ("topic", "Orders")]
         assert len(rows) == 2
-    unknown = rmqtool(*words, "--columns", "storeTime")
+    unknown = rmqtool(*args, "--columns", "storeTime")
     assert (unknown.code, unknown.out) == (2, "")
     assert "no column storeTime; there are topic, queueId" in unknown.err
 
 
 def test_columns_of_rows_that_come_as_columns(golden: Unpacked) -> None:
-    words = ("delay", "due", golden("broker-5.3.3"), "--all", "--at", "0", "-o", "ndjson")
-    every = [json.loads(line) for line in rmqtool(*words).out.splitlines()]
+    args = ("delay", "due", golden("broker-5.3.3"), "--all", "--at", "0", "-o", "ndjson")
+    every = [json.loads(line) for line in rmqtool(*args).out.splitlines()]
     assert every
-    few = [json.loads(line) for line in rmqtool(*words, "--columns", "topic,msgId").out.splitlines()]
+    few = [json.loads(line) for line in rmqtool(*args, "--columns", "topic,msgId").out.splitlines()]
     assert few == [{"topic": row["topic"], "msgId": row["msgId"]} for row in every]
 
 

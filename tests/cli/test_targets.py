@@ -103,12 +103,12 @@ FILES_ONLY = [
 @pytest.mark.parametrize("name", FILES_ONLY)
 def test_a_command_that_needs_files_says_so(name: str) -> None:
     needed = [parameter for parameter in commands()[name].params if parameter.param_type_name == "argument"]
-    words = [
+    args = [
         "rocketmq://127.0.0.1:1" if one.name == "store" else PLAUSIBLE.get(one.name, "1")
         for one in needed
         if one.required
     ]
-    result = rmqtool(*name.split(), *words)
+    result = rmqtool(*name.split(), *args)
     assert result.code == 2
     assert result.out == ""
     assert f"{name}: needs the files of a store directory" in result.err
@@ -168,10 +168,10 @@ def test_commands_of_clusters_take_no_directory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["topic list {}", "group lag {}", "query-offset {} Orders 0 0", "info {}", "offsets {}"]
+    "line", ["topic list {}", "group lag {}", "query-offset {} Orders 0 0", "info {}", "offsets {}"]
 )
-def test_a_directory_costs_no_client(words: str) -> None:
-    loaded = loaded_by(*words.format(ROOT / "examples" / "store").split())
+def test_a_directory_costs_no_client(line: str) -> None:
+    loaded = loaded_by(*line.format(ROOT / "examples" / "store").split())
     assert not {name for name in loaded if name.startswith(("asyncio", "rmqtool.client", "rmqtool.admin.live"))}
 
 

@@ -17,14 +17,14 @@ from tests.cli.terminal import at_terminal, plain
 from tests.cli.test_paging import pager
 from tests.conftest import Unpacked
 
-REPORTS = [words for words in USED.values() if "STORE" in words and "hexdump" not in words]
+REPORTS = [args for args in USED.values() if "STORE" in args and "hexdump" not in args]
 
 
 @by_turns(7)
-@pytest.mark.parametrize("words", REPORTS, ids=" ".join)
-def test_a_pipe_gets_what_a_terminal_of_100_columns_shows(words: tuple[str, ...], golden: Unpacked) -> None:
+@pytest.mark.parametrize("args", REPORTS, ids=" ".join)
+def test_a_pipe_gets_what_a_terminal_of_100_columns_shows(args: tuple[str, ...], golden: Unpacked) -> None:
     store = golden("broker")
-    asked = [str(store) if word == "STORE" else word for word in words]
+    asked = [str(store) if word == "STORE" else word for word in args]
     piped = rmqtool(*asked)
     assert max(map(width_of, piped.out.splitlines()), default=0) <= 100
     assert rmqtool(*asked, "--output", "text") == piped
@@ -47,11 +47,11 @@ def test_check_says_the_same_everywhere(golden: Unpacked) -> None:
 
 
 def test_a_table_in_a_file_has_whole_lines(golden: Unpacked) -> None:
-    words = ("commitlog", "dump", golden("broker"), "--limit", "2")
-    lines = rmqtool(*words, "--output", "table").out.splitlines()
+    args = ("commitlog", "dump", golden("broker"), "--limit", "2")
+    lines = rmqtool(*args, "--output", "table").out.splitlines()
     assert len(lines) == 3
     assert len(lines[1]) > 100
-    assert rmqtool(*words).out.startswith("topic           Orders\n")
+    assert rmqtool(*args).out.startswith("topic           Orders\n")
 
 
 def test_a_block_breaks_long_cells(golden: Unpacked) -> None:
@@ -107,8 +107,8 @@ def test_notes_come_below_what_is_shown(golden: Unpacked) -> None:
 
 def test_notes_come_after_the_pager(golden: Unpacked, tmp_path: Path) -> None:
     slow = "import time; text = sys.stdin.read(); time.sleep(1); print('the pager has ended', flush=True)"
-    words = ("commitlog", "dump", golden("broker"), "--limit", "2")
-    _code, shown = at_terminal(*words, PAGER=pager(tmp_path, slow))
+    args = ("commitlog", "dump", golden("broker"), "--limit", "2")
+    _code, shown = at_terminal(*args, PAGER=pager(tmp_path, slow))
     assert shown.index("the pager has ended") < shown.index("stopped after 2 rows")
     _code, shown = at_terminal("query-key", golden("broker"), "Orders", "nothing", PAGER=pager(tmp_path, slow))
     assert shown.index("the pager has ended") < shown.index("no message of topic")

@@ -25,9 +25,9 @@ def served() -> Iterator[TestBroker]:
         yield one
 
 
-def consume(served: TestBroker, topic: str, group: str, *words: object, **options: Any) -> Result:
+def consume(served: TestBroker, topic: str, group: str, *args: object, **options: Any) -> Result:
     return (process if options else rmqtool)(
-        "consume", "--namesrv", served.namesrv, topic, "--group", group, "--ack", "-o", "ndjson", *words, **options
+        "consume", "--namesrv", served.namesrv, topic, "--group", group, "--ack", "-o", "ndjson", *args, **options
     )
 
 
@@ -172,7 +172,7 @@ def test_two_processes_share_the_queues(served: TestBroker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "said"),
     [
         (["--ack"], "--group"),
         (["--group", "g", "--orderly"], "--ack"),
@@ -182,8 +182,8 @@ def test_two_processes_share_the_queues(served: TestBroker) -> None:
         (["--group", "g", "--ack", "--sql", "a > 1", "--tag", "b"], "--sql"),
     ],
 )
-def test_what_does_not_go_together_is_refused(served: TestBroker, words: list[str], said: str) -> None:
-    result = rmqtool("consume", "--namesrv", served.namesrv, "T", *words)
+def test_what_does_not_go_together_is_refused(served: TestBroker, args: list[str], said: str) -> None:
+    result = rmqtool("consume", "--namesrv", served.namesrv, "T", *args)
     assert result.code == 2
     assert result.err.startswith("error: ")
     assert said in result.err
@@ -196,11 +196,11 @@ def test_conditions_select_what_is_shown(served: TestBroker, tmp_path: Path) -> 
     ]
     (tmp_path / "rows").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert rmqtool("send", "--namesrv", served.namesrv, "Chosen", tmp_path / "rows").code == 0
-    for words, expected in (
+    for args, expected in (
         (("--where", "bodyLength = 1 AND region = 'eu'"), {"1", "3", "5"}),
         (("--property", "region=us"), {"0", "2", "4"}),
     ):
-        result = rmqtool("consume", "--namesrv", served.namesrv, "Chosen", "-o", "ndjson", *words)
+        result = rmqtool("consume", "--namesrv", served.namesrv, "Chosen", "-o", "ndjson", *args)
         assert {json.loads(line)["body"] for line in result.out.splitlines()} == expected
     nothing = rmqtool("consume", "--namesrv", served.namesrv, "Chosen", "--where", "misspelt = 1")
     assert nothing.code == 1

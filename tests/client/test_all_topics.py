@@ -30,14 +30,14 @@ def served() -> Iterator[TestBroker]:
         yield one
 
 
-def consume(served: TestBroker, *words: str) -> tuple[Result, Counter[str]]:
-    result = rmqtool("consume", "--all-topics", "--namesrv", served.namesrv, "-o", "ndjson", *words)
+def consume(served: TestBroker, *args: str) -> tuple[Result, Counter[str]]:
+    result = rmqtool("consume", "--all-topics", "--namesrv", served.namesrv, "-o", "ndjson", *args)
     return result, Counter(json.loads(line)["topic"] for line in result.out.splitlines())
 
 
-@pytest.mark.parametrize("words", [(), ("--follow", "--exit-idle", "2", "--from", "earliest")])
-def test_all_topics_are_shown(served: TestBroker, words: tuple[str, ...]) -> None:
-    done, shown = consume(served, *words)
+@pytest.mark.parametrize("args", [(), ("--follow", "--exit-idle", "2", "--from", "earliest")])
+def test_all_topics_are_shown(served: TestBroker, args: tuple[str, ...]) -> None:
+    done, shown = consume(served, *args)
     assert (done.code, shown) == (0, COUNTS)
     assert done.err == "76 messages of 3 topics\n"
 
@@ -70,8 +70,8 @@ def test_a_store_of_a_real_broker(golden_copy: Callable[[str], Path]) -> None:
     assert done.err.splitlines()[-1] == f"{shown.total()} messages of {len(stored)} topics"
 
 
-@pytest.mark.parametrize("words", [(), ACKED])
-def test_a_topic_that_cannot_be_read_is_named(words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("args", [(), ACKED])
+def test_a_topic_that_cannot_be_read_is_named(args: tuple[str, ...]) -> None:
     async def forbid() -> None:
         made = h.CreateTopic(
             topic="Closed", default_topic="TBW102", read_queue_nums=4, write_queue_nums=4, perm=2,
@@ -85,7 +85,7 @@ def test_a_topic_that_cannot_be_read_is_named(words: tuple[str, ...]) -> None:
     with broker() as one:
         fill(one, "Open", 8)
         run(forbid)
-        done, shown = consume(one, *words)
+        done, shown = consume(one, *args)
     assert (done.code, shown) == (1, {"Open": 8})
     assert "Closed: cannot be read: its permission on broker-a forbids it" in done.err
     assert done.err.splitlines()[-1] == "8 messages of 1 topic"
@@ -98,9 +98,9 @@ def test_no_topic_at_all() -> None:
             assert (done.code, done.err, shown) == (1, "0 messages of 0 topics\n", {})
 
 
-@pytest.mark.parametrize(("words", "part"), [((), "give TOPIC or --all-topics"), (("T", "--all-topics"), "not both")])
-def test_a_topic_or_all_of_them(words: tuple[str, ...], part: str) -> None:
-    result = rmqtool("consume", *words)
+@pytest.mark.parametrize(("args", "part"), [((), "give TOPIC or --all-topics"), (("T", "--all-topics"), "not both")])
+def test_a_topic_or_all_of_them(args: tuple[str, ...], part: str) -> None:
+    result = rmqtool("consume", *args)
     assert (result.code, result.err.count("\n")) == (2, 1)
     assert part in result.err
 

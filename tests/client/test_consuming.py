@@ -275,15 +275,15 @@ def test_what_has_not_been_consumed_at_the_end_comes_to_the_next(served: TestBro
 
 
 @pytest.mark.parametrize(
-    ("group", "topics", "words"),
+    ("group", "topics", "text"),
     [
         ("DEFAULT_CONSUMER", {}, "no topic"),
         ("a b", {"T": "*"}, "illegal"),
         ("g", {"T": "||"}, "no tag"),
     ],
 )
-def test_what_means_nothing_is_refused(group: str, topics: dict[str, str], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_what_means_nothing_is_refused(group: str, topics: dict[str, str], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
         PushConsumer("127.0.0.1:1", group, topics, print)
 
 

@@ -83,9 +83,9 @@ def liars(seed: int) -> list[Liar | Opaques]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_consume_commits_what_it_has_written(served: TestBroker, seed: int, orderly: bool, lies: str) -> None:
     group, liar = f"acked-{seed}-{orderly}-{lies}", Opaques(seed, 0.5) if lies == "opaques" else Liar(seed, 0.15)
-    words = ["Told", "--group", group, "--ack", "-o", "ndjson", *(["--orderly"] if orderly else [])]
+    args = ["Told", "--group", group, "--ack", "-o", "ndjson", *(["--orderly"] if orderly else [])]
     with through(served, liar, "Told", f"%RETRY%{group}") as namesrv:
-        result = rmqtool("consume", "--namesrv", namesrv, *words)
+        result = rmqtool("consume", "--namesrv", namesrv, *args)
     seen = places(result)
     assert liar.told, "it has not lied"
     nothing_is_passed(seen, asyncio.run(committed(served, group, "Told")))

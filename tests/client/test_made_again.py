@@ -83,8 +83,8 @@ def numbers(text: str) -> set[int]:
 def test_what_is_consumed(broker: Neighbour, tmp_path: Path, count: int) -> None:
     """A group's position in the old store is not committed to the new one, whose messages nobody has seen."""
     consume = ["consume", "--namesrv", broker.namesrv, TOPIC, "--group", GROUP, "--ack", "--from", "earliest"]
-    words = [*RMQTOOL, *consume, "-o", "ndjson", "--follow"]
-    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    args = [*RMQTOOL, *consume, "-o", "ndjson", "--follow"]
+    with subprocess.Popen(args, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         until(lambda: asyncio.run(committed(broker.namesrv)) == [10] * 4)
         another_store(broker, tmp_path / "store", count)
         out, said = running.communicate(timeout=90)
@@ -173,14 +173,14 @@ def test_a_position_is_of_the_store_that_reported_it(
 def test_what_is_replayed(broker: Neighbour, tmp_path: Path, count: int) -> None:
     """The sent messages are gone, and a continued replay would be incomplete."""
     source = made(tmp_path / "origin", TOPIC, 60)
-    words = ["replay", source, "--namesrv", broker.namesrv, "-o", "ndjson"]
-    assert rmqtool(*words, "--limit", 30).code == 0
+    args = ["replay", source, "--namesrv", broker.namesrv, "-o", "ndjson"]
+    assert rmqtool(*args, "--limit", 30).code == 0
     another_store(broker, tmp_path / "store", count)
-    result = rmqtool(*words)
+    result = rmqtool(*args)
     assert result.code == 3
     assert "what was sent to it before is gone" in result.err
     assert "another --journal" in result.err
-    result = rmqtool(*words, "--journal", tmp_path / "second")
+    result = rmqtool(*args, "--journal", tmp_path / "second")
     assert result.code == 0, result.err
     got = bodies(messages(str(tmp_path / "store"), TOPIC))
     assert {queue: found[count // 4 :] for queue, found in got.items()} == bodies(messages(str(source), TOPIC))
@@ -190,15 +190,15 @@ def test_what_is_replayed(broker: Neighbour, tmp_path: Path, count: int) -> None
 def test_what_may_have_been_sent(broker: Neighbour, tmp_path: Path, count: int) -> None:
     """They may be below the offset from which they would be searched."""
     source, journal = made(tmp_path / "origin", TOPIC, 60), tmp_path / "origin.replay"
-    words = ["replay", source, "--namesrv", broker.namesrv, "-o", "ndjson"]
-    assert rmqtool(*words).code == 0
+    args = ["replay", source, "--namesrv", broker.namesrv, "-o", "ndjson"]
+    assert rmqtool(*args).code == 0
     lines = [line for line in journal.read_text().splitlines() if '"done"' not in line]
     journal.write_text("\n".join(lines) + "\n")
-    result = rmqtool(*words)
+    result = rmqtool(*args)
     assert (result.code, len(messages(str(tmp_path / "store"), TOPIC))) == (0, 100)
     journal.write_text("\n".join(lines) + "\n")
     another_store(broker, tmp_path / "store", count)
-    result = rmqtool(*words)
+    result = rmqtool(*args)
     assert result.code == 3
     assert "it is not known which of them arrived" in result.err
     assert len(messages(str(tmp_path / "store"), TOPIC)) == count
@@ -212,10 +212,10 @@ def test_what_is_replayed_into_a_new_topic(broker: Neighbour, tmp_path: Path, se
     After one message, what comes next goes to other queues, of which nothing is known.
     """
     source = made(tmp_path / "origin", "Fresh", 60)
-    words = ["replay", source, "--namesrv", broker.namesrv, "-o", "ndjson"]
-    assert rmqtool(*words, "--limit", sent).code == 0
+    args = ["replay", source, "--namesrv", broker.namesrv, "-o", "ndjson"]
+    assert rmqtool(*args, "--limit", sent).code == 0
     another_store(broker, tmp_path / "store", count or 0, TOPIC if count is None else "Fresh")
-    result = rmqtool(*words)
+    result = rmqtool(*args)
     assert result.code == 3, "the rest alone is not all of it"
     assert count is None or "what was sent to it before is gone" in result.err
     assert len(messages(str(tmp_path / "store"), "Fresh")) == (count or 0)
@@ -223,9 +223,9 @@ def test_what_is_replayed_into_a_new_topic(broker: Neighbour, tmp_path: Path, se
 
 def test_a_replay_goes_on_in_the_same_store(broker: Neighbour, tmp_path: Path) -> None:
     source, journal = made(tmp_path / "origin", "Fresh", 60), tmp_path / "origin.replay"
-    words = ["replay", source, "--namesrv", broker.namesrv, "-o", "ndjson"]
+    args = ["replay", source, "--namesrv", broker.namesrv, "-o", "ndjson"]
     for limit in (1, 1, 7, 30, 60):
-        assert rmqtool(*words, "--limit", limit).code == 0
+        assert rmqtool(*args, "--limit", limit).code == 0
         broker.end(signal.SIGKILL)
         broker.start()
     assert '"last":[["Fresh","a",' in journal.read_text()

@@ -42,8 +42,8 @@ def conf(tmp_path: Path) -> str:
     return str(path)
 
 
-def mirror(served: TestBroker, *words: object) -> tuple[int, list[dict[str, Any]], str]:
-    result = rmqtool("mirror", "--namesrv", served.namesrv, *words, "-o", "ndjson")
+def mirror(served: TestBroker, *args: object) -> tuple[int, list[dict[str, Any]], str]:
+    result = rmqtool("mirror", "--namesrv", served.namesrv, *args, "-o", "ndjson")
     return result.code, [json.loads(line) for line in result.out.splitlines()], result.err
 
 
@@ -96,9 +96,9 @@ def test_killed_again_and_again_it_copies_each_once(tmp_path: Path, conf: str) -
     with broker(tmp_path / "origin", settings=CONF) as one:
         send(one, "Many", [str(n) for n in range(200)], tmp_path)
         store = tmp_path / "copy"
-        words = [*RMQTOOL, "mirror", "--namesrv", one.namesrv, "Many", str(store), "--broker-conf", conf, "--follow"]
+        args = [*RMQTOOL, "mirror", "--namesrv", one.namesrv, "Many", str(store), "--broker-conf", conf, "--follow"]
         for round_ in range(3):
-            with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+            with subprocess.Popen(args, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
                 until = time.monotonic() + 60
                 while not (store / FILE).exists() and time.monotonic() < until:
                     time.sleep(0.02)
@@ -106,7 +106,7 @@ def test_killed_again_and_again_it_copies_each_once(tmp_path: Path, conf: str) -
                 while len(messages(str(store), "Many")) < 100 * (round_ + 1) and time.monotonic() < until:
                     time.sleep(0.05)
                 running.send_signal(signal.SIGKILL)
-        with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as last:
+        with subprocess.Popen(args, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as last:
             while not (len(messages(str(store), "Many")) >= 500 and heeds(last.pid)) and time.monotonic() < until + 60:
                 time.sleep(0.1)
             last.send_signal(signal.SIGTERM)
@@ -179,17 +179,17 @@ def test_a_topic_that_is_made_again_while_it_is_followed(tmp_path: Path, conf: s
     store, ports = tmp_path / "copy", [str(free_port()), str(free_port())]
 
     def serve(path: Path) -> "subprocess.Popen[str]":
-        words = [*RMQTOOL, "serve", str(path), "--listen", f"127.0.0.1:{ports[0]}"]
+        args = [*RMQTOOL, "serve", str(path), "--listen", f"127.0.0.1:{ports[0]}"]
         running = subprocess.Popen(
-            [*words, "--namesrv-listen", f"127.0.0.1:{ports[1]}"], cwd=ROOT, stdout=subprocess.PIPE, text=True
+            [*args, "--namesrv-listen", f"127.0.0.1:{ports[1]}"], cwd=ROOT, stdout=subprocess.PIPE, text=True
         )
         assert running.stdout is not None
         assert running.stdout.readline().startswith("ready")
         return running
 
-    words = [*RMQTOOL, "mirror", "--namesrv", f"127.0.0.1:{ports[1]}", "Again", str(store), "--broker-conf", conf, "-f"]
+    args = [*RMQTOOL, "mirror", "--namesrv", f"127.0.0.1:{ports[1]}", "Again", str(store), "--broker-conf", conf, "-f"]
     with serve(known(tmp_path / "origin", "Again", 40)) as first:  # noqa: SIM117
-        with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        with subprocess.Popen(args, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
             until = time.monotonic() + 60
             while not store.exists() or len(messages(str(store), "Again")) < 40:
                 assert time.monotonic() < until
@@ -209,10 +209,10 @@ def test_a_queue_that_cannot_be_read_now_is_told(tmp_path: Path, conf: str) -> N
     store, told = tmp_path / "copy", KnownRoutes()
     with broker(known(tmp_path / "origin", "Wide", 40)) as one, name_server(told) as namesrv:
         told.routes = {"Wide": {0: one.address}}
-        words = ("mirror", "--namesrv", namesrv, "Wide", store, "--broker-conf", conf)
-        assert rmqtool(*words).code == 0
+        args = ("mirror", "--namesrv", namesrv, "Wide", store, "--broker-conf", conf)
+        assert rmqtool(*args).code == 0
         told.queues = 2
-        result = rmqtool(*words)
+        result = rmqtool(*args)
         assert result.code == 1, result.err
         assert "queue 3 of broker-a cannot be read now" in result.err
 
@@ -280,7 +280,7 @@ def test_a_store_with_other_messages_of_the_topic_is_left_alone(served: TestBrok
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "part"),
+    ("args", "code", "part"),
     [
         (["--namesrv", "nonsense", "T", "NEW"], 2, "HOST:PORT"),
         (["--namesrv", "127.0.0.1:1", "T", "NEW"], 3, "Connection refused"),
@@ -288,8 +288,8 @@ def test_a_store_with_other_messages_of_the_topic_is_left_alone(served: TestBrok
         (["--namesrv", "127.0.0.1:1", "bad topic", "NEW"], 2, "illegal characters"),
     ],
 )
-def test_bad_options_are_one_line(tmp_path: Path, words: list[str], code: int, part: str) -> None:
-    result = rmqtool("mirror", *[tmp_path / "new" if word == "NEW" else word for word in words])
+def test_bad_options_are_one_line(tmp_path: Path, args: list[str], code: int, part: str) -> None:
+    result = rmqtool("mirror", *[tmp_path / "new" if word == "NEW" else word for word in args])
     assert (result.code, result.out) == (code, "")
     assert result.err.count("\n") == 1
     assert part in result.err

@@ -248,8 +248,8 @@ def test_a_length_of_1_gb_is_one_clear_error() -> None:
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
-def consume(served: TestBroker, *words: object) -> tuple[int, list[dict[str, Any]], str]:
-    result = rmqtool("consume", "--namesrv", served.namesrv, *words, "-o", "ndjson")
+def consume(served: TestBroker, *args: object) -> tuple[int, list[dict[str, Any]], str]:
+    result = rmqtool("consume", "--namesrv", served.namesrv, *args, "-o", "ndjson")
     return result.code, [json.loads(line) for line in result.out.splitlines()], result.err
 
 
@@ -275,7 +275,7 @@ def test_consume_from_a_place(served: TestBroker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "part"),
+    ("args", "code", "part"),
     [
         (["--namesrv", "nonsense", "T"], 2, "HOST:PORT"),
         (["--namesrv", "127.0.0.1:1", "T"], 3, "Connection refused"),
@@ -283,8 +283,8 @@ def test_consume_from_a_place(served: TestBroker) -> None:
         (["--namesrv", "127.0.0.1:1", "T", "--from", "soon"], 2, "not a time"),
     ],
 )
-def test_bad_options_are_one_line(words: list[str], code: int, part: str) -> None:
-    result = rmqtool("consume", *words)
+def test_bad_options_are_one_line(args: list[str], code: int, part: str) -> None:
+    result = rmqtool("consume", *args)
     assert (result.code, result.out) == (code, "")
     assert result.err.count("\n") == 1
     assert part in result.err
@@ -296,10 +296,10 @@ def test_a_topic_that_nobody_knows(served: TestBroker) -> None:
     assert "no name server knows the topic" in said
 
 
-@pytest.mark.parametrize("words", [(), ("--group", "g", "--ack")])
-def test_a_topic_that_may_not_be_read_is_not_an_empty_one(words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("args", [(), ("--group", "g", "--ack")])
+def test_a_topic_that_may_not_be_read_is_not_an_empty_one(args: tuple[str, ...]) -> None:
     with serving(unreadable("T")) as address:
-        result = rmqtool("consume", "--namesrv", address, "T", *words)
+        result = rmqtool("consume", "--namesrv", address, "T", *args)
     assert (result.code, result.out) == (3, "")
     assert "T: cannot be read: its permission on a forbids it" in result.err
     assert "(rmqtool topic perm changes it)" in result.err
@@ -319,18 +319,18 @@ def test_idle_is_an_end(served: TestBroker) -> None:
 def test_a_long_time_without_a_message_is_an_end_too(served: TestBroker) -> None:
     with SyncProducer(served.namesrv) as producer:
         producer.send(Message("LongIdle", b"zero"))
-    words = ("consume", "--namesrv", served.namesrv, "LongIdle", "--follow", "--exit-idle", "6", "--from", "earliest")
-    result = process(*words, timeout=30)
+    args = ("consume", "--namesrv", served.namesrv, "LongIdle", "--follow", "--exit-idle", "6", "--from", "earliest")
+    result = process(*args, timeout=30)
     assert (result.code, result.err.splitlines()[-1]) == (0, "1 message")
 
 
-@pytest.mark.parametrize("words", [(), ("--group", "left", "--ack")])
-def test_a_broker_that_has_gone_is_not_idle(words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("args", [(), ("--group", "left", "--ack")])
+def test_a_broker_that_has_gone_is_not_idle(args: tuple[str, ...]) -> None:
     with ExitStack() as stack:
         one = stack.enter_context(broker())
         with SyncProducer(one.namesrv) as producer:
             producer.send(Message("Left", b"zero"))
-        command = [*RMQTOOL, "consume", "--namesrv", one.namesrv, "Left", *words, "-o", "ndjson"]
+        command = [*RMQTOOL, "consume", "--namesrv", one.namesrv, "Left", *args, "-o", "ndjson"]
         with subprocess.Popen(
             [*command, "--follow", "--exit-idle", "3", "--from", "earliest"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,

@@ -96,13 +96,13 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay, "_PAUSES", (0.01, 0.01, 0.01, 0.01))
 
 
-def words_of(words: Sequence[str], folder: Path) -> list[str]:
+def words_of(args: Sequence[str], folder: Path) -> list[str]:
     """The arguments of a command, with files in a folder; its group has the folder's name, so that no two share it."""
     lines = folder / "lines"
     lines.write_text("1\n2\n3\n")
     origin, copy = str(made(folder / "origin", "T", 2)), str(folder / "copy")
     given = {"LINES": str(lines), "ORIGIN": origin, "COPY": copy, "GROUP": group_of(folder)}
-    return [given.get(word, word) for word in words]
+    return [given.get(word, word) for word in args]
 
 
 def group_of(folder: Path) -> str:
@@ -110,9 +110,9 @@ def group_of(folder: Path) -> str:
 
 
 def run_command(served: TestBroker, refuser: Refuser, name: str, folder: Path) -> Result:
-    words = words_of(COMMANDS[name], folder)
+    args = words_of(COMMANDS[name], folder)
     with serving(lied_about(served.address, refuser, "T", f"%RETRY%{group_of(folder)}")) as namesrv:
-        return rmqtool(*words, "--namesrv", namesrv, "-o", "ndjson")
+        return rmqtool(*args, "--namesrv", namesrv, "-o", "ndjson")
 
 
 @by_turns(3)

@@ -62,8 +62,8 @@ def bodies(rows: list[dict[str, Any]]) -> dict[int, list[int]]:
     return found
 
 
-def replay(served: TestBroker, source: object, *words: object) -> tuple[int, list[dict[str, Any]], str]:
-    result = rmqtool("replay", source, "--namesrv", served.namesrv, *words, "-o", "ndjson")
+def replay(served: TestBroker, source: object, *args: object) -> tuple[int, list[dict[str, Any]], str]:
+    result = rmqtool("replay", source, "--namesrv", served.namesrv, *args, "-o", "ndjson")
     return result.code, [json.loads(line) for line in result.out.splitlines()], result.err
 
 
@@ -109,16 +109,16 @@ def test_all_of_a_store_arrives_once_and_in_order(served: TestBroker, tmp_path: 
 def test_a_selection_goes_to_another_topic(served: TestBroker, tmp_path: Path) -> None:
     source = made(tmp_path / "origin", "Chosen", 100)
     journal = tmp_path / "journal"
-    words = ["--to", "Other", "--tag", "odd", "--queue", "1", "--journal", journal]
-    code, rows, said = replay(served, source, *words, "--dry-run")
+    args = ["--to", "Other", "--tag", "odd", "--queue", "1", "--journal", journal]
+    code, rows, said = replay(served, source, *args, "--dry-run")
     assert (code, [(row["status"], row["messages"], row["toTopic"]) for row in rows]) == (0, [("TO_SEND", 25, "Other")])
     assert "nothing was sent" in said
     assert not journal.exists()
-    code, rows, said = replay(served, source, *words, "--since", "2026-11-21", "--until", "2026-11-21", "--dry-run")
+    code, rows, said = replay(served, source, *args, "--since", "2026-11-21", "--until", "2026-11-21", "--dry-run")
     assert (code, rows) == (0, [])
     assert said.startswith("--until is not later than --since: an empty range\n")
-    assert replay(served, source, *words, "--limit", 10)[1][0]["messages"] == 10
-    assert replay(served, source, *words)[1][0]["messages"] == 15
+    assert replay(served, source, *args, "--limit", 10)[1][0]["messages"] == 10
+    assert replay(served, source, *args)[1][0]["messages"] == 15
     assert bodies(messages(served.store, "Other")) == {1: list(range(1, 100, 4))}
     code, _rows, said = replay(served, source, "--to", "Other", "--journal", journal)
     assert code == 4
@@ -199,11 +199,11 @@ def test_killed_again_and_again_it_sends_each_once(tmp_path: Path) -> None:
     source = made(tmp_path / "origin", "Killed", 3000)
     chance = random.Random(7)
     with broker(tmp_path / "target") as one:
-        words = [
+        args = [
             *RMQTOOL, "replay", str(source), "--namesrv", one.namesrv, "--batch", "3", "--rate", "2000",
         ]  # fmt: skip
         for _ in range(3):
-            with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+            with subprocess.Popen(args, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
                 before = os.path.getsize(f"{source}.replay") if os.path.exists(f"{source}.replay") else 0
                 until = time.monotonic() + 60
                 while running.poll() is None and time.monotonic() < until:  # it has begun a round
@@ -214,7 +214,7 @@ def test_killed_again_and_again_it_sends_each_once(tmp_path: Path) -> None:
                 running.send_signal(signal.SIGKILL)
         with open(f"{source}.replay", "a") as journal:
             journal.write('{"begin":[12')  # and a line that it could not finish
-        result = rmqtool(*map(str, words[len(RMQTOOL) :]))
+        result = rmqtool(*map(str, args[len(RMQTOOL) :]))
         assert result.code == 0, result.err
         assert bodies(messages(one.store, "Killed")) == bodies(messages(str(source), "Killed"))
         marks = [row["properties"][REPLAY] for row in messages(one.store, "Killed")]
@@ -255,8 +255,8 @@ def test_answers_that_are_lost_are_asked_for(
 
 def test_a_signal_ends_it_and_it_goes_on(served: TestBroker, tmp_path: Path) -> None:
     source = made(tmp_path / "origin", "Stopped", 400)
-    words = [*RMQTOOL, "replay", str(source), "--namesrv", served.namesrv, "--rate", "100", "-o", "ndjson"]
-    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    args = [*RMQTOOL, "replay", str(source), "--namesrv", served.namesrv, "--rate", "100", "-o", "ndjson"]
+    with subprocess.Popen(args, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         until = time.monotonic() + 60
         while not messages(served.store, "Stopped") and time.monotonic() < until:
             time.sleep(0.1)
@@ -271,9 +271,9 @@ def test_a_signal_ends_it_and_it_goes_on(served: TestBroker, tmp_path: Path) -> 
 
 
 def test_a_signal_ends_the_wait_for_a_slow_writer(served: TestBroker, tmp_path: Path) -> None:
-    words = [*RMQTOOL, "replay", "-", "--namesrv", served.namesrv, "--journal", str(tmp_path / "j"), "--limit", "9"]
+    args = [*RMQTOOL, "replay", "-", "--namesrv", served.namesrv, "--journal", str(tmp_path / "j"), "--limit", "9"]
     with subprocess.Popen(
-        words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        args, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as running:
         until = time.monotonic() + 60
         while not (tmp_path / "j").exists() and time.monotonic() < until:
@@ -337,14 +337,14 @@ def test_a_journal_that_keeps_nothing_is_refused(tmp_path: Path, journal: str) -
         os.mkfifo(path)
     elif journal == "directory":
         path.mkdir()
-    for words in ([], ["--dry-run"]):
-        done = rmqtool("replay", source, "--namesrv", "127.0.0.1:1", "--journal", str(path), *words)
+    for args in ([], ["--dry-run"]):
+        done = rmqtool("replay", source, "--namesrv", "127.0.0.1:1", "--journal", str(path), *args)
         assert (done.code, done.out) == (3, "")
         assert "not a regular file" in done.err or "Is a directory" in done.err
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "part"),
+    ("args", "code", "part"),
     [
         (["STORE", "--namesrv", "nonsense"], 2, "HOST:PORT"),
         (["STORE", "--namesrv", "127.0.0.1:1", "--to", "bad topic"], 2, "illegal characters"),
@@ -354,11 +354,11 @@ def test_a_journal_that_keeps_nothing_is_refused(tmp_path: Path, journal: str) -
     ],
 )
 def test_bad_options_are_one_line(
-    tmp_path: Path, words: list[str], code: int, part: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, args: list[str], code: int, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     source = str(made(tmp_path / "origin", "T", 1))
-    result = rmqtool("replay", *[source if word == "STORE" else word for word in words])
+    result = rmqtool("replay", *[source if word == "STORE" else word for word in args])
     assert (result.code, result.out) == (code, "")
     assert result.err.count("\n") == 1
     assert part in result.err
@@ -369,10 +369,10 @@ def test_bad_options_are_one_line(
 def test_killed_in_a_round_that_had_been_stopped_before(served: TestBroker, tmp_path: Path) -> None:
     """After the second run, more of the round is stored than the first run reported."""
     source = made(tmp_path / "origin", "Twice", 400)
-    words = [*RMQTOOL, "replay", str(source), "--namesrv", served.namesrv, "--rate", "100"]
+    args = [*RMQTOOL, "replay", str(source), "--namesrv", served.namesrv, "--rate", "100"]
     there = 0
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        with subprocess.Popen(args, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
             until = time.monotonic() + 60
             while len(messages(served.store, "Twice")) < there + 20 and time.monotonic() < until:
                 time.sleep(0.1)

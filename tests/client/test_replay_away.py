@@ -71,8 +71,8 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def killed_within_a_round(source: Path, namesrv: str, store: str) -> int:
     """Number of messages stored when it is killed."""
-    words = [*RMQTOOL, "replay", str(source), "--namesrv", namesrv, "--batch", "4", "--rate", "400"]
-    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+    args = [*RMQTOOL, "replay", str(source), "--namesrv", namesrv, "--batch", "4", "--rate", "400"]
+    with subprocess.Popen(args, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
         until = time.monotonic() + 60
         while len(messages(store, TOPIC)) < 40 and time.monotonic() < until:
             time.sleep(0.05)

@@ -34,11 +34,11 @@ def served() -> Iterator[TestBroker]:
         yield one
 
 
-def send(namesrv: str, *words: object, given: str = "") -> Result:
+def send(namesrv: str, *args: object, given: str = "") -> Result:
     with NamedTemporaryFile("w", suffix=".ndjson") as file:
         file.write(given)
         file.flush()
-        return rmqtool("send", "--namesrv", namesrv, words[0], file.name, *words[1:])
+        return rmqtool("send", "--namesrv", namesrv, args[0], file.name, *args[1:])
 
 
 def rows(result: Result) -> list[dict[str, Any]]:
@@ -123,7 +123,7 @@ def test_oneway_has_ids_and_no_places(served: TestBroker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "part"),
+    ("args", "code", "part"),
     [
         (["--namesrv", "nonsense", "T"], 2, "HOST:PORT"),
         (["--namesrv", "", "T"], 2, "HOST:PORT"),
@@ -137,10 +137,10 @@ def test_oneway_has_ids_and_no_places(served: TestBroker) -> None:
         (["--namesrv", "127.0.0.1:1", "T", "/dev/null", "--group", " "], 2, "blank"),
     ],
 )
-def test_bad_options_are_one_line(words: list[str], code: int, part: str) -> None:
-    if len(words) == 3:
-        words = [*words, "/dev/null"]
-    result = rmqtool("send", *words)
+def test_bad_options_are_one_line(args: list[str], code: int, part: str) -> None:
+    if len(args) == 3:
+        args = [*args, "/dev/null"]
+    result = rmqtool("send", *args)
     assert (result.code, result.out) == (code, "")
     assert result.err.count("\n") == 1
     assert part in result.err
@@ -191,15 +191,15 @@ def test_a_broker_that_fails_midway(answer: str, code: int, statuses: list[str])
         assert "what follows was not read" in done.err
 
 
-@pytest.mark.parametrize("words", [[], ["--batch", "2"]])
-def test_a_message_that_may_be_stored_twice_says_so(words: list[str]) -> None:
-    code = C.SEND_BATCH_MESSAGE if words else C.SEND_MESSAGE_V2
+@pytest.mark.parametrize("args", [[], ["--batch", "2"]])
+def test_a_message_that_may_be_stored_twice_says_so(args: list[str]) -> None:
+    code = C.SEND_BATCH_MESSAGE if args else C.SEND_MESSAGE_V2
     with serving(cluster()) as (one, namesrv):
         lost = lose([one], code)
-        done = send(namesrv, "T", "--lines", *words, "-o", "ndjson", given="1\n2\n3\n4\n")
+        done = send(namesrv, "T", "--lines", *args, "-o", "ndjson", given="1\n2\n3\n4\n")
     assert done.code == 0, done.err
     assert [row["status"] for row in rows(done)] == ["SEND_OK"] * 4
-    count = 2 if words else 1
+    count = 2 if args else 1
     assert [row["maybeStored"] for row in rows(done)] == [[f"a:{lost[0][1]}"]] * count + [None] * (4 - count)
     assert f"{counted(count, 'message')} may be stored twice" in done.err
     assert done.err.splitlines()[-1] == "4 messages sent; up to line 4"

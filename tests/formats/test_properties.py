@@ -154,7 +154,7 @@ def test_hosts_that_are_none(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sys_flag", "words"),
+    ("sys_flag", "text"),
     [
         (0, []),
         (0x1, ["compressed:zlib"]),
@@ -170,5 +170,5 @@ def test_hosts_that_are_none(text: str) -> None:
         (0xF0, ["born-v6", "store-v6", "need-unwrap", "inner-batch"]),
     ],
 )
-def test_flags_in_words(sys_flag: int, words: list[str]) -> None:
-    assert flag_names(sys_flag) == words
+def test_flags_in_words(sys_flag: int, text: list[str]) -> None:
+    assert flag_names(sys_flag) == text

@@ -35,7 +35,7 @@ def test_what_matches(text: str, matches: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("", "the end where name should be"),
         ("amount >", "character 9"),
@@ -54,8 +54,8 @@ def test_what_matches(text: str, matches: bool) -> None:
         ("- " * 1000 + "5", "nested deeper than 50"),
     ],
 )
-def test_what_is_refused(text: str, words: str) -> None:
-    with pytest.raises(BadFilter, match=words):
+def test_what_is_refused(text: str, message: str) -> None:
+    with pytest.raises(BadFilter, match=message):
         compile_filter(text)
 
 

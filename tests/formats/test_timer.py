@@ -144,6 +144,6 @@ def test_what_is_no_recall_handle_is_refused(text: str) -> None:
         handle = RecallHandle.parse(text)
     except BadText:
         return
-    words = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("utf-8", "replace").split(" ")
-    assert words[0] == "v1"
-    assert words[1:3] == [handle.topic, handle.broker_name]
+    fields = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("utf-8", "replace").split(" ")
+    assert fields[0] == "v1"
+    assert fields[1:3] == [handle.topic, handle.broker_name]

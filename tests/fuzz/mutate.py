@@ -81,13 +81,13 @@ def flip(rng: Random, store: Path) -> str | None:
     if path is None or not path.stat().st_size:
         return None
     data = bytearray(path.read_bytes())
-    words = []
+    changes = []
     for _ in range(rng.choice((1, 1, 3, 10))):
         at, bit = _at(rng, len(data)), rng.randrange(8)
         data[at] ^= 1 << bit
-        words.append(f"{at}.{bit}")
+        changes.append(f"{at}.{bit}")
     path.write_bytes(data)
-    return f"{' '.join(words)} of {_name(store, path)}"
+    return f"{' '.join(changes)} of {_name(store, path)}"
 
 
 def copy_bytes(rng: Random, store: Path) -> str | None:
@@ -217,14 +217,14 @@ def edit_json(rng: Random, store: Path) -> str | None:
     data = path.read_bytes()
     try:
         value = loads(data, cycles=False)
-        words = _edit(rng, value)
+        change = _edit(rng, value)
         new = dumps(value)
     except (FormatError, ValueError):
         return edit_text(rng, store)
-    if words is None:
+    if change is None:
         return None
     path.write_bytes(new)
-    return f"{words} in {_name(store, path)}"
+    return f"{change} in {_name(store, path)}"
 
 
 def _config(rng: Random, store: Path) -> Path | None:

@@ -137,7 +137,7 @@ class Fuzzer:
         names, weights = list(OPERATIONS), [weight for _, weight in OPERATIONS.values()]
         asked = rng.choices(names, weights, k=_EACH)
         self.totals.cases += 1
-        self.totals.mutations.update(what for what, words in done if words)
+        self.totals.mutations.update(what for what, change in done if change)
         for name in asked:
             start = time.process_time()
             with way():
@@ -205,7 +205,7 @@ def _copy_regular(source: str, target: str) -> None:
 
 def words_of(failure: Failure) -> str:
     """A description of a failure, with everything needed to reproduce it."""
-    mutations = "".join(f"  {name}: {words or 'nothing of that kind'}\n" for name, words in failure.mutations)
+    mutations = "".join(f"  {name}: {change or 'nothing of that kind'}\n" for name, change in failure.mutations)
     return f"case {failure.case}, base {failure.base}, operation {failure.operation}\n{mutations}{failure.what}\n"
 
 

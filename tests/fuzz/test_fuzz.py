@@ -66,8 +66,8 @@ def test_every_mutation_does_something_and_is_put_back(fuzzer: Fuzzer) -> None:
     for shop in fuzzer.shops:
         before = shop.stamps()
         for name, (mutation, _weight) in MUTATIONS.items():
-            words = [mutation(Random(f"{name}{i}"), shop.store) for i in range(5)]
-            assert any(words), (shop.base.name, name)
+            changes = [mutation(Random(f"{name}{i}"), shop.store) for i in range(5)]
+            assert any(changes), (shop.base.name, name)
             assert shop.stamps() != before
             shop.restore()
             assert shop.stamps() == before

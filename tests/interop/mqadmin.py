@@ -402,8 +402,8 @@ def main() -> int:
     for version in [chosen.release] if chosen.release else VERSIONS:
         for verdicts in run(version, chosen.only, show=chosen.show, raw=chosen.raw).values():
             total += verdicts
-    words = ", ".join(f"{total.count(verdict)} {verdict}" for verdict in sorted(set(total)))
-    print(f"{len(total)} calls: {words}")
+    text = ", ".join(f"{total.count(verdict)} {verdict}" for verdict in sorted(set(total)))
+    print(f"{len(total)} calls: {text}")
     return 1 if "differs" in total else 0
 
 

@@ -257,7 +257,7 @@ def hold_against(
     end = report.afterLoad.maxPhyOffset
     # which of two threads of the engine is first decides what becomes of these, and we say so
     may_stay = {key for key, last in was.ends.items() if last.physical_offset >= end}
-    if not (report.abort and any("may leave it" in words for words in report.warnings)):
+    if not (report.abort and any("may leave it" in warning for warning in report.warnings)):
         may_stay = set()
     for moment in ("afterLoad", "afterStart"):
         mine_says, engine_says = report.to_dict()[moment], answer[moment]

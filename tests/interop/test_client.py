@@ -118,11 +118,11 @@ async def transactions(broker: Broker, namesrv: str) -> None:
 def consumed_as_dumped(broker: Broker, namesrv: str, store: Path, count: int) -> None:
     """consume shows what is in the log and what a Java producer sends, and leaves no trace at the broker."""
     broker.ask("send", topic="Ours", keys="java", queueId=1, body="from Java")
-    words = ("consume", "--namesrv", namesrv, "Ours", "-o", "ndjson")
-    chosen = rmqtool(*words, "--sql", "KEYS IN ('large', 'oneway') OR KEYS ENDSWITH '7'" if broker.engine != "4.9"
+    args = ("consume", "--namesrv", namesrv, "Ours", "-o", "ndjson")
+    chosen = rmqtool(*args, "--sql", "KEYS IN ('large', 'oneway') OR KEYS ENDSWITH '7'" if broker.engine != "4.9"
                      else "KEYS IN ('large', 'oneway', 's7')")  # fmt: skip
     assert sorted(json.loads(line)["keys"] for line in chosen.out.splitlines()) == [["large"], ["oneway"], ["s7"]]
-    result = rmqtool(*words)
+    result = rmqtool(*args)
     assert result.code == 0, result.err
     rows = [json.loads(line) for line in result.out.splitlines()]
     assert len(rows) == count
@@ -177,15 +177,15 @@ def consumed_as_dumped(broker: Broker, namesrv: str, store: Path, count: int) ->
 
     asyncio.run(pull())
     asyncio.run(poll())
-    consumed_and_acknowledged(broker, words, rows)
+    consumed_and_acknowledged(broker, args, rows)
 
 
-def consumed_and_acknowledged(broker: Broker, words: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+def consumed_and_acknowledged(broker: Broker, args: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
     """consume as a member of a group: written messages are committed at a real broker, and not delivered again."""
     for order in ((), ("--orderly",)):
         group = ("--group", "ours-acked" + "".join(order), "--ack", *order)
-        first = rmqtool(*words, *group, "--limit", 5)
-        rest = rmqtool(*words, *group)
+        first = rmqtool(*args, *group, "--limit", 5)
+        rest = rmqtool(*args, *group)
         assert (first.code, rest.code) == (0, 0), first.err + rest.err
         got = [[json.loads(line) for line in done.out.splitlines()] for done in (first, rest)]
         assert len(got[0]) == 5
@@ -196,4 +196,4 @@ def consumed_and_acknowledged(broker: Broker, words: tuple[str, ...], rows: list
         where = list(stats["offsetTable"].values())
         assert [row["consumerOffset"] for row in where] == [row["brokerOffset"] for row in where]
         assert sum(row["consumerOffset"] for row in where) == len(rows)
-        assert rmqtool(*words, *group).code == 1  # nothing is left
+        assert rmqtool(*args, *group).code == 1  # nothing is left

@@ -117,9 +117,9 @@ def test_commands_sign_what_they_ask(broker: Broker, tmp_path: Path, monkeypatch
         file.write_text(f"# of mqadmin\naccessKey: {name}\nsecretKey: {secret}\n")
         return file
 
-    def send(*words: object, topic: str = "Orders") -> Result:
+    def send(*args: object, topic: str = "Orders") -> Result:
         basic = ("send", "--namesrv", broker.namesrv, topic, given, "--lines", "-o", "ndjson")
-        return rmqtool(*basic, "--engine", broker.engine, *words)
+        return rmqtool(*basic, "--engine", broker.engine, *args)
 
     def refused(done: Result) -> None:
         assert done.code == 1, done.err
@@ -134,17 +134,17 @@ def test_commands_sign_what_they_ask(broker: Broker, tmp_path: Path, monkeypatch
     refused(send("--acl", keys("the-writer", "another-secret")))
     refused(send("--acl", keys("the-reader", "reader-secret")))
     refused(send("--acl", keys("the-writer", "writer-secret"), topic="Others"))
-    words = ("consume", "--namesrv", broker.namesrv, "Orders", "-o", "ndjson")
+    args = ("consume", "--namesrv", broker.namesrv, "Orders", "-o", "ndjson")
     reader = {"RMQTOOL_ACCESS_KEY": "the-reader", "RMQTOOL_SECRET_KEY": "reader-secret"}
     with monkeypatch.context() as patch:
         for name, value in reader.items():
             patch.setenv(name, value)
-        seen = rmqtool(*words)
+        seen = rmqtool(*args)
         refused(send())
     assert seen.code == 0, seen.err
     assert sorted(json.loads(line)["body"] for line in seen.out.splitlines()) == ["one", "two"]
     for more in ([], ["--acl", keys("the-reader", "no-secret")]):
-        done = rmqtool(*words, *more)
+        done = rmqtool(*args, *more)
         assert (done.code, done.out) == (3, ""), done.err
         assert "no-secret" not in done.err
     asyncio.run(_consume(broker))

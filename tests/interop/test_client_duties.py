@@ -129,8 +129,8 @@ def test_traces_are_read_by_the_admin_tool(broker: Broker, tmp_path: Path) -> No
     assert pub[1:3] == ["traced", "127.0.0.1"] or "traced" in pub
     assert "success" in pub
     consumed = [line.split() for line in said.splitlines() if line.startswith("Sub")]
-    assert [words[1:3] for words in consumed] == [["listeners", "127.0.0.1"]] * 2
-    assert sorted(words[-1] for words in consumed) == ["failed", "success"], said  # it came twice
+    assert [fields[1:3] for fields in consumed] == [["listeners", "127.0.0.1"]] * 2
+    assert sorted(fields[-1] for fields in consumed) == ["failed", "success"], said  # it came twice
     said = told(half, 1)
     assert "Pub" in said
     assert "listeners" in said

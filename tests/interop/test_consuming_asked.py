@@ -75,9 +75,9 @@ async def ask(broker: Broker, *, orderly: bool) -> None:
 
             # 307, as mqadmin shows it
             said = await admin("consumerStatus", "-g", group, "-i", client)
-            words = " ".join(said.split())
-            assert "PROP_CONSUMER_START_TIMESTAMP : 1" in words, said
-            assert f"PROP_CONSUMEORDERLY : {str(orderly).lower()}" in words, said
+            text = " ".join(said.split())
+            assert "PROP_CONSUMER_START_TIMESTAMP : 1" in text, said
+            assert f"PROP_CONSUMEORDERLY : {str(orderly).lower()}" in text, said
             assert len([line for line in said.splitlines() if line.startswith(topic) and "lab-a" in line]) >= 4, said
             summary = await admin("consumerStatus", "-g", group)
             assert client in summary

@@ -23,17 +23,17 @@ def test_a_replay_that_is_killed_doubles_and_loses_nothing(broker: Broker, tmp_p
     target = tmp_path / "target"
     broker.boot(target, _CONF)
     make(broker, "Copied")
-    words = ["replay", str(source), "--namesrv", broker.namesrv, "--engine", broker.engine, "--batch", "4"]
+    args = ["replay", str(source), "--namesrv", broker.namesrv, "--engine", broker.engine, "--batch", "4"]
     for pause in (0.1, 0.3):
         with subprocess.Popen(
-            [*RMQTOOL, *words, "--rate", "1500"], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [*RMQTOOL, *args, "--rate", "1500"], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as running:
             journal, until = tmp_path / "origin.replay", time.monotonic() + 60
             while (not journal.exists() or b"begin" not in journal.read_bytes()) and time.monotonic() < until:
                 time.sleep(0.02)
             time.sleep(pause)
             running.kill()
-    result = rmqtool(*words, "-o", "ndjson")
+    result = rmqtool(*args, "-o", "ndjson")
     assert result.code == 0, result.err
     assert {(row["queueId"], row["toQueueId"]) for row in map(json.loads, result.out.splitlines())} <= {
         (number, number) for number in range(4)

@@ -37,8 +37,8 @@ def test_a_client_sends_and_receives(language: str, tmp_path: Path) -> None:
     with Serving(store, *options) as served, Proxy(tmp_path / "proxy", served.namesrv) as proxy:
         target = f"rocketmq://{served.namesrv}"
         for topic, kind in KINDS.items():
-            words = ["--queues", "4", "--attribute", f"message.type={kind}", "--yes"]
-            assert rmqtool("topic", "create", target, topic, *words).code == 0
+            args = ["--queues", "4", "--attribute", f"message.type={kind}", "--yes"]
+            assert rmqtool("topic", "create", target, topic, *args).code == 0
         if language == "python":
             result = grpc_clients.run(language, "send", proxy.endpoint, str(COUNT))
             (late,) = result.pop("late")

@@ -46,14 +46,14 @@ class Both:
 
     def admin(self, line: str) -> str:
         """The output of ``mqadmin``."""
-        words = [word.format_map(self.filled) for word in line.split()]
-        said: str = self.judge.ask("admin", arguments=words, seconds=20)["said"]
+        args = [word.format_map(self.filled) for word in line.split()]
+        said: str = self.judge.ask("admin", arguments=args, seconds=20)["said"]
         return said
 
     def ours(self, line: str, code: int = 0) -> Any:
         """The rows of our command."""
-        words = [self.target if word == "TARGET" else word.format_map(self.filled) for word in line.split()]
-        done = rmqtool(*words, "-o", "json")
+        args = [self.target if word == "TARGET" else word.format_map(self.filled) for word in line.split()]
+        done = rmqtool(*args, "-o", "json")
         assert done.code == code, done.err
         return json.loads(done.out)
 
@@ -401,8 +401,8 @@ def test_dead_letters(both: Both) -> None:
     assert done.code == 0, done.err
     sent = json.loads(done.out)
     assert (sent["state"], sent["targetTopic"]) == ("done", "%RETRY%idle")
-    for words in (("--yes",), ("--yes", "--to", "origin")):
-        again = rmqtool("dlq", "requeue", both.target, "idle", *words, "-o", "ndjson")
+    for args in (("--yes",), ("--yes", "--to", "origin")):
+        again = rmqtool("dlq", "requeue", both.target, "idle", *args, "-o", "ndjson")
         assert (again.code, json.loads(again.out)["state"]) == (0, "before"), again.err
     (waiting,) = both.ours("retry list TARGET --group idle")
     assert (waiting["state"], waiting["msgId"], waiting["reconsumeTimes"]) == ("waiting", row["msgId"], 0)
@@ -445,8 +445,8 @@ def test_who_gets_which_queue(both: Both) -> None:
 
 def test_rounds(both: Both, tmp_path: Path) -> None:
     page = tmp_path / "lag.prom"
-    words = ("--watch", "500ms", "--rounds", "3", "--prometheus", page, "-o", "ndjson", "--topic", "Orders")
-    done = rmqtool("group", "lag", both.target, "-g", "idle", *words)
+    args = ("--watch", "500ms", "--rounds", "3", "--prometheus", page, "-o", "ndjson", "--topic", "Orders")
+    done = rmqtool("group", "lag", both.target, "-g", "idle", *args)
     rows = [json.loads(line) for line in done.out.splitlines()]
     assert len(rows) == 12, done.err
     for row in rows:

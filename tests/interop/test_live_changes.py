@@ -49,8 +49,8 @@ class Lab(Both):
 
     def change(self, line: str, code: int = 0) -> dict[str, Any]:
         """What our command says that it has done."""
-        words = [self.target if word == "TARGET" else word for word in line.split()]
-        done = rmqtool(*words, "--yes", "-o", "json")
+        args = [self.target if word == "TARGET" else word for word in line.split()]
+        done = rmqtool(*args, "--yes", "-o", "json")
         assert done.code == code, (line, done.out, done.err)
         found: dict[str, Any] = json.loads(done.out or "{}")
         return found
@@ -326,10 +326,10 @@ def test_users_and_rules(lab: Lab, tmp_path: Path) -> None:
 )
 def test_killed_run_again_and_undone(line: str, lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = lab.state()
-    words = [lab.target if word == "TARGET" else word for word in line.split()]
+    args = [lab.target if word == "TARGET" else word for word in line.split()]
     step = 1
-    while step < 9 and killed_at(step, monkeypatch, *words):
-        done = rmqtool(*words, "--yes")
+    while step < 9 and killed_at(step, monkeypatch, *args):
+        done = rmqtool(*args, "--yes")
         assert done.code == 0 or "no broker has it" in done.err, (step, done.err)
         while rmqtool("undo", lab.target, "--yes").code == 0:
             pass

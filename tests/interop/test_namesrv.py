@@ -49,10 +49,10 @@ class Java:
             "-cp", brokers._classpath(release),
         ]  # fmt: skip
 
-    def start(self, name: str, *words: str, **options: Any) -> "subprocess.Popen[str]":
+    def start(self, name: str, *args: str, **options: Any) -> "subprocess.Popen[str]":
         with open(self.home / "said", "a") as said:
             return subprocess.Popen(
-                [*self._command, name, *words],
+                [*self._command, name, *args],
                 **{
                     "stdout": said,
                     "stderr": said,
@@ -64,8 +64,8 @@ class Java:
                 env={**os.environ, "ROCKETMQ_HOME": str(self.home), "NAMESRV_ADDR": ""},
             )
 
-    def output(self, name: str, *words: str) -> str:
-        process = self.start(name, *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    def output(self, name: str, *args: str) -> str:
+        process = self.start(name, *args, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
             out, err = process.communicate(timeout=150)
         finally:
@@ -212,8 +212,8 @@ def test_brokers_clients_and_mqadmin_use_our_name_servers(clients: Broker, tmp_p
 def administer(java: Java, clients: Broker, names: str, address: str, release: str) -> None:
     """Run mqadmin with a name server."""
 
-    def admin(*words: str) -> str:
-        return str(clients.ask("admin", arguments=words, seconds=60)["said"])
+    def admin(*args: str) -> str:
+        return str(clients.ask("admin", arguments=args, seconds=60)["said"])
 
     clusters = admin("clusterList")
     row = next(line for line in clusters.splitlines() if BROKER in line).split()

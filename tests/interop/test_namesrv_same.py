@@ -44,8 +44,8 @@ def real(tmp_path: Path) -> Iterator[str]:
         pytest.skip(reason)
     java, port = Java("5.3.3", tmp_path / "home"), free_port()
     (tmp_path / "n.conf").write_text(f"listenPort={port}\nkvConfigPath={tmp_path}/kv.json\n")
-    words = ("-c", str(tmp_path / "n.conf"))
-    process = java.start("org.apache.rocketmq.namesrv.NamesrvStartup", *words)
+    args = ("-c", str(tmp_path / "n.conf"))
+    process = java.start("org.apache.rocketmq.namesrv.NamesrvStartup", *args)
     try:
         yield f"127.0.0.1:{port}"
     finally:

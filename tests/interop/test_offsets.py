@@ -151,8 +151,8 @@ def test_the_file_of_a_client_that_broadcasts(broker: Broker, tmp_path: Path) ->
     file = ClientFile(str(path), "lab-a")
     assert file.offsets == {("Orders", "everyone", n): 2 for n in range(4)}
     assert file.build({}) == path.read_bytes()
-    words = ["group", "clone", store, "everyone", "cluster", "--broadcast", path, "--yes"]
-    assert rmqtool(*words).code == 0
+    args = ["group", "clone", store, "everyone", "cluster", "--broadcast", path, "--yes"]
+    assert rmqtool(*args).code == 0
     assert {key: at for key, at in offsets(store).items() if key[1] == "cluster"} == {
         ("Orders", "cluster", n): 2 for n in range(4)
     }

@@ -39,8 +39,8 @@ def _words(handle: str) -> list[str]:
     return base64.urlsafe_b64decode(handle).decode().split(" ")
 
 
-def _handle(*words: str) -> str:
-    return base64.urlsafe_b64encode(" ".join(words).encode()).decode()
+def _handle(*args: str) -> str:
+    return base64.urlsafe_b64encode(" ".join(args).encode()).decode()
 
 
 def recalls(broker: Broker) -> Any:

@@ -48,10 +48,10 @@ def unpack(folder: Path) -> Pair:
 
 
 def carry_out(node: Node, commands: Sequence[Words]) -> None:
-    for words in commands:
-        result = rmqtool(*(node.store if word == "STORE" else word for word in words), *node.options())
-        nothing = words[0] == "group" and "nothing of group" in result.err
-        assert result.code == 0 or nothing, (words, result.err)
+    for args in commands:
+        result = rmqtool(*(node.store if word == "STORE" else word for word in args), *node.options())
+        nothing = args[0] == "group" and "nothing of group" in result.err
+        assert result.code == 0 or nothing, (args, result.err)
 
 
 def compare(master: Broker, replica: Broker, nodes: Pair, count: int = 40, **more: str) -> list[Difference]:

@@ -117,8 +117,8 @@ def test_a_tiered_broker_serves_what_it_served(
             shutil.rmtree(node.store / "consumequeue" / topic)
     info = json.loads(rmqtool("info", node.store, "-o", "json", *node.options()).out)
     values = {"STORE": node.store, "LINES": lines, "END": info["maxPhyOffset"]}
-    for words in COMMANDS[name]:
-        result = rmqtool(*(values.get(word, word) for word in words), *node.options())
+    for args in COMMANDS[name]:
+        result = rmqtool(*(values.get(word, word) for word in args), *node.options())
         assert result.code == 0, result.err
     its_broker.boot(node.store, node.settings)
     try:

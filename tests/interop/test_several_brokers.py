@@ -68,8 +68,8 @@ def test_none_is_lost_when_one_is_killed_and_comes_back(
         for one in (first, *others):
             make(one.broker)
             if popping:
-                words = ["setConsumeMode", "-b", one.broker, "-t", _TOPIC, "-g", _GROUP, "-m", "POP", "-q", "8"]
-                said = broker.ask("admin", arguments=words, seconds=60)
+                args = ["setConsumeMode", "-b", one.broker, "-t", _TOPIC, "-g", _GROUP, "-m", "POP", "-q", "8"]
+                said = broker.ask("admin", arguments=args, seconds=60)
                 assert said["ended"], said
         consume("one")
         send("before-", 200)

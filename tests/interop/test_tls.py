@@ -65,9 +65,9 @@ def test_both_ways(java: Broker, made: Certificates, tmp_path: Path) -> None:
     asyncio.run(send(ClientOptions(namesrv=java.namesrv, release=RELEASES[java.engine], tls=tls)))
     with pytest.raises(NotSent, match="no name server answers"):
         asyncio.run(send(ClientOptions(namesrv=java.namesrv, timeout=1)))
-    words = ("consume", "--namesrv", java.namesrv, "Secret", "-o", "ndjson", "--tls-config", made.client())
+    args = ("consume", "--namesrv", java.namesrv, "Secret", "-o", "ndjson", "--tls-config", made.client())
     for _ in range(60):  # until the broker has told its name server of the topic that it has made
-        result = rmqtool(*words)
+        result = rmqtool(*args)
         if "no name server knows the topic" not in result.err:
             break
         time.sleep(0.5)

@@ -55,8 +55,8 @@ class Served(Serving):
         conf = store.parent / "broker.conf"
         conf.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         listen, namesrv = (f"127.0.0.1:{port}" for port in ports)
-        words = ("--create", "--engine", engine, "--broker-conf", str(conf))
-        super().__init__(store, *words, listen=listen, namesrv=namesrv)
+        args = ("--create", "--engine", engine, "--broker-conf", str(conf))
+        super().__init__(store, *args, listen=listen, namesrv=namesrv)
 
     def kill(self) -> None:
         """End it."""

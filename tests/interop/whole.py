@@ -62,20 +62,20 @@ def run_case(rng: Random, base: Base, folder: Path, engine: Engine, *, logs: boo
     shutil.copytree(base.path, store)
     outcome = Outcome([base.name, engine.version, *damage_store(rng, store, ALL_VERBS if logs else VERBS)])
     release = engine.version[:3]
-    words = ["recover", store, "--yes", "--accept-loss", "--engine", release]
-    words += ["--broker-conf", conf_file(base.conf, folder)]
-    said = rmqtool(*words)
+    args = ["recover", store, "--yes", "--accept-loss", "--engine", release]
+    args += ["--broker-conf", conf_file(base.conf, folder)]
+    said = rmqtool(*args)
     if move_directories(store):  # as is advised
-        said = rmqtool(*words)
+        said = rmqtool(*args)
     if _REFUSED in said.out:
-        rmqtool("rebuild", store, "files", "--yes", *words[-2:])
-        said = rmqtool(*words)
+        rmqtool("rebuild", store, "files", "--yes", *args[-2:])
+        said = rmqtool(*args)
     if said.code > 1 or _REFUSED in said.out:
         outcome.faults.append(f"refused: {said.out}{said.err}")
     else:
         again = plan(StoreLayout(str(store), base.conf), release=RELEASES[release])
         warnings = [" ".join(said.out.split()), *again.warnings]
-        if any("and cuts the log there" in words for words in warnings):
+        if any("and cuts the log there" in warning for warning in warnings):
             outcome.done.append("named: damage that this recovery did not look at, and the next start does")
         else:
             deleted = {topic for note in again.notes for topic in re.findall("topic '(.*)' has neither settings", note)}
@@ -106,15 +106,15 @@ def judge(store: Path, base: Base, engine: Engine, deleted: Set[str]) -> list[st
     first = contents(store)
     # a last message that no queue has is dispatched again at each start, and its keys are in the index twice then
     unsteady = ("index/", *(f"consumequeue/{topic}/{queue_id}/" for topic, queue_id in irregular))
-    faults += [f"first start: {words}" for words in changed(before, first) if not words.startswith(unsteady)]
+    faults += [f"first start: {change}" for change in changed(before, first) if not change.startswith(unsteady)]
     again = engine.open(store, base.conf.values | base.conf.sizes, keys=keys)
     if "error" in again or not again["loadOk"]:
         return [*faults, f"does not boot again: {again.get('error', 'load refused')}"]
-    faults += [f"second start: {words}" for words in wrong_entries(again, expected, irregular, unreadable)]
-    faults += [f"second start: {words}" for words in wrong_hits(again, keys, rotten, unreadable)]
+    faults += [f"second start: {fault}" for fault in wrong_entries(again, expected, irregular, unreadable)]
+    faults += [f"second start: {fault}" for fault in wrong_hits(again, keys, rotten, unreadable)]
     second, steady = changed(first, contents(store)), () if moved else ("index/",)
     unsteady = tuple(name for name in unsteady if name not in steady)
-    return faults + [f"second start: {words}" for words in second if not words.startswith(unsteady)]
+    return faults + [f"second start: {warning}" for warning in second if not warning.startswith(unsteady)]
 
 
 def keys_of(layout: StoreLayout) -> dict[Key, set[int]]:

@@ -91,7 +91,7 @@ class Sanitized:
         for other in others if baseline else ():
             shutil.copyfile(first, other)
 
-    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+    def run(self, *args: str) -> "subprocess.CompletedProcess[str]":
         """Run Python in the copy."""
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV_"))},
@@ -103,7 +103,7 @@ class Sanitized:
             "UBSAN_OPTIONS": "print_stacktrace=1",
         }
         return subprocess.run(
-            [sys.executable, *words], cwd=self._folder, env=environment, capture_output=True, text=True, check=False
+            [sys.executable, *args], cwd=self._folder, env=environment, capture_output=True, text=True, check=False
         )
 
     def control(self) -> "subprocess.CompletedProcess[str]":

@@ -27,9 +27,9 @@ class Place:
     before: Callable[[], object] | None = None
     after: Callable[[Path], None] | None = None
 
-    def run(self, *words: str, stdin: bytes = b"", instead: Callable[[], int] | None = None) -> Done:
+    def run(self, *args: str, stdin: bytes = b"", instead: Callable[[], int] | None = None) -> Done:
         """Run a command of the scenario."""
-        told = [word.replace("STORE", self.name or str(self.store)) for word in words]
+        told = [word.replace("STORE", self.name or str(self.store)) for word in args]
         return run(*told, stdin=stdin, limits=self.limits, before=self.before, instead=instead)
 
 

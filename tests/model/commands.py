@@ -72,7 +72,7 @@ class Done(NamedTuple):
 
 
 def run(
-    *words: object,
+    *args: object,
     stdin: bytes = b"",
     kill: Kill | None = None,
     pause: Pause | None = None,
@@ -91,7 +91,7 @@ def run(
     Raises:
         TimeoutError: it hangs.
     """
-    told = tuple(map(str, words))
+    told = tuple(map(str, args))
     # in, out, err, a byte when the signal is sent or the pause begins, and one when that is over
     pipes = [os.pipe() for _ in range(5)]
     child = os.fork()
@@ -105,7 +105,7 @@ def run(
 
 
 def _become(
-    words: tuple[str, ...],
+    args: tuple[str, ...],
     pipes: list[tuple[int, int]],
     kill: Kill | None,
     pause: Pause | None,
@@ -139,7 +139,7 @@ def _become(
             for fd, mode in ((0, "r"), (1, "w"), (2, "w"))
         )
         _count(kill, pause)
-        code = _main(words) if instead is None else instead()
+        code = _main(args) if instead is None else instead()
     except BaseException:
         traceback.print_exc()
     finally:
@@ -151,11 +151,11 @@ def _become(
         os._exit(code)
 
 
-def _main(words: tuple[str, ...]) -> int:
+def _main(args: tuple[str, ...]) -> int:
     """Run like the entry point, which itself exits the interpreter."""
     from rmqtool import main
 
-    sys.argv = ["rmqtool", *words]
+    sys.argv = ["rmqtool", *args]
     try:
         main.main()
     except SystemExit as stop:

@@ -21,8 +21,8 @@ _STEPS = (append, append, serve, recover, dispatch, rebuild, truncate, clean, gr
 def disk(path: Path) -> Iterator[bool]:
     """A tmpfs mounted at a path within the context; yields False if mounting is not permitted."""
     path.mkdir(parents=True, exist_ok=True)
-    words = ["mount", "-t", "tmpfs", "-o", f"size={_SIZE}", "tmpfs", str(path)]
-    mounted = not os.geteuid() and subprocess.run(words, check=False, capture_output=True).returncode == 0
+    args = ["mount", "-t", "tmpfs", "-o", f"size={_SIZE}", "tmpfs", str(path)]
+    mounted = not os.geteuid() and subprocess.run(args, check=False, capture_output=True).returncode == 0
     try:
         yield mounted
     finally:
@@ -63,5 +63,5 @@ def empty(path: Path) -> None:
 def _resize(path: Path, size: int) -> bool:
     """Resize it; returns whether that worked: it cannot be smaller than its content."""
     top = path if os.path.ismount(path) else path.parent
-    words = ["mount", "-o", f"remount,size={max(size, _PAGE)}", str(top)]
-    return subprocess.run(words, check=False, capture_output=True).returncode == 0
+    args = ["mount", "-o", f"remount,size={max(size, _PAGE)}", str(top)]
+    return subprocess.run(args, check=False, capture_output=True).returncode == 0

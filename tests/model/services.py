@@ -135,12 +135,12 @@ def dump(world: World, rng: Random) -> None:
     """Dump all messages to Parquet, possibly after a killed run."""
     _load_what_dumps_need()
     out = world.home / "dump"
-    words = ("dump-to-parquet", world.store, out, "--runner", "local")
-    command(world, *words, kill=killing(rng, 0.5))
-    done = command(world, *words)
+    args = ("dump-to-parquet", world.store, out, "--runner", "local")
+    command(world, *args, kill=killing(rng, 0.5))
+    done = command(world, *args)
     if done.code == 4:  # the killed one was through, or something of it is in the way
         shutil.rmtree(out)
-        done = command(world, *words)
+        done = command(world, *args)
     import pyarrow.parquet as parquet
 
     # without threads, which the next command, a fork of this process, would not have
@@ -210,7 +210,7 @@ def replay(world: World, rng: Random) -> None:
     """Replay the messages to another broker, each once, however often the command or the broker is killed."""
     target = _neighbour(world, "target")
     journal = world.home / f"journal{world.journals}"
-    words = ("replay", world.store, "--namesrv", target.namesrv, "--journal", journal, "--batch", rng.choice((1, 8)))
+    args = ("replay", world.store, "--namesrv", target.namesrv, "--journal", journal, "--batch", rng.choice((1, 8)))
     limit = ["--limit", rng.choice((1, 20))] if rng.random() < 0.3 else []
     pause = None
     if rng.random() < 0.3:
@@ -222,7 +222,7 @@ def replay(world: World, rng: Random) -> None:
 
         pause = Pause(rng.randrange(1, 12), crash)
     kill = killing(rng, 0.5) if pause is None else None
-    done = command(world, *words, *limit, kill=kill, pause=pause, before=_hurry)
+    done = command(world, *args, *limit, kill=kill, pause=pause, before=_hurry)
     sent = _marks(world.home / "target")
     if twice := {mark for mark in sent if sent[mark] != 1}:
         raise Wrong(f"sent twice: {sorted(twice)[:5]}: {done}")

@@ -32,7 +32,7 @@ def _any_time(kill: Kill, step: int) -> Kill:
     return kill._replace(after=0.15 * (step % 97) / 97) if step % 2 else kill
 
 
-def command(world: World, *words: object, **options: Any) -> Done:
+def command(world: World, *args: object, **options: Any) -> Done:
     """Run a command with the store's file sizes."""
     if world.limits:
         limits = ", ".join(f"{world.limit_names[number]} {value}" for number, value in world.limits.items())
@@ -40,7 +40,7 @@ def command(world: World, *words: object, **options: Any) -> Done:
     kill: Kill | None = options.get("kill")
     if world.random_kills and kill is not None:
         kill = options["kill"] = _any_time(kill, len(world.history))
-    result = run(*words, "--broker-conf", world.conf_file, limits=world.limits, **options)
+    result = run(*args, "--broker-conf", world.conf_file, limits=world.limits, **options)
     if kill is not None and result.killed:
         world.counts[signal.Signals(kill.signal).name] += 1
     world.note(result)
@@ -125,13 +125,13 @@ def serve(world: World, rng: Random, pause: Pause | None = None) -> None:
     world.learn()
 
 
-def change(world: World, rng: Random, *words: object, cuts: frozenset[int] = frozenset(), chance: float = 0.35) -> Done:
+def change(world: World, rng: Random, *args: object, cuts: frozenset[int] = frozenset(), chance: float = 0.35) -> Done:
     """Run a command that changes the whole store.
 
     Args:
         cuts: messages that it cuts if carried out.
     """
-    done = command(world, *words, "--output", "json", *elsewhere(world, rng), kill=killing(rng, chance))
+    done = command(world, *args, "--output", "json", *elsewhere(world, rng), kill=killing(rng, chance))
     world.learn(cuts if may_have_changed(done) else frozenset())
     return done
 
@@ -184,12 +184,12 @@ def clean(world: World, rng: Random) -> None:
         return
     known = world.must | world.limbo
     cuts = frozenset(number for number in known if world.places[number].physical_offset < files[1])
-    words: list[object] = ["clean", world.store, "--hours", "0", "--files", "1", "--yes", "--accept-loss"]
+    args: list[object] = ["clean", world.store, "--hours", "0", "--files", "1", "--yes", "--accept-loss"]
     if rng.random() < 0.3:
-        words.append("--delete")
+        args.append("--delete")
     before = set(world.in_log())
-    done = command(world, *words, "--output", "json", *elsewhere(world, rng), kill=killing(rng, 0.35))
-    if "--delete" in words and may_have_changed(done) and (done.code != 0 or report_of(done).get("deleted")):
+    done = command(world, *args, "--output", "json", *elsewhere(world, rng), kill=killing(rng, 0.35))
+    if "--delete" in args and may_have_changed(done) and (done.code != 0 or report_of(done).get("deleted")):
         world.deleted |= cuts & before - set(world.in_log())
     world.learn(cuts if may_have_changed(done) else frozenset())
     if may_have_changed(done):
@@ -353,8 +353,8 @@ def copy(world: World, rng: Random) -> None:
     if (beside := Path(f"{world.store}.rmqtool")).exists():
         shutil.copytree(beside, f"{other}.rmqtool", symlinks=True)
     kept_before = tree(beside) if beside.exists() else {}
-    for words in rng.sample((["undo", "--yes"], ["recover", "--yes"], ["rebuild", "index", "--yes"]), 2):
-        name, *more = words
+    for args in rng.sample((["undo", "--yes"], ["recover", "--yes"], ["rebuild", "index", "--yes"]), 2):
+        name, *more = args
         world.note(run(name, other, *more, "--broker-conf", world.conf_file))
     if tree(world.store) != before or (tree(beside) if beside.exists() else {}) != kept_before:
         raise Wrong("a command on a copy has changed the original")

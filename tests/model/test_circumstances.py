@@ -74,7 +74,7 @@ def day(conf: Path) -> list[tuple[list[str], bytes]]:
         (["topic", "list", "STORE"], b""),
         (["check", "STORE"], b""),
     ]
-    return [([*words, *sizes], data) for words, data in steps]
+    return [([*args, *sizes], data) for args, data in steps]
 
 
 @dataclass
@@ -90,14 +90,14 @@ class Seen:
 def live(place: Place, conf: Path, cut: int, group: str) -> list[Seen]:
     """Run the scenario step by step."""
     seen = []
-    for words, data in day(conf):
-        told = [word.replace("CUT", str(cut)).replace("GROUP", group) for word in words]
+    for args, data in day(conf):
+        told = [word.replace("CUT", str(cut)).replace("GROUP", group) for word in args]
         done = place.run(*told, stdin=data)
         assert "Traceback" not in done.err, done.err
         out = done.out.replace(place.name or "", "STORE") if place.name else done.out.replace(str(place.store), "STORE")
-        if "dump" not in words:
+        if "dump" not in args:
             out = ""
-        seen.append(Seen(words, done.code, out, {} if place.before else content(place.store)))
+        seen.append(Seen(args, done.code, out, {} if place.before else content(place.store)))
         if place.after is not None:
             place.after(place.store)
     if place.before:
@@ -186,11 +186,11 @@ def test_a_medium_that_is_read_only(whole: Path, conf: Path, plan: tuple[int, st
     before = content(store)
     with read_only(tmp_path / "medium"):
         sizes = ["--broker-conf", str(conf)]
-        for words, data in [*day(conf), *(([*words, *sizes], b"") for words in MORE)]:
-            told = [word.replace("CUT", str(plan[0])).replace("GROUP", plan[1]) for word in words]
+        for args, data in [*day(conf), *(([*args, *sizes], b"") for args in MORE)]:
+            told = [word.replace("CUT", str(plan[0])).replace("GROUP", plan[1]) for word in args]
             done = Place(store).run(*told, stdin=data)
             assert "Traceback" not in done.err, done.err
-            if {"--yes", "-", "--once"} & set(words):
+            if {"--yes", "-", "--once"} & set(args):
                 assert done.code in (1, 3, 4) or "nothing" in done.err, done
                 if done.code in (3, 4):
                     assert done.err.splitlines()[-1].startswith("error: "), done
@@ -226,10 +226,10 @@ def test_files_longer_than_brokers_make_them(part: str, size: int, whole: Path, 
         file.truncate(size + 5)
     memory = {resource.RLIMIT_AS: 24 << 30}
     commands = ("info", "check", "recover --dry-run", "recover --yes", "topic list", "offsets", "run --once", "append")
-    for words in map(str.split, commands):
-        told = ["info", str(store)] if words == ["info"] else [*words[: 1 + (words[0] == "topic")], str(store)]
-        told += [word for word in words if word.startswith("--")]
-        if words == ["append"]:
+    for args in map(str.split, commands):
+        told = ["info", str(store)] if args == ["info"] else [*args[: 1 + (args[0] == "topic")], str(store)]
+        told += [word for word in args if word.startswith("--")]
+        if args == ["append"]:
             told.append("-")
         result = run(*told, "--broker-conf", conf, limits=memory, stdin=b'{"topic":"new","body":"x"}\n')
         assert "Traceback" not in result.err, result.err

@@ -92,8 +92,8 @@ def evening(place: Place, conf: Path, origin: Neighbour, target: Neighbour) -> I
     sizes = ["--broker-conf", str(conf)]
     beside = place.store.parent
 
-    def step(*words: object, **more: Any) -> int:
-        done = place.run(*map(str, words), *sizes, **more)
+    def step(*args: object, **more: Any) -> int:
+        done = place.run(*map(str, args), *sizes, **more)
         assert "Traceback" not in done.err, done.err
         if place.after is not None:
             place.after(place.store)
@@ -110,8 +110,8 @@ def evening(place: Place, conf: Path, origin: Neighbour, target: Neighbour) -> I
     served = partial(serve_and_send, place.name or str(place.store), str(conf), ROWS)
     yield "serve", (step("serve", "STORE", instead=served), there(place.store))
     yield "mirror", (step("mirror", "--namesrv", origin.namesrv, "Mirrored", "STORE"), there(place.store))
-    words = ("replay", "STORE", "--namesrv", target.namesrv, "--journal", beside / "journal", "--to", "Copied")
-    yield "replay", (step(*words), step(*words))
+    args = ("replay", "STORE", "--namesrv", target.namesrv, "--journal", beside / "journal", "--to", "Copied")
+    yield "replay", (step(*args), step(*args))
     yield "salvage", (step("salvage", "STORE", beside / "salvaged"), there(beside / "salvaged"))
     yield "export", step("salvage", "STORE", beside / "rows.ndjson", "--to", "ndjson")
     yield "import", (step("import", beside / "imported", beside / "rows.ndjson"), there(beside / "imported"))

@@ -125,7 +125,7 @@ def test_other_servers_are_reached_by_tls_where_it_is_enabled(made: Certificates
 
 
 @pytest.mark.parametrize(
-    ("read", "values", "kind", "words"),
+    ("read", "values", "kind", "text"),
     [
         (server_tls, {}, BadValue, "certPath and tls.server.keyPath are missing"),
         (server_tls, {"tls_server_mode": "on"}, BadValue, "tls.server.mode=on: give disabled, permissive, enforcing"),
@@ -143,10 +143,10 @@ def test_other_servers_are_reached_by_tls_where_it_is_enabled(made: Certificates
     ],
 )  # fmt: skip
 def test_what_cannot_be_followed_is_named(
-    read: Callable[[str], object], values: dict[str, str], kind: type[RmqError], words: str, made: Certificates
+    read: Callable[[str], object], values: dict[str, str], kind: type[RmqError], text: str, made: Certificates
 ) -> None:
     path = made.properties("tls.properties", **values)
-    with pytest.raises(kind, match=words) as raised:
+    with pytest.raises(kind, match=text) as raised:
         read(path)
     assert str(raised.value).startswith(path)
 
@@ -163,7 +163,7 @@ def test_a_locked_key_needs_its_password(made: Certificates) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ["serve", "STORE", "--create"],
         ["namesrv"],
@@ -171,8 +171,8 @@ def test_a_locked_key_needs_its_password(made: Certificates) -> None:
         ["consume", "--namesrv", "127.0.0.1:1", "Orders"],
     ],
 )
-def test_a_file_that_is_not_there(words: list[str], tmp_path: Path) -> None:
-    given = [str(tmp_path / "store") if word == "STORE" else word for word in words]
+def test_a_file_that_is_not_there(args: list[str], tmp_path: Path) -> None:
+    given = [str(tmp_path / "store") if word == "STORE" else word for word in args]
     result = rmqtool(*given, "--tls-config", tmp_path / "none")
     assert (result.code, result.out) == (3, "")
     assert f"{tmp_path / 'none'}: No such file or directory" in result.err

@@ -104,8 +104,8 @@ def test_who_may_do_what(tmp_path: Path) -> None:
         nobody = Credentials("nobody", "nothing")
         assert said(await ask(nobody, C.SEND_MESSAGE_V2, send(), b"x")) == "No acl config for nobody"
         wrong = Credentials("the-writer", "another")
-        words = "Check signature failed for accessKey=the-writer"
-        assert said(await ask(wrong, C.SEND_MESSAGE_V2, send(), b"x")) == words
+        text = "Check signature failed for accessKey=the-writer"
+        assert said(await ask(wrong, C.SEND_MESSAGE_V2, send(), b"x")) == text
         for code in (C.SEND_MESSAGE_V2, C.SEND_BATCH_MESSAGE):
             assert (await ask(WRITER, code, send(), b"x")).code == ResponseCode.SUCCESS
             assert said(await ask(READER, code, send(), b"x")) == "No default permission for topic:Orders"
@@ -122,8 +122,8 @@ def test_who_may_do_what(tmp_path: Path) -> None:
         assert said(await ask(READER, C.HEART_BEAT, None, heartbeat("others", "Orders"))).endswith("group:others")
         assert (await ask(NUMBER, C.SEND_MESSAGE_V2, send("Any"), b"x")).code == ResponseCode.SUCCESS
         for code in (C.UPDATE_BROKER_CONFIG, C.GET_ALL_TOPIC_CONFIG, C.GET_ALL_CONSUMER_OFFSET, C.GET_BROKER_CONFIG):
-            words = f"Need admin permission for request code={code:d}, but accessKey=the-number is not"
-            assert said(await ask(NUMBER, code)) == words
+            text = f"Need admin permission for request code={code:d}, but accessKey=the-number is not"
+            assert said(await ask(NUMBER, code)) == text
         assert (await ask(ADMIN, C.GET_ALL_TOPIC_CONFIG)).code == ResponseCode.SUCCESS
         assert (await ask(ADMIN, 9999)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         trace = send("RMQ_SYS_TRACE_TOPIC")
@@ -334,7 +334,7 @@ def test_what_is_no_pattern_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("accounts: [", "line 1"),
         ("[1, 2]", "no settings"),
@@ -353,10 +353,10 @@ def test_what_is_no_pattern_is_refused(text: str) -> None:
         ("#" * (1 << 20) + "#", "larger than"),
     ],
 )
-def test_files_that_no_broker_takes(tmp_path: Path, text: str, words: str) -> None:
+def test_files_that_no_broker_takes(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "plain_acl.yml"
     path.write_text(text)
-    with pytest.raises(CorruptFile, match=words) as told:
+    with pytest.raises(CorruptFile, match=message) as told:
         files.read(str(path))
     assert str(path) in str(told.value)
 

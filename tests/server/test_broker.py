@@ -88,11 +88,11 @@ def test_a_store_that_is_served_read_only_is_not_touched(golden_copy: Unpacked, 
         assert from_fields(h.Offset, answer.fields).offset == len(messages)
 
     serving(store, again, broker_conf=None, read_only=True, offsets=str(offsets))
-    for count, words in ((len(messages) + 5, "has another message before that now"), (len(messages) - 1, "ends at")):
+    for count, reason in ((len(messages) + 5, "has another message before that now"), (len(messages) - 1, "ends at")):
         shutil.rmtree(tmp_path / "another", ignore_errors=True)
         with Store.create(tmp_path / "another") as another:
             another.append_many([Message(topic="Orders", queue_id=1, body=b"new") for _ in range(count)])
-        with pytest.raises(Refused, match=f"{words}.*offsets of another store"):
+        with pytest.raises(Refused, match=f"{reason}.*offsets of another store"):
             serving(tmp_path / "another", again, broker_conf=None, read_only=True, offsets=str(offsets))
 
 

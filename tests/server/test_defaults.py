@@ -26,18 +26,18 @@ def _defaults() -> Iterator[tuple[str, str, Any]]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call):
                 continue
-            words = list(node.args) + [keyword.value for keyword in node.keywords if keyword.arg == "default"]
+            nodes = list(node.args) + [keyword.value for keyword in node.keywords if keyword.arg == "default"]
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if called == "setting":
-                words = words[1:]
+                nodes = nodes[1:]
             elif called not in ("flag", "number"):
                 continue
-            if len(words) != 2 or not isinstance(words[0], ast.Constant) or not isinstance(words[0].value, str):
+            if len(nodes) != 2 or not isinstance(nodes[0], ast.Constant) or not isinstance(nodes[0].value, str):
                 continue
-            names = {n.id for n in ast.walk(words[1]) if isinstance(n, ast.Name)}
+            names = {n.id for n in ast.walk(nodes[1]) if isinstance(n, ast.Name)}
             scope = vars(importlib.import_module(module)) if names else {}
-            if names <= scope.keys() and not any(isinstance(n, ast.Call) for n in ast.walk(words[1])):
-                yield module, words[0].value, eval(ast.unparse(words[1]), dict(scope))
+            if names <= scope.keys() and not any(isinstance(n, ast.Call) for n in ast.walk(nodes[1])):
+                yield module, nodes[0].value, eval(ast.unparse(nodes[1]), dict(scope))
 
 
 def _wrong(name: str, taken: Any) -> list[str]:

@@ -170,6 +170,6 @@ def test_keys_ids_and_tables_of_all_copies(tmp_path: Path) -> None:
 
 def test_the_command_wants_read_only(tmp_path: Path) -> None:
     nodes = [str(node.store) for node in roles.unpack_all(roles.NEW_SLAVE, tmp_path)]
-    for words in ((), ("--follow",)):
-        result = rmqtool("serve", *nodes, *words)
+    for args in ((), ("--follow",)):
+        result = rmqtool("serve", *nodes, *args)
         assert (result.code, "several copies of a store are only served with --read-only" in result.err) == (2, True)

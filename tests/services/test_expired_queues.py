@@ -21,9 +21,9 @@ CONF = {"mappedFileSizeCommitLog": "4096", "mappedFileSizeConsumeQueue": "400"}
 ENGINES = ("4.9", "5.3")
 
 
-def rows(*words: object) -> list[dict[str, Any]]:
+def rows(*args: object) -> list[dict[str, Any]]:
     """The rows of a command."""
-    return [json.loads(line) for line in rmqtool(*words).out.splitlines()]
+    return [json.loads(line) for line in rmqtool(*args).out.splitlines()]
 
 
 @pytest.fixture(params=ENGINES)

@@ -37,8 +37,8 @@ STANDARD = {
 }
 
 
-def rows(*words: object) -> list[dict[str, Any]]:
-    result = rmqtool(*words, "-o", "ndjson")
+def rows(*args: object) -> list[dict[str, Any]]:
+    result = rmqtool(*args, "-o", "ndjson")
     assert result.code in (0, 1), result.err
     return [json.loads(line) for line in result.out.splitlines()]
 
@@ -62,8 +62,8 @@ def numbers(text: str) -> Iterator[tuple[str, list[str]]]:
 @pytest.mark.parametrize("case", WHOLE)
 def test_lag(case: str, golden: Unpacked) -> None:
     told = {
-        (group, words[0], int(words[2])): tuple(map(int, words[3:7]))
-        for group, words in numbers(said(case, "consumer-progress.txt"))
+        (group, fields[0], int(fields[2])): tuple(map(int, fields[3:7]))
+        for group, fields in numbers(said(case, "consumer-progress.txt"))
     }
     found = {
         (row["group"], row["topic"], row["queueId"]): (
@@ -79,9 +79,9 @@ def test_lag(case: str, golden: Unpacked) -> None:
 @pytest.mark.parametrize("case", WHOLE)
 def test_ends_of_queues(case: str, golden: Unpacked) -> None:
     told = {
-        (topic, int(words[1])): (int(words[2]), int(words[3]))
-        for topic, words in numbers(said(case, "topic-status.txt"))
-        if words[0] == "lab-a"
+        (topic, int(fields[1])): (int(fields[2]), int(fields[3]))
+        for topic, fields in numbers(said(case, "topic-status.txt"))
+        if fields[0] == "lab-a"
     }
     layout = StoreLayout(str(golden(case)))
     low = CommitLog(layout).min_offset

@@ -374,16 +374,16 @@ def test_a_broadcasting_client(golden_copy: Unpacked, tmp_path: Path) -> None:
 def test_between_a_group_and_a_client_that_broadcasts(golden_copy: Unpacked, tmp_path: Path) -> None:
     store = golden_copy("broker")
     path = tmp_path / "10.0.0.1@DEFAULT" / GROUP / "offsets.json"
-    words = ["group", "clone", store, GROUP, GROUP, "--topic", "Orders", "--to-broadcast", path]
-    for wrong in (words, [*words[:4], "another", *words[5:], "--broker", "lab-a"]):
+    args = ["group", "clone", store, GROUP, GROUP, "--topic", "Orders", "--to-broadcast", path]
+    for wrong in (args, [*args[:4], "another", *args[5:], "--broker", "lab-a"]):
         assert rmqtool(*wrong, "--yes").code == 2
-    assert rmqtool(*words, "--broker", "lab-a", "--dry-run").code == 1
+    assert rmqtool(*args, "--broker", "lab-a", "--dry-run").code == 1
     assert not path.parent.parent.exists()
-    assert rmqtool(*words, "--broker", "lab-a", "--yes").code == 0
+    assert rmqtool(*args, "--broker", "lab-a", "--yes").code == 0
     before = ConsumerOffsets.parse((store / FILE).read_bytes())
     own = {("Orders", GROUP, n): before.offset("Orders", GROUP, n) for n in range(4)}
     assert ClientFile(str(path), None).offsets == own
-    assert rmqtool(*words, "--yes").code == 0  # nothing to change; the file names its broker
+    assert rmqtool(*args, "--yes").code == 0  # nothing to change; the file names its broker
     text = path.read_text()
     back = ["group", "clone", store, GROUP, "new", "--broadcast", path, "--yes"]
     assert rmqtool(*back).code == 0
@@ -426,7 +426,7 @@ GOOD = f"{GROUP},Orders,1,5\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "words"),
+    ("text", "code", "message"),
     [
         (HEAD + GOOD + f"{GROUP},Unknown,0,0\n", 4, "line 3: column topic: 'Unknown' is not a topic"),
         (HEAD + GOOD + f"{GROUP},..,0,0\n", 4, "line 3: column topic: '..' is not a topic"),
@@ -449,7 +449,7 @@ GOOD = f"{GROUP},Orders,1,5\n"
     ],
 )  # fmt: skip
 def test_a_bad_file_is_refused_as_a_whole(
-    text: str, code: int, words: str, golden_copy: Unpacked, tmp_path: Path
+    text: str, code: int, message: str, golden_copy: Unpacked, tmp_path: Path
 ) -> None:
     store = golden_copy("broker")
     before = tree(store)
@@ -457,7 +457,7 @@ def test_a_bad_file_is_refused_as_a_whole(
     file.write_text(text)
     for more in ("--yes", "--dry-run"):
         result = rmqtool("group", "reset", store, GROUP, "--from-csv", file, more)
-        assert (result.code, words in result.err, result.out) == (code, True, ""), result.err
+        assert (result.code, message in result.err, result.out) == (code, True, ""), result.err
         assert len(result.err.splitlines()) == 1
     assert tree(store) == before
 

@@ -41,8 +41,8 @@ def store(tmp_path: Path) -> Path:
     return builder.write(tmp_path, {"consumerOffset.json": json.dumps(offsets)})
 
 
-def rows(*words: object) -> list[dict[str, Any]]:
-    result = rmqtool(*words, "-o", "ndjson")
+def rows(*args: object) -> list[dict[str, Any]]:
+    result = rmqtool(*args, "-o", "ndjson")
     assert (result.code, result.err) == (0, "")
     return [json.loads(line) for line in result.out.splitlines()]
 

@@ -25,8 +25,8 @@ REVIVE = REVIVE_PREFIX + "LabCluster"
 RETRY = "%RETRY%pop-group_Popped"
 
 
-def rows(*words: object) -> list[dict[str, Any]]:
-    result = rmqtool(*words, "-o", "ndjson")
+def rows(*args: object) -> list[dict[str, Any]]:
+    result = rmqtool(*args, "-o", "ndjson")
     assert (result.code, result.err) == (0, "")
     return [json.loads(line) for line in result.out.splitlines()]
 

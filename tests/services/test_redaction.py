@@ -121,8 +121,8 @@ def test_all_copies_of_what_a_condition_selects(golden_copy: Unpacked) -> None:
     assert {row.topic for row in report.messages} == {
         "Orders", "SCHEDULE_TOPIC_XXXX", "%RETRY%lab-consumer", "%DLQ%lab-consumer",
     }  # fmt: skip
-    for words in (("query-key", store, "Orders", "order-40"), ("query-id", store, key)):
-        assert rmqtool(*words).code == 0
+    for args in (("query-key", store, "Orders", "order-40"), ("query-id", store, key)):
+        assert rmqtool(*args).code == 0
 
 
 def test_any_copy_may_be_named(golden_copy: Unpacked) -> None:

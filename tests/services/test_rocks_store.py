@@ -42,8 +42,8 @@ FACTS = goldens.STORES_OF_5 / CASE / "facts"
 SAID = list(goldens.messages(CASE))
 
 
-def rows(*words: object) -> list[dict[str, Any]]:
-    result = rmqtool(*words, "-o", "ndjson")
+def rows(*args: object) -> list[dict[str, Any]]:
+    result = rmqtool(*args, "-o", "ndjson")
     assert (result.code, result.err) == (0, "")
     return [json.loads(line) for line in result.out.splitlines()]
 
@@ -129,7 +129,7 @@ def test_queues_that_were_not_written_before_a_crash(golden: Unpacked) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "count"),
+    ("args", "count"),
     [
         (["topic", "list"], 13),
         (["dlq", "list"], 4),
@@ -138,8 +138,8 @@ def test_queues_that_were_not_written_before_a_crash(golden: Unpacked) -> None:
         (["offsets"], 24),
     ],
 )
-def test_commands_that_list(golden: Unpacked, words: list[str], count: int) -> None:
-    assert len(rows(*words, golden(CASE))) == count
+def test_commands_that_list(golden: Unpacked, args: list[str], count: int) -> None:
+    assert len(rows(*args, golden(CASE))) == count
 
 
 def test_waiting_messages(golden: Unpacked) -> None:

@@ -19,8 +19,8 @@ from tests.services.run_samples import bodies, errors, waiting_store
 
 def test_once(tmp_path: Path) -> None:
     store = waiting_store(tmp_path)
-    words = ("run", store, "--once", "--broker-conf", tmp_path / "broker.conf", "-o", "json")
-    result = rmqtool(*words)
+    args = ("run", store, "--once", "--broker-conf", tmp_path / "broker.conf", "-o", "json")
+    result = rmqtool(*args)
     [report] = json.loads(result.out)
     assert (result.code, result.err, report["delivered"], report["checked"]) == (0, "", 10, 0)
     assert report["nextTimestamp"] > report["endTimestamp"]
@@ -33,24 +33,24 @@ def test_once(tmp_path: Path) -> None:
         "print({'yes': 'commit', 'no': 'rollback'}.get(row['body'], 'perhaps'))\n"
     )
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
-    result = rmqtool(*words, "--transactions", f"exec {script}")
+    result = rmqtool(*args, "--transactions", f"exec {script}")
     [report] = json.loads(result.out)
     assert (report["committed"], report["rolledBack"], report["unknown"]) == (1, 1, 1)
     assert "said 'perhaps'" in result.err
     assert bodies(store)[10:] == ["yes"]
-    result = rmqtool(*words, "--transactions", "exec /nonexistent/program")
+    result = rmqtool(*args, "--transactions", "exec /nonexistent/program")
     assert (result.code, result.out) == (2, "")
     assert "no such command" in result.err
-    assert json.loads(rmqtool(*words, "--transactions", "rollback").out)[0]["rolledBack"] == 1
+    assert json.loads(rmqtool(*args, "--transactions", "rollback").out)[0]["rolledBack"] == 1
     assert rmqtool("transaction", "list", store, "--state", "pending", "-o", "ndjson").out == ""
 
 
 @pytest.mark.parametrize(
-    "words", [["--transactions", "perhaps"], ["--transactions", "exec"], ["--transactions", "exec 'x"],
+    "args", [["--transactions", "perhaps"], ["--transactions", "exec"], ["--transactions", "exec 'x"],
               ["--until", "soon"], ["--once", "--until", "0"], ["--transactions", "commit x"]],
 )  # fmt: skip
-def test_usage(words: list[str], tmp_path: Path) -> None:
-    assert rmqtool("run", tmp_path, *words).code == 2
+def test_usage(args: list[str], tmp_path: Path) -> None:
+    assert rmqtool("run", tmp_path, *args).code == 2
 
 
 def delivered(store: Path) -> None:
@@ -65,8 +65,8 @@ def delivered(store: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_it_cleanly(number: int, tmp_path: Path) -> None:
     store = waiting_store(tmp_path)
-    words = [*RMQTOOL, "run", str(store), "--broker-conf", str(tmp_path / "broker.conf"), "-o", "json"]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    args = [*RMQTOOL, "run", str(store), "--broker-conf", str(tmp_path / "broker.conf"), "-o", "json"]
+    process = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     delivered(store)
     assert (store / "abort").exists()
     assert rmqtool("run", store, "--once").code == 4  # it is held
@@ -82,8 +82,8 @@ def test_a_signal_ends_it_cleanly(number: int, tmp_path: Path) -> None:
 
 def test_killed_it_goes_on(tmp_path: Path) -> None:
     store = waiting_store(tmp_path)
-    words = [*RMQTOOL, "run", str(store), "--broker-conf", str(tmp_path / "broker.conf")]
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    args = [*RMQTOOL, "run", str(store), "--broker-conf", str(tmp_path / "broker.conf")]
+    process = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     delivered(store)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()

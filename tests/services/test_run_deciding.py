@@ -34,9 +34,9 @@ def test_a_signal_does_not_wait_for_a_command_that_hangs(tmp_path: Path) -> None
     child = "import subprocess, signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
     child += "p = subprocess.Popen(['sleep', '1000']); signal.signal(signal.SIGTERM, signal.SIG_DFL)"
     script = script_of(tmp_path, f"{child}; open({str(tmp_path / 'pid')!r}, 'w').write(str(p.pid) + ' '); p.wait()")
-    words = [*RMQTOOL, "run", str(store), "--broker-conf", str(tmp_path / "broker.conf"), "-o", "json"]
+    args = [*RMQTOOL, "run", str(store), "--broker-conf", str(tmp_path / "broker.conf"), "-o", "json"]
     process = subprocess.Popen(
-        [*words, "--transactions", f"exec {script}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*args, "--transactions", f"exec {script}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().endswith(" "):
         time.sleep(0.02)
@@ -66,10 +66,10 @@ def request_of(body: bytes = b"x" * 100_000) -> CheckRequest:
     return CheckRequest(record, {"UNIQ_KEY": "u"}, "G", "u", 1)
 
 
-def ask(words: list[str]) -> Decision:
+def ask(args: list[str]) -> Decision:
     reader, _writer = os.pipe()
     try:
-        command = DecidingCommand(words, reader, lambda: False)
+        command = DecidingCommand(args, reader, lambda: False)
         command.begin()
         return command(request_of())
     finally:
@@ -98,20 +98,20 @@ def test_what_a_command_says(text: str, decision: Decision, tmp_path: Path) -> N
 
 def test_a_command_that_cannot_be_run_is_an_error_and_no_answer(tmp_path: Path) -> None:
     store = waiting_store(tmp_path)
-    words = ("run", store, "--once", "--broker-conf", tmp_path / "broker.conf", "--transactions")
+    args = ("run", store, "--once", "--broker-conf", tmp_path / "broker.conf", "--transactions")
     plain = tmp_path / "plain"
     plain.write_text("echo commit")
     for command, said in ((plain, "not executable"), (tmp_path, "not executable"), ("no-such-word", "no such command")):
-        result = rmqtool(*words, f"exec {command}")
+        result = rmqtool(*args, f"exec {command}")
         assert (result.code, said in result.err) == (2, True), result.err
     strange = tmp_path / "strange"  # found, and not to be started
     strange.write_bytes(b"#!/nonexistent/interpreter\n")
     strange.chmod(0o755)
     for _ in range(20):  # more than checks are made
-        result = rmqtool(*words, f"exec {strange}")
+        result = rmqtool(*args, f"exec {strange}")
         assert (result.code, "cannot be started" in result.err) == (4, True), result.err
         assert not (store / "abort").exists()
     with Store(store, broker_conf=SIZES) as opened:
         halves = [item for item in opened.messages() if item.topic == HALF]
     assert len(halves) == 3  # none was checked
-    assert rmqtool(*words, "exec sh -c no-such-word").code == 4
+    assert rmqtool(*args, "exec sh -c no-such-word").code == 4

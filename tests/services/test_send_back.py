@@ -282,14 +282,14 @@ def test_the_command(golden_copy: Unpacked) -> None:
     assert tree(store) == before
     conf = store.parent / "broker.conf"
     conf.write_text("".join(f"{name}={value}\n" for name, value in conf_of("broker").values.items()))
-    words = ("dlq", "requeue", store, "lab-consumer", "--broker-conf", conf)
-    result = rmqtool(*words, "--yes", "--id", ORDER_0, "-o", "json")
+    args = ("dlq", "requeue", store, "lab-consumer", "--broker-conf", conf)
+    result = rmqtool(*args, "--yes", "--id", ORDER_0, "-o", "json")
     assert (result.code, result.err) == (0, "1 given back\n")
-    result = rmqtool(*words, "--yes")
+    result = rmqtool(*args, "--yes")
     assert (result.code, result.err) == (0, "15 given back, 1 given back before\n")
-    assert rmqtool(*words, "--dry-run").code == 0
-    assert rmqtool(*words, "--yes", "--id", "none").code == 1
-    assert rmqtool(*words, "--to", "x", "--yes").code == 2
+    assert rmqtool(*args, "--dry-run").code == 0
+    assert rmqtool(*args, "--yes", "--id", "none").code == 1
+    assert rmqtool(*args, "--to", "x", "--yes").code == 2
     assert rmqtool("run", store, "--once", "--broker-conf", conf).code == 0  # what waits there is long due
     assert rmqtool("check", store, "--broker-conf", conf).code == 0
 
@@ -387,8 +387,8 @@ def test_a_signal_ends_the_giving_back_cleanly(number: signal.Signals, tmp_path:
     lab.store.close()
     conf = tmp_path / "broker.conf"
     conf.write_text("".join(f"{name}={value}\n" for name, value in lab.settings.items()))
-    words = [*RMQTOOL, "dlq", "requeue", lab.path, GROUP, "--yes", "--broker-conf", conf, "-o", "ndjson"]
-    process = subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    args = [*RMQTOOL, "dlq", "requeue", lab.path, GROUP, "--yes", "--broker-conf", conf, "-o", "ndjson"]
+    process = subprocess.Popen([str(word) for word in args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while process.poll() is None and not (lab.path / "abort").exists():
         time.sleep(0.01)
     process.send_signal(number)
@@ -396,6 +396,6 @@ def test_a_signal_ends_the_giving_back_cleanly(number: signal.Signals, tmp_path:
     done = sum(json.loads(line)["state"] == "done" for line in out.splitlines())
     assert (process.returncode, done < 3000) in ((128 + number, True), (0, False)), err
     assert not (lab.path / "abort").exists()
-    assert rmqtool(*words[3:]).code == 0
+    assert rmqtool(*args[3:]).code == 0
     lab.again()
     assert sorted(lab.bodies(RETRY), key=int) == [str(n) for n in range(3000)]

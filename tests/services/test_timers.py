@@ -162,10 +162,10 @@ def test_without_a_checkpoint_a_warning(tmp_path: Path) -> None:
     lab.put(10)
     store = lab.write(tmp_path)
     (store / "config" / "timercheck").write_bytes(b"")
-    words: list[str] = []
-    assert len(pending(store, warn=words.append)) == 1
-    assert len(words) == 1
-    assert words[0].startswith("config/timercheck: missing or too short")
+    warnings: list[str] = []
+    assert len(pending(store, warn=warnings.append)) == 1
+    assert len(warnings) == 1
+    assert warnings[0].startswith("config/timercheck: missing or too short")
 
 
 def test_links_to_nowhere_are_warned_of(tmp_path: Path) -> None:
@@ -174,9 +174,9 @@ def test_links_to_nowhere_are_warned_of(tmp_path: Path) -> None:
         lab.put(second)
     store = lab.write(tmp_path)
     write(store / "timerlog" / f"{0:020d}", 52 + 4, (77).to_bytes(8, "big"))
-    words: list[str] = []
-    assert len(pending(store, warn=words.append)) == 2
-    assert words == ["timer wheel: 1 links lead to no unit of the timer log (see check)"]
+    warnings: list[str] = []
+    assert len(pending(store, warn=warnings.append)) == 2
+    assert warnings == ["timer wheel: 1 links lead to no unit of the timer log (see check)"]
 
 
 @by_turns(7)

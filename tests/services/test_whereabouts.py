@@ -284,8 +284,8 @@ def test_the_limit_of_a_key_is_said(golden: Unpacked) -> None:
 
 
 def test_words_that_name_no_message(golden: Unpacked) -> None:
-    for words in (["a", "b", "c"], ["a", "0", "1", "2"], ["a", "-1", "0"]):
-        assert rmqtool("why", golden("broker"), *words).code == 2
+    for args in (["a", "b", "c"], ["a", "0", "1", "2"], ["a", "-1", "0"]):
+        assert rmqtool("why", golden("broker"), *args).code == 2
 
 
 def test_a_delayed_message_says_until_when(golden: Unpacked) -> None:

@@ -41,7 +41,7 @@ def way_of(finding: Finding) -> Way:
 def commands_of(steps: Iterable[Step]) -> Way:
     """The commands of steps, without those with placeholders."""
     commands = (step.command for step in steps if step.command)
-    return tuple(words for words in commands if not {w for w in words if w.isupper()} - PLACES)
+    return tuple(args for args in commands if not {w for w in args if w.isupper()} - PLACES)
 
 
 def identity(record: Record) -> Any:
@@ -140,12 +140,12 @@ def follow(store: Path, way: Way, room: Path, conf: BrokerConf | None = None) ->
         shutil.copytree(kept_aside, f"{copy}.rmqtool")
     places = {"STORE": copy, "NEWSTORE": new, "FILE": room / "out"}
     options = ["--broker-conf", str(conf_file(conf, room))] if conf else []
-    codes, words = [], ""
+    codes, sentence = [], ""
     for command in way:
         asked = [str(places.get(word, word)) for word in command[1:]]
         result = rmqtool(*asked, *options, *(["--yes"] if asked[0] in ASKING else []))
         codes.append(result.code)
-        words += result.err
+        sentence += result.err
         if result.code > 1:
             break
     stores = [path for path in (copy, new) if path.is_dir()]
@@ -153,7 +153,7 @@ def follow(store: Path, way: Way, room: Path, conf: BrokerConf | None = None) ->
     for path in stores[1:]:
         kept |= readable(path, conf)
     left = {(finding.code, finding.file) for finding in check_store(StoreLayout(str(stores[-1]), conf))}
-    return Outcome(codes, words, kept, left)
+    return Outcome(codes, sentence, kept, left)
 
 
 def conf_file(conf: BrokerConf, room: Path) -> Path:

@@ -35,7 +35,7 @@ main()
 
 
 def ended(
-    number: signal.Signals, at: int, *words: object, times: int = 1, env: Mapping[str, str] | None = None
+    number: signal.Signals, at: int, *args: object, times: int = 1, env: Mapping[str, str] | None = None
 ) -> Result:
     """Run a command and send it a signal before a step.
 
@@ -45,7 +45,7 @@ def ended(
         env: additional environment variables.
     """
     result = subprocess.run(
-        [sys.executable, "-c", _DRIVER, str(int(number)), str(at), str(times), *map(str, words)],
+        [sys.executable, "-c", _DRIVER, str(int(number)), str(at), str(times), *map(str, args)],
         capture_output=True,
         stdin=subprocess.DEVNULL,
         cwd=ROOT,
@@ -56,9 +56,9 @@ def ended(
     return Result(result.returncode, result.stdout.decode(), result.stderr.decode())
 
 
-def killed(at: int, *words: object) -> None:
+def killed(at: int, *args: object) -> None:
     """Run a command and kill it before a step."""
-    done = ended(signal.SIGKILL, at, *words)
+    done = ended(signal.SIGKILL, at, *args)
     assert done.code == -signal.SIGKILL, done
 
 

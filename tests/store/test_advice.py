@@ -341,10 +341,10 @@ def test_recovery_that_cuts_intact_messages_needs_consent(golden_copy: Unpacked,
     assert (lost > 0, plan_of["salvageKeeps"]) == (True, lost)
     refused = rmqtool("recover", store, "--yes")
     assert refused.code == 4
-    words = (
+    losses = (
         f"{lost} intact messages after the end of the log are cut off; rmqtool salvage {store} NEWSTORE keeps {lost}"
     )
-    assert words in refused.err
+    assert losses in refused.err
     assert tree(store) == before
     assert not Path(f"{store}.rmqtool").exists()
     salvaged = rmqtool("salvage", store, tmp_path / "new", "-o", "json")

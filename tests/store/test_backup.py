@@ -321,8 +321,8 @@ def test_a_killed_restore_leaves_nothing_in_the_way(
 
 def test_an_interrupted_run_goes_on_with_what_it_has(golden: Unpacked, tmp_path: Path) -> None:
     store, home = golden("broker"), tmp_path / "backups"
-    words = [sys.executable, "-m", "rmqtool.main", "backup", "create", str(store), str(home)]
-    process = subprocess.Popen([*words, "--rate", "20K"], stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    args = [sys.executable, "-m", "rmqtool.main", "backup", "create", str(store), str(home)]
+    process = subprocess.Popen([*args, "--rate", "20K"], stderr=subprocess.PIPE, stdout=subprocess.PIPE)
     for _number in range(600):
         if any(path.stat().st_size for path in home.glob("*.part/store/commitlog/*")):
             break

@@ -132,7 +132,7 @@ def test_what_no_broker_takes_is_refused_in_every_way(message: Message, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("messages", "words"),
+    ("messages", "text"),
     [
         ([Message(topic=TOPIC), Message(topic=TOPIC, queue_id=1)], "one queue"),
         ([Message(topic=TOPIC), Message(topic="Plain")], "one queue"),
@@ -143,9 +143,9 @@ def test_what_no_broker_takes_is_refused_in_every_way(message: Message, tmp_path
         ([Message(topic=TOPIC, properties={"DELAY": "1"})] * 2, "delayed"),
     ],
 )
-def test_what_one_record_cannot_say(messages: list[Message], words: str, tmp_path: Path) -> None:
+def test_what_one_record_cannot_say(messages: list[Message], text: str, tmp_path: Path) -> None:
     with Store(empty(tmp_path / "s"), write=True, broker_conf=SMALL) as store:
-        with pytest.raises(Illegal, match=words):
+        with pytest.raises(Illegal, match=text):
             store.append_batch(messages)
         assert store.live.end == 0
 

@@ -36,8 +36,8 @@ def fail(text: str) -> None:
     pytest.fail(f"unexpected warning: {text}")
 
 
-def rows(*words: object) -> list[dict[str, Any]]:
-    result = rmqtool(*words, "-o", "ndjson")
+def rows(*args: object) -> list[dict[str, Any]]:
+    result = rmqtool(*args, "-o", "ndjson")
     assert (result.code, result.err) == (0, "")
     return [json.loads(line) for line in result.out.splitlines()]
 
@@ -99,13 +99,13 @@ def test_messages_of_batches(case: str, golden: Unpacked) -> None:
 
 def test_selection_is_by_the_messages_of_batches(golden: Unpacked) -> None:
     root = golden("broker-5.3.3")
-    words = ("commitlog", "dump", root, "--topic", "BatchQueue")
-    assert [row["keys"] for row in rows(*words, "--key", "bq-2-5")] == [["bq-2-5"]]
-    assert [row["queueOffset"] for row in rows(*words, "--queue", "0", "--queue-offset", "5:9")] == [5, 6, 7, 8]
-    assert len(rows(*words, "--tag", "bq")) == 36
+    args = ("commitlog", "dump", root, "--topic", "BatchQueue")
+    assert [row["keys"] for row in rows(*args, "--key", "bq-2-5")] == [["bq-2-5"]]
+    assert [row["queueOffset"] for row in rows(*args, "--queue", "0", "--queue-offset", "5:9")] == [5, 6, 7, 8]
+    assert len(rows(*args, "--tag", "bq")) == 36
     units = rows("consumequeue", "dump", root, "--topic", "Batch*", "--queue", "0", "--queue-offset", "6:8")
     assert [row["queueOffset"] for row in units] == [0, 7]
-    assert rmqtool(*words, "-o", "csv", "--limit", "5").out.count("\n") == 6
+    assert rmqtool(*args, "-o", "csv", "--limit", "5").out.count("\n") == 6
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -97,8 +97,8 @@ def meanwhile(store: Path, count: int) -> None:
 
 
 @by_turns(7)
-@pytest.mark.parametrize("words", WRITERS, ids=lambda words: "-".join(word for word in words[:3:2]))
-def test_what_was_written_meanwhile_stays(words: list[str], torn: Path, conf: Path) -> None:
+@pytest.mark.parametrize("args", WRITERS, ids=lambda args: "-".join(word for word in args[:3:2]))
+def test_what_was_written_meanwhile_stays(args: list[str], torn: Path, conf: Path) -> None:
     killed(4, "recover", torn, "--yes", "--broker-conf", conf)
     meanwhile(torn, 50)
     before = tree(torn)
@@ -107,7 +107,7 @@ def test_what_was_written_meanwhile_stays(words: list[str], torn: Path, conf: Pa
     assert told.code == 1
     assert "cannot be finished" in told.out
     assert f"undo {torn} --forget" in " ".join(told.out.split())
-    result = rmqtool(*[str(torn) if word == "STORE" else word for word in words], "--broker-conf", conf)
+    result = rmqtool(*[str(torn) if word == "STORE" else word for word in args], "--broker-conf", conf)
     assert result.code == 4, result
     assert "bytes were written since" in result.err
     assert f"rmqtool undo {torn} --forget" in result.err

@@ -171,8 +171,8 @@ def test_a_manifest_that_lies(name: str, half_done_store: Path, tmp_path: Path) 
     manifest.write_text(json.dumps(value))
     everything = tree(tmp_path)
     for act in (recover, undo, plan_undo):
-        kind, words = (Refused, "lies outside") if name == "named" else (CorruptFile, "not a manifest of this store")
-        with pytest.raises(kind, match=f"manifest.json: .*{words}.*{'' if name == 'named' else field}"):
+        kind, reason = (Refused, "lies outside") if name == "named" else (CorruptFile, "not a manifest of this store")
+        with pytest.raises(kind, match=f"manifest.json: .*{reason}.*{'' if name == 'named' else field}"):
             act(layout_of(store) if act is recover else str(store))  # type: ignore[operator]
     (told,) = pending_runs(Places(str(store)))
     assert told.problem is not None
@@ -302,18 +302,18 @@ def test_a_lost_queue_of_a_store_whose_queues_are_a_link_elsewhere(torn: Path, t
 @pytest.mark.parametrize("through", ["done", "undone"])
 def test_a_copy_that_was_made_in_the_middle_is_not_taken_for_whole(through: str, torn: Path, conf: Path) -> None:
     """The original was continued since, so its run is done; this copy of the store is not."""
-    words = ["recover", torn, "--yes", "--broker-conf", conf]
+    args = ["recover", torn, "--yes", "--broker-conf", conf]
     if through == "done":
         recover(layout_of(torn))
-        words[:2] = ["rebuild", torn, "consumequeue"]
+        args[:2] = ["rebuild", torn, "consumequeue"]
         for path in (torn / "consumequeue").glob("*/*/*"):
             path.write_bytes(b"\1" * 2000)
     before = tree(torn)
-    killed(20 if through == "done" else 6, *words)
+    killed(20 if through == "done" else 6, *args)
     copy = twin(torn, "copy")
     half = tree(copy)
     if through == "done":
-        assert rmqtool(*words).code == 0
+        assert rmqtool(*args).code == 0
     else:
         assert rmqtool("undo", torn, "--yes", "--broker-conf", conf).code == 0
     assert half not in (before, tree(torn))
@@ -329,7 +329,7 @@ def test_a_copy_that_was_made_in_the_middle_is_not_taken_for_whole(through: str,
     assert rmqtool("recover", torn, "--dry-run", "--broker-conf", conf).code == 1
     assert tree(torn) == half
     assert rmqtool("undo", torn, "--forget", "--yes", "--broker-conf", conf).code == 0
-    assert rmqtool(*words).code == 0
+    assert rmqtool(*args).code == 0
     assert rmqtool("recover", torn, "--dry-run", "--broker-conf", conf).code == 0
     assert bodies(torn, "old") == 39
 

@@ -49,9 +49,9 @@ def wide(tmp_path: Path) -> Path:
 @each
 @pytest.mark.parametrize("times", [1, 5])
 def test_while_it_is_applied(number: signal.Signals, times: int, wide: Path, conf: Path, tmp_path: Path) -> None:
-    words = ["rebuild", wide, "consumequeue", "--yes", "--broker-conf", conf]
+    args = ["rebuild", wide, "consumequeue", "--yes", "--broker-conf", conf]
     before = tree(wide)
-    done = ended(number, STEP, *words, times=times)
+    done = ended(number, STEP, *args, times=times)
     assert done.code == CODES[number], done
     assert done.out == ""
     said = re.fullmatch(
@@ -62,7 +62,7 @@ def test_while_it_is_applied(number: signal.Signals, times: int, wide: Path, con
     assert said is not None, done.err
     assert 0 < int(said[1]) < int(said[2]) == int(said[1]) + int(said[3])
     assert (wide / MARKER).exists()
-    assert rmqtool(*words).code == 0
+    assert rmqtool(*args).code == 0
     assert pending_runs(Places(str(wide))) == []
     assert rmqtool("check", wide, "--broker-conf", conf).code == 0
     assert rmqtool("undo", wide, "--yes").code == 0
@@ -82,8 +82,8 @@ def test_what_was_stopped_is_put_back(number: signal.Signals, wide: Path, conf: 
 @by_turns(2)
 @each
 def test_a_short_rest_is_done(number: signal.Signals, torn: Path, conf: Path, tmp_path: Path) -> None:
-    words = ["recover", torn, "--yes", "--broker-conf", conf]
-    done = ended(number, 4, *words)
+    args = ["recover", torn, "--yes", "--broker-conf", conf]
+    done = ended(number, 4, *args)
     assert done.code == CODES[number], done
     assert done.err == f"error: {number.name}: all was done before it stopped: rmqtool undo {torn} puts it back\n"
     assert "Nothing to do" in rmqtool("recover", torn, "--dry-run", "--broker-conf", conf).out
@@ -144,11 +144,11 @@ def test_clean_that_deletes(number: signal.Signals, tmp_path: Path, conf: Path) 
         opened.append_many([Message(topic="t", body=b"x" * 1000) for n in range(500)])
     files = len(list((store / "commitlog").iterdir()))
     assert files > 8
-    words = ["clean", store, "--hours", "0", "--yes", "--delete", "--broker-conf", conf]
-    done = ended(number, -2, *words)
+    args = ["clean", store, "--hours", "0", "--yes", "--delete", "--broker-conf", conf]
+    done = ended(number, -2, *args)
     assert done.code == CODES[number], done
     assert re.fullmatch(rf"error: {number.name}: \d+ of \d+ files are deleted, \d+ are left: .*\n", done.err), done.err
-    assert rmqtool(*words).code == 0
+    assert rmqtool(*args).code == 0
     assert len(list((store / "commitlog").iterdir())) == 1
     assert rmqtool("check", store, "--broker-conf", conf).code == 0
     assert not Path(f"{store}.rmqtool").exists()

@@ -66,8 +66,8 @@ def test_whether_damage_is_met_after_a_clean_stop(
     assert report.startFile is not None
     met = report.startFile <= f"commitlog/{files[number].name}"
     assert met == (number >= (len(files) - 3 if release == "4.9" else len(files) - 1 if lag is None else lag))
-    words = only(store, "log-damage").consequence
-    assert words.startswith(
+    text = only(store, "log-damage").consequence
+    assert text.startswith(
         "a broker's next start ends the log here" if met else "the next start does not check this file"
     )
 

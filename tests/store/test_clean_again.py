@@ -33,11 +33,11 @@ def log_of(store: Path) -> list[int]:
 
 def test_the_same_command_goes_on_and_removes_no_more(store: Path, conf: Path) -> None:
     """It was asked for two files; running it again must not remove two further ones."""
-    words = ["clean", store, "--hours", "0", "--files", "2", "--yes", "--broker-conf", conf]
+    args = ["clean", store, "--hours", "0", "--files", "2", "--yes", "--broker-conf", conf]
     before, files = content(store), log_of(store)
     for step, more in ((1, []), (4, []), (4, ["--delete"])):
-        killed(step, *words)
-        result = rmqtool(*words, *more, "--output", "json")
+        killed(step, *args)
+        result = rmqtool(*args, *more, "--output", "json")
         assert result.code == 0, result
         assert log_of(store) == files[2:]
         said = json.loads(result.out)
@@ -53,28 +53,28 @@ def test_the_same_command_goes_on_and_removes_no_more(store: Path, conf: Path) -
         for path in sorted(folder.parent.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
         folder.parent.rmdir()
-    assert rmqtool(*words).code == 0
-    assert rmqtool(*words).code == 0  # nothing was interrupted: two more
+    assert rmqtool(*args).code == 0
+    assert rmqtool(*args).code == 0  # nothing was interrupted: two more
     assert log_of(store) == files[4:]
 
 
 def test_one_that_deletes_and_is_stopped_says_how_many_are_left(store: Path, conf: Path) -> None:
-    words = ["clean", store, "--hours", "0", "--yes", "--delete", "--broker-conf", conf]
+    args = ["clean", store, "--hours", "0", "--yes", "--delete", "--broker-conf", conf]
     files = log_of(store)
-    done = ended(signal.SIGTERM, -2, *words, "--files", 3)
+    done = ended(signal.SIGTERM, -2, *args, "--files", 3)
     left = 3 - (len(files) - len(log_of(store)))
     assert done.code == 143, done
     assert 0 < left < 3
     assert f"with --files {left} it goes on with them" in done.err
-    assert rmqtool(*words, "--files", left).code == 0
+    assert rmqtool(*args, "--files", left).code == 0
     assert log_of(store) == files[3:]
     assert rmqtool("check", store, "--broker-conf", conf).code == 0
 
 
 def test_undo_makes_no_hole_in_the_log(store: Path, conf: Path) -> None:
-    words = ["clean", store, "--hours", "0", "--files", "1", "--yes", "--broker-conf", conf]
-    assert rmqtool(*words).code == 0
-    assert rmqtool(*words, "--delete").code == 0
+    args = ["clean", store, "--hours", "0", "--files", "1", "--yes", "--broker-conf", conf]
+    assert rmqtool(*args).code == 0
+    assert rmqtool(*args, "--delete").code == 0
     before, files = content(store), log_of(store)
     size = 1 << 16
     assert files[0] == 2 * size
@@ -90,10 +90,10 @@ def test_undo_makes_no_hole_in_the_log(store: Path, conf: Path) -> None:
 
 
 def test_undo_puts_back_one_clean_after_the_other(store: Path, conf: Path) -> None:
-    words = ["clean", store, "--hours", "0", "--files", "2", "--yes", "--broker-conf", conf]
+    args = ["clean", store, "--hours", "0", "--files", "2", "--yes", "--broker-conf", conf]
     before = content(store)
     for _ in range(3):
-        assert rmqtool(*words).code == 0
+        assert rmqtool(*args).code == 0
     with Store(store, broker_conf=SIZES, write=True) as opened:
         opened.append(Message(topic="t", body=b"later"))
     later = content(store)
@@ -113,16 +113,16 @@ def test_messages_that_are_not_in_their_queues_yet_stay(closed: bool, store: Pat
     cut_queues(layout, behind=middle + 5000)
     if not closed:
         (store / "abort").touch()
-    words = ["clean", store, "--hours", "0", "--yes", "--broker-conf", conf]
+    args = ["clean", store, "--hours", "0", "--yes", "--broker-conf", conf]
     for more in (["--delete"], []):
-        result = rmqtool(*words, *more)
+        result = rmqtool(*args, *more)
         assert result.code == 0, result
         assert f"rmqtool {'dispatch' if closed else 'recover'} {store} first" in result.err
         assert middle in log_of(store)
     assert closed == (log_of(store)[0] == middle)  # recovery looks at the log from its checkpoint on
     ends = rmqtool("recover", store, "--yes", "--broker-conf", conf)
     assert ends.code == 0, ends
-    assert rmqtool(*words).code == 0
+    assert rmqtool(*args).code == 0
     assert len(log_of(store)) == 1
     with Store(store, broker_conf=SIZES, write=True) as opened:
         assert [opened.append(Message(topic="u", queue_id=n, body=b"")).queue_offset for n in range(2)] == [150, 150]
@@ -135,10 +135,10 @@ def test_what_an_undo_has_put_back_is_not_torn_from_the_rest(
 ) -> None:
     """A later run kept elsewhere was killed, and is continued after files before its own were restored."""
     files = log_of(store)
-    words = ["clean", store, "--hours", "0", "--files", "1", "--yes", "--broker-conf", conf]
+    args = ["clean", store, "--hours", "0", "--files", "1", "--yes", "--broker-conf", conf]
     elsewhere = ["--backup", tmp_path / "elsewhere"]
-    assert rmqtool(*words).code == 0
-    killed(step, *words, *elsewhere)
+    assert rmqtool(*args).code == 0
+    killed(step, *args, *elsewhere)
     (store / MARKER).unlink(missing_ok=True)  # as if it had not been written yet
     assert log_of(store) == files[1:]
     assert rmqtool("undo", store, "--yes", "--broker-conf", conf).code == 0

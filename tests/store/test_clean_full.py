@@ -52,13 +52,13 @@ def test_for_good_on_a_full_disk(small: Path, conf: Path) -> None:
                 rest.write(bytes(4096))
         except OSError:
             pass
-    words = ["clean", store, "--hours", "0", "--yes", "--broker-conf", conf]
+    args = ["clean", store, "--hours", "0", "--yes", "--broker-conf", conf]
     assert os.statvfs(small).f_bavail == 0
-    assert rmqtool(*words).code == 4
+    assert rmqtool(*args).code == 4
     files = expired(store)
-    killed(-3, *words, "--delete")
+    killed(-3, *args, "--delete")
     assert expired(store) == files - 1 or expired(store) == files - 2
-    result = rmqtool(*words, "--delete")
+    result = rmqtool(*args, "--delete")
     assert result.code == 0, result
     assert expired(store) == 0
     assert os.statvfs(small).f_bavail * os.statvfs(small).f_frsize > 400_000
@@ -76,8 +76,8 @@ def test_the_log_on_another_file_system(small: Path, tmp_path: Path, conf: Path)
     first.write_bytes(b"")
     os.truncate(first, 1 << 16)  # nothing but a hole
     before = tree(small)
-    words = ["clean", store, "--hours", "0", "--files", "3", "--yes", "--broker-conf", conf]
-    assert rmqtool(*words).code == 0
+    args = ["clean", store, "--hours", "0", "--files", "3", "--yes", "--broker-conf", conf]
+    assert rmqtool(*args).code == 0
     assert len(tree(small)) == len(before) - 3
     (kept,) = Path(f"{store}.rmqtool").glob(f"*/before/commitlog/{0:020d}")
     assert kept.stat().st_blocks == 0

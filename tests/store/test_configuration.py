@@ -66,9 +66,9 @@ def test_another_length_is_an_error(golden_copy: Unpacked, text: str, said: str)
     store = golden_copy(CASE)
     layout = opened(store, text)
     found = codes(layout)
-    (words,) = found.pop("conf-size")
-    assert words.startswith(said)
-    assert words.endswith("(error)")
+    (sentence,) = found.pop("conf-size")
+    assert sentence.startswith(said)
+    assert sentence.endswith("(error)")
     for code in ("conf-unknown", "conf-value"):
         found.pop(code, None)
     assert found == codes(StoreLayout(str(store)))  # the rest goes by the files

@@ -35,8 +35,8 @@ UNCOMMITTED = 9  # of the last one
 Get = Callable[[str], Node]
 
 
-def rows(*words: object) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in rmqtool(*words, "--output", "ndjson").out.splitlines()]
+def rows(*args: object) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in rmqtool(*args, "--output", "ndjson").out.splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -478,8 +478,8 @@ def is_message(item: object) -> TypeGuard[LocatedRecord]:
 @pytest.mark.parametrize("name", ["n0", "n1", "n2"])
 def test_a_start_of_4_9_cuts_none(name: str, tmp_path: Path) -> None:
     node = roles.unpack(roles.OLD_DLEDGER, name, tmp_path)
-    words = ("recover", node.store, "--dry-run", "--exactly", *node.options(), "--output", "json")
-    assert json.loads(rmqtool(*words).out)["dledger"]["unserved"] == []
+    args = ("recover", node.store, "--dry-run", "--exactly", *node.options(), "--output", "json")
+    assert json.loads(rmqtool(*args).out)["dledger"]["unserved"] == []
 
 
 def test_a_group_that_starts_together(tmp_path: Path) -> None:
@@ -523,14 +523,14 @@ def test_rebuilt_queues_are_those_of_the_broker(case: str, name: str, lost: bool
 def test_rebuilt_queues_of_5_x_end_where_a_start_does_not_cut_them(tmp_path: Path) -> None:
     """tests.interop.test_dledger_queues has the real broker's word on it."""
     node = roles.unpack(DLEDGER, "n0", tmp_path)
-    words = ("recover", node.store, "--dry-run", *node.options(), "--output", "json")
-    assert json.loads(rmqtool(*words).out)["dledger"]["queuesCutAt"] == 176160
+    args = ("recover", node.store, "--dry-run", *node.options(), "--output", "json")
+    assert json.loads(rmqtool(*args).out)["dledger"]["queuesCutAt"] == 176160
     assert rmqtool("rebuild", node.store, "consumequeue", "index", "--yes", *node.options()).code == 0
-    assert json.loads(rmqtool(*words).out)["dledger"]["queuesCutAt"] is None
+    assert json.loads(rmqtool(*args).out)["dledger"]["queuesCutAt"] is None
     ends = [row["physicalOffset"] + row["size"] for row in rows("consumequeue", "dump", node.store, *node.options())]
     assert max(ends) < 176160
     assert rmqtool("undo", node.store, "--yes").code == 0
-    assert json.loads(rmqtool(*words).out)["dledger"]["queuesCutAt"] == 176160
+    assert json.loads(rmqtool(*args).out)["dledger"]["queuesCutAt"] == 176160
 
 
 def test_no_queues_without_a_committed_index(tmp_path: Path) -> None:

@@ -67,28 +67,28 @@ def tiered(tmp_path_factory: pytest.TempPathFactory) -> Node:
     return roles.unpack(TIERED, "a", tmp_path_factory.mktemp("tiered"))
 
 
-def typed(words: tuple[str, ...], store: Path, out: Path) -> list[object]:
-    return [{"STORE": store, "OUT": out}.get(word, word) for word in words]
+def typed(args: tuple[str, ...], store: Path, out: Path) -> list[object]:
+    return [{"STORE": store, "OUT": out}.get(word, word) for word in args]
 
 
-@pytest.mark.parametrize("words", MESSAGES, ids=" ".join)
-def test_messages_of_a_dledger_log_are_no_empty_answer(words: tuple[str, ...], member: Node, tmp_path: Path) -> None:
-    result = rmqtool(*typed(words, member.store, tmp_path / "out"), *member.options())
+@pytest.mark.parametrize("args", MESSAGES, ids=" ".join)
+def test_messages_of_a_dledger_log_are_no_empty_answer(args: tuple[str, ...], member: Node, tmp_path: Path) -> None:
+    result = rmqtool(*typed(args, member.store, tmp_path / "out"), *member.options())
     assert (result.code, result.out) == (5, "")
     assert re.search(f"dledger-n0: {NOT_READ}", result.err)
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("words", SUMS, ids=" ".join)
-def test_sums_of_a_dledger_member_say_what_they_lack(words: tuple[str, ...], member: Node, tmp_path: Path) -> None:
-    result = rmqtool(*typed(words, member.store, tmp_path / "out"), *member.options())
+@pytest.mark.parametrize("args", SUMS, ids=" ".join)
+def test_sums_of_a_dledger_member_say_what_they_lack(args: tuple[str, ...], member: Node, tmp_path: Path) -> None:
+    result = rmqtool(*typed(args, member.store, tmp_path / "out"), *member.options())
     assert result.code in (0, 1)
     assert len(re.findall(f"dledger-n0: {NOT_READ}", result.err)) == 1
 
 
-@pytest.mark.parametrize("words", [*MESSAGES, *SUMS], ids=" ".join)
-def test_half_a_log_is_not_taken_for_the_whole(words: tuple[str, ...], half: Path, tmp_path: Path) -> None:
-    result = rmqtool(*typed(words, half, tmp_path / "out"))
+@pytest.mark.parametrize("args", [*MESSAGES, *SUMS], ids=" ".join)
+def test_half_a_log_is_not_taken_for_the_whole(args: tuple[str, ...], half: Path, tmp_path: Path) -> None:
+    result = rmqtool(*typed(args, half, tmp_path / "out"))
     assert result.code in (0, 1), result.err
     assert result.err.count("has every second file only (storePathCommitLog names the other folder)") == 1
 

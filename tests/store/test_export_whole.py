@@ -29,8 +29,8 @@ TABLES = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", "delay
 WORDS = "nothing is exported; rmqtool salvage keeps every intact message"
 
 
-def rows(store: Path, *words: str) -> list[dict[str, object]]:
-    said = rmqtool(*words[:2], store, *words[2:], "-o", "ndjson")
+def rows(store: Path, *args: str) -> list[dict[str, object]]:
+    said = rmqtool(*args[:2], store, *args[2:], "-o", "ndjson")
     return [json.loads(line) for line in said.out.splitlines()]
 
 
@@ -232,9 +232,9 @@ def test_a_log_in_several_directories_becomes_one(tmp_path: Path) -> None:
     conf.write_text("\n".join(sizes) + "\n")
     before = [path.name for folder in ("disk1", "disk2") for path in (tmp_path / folder / "log").iterdir()]
     assert rmqtool("export", node.store, new, *node.options()).code == 0
-    for words in (("commitlog", "dump"), ("group", "offsets"), ("consumequeue", "dump")):
-        had = rmqtool(*words, node.store, *node.options(), "-o", "ndjson").out
-        has = rmqtool(*words, new, "--broker-conf", conf, "-o", "ndjson").out
+    for args in (("commitlog", "dump"), ("group", "offsets"), ("consumequeue", "dump")):
+        had = rmqtool(*args, node.store, *node.options(), "-o", "ndjson").out
+        has = rmqtool(*args, new, "--broker-conf", conf, "-o", "ndjson").out
         assert sorted(had.splitlines()) == sorted(has.splitlines()) != []
     files = sorted(path.name for path in (new / "commitlog").iterdir())
     assert files == sorted(before)[: len(files)]  # the last one was created in advance

@@ -21,8 +21,8 @@ _ROOM = 2 << 20
 def tmpfs(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "tmpfs"
     place.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", f"size={_ROOM}", "tmpfs", str(place)]
-    if shutil.which("mount") is None or subprocess.run(words, capture_output=True, check=False).returncode:
+    args = ["mount", "-t", "tmpfs", "-o", f"size={_ROOM}", "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(args, capture_output=True, check=False).returncode:
         pytest.skip("a tmpfs cannot be mounted here")
     yield place
     subprocess.run(["umount", str(place)], check=True)

@@ -109,7 +109,7 @@ def writes(store: Path, name: str) -> bool:
 @by_turns(7)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_killed_and_run_again(name: str, whole: Path, tmp_path: Path) -> None:
-    damage, words = COMMANDS[name]
+    damage, args = COMMANDS[name]
     success = int(name == "salvage")  # not all of a damaged store can be read
     over = OVER.get(name, b"(nothing of the kind)")
     conf = tmp_path / "broker.conf"
@@ -118,7 +118,7 @@ def test_killed_and_run_again(name: str, whole: Path, tmp_path: Path) -> None:
 
     def start(store: Path) -> "subprocess.Popen[bytes]":
         places = {"STORE": str(store), "NEW": f"{store}.new", "CUT": str(offsets[MESSAGES // 3])}
-        command = [*RMQTOOL, *[places.get(word, word) for word in words], "--broker-conf", str(conf)]
+        command = [*RMQTOOL, *[places.get(word, word) for word in args], "--broker-conf", str(conf)]
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     def result(store: Path) -> dict[str, str]:

@@ -22,8 +22,8 @@ from tests.conftest import Unpacked
 from tests.store.findings import check_store
 
 
-def rows(*words: object) -> list[dict[str, Any]]:
-    result = rmqtool(*words, "-o", "ndjson")
+def rows(*args: object) -> list[dict[str, Any]]:
+    result = rmqtool(*args, "-o", "ndjson")
     assert (result.code, result.err) == (0, "" if result.out else "there is nothing to list\n")
     return [json.loads(line) for line in result.out.splitlines()]
 

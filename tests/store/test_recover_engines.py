@@ -48,21 +48,21 @@ def test_the_engine_is_chosen_by_what_the_store_shows(golden_copy: Unpacked) -> 
     assert (report.engine, report.engineReason, report.warnings) == ("5.3", "it has abort.bak", [])
 
 
-@pytest.mark.parametrize(("shows_5", "engine", "words"), [
+@pytest.mark.parametrize(("shows_5", "engine", "text"), [
     (True, "4.9", "a 5.x broker seems to have written this store (it has abort.bak), but the rules of 4.9 are used"),
     (False, "5.3", "nothing shows that a 5.x broker has written this store, but the rules of 5.3 are used"),
     (True, "5.3", None),
     (False, "4.9", None),
 ])  # fmt: skip
 def test_a_choice_against_what_the_store_shows_is_warned_of(
-    shows_5: bool, engine: str, words: str | None, golden_copy: Unpacked
+    shows_5: bool, engine: str, text: str | None, golden_copy: Unpacked
 ) -> None:
     store = golden_copy(CASE)
     if shows_5:
         (store / "abort.bak").touch()
     report = planned(store, engine)
     assert (report.engine, report.engineReason) == (engine, "asked for")
-    assert report.warnings == ([words] if words else [])
+    assert report.warnings == ([text] if text else [])
 
 
 def test_a_v2_record_ends_the_log_for_4_9_only(golden_copy: Unpacked) -> None:
@@ -149,13 +149,13 @@ def test_queues_that_are_begun_anew_too_late_are_warned_of(engine: str, golden_c
             counts.setdefault((record.topic.decode(), record.queue_id), []).append(record.physical_offset)
     (topic, queue_id), offsets = max(counts.items(), key=lambda item: len(item[1]))
     shutil.rmtree(layout.queue_path(topic, queue_id))
-    assert not any("had no files" in words for words in planned(store, engine, quick=True).warnings)
+    assert not any("had no files" in warning for warning in planned(store, engine, quick=True).warnings)
     cut_queues(layout, behind=offsets[-2])
     known = planned(store, engine, quick=True)
-    (words,) = (words for words in known.warnings if "had no files" in words)
-    assert words.startswith(f"topic {topic!r} queue {queue_id} (from {len(offsets) - 2} on): had no files")
+    (warning,) = (warning for warning in known.warnings if "had no files" in warning)
+    assert warning.startswith(f"topic {topic!r} queue {queue_id} (from {len(offsets) - 2} on): had no files")
     whole = planned(store, engine)
-    assert not any("had no files" in words for words in whole.warnings)
+    assert not any("had no files" in warning for warning in whole.warnings)
     assert [(q.topic, q.queueId) for q in whole.mended] == [(topic, queue_id)]
     recover(layout, release=RELEASES[engine], quick=True)
     assert {finding.code for finding in check_store(layout_of(store))} == {"cq-starts-late"}
@@ -165,7 +165,7 @@ def test_queues_that_are_begun_anew_too_late_are_warned_of(engine: str, golden_c
     shutil.rmtree(store / "consumequeue")
     whole = planned(store, engine)
     assert whole.startFile == f"commitlog/{0:020d}"
-    assert not any("had no files" in words for words in whole.warnings)
+    assert not any("had no files" in warning for warning in whole.warnings)
 
 
 def test_the_check_begins_where_queues_know_the_log(golden_copy: Unpacked) -> None:

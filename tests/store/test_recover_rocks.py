@@ -56,7 +56,7 @@ def test_after_a_crash_the_database_is_filled(golden: Unpacked) -> None:
     missing = {key for key, (_low, high) in healthy.items() if high} - found.keys()
     assert {topic for topic, _queue_id in missing} == {"%LMQ%all", "%LMQ%device-0", "%LMQ%device-1"}
     assert f"note in consumequeue that queues have the log up to {END}" in report["actions"]
-    assert any("does not change RocksDB databases" in words and "rmqtool salvage" in words for words in report["notes"])
+    assert any("does not change RocksDB databases" in note and "rmqtool salvage" in note for note in report["notes"])
 
 
 def test_a_note_that_is_behind_costs_a_message(golden_copy: Unpacked) -> None:
@@ -64,9 +64,9 @@ def test_a_note_that_is_behind_costs_a_message(golden_copy: Unpacked) -> None:
     change(store, lambda f: f[OFFSETS].update({CHECKPOINT_KEY: LAST.to_bytes(8, "big")}))
     report = planned(store)
     assert report["queues"] == []  # the units are there
-    [words] = report["warnings"]
-    assert "topic 'Orders' queue 2 offset 60" in words
-    assert "leaves it out" in words
+    [warning] = report["warnings"]
+    assert "topic 'Orders' queue 2 offset 60" in warning
+    assert "leaves it out" in warning
 
 
 def test_a_cut_log_sets_queues_back(golden_copy: Unpacked) -> None:
@@ -90,7 +90,7 @@ def test_an_end_that_cannot_be_set_back(golden_copy: Unpacked) -> None:
     far = build_offset(RocksOffset(1 << 40, 70))
     change(store, lambda f: f[OFFSETS].update({offset_key("Orders", 2, which): far for which in (MIN, MAX)}))
     report = planned(store)
-    assert any("the end cannot be set back" in words for words in report["warnings"])
+    assert any("the end cannot be set back" in warning for warning in report["warnings"])
     assert ends(report)["Orders", 2] == (70, 71)
 
 
@@ -98,9 +98,9 @@ def test_topics_that_the_table_lacks(golden_copy: Unpacked) -> None:
     store = golden_copy(CASE)
     rocks.change(store / "config" / "topics", lambda families: families["default"].pop(b"Orders"))
     report = planned(store, code=0)
-    [words] = report["warnings"]
-    assert words.startswith("topics that are not in the table of topics: 'Orders': ")
-    assert "deletes their queues" in words
+    [warning] = report["warnings"]
+    assert warning.startswith("topics that are not in the table of topics: 'Orders': ")
+    assert "deletes their queues" in warning
 
 
 def test_without_a_log_the_database_goes(golden_copy: Unpacked) -> None:
@@ -147,19 +147,19 @@ def test_a_database_of_which_there_is_nothing_is_begun_anew(what: str, golden_co
     options = ["--broker-conf", conf] if what == "*" else []
     report = planned(store, *options)
     assert sum(queue["entriesAdded"] for queue in report["queues"]) == 433
-    assert any("leaves it out" in words for words in report["warnings"])
+    assert any("leaves it out" in warning for warning in report["warnings"])
     # and it is not taken for a store of files
     before = tree(store)
-    for words in (["recover", "--yes"], ["rebuild", "consumequeue", "--yes"], ["dispatch"]):
-        assert rmqtool(words[0], store, *words[1:], *options).code == 4
+    for args in (["recover", "--yes"], ["rebuild", "consumequeue", "--yes"], ["dispatch"]):
+        assert rmqtool(args[0], store, *args[1:], *options).code == 4
     assert tree(store) == before
 
 
-@pytest.mark.parametrize("words", [["--yes"], []])
-def test_nothing_is_done(words: list[str], golden_copy: Unpacked) -> None:
+@pytest.mark.parametrize("args", [["--yes"], []])
+def test_nothing_is_done(args: list[str], golden_copy: Unpacked) -> None:
     store = golden_copy(CASE + "-crash")
     before = tree(store)
-    result = rmqtool("recover", store, *words)
+    result = rmqtool("recover", store, *args)
     assert (result.code, result.err.count("\n")) == (4, 1)
     assert f"rmqtool recover {store} --dry-run" in result.err
     assert "rmqtool salvage" in result.err

@@ -42,9 +42,9 @@ def layout_of(store: Path, case: str) -> StoreLayout:
     return StoreLayout(str(store), load(str(conf_file(case))))
 
 
-def rows(case: str, store: Path, *words: object) -> list[dict[str, Any]]:
+def rows(case: str, store: Path, *args: object) -> list[dict[str, Any]]:
     """Rows of a command; for the killed store it warns that it took queues from the log."""
-    result = rmqtool(*words[:2], store, *words[2:], "--broker-conf", conf_file(case), "-o", "ndjson")
+    result = rmqtool(*args[:2], store, *args[2:], "--broker-conf", conf_file(case), "-o", "ndjson")
     assert result.code == (1 if case == KILLED else 0), result.err
     return [json.loads(line) for line in result.out.splitlines()]
 

@@ -38,8 +38,8 @@ CASE = "rocksdb-5.3.3"
 SAID = list(goldens.messages(CASE))
 
 
-def rows(*words: object) -> list[dict[str, Any]]:
-    result = rmqtool(*words, "-o", "ndjson")
+def rows(*args: object) -> list[dict[str, Any]]:
+    result = rmqtool(*args, "-o", "ndjson")
     assert (result.code, result.err) == (0, "")
     return [json.loads(line) for line in result.out.splitlines()]
 

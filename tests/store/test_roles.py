@@ -156,7 +156,7 @@ def test_the_table_is_whole() -> None:
 
 def run(command: str, node: Node, folder: Path) -> tuple[int, str]:
     """Run a command as typed; returns (exit code, output)."""
-    store, words, lines = str(node.store), command.split(), folder / "lines"
+    store, args, lines = str(node.store), command.split(), folder / "lines"
     if command == "mirror":  # which would look for a cluster first
         try:
             with Store(store, write=True, broker_conf=str(node.conf), command="mirror") as opened:
@@ -181,7 +181,7 @@ def run(command: str, node: Node, folder: Path) -> tuple[int, str]:
         "export": ("export", store, folder / "new"),
         "undo --force": ("undo", store, "--force", "--yes"),
     }
-    line = typed.get(command, (words[0], store, *words[1:], "--yes"))
+    line = typed.get(command, (args[0], store, *args[1:], "--yes"))
     lines.write_text('{"topic": "Events", "body": "one"}\n' if command != "apply" else "topics: {Fresh: {}}\n")
     result = rmqtool(*line, *node.options())
     lines.unlink()

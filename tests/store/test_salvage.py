@@ -130,7 +130,7 @@ def test_a_lone_file_that_was_cut_short(golden_copy: Unpacked, tmp_path: Path) -
             file.truncate(size)
         report = Salvage(StoreLayout(str(store)), str(tmp_path / f"{size}")).run()
         assert report.messages == messages
-        assert any("--broker-conf" in words for words in report.warnings)
+        assert any("--broker-conf" in warning for warning in report.warnings)
         assert {path.stat().st_size for path in (tmp_path / f"{size}" / "commitlog").iterdir()} <= {1 << 30}
         if size == 7:
             first.write_bytes(golden_copy("clean").joinpath("commitlog", first.name).read_bytes())
@@ -151,8 +151,8 @@ def test_a_config_file_that_cannot_be_read_costs_itself_only(golden_copy: Unpack
     assert report.messages > 0
     assert ".bak" in report.configs
     assert {"topics.json", "notes.txt"}.isdisjoint(report.configs)
-    assert any("topics.json cannot be read" in words for words in report.warnings)
-    assert any("notes.txt" in words and "larger than" in words for words in report.warnings)
+    assert any("topics.json cannot be read" in warning for warning in report.warnings)
+    assert any("notes.txt" in warning and "larger than" in warning for warning in report.warnings)
     info = rmqtool("info", store, "--output", "json")
     assert info.code == 1  # there are problems to tell
     assert "larger than" in json.dumps(json.loads(info.out)["problems"])

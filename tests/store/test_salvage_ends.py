@@ -83,10 +83,10 @@ def test_one_that_cannot_be_kept_is_named(tmp_path: Path) -> None:
             file.write(bytes(max(min(first - int(path.name), path.stat().st_size), 0)))
     result = rmqtool("salvage", store, tmp_path / "n")
     assert result.code == 1
-    words = (
+    warning = (
         f"not kept: old queue 0: ended at queue offset {OLD}, and none of its messages is in the log: it begins at 0"
     )
-    assert words in result.err
+    assert warning in result.err
     assert rmqtool("export", store, tmp_path / "e").code == 5
 
 

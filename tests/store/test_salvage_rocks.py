@@ -98,8 +98,8 @@ WRITING = (
 def test_nothing_is_written_in_place(golden_copy: Unpacked) -> None:
     store = golden_copy(CASES[0])
     before = tree(store)
-    for words in WRITING:
-        result = rmqtool(words[0], store, *words[1:])
+    for args in WRITING:
+        result = rmqtool(args[0], store, *args[1:])
         assert (result.code, result.err.count("\n")) == (4, 1)
         assert "RocksDB database" in result.err
         assert "rmqtool salvage" in result.err

@@ -33,11 +33,11 @@ def second(store: Path, conf: Path) -> tuple[int, int]:
 def test_a_cut_goes_on_with_what_was_left(store: Path, conf: Path) -> None:
     before = tree(store)
     at, longest = second(store, conf)
-    words = ["truncate", store, at, "--yes", "--broker-conf", conf]
-    result = run(*words, limits={resource.RLIMIT_FSIZE: longest})
+    args = ["truncate", store, at, "--yes", "--broker-conf", conf]
+    result = run(*args, limits={resource.RLIMIT_FSIZE: longest})
     assert result.code == 3, result
     assert "half done" in result.err
-    assert rmqtool(*words).code == 0
+    assert rmqtool(*args).code == 0
     log = store / "commitlog" / f"{0:020d}"
     assert not log.read_bytes()[at:].strip(b"\0")
     assert rmqtool("recover", store, "--dry-run", "--broker-conf", conf).code == 0

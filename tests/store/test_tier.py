@@ -25,8 +25,8 @@ from tests.cli.running import rmqtool
 from tests.roles import TIERED, Node, prints
 
 
-def rows(*words: object) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in rmqtool(*words, "--output", "ndjson").out.splitlines()]
+def rows(*args: object) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in rmqtool(*args, "--output", "ndjson").out.splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -159,11 +159,11 @@ WRITING = {
 }
 
 
-def write(node: Node, words: tuple[str, ...]) -> tuple[int, str]:
+def write(node: Node, args: tuple[str, ...]) -> tuple[int, str]:
     lines = node.conf.with_name("lines")
     lines.write_text('{"topic": "History", "body": "one"}\n')
-    verb = 2 if words[0] == "dlq" else 1
-    typed = [str(lines) if word == "LINES" else word for word in words]
+    verb = 2 if args[0] == "dlq" else 1
+    typed = [str(lines) if word == "LINES" else word for word in args]
     result = rmqtool(*typed[:verb], node.store, *typed[verb:], *node.options())
     lines.unlink()
     return result.code, result.out + result.err
@@ -361,10 +361,10 @@ READING = {
 
 
 @by_turns(2)
-@pytest.mark.parametrize("words", READING, ids=" ".join)
-def test_reading_commands_say_once_that_the_tier_has_more(words: tuple[str, ...], node: Node, tmp_path: Path) -> None:
-    told = rmqtool(*({"STORE": node.store, "OUT": tmp_path / "out"}.get(w, w) for w in words), *node.options()).err
-    assert f"warning: {READING[words]}" in told
+@pytest.mark.parametrize("args", READING, ids=" ".join)
+def test_reading_commands_say_once_that_the_tier_has_more(args: tuple[str, ...], node: Node, tmp_path: Path) -> None:
+    told = rmqtool(*({"STORE": node.store, "OUT": tmp_path / "out"}.get(w, w) for w in args), *node.options()).err
+    assert f"warning: {READING[args]}" in told
     assert told.count("in the tier alone") == 1
 
 
@@ -377,8 +377,8 @@ def test_salvage_counts_and_names_what_it_does_not_take(node: Node, tmp_path: Pa
     }  # fmt: skip
     assert {one.where for one in report.notTaken} == {"the tier, whose files are not here"}
     assert not (tmp_path / "new" / "config" / "tieredStoreMetadata.json").exists()
-    for target, words in (("other", ()), ("file", ("--to", "ndjson"))):
-        result = rmqtool("salvage", node.store, tmp_path / target, *words, *node.options())
+    for target, args in (("other", ()), ("file", ("--to", "ndjson"))):
+        result = rmqtool("salvage", node.store, tmp_path / target, *args, *node.options())
         assert result.code == 1
         assert "229 messages of 11 queues are not taken" in result.err
         assert "History queue 0: 13 messages not taken, queue offsets 0 to 12" in result.err
@@ -405,8 +405,8 @@ def test_a_group_that_the_tier_serves_is_not_expired(node: Node) -> None:
     assert {row["minOffset"] for row in offsets if row["topic"] == "Invoices"} == {0}
 
 
-def reset(node: Node, *words: str) -> dict[int, int]:
-    (plan,) = rows("group", "reset", node.store, "billing", "--topic", "Invoices", *words, "--dry-run", *node.options())
+def reset(node: Node, *args: str) -> dict[int, int]:
+    (plan,) = rows("group", "reset", node.store, "billing", "--topic", "Invoices", *args, "--dry-run", *node.options())
     return {move["queueId"]: move["newOffset"] for move in plan["moves"]}
 
 
@@ -432,8 +432,8 @@ def test_a_time_is_looked_for_in_both(node: Node) -> None:
 
 def test_the_time_of_what_is_not_here_is_not_guessed(node: Node) -> None:
     shutil.rmtree(node.store / "tiered")
-    words = ("group", "reset", node.store, "billing", "--topic", "Invoices", "--dry-run", *node.options())
-    refused = rmqtool(*words, "--to-time", "2020-01-01T00:00:00Z")
+    args = ("group", "reset", node.store, "billing", "--topic", "Invoices", "--dry-run", *node.options())
+    refused = rmqtool(*args, "--to-time", "2020-01-01T00:00:00Z")
     assert refused.code == 4
     assert "are in the tier, whose files are not here" in refused.err
     assert reset(node, "--to-earliest") == {0: 0, 1: 0, 2: 0}

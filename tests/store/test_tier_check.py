@@ -31,8 +31,8 @@ CASES = (TIERED, NEW_TIERED)
 SLOTS, ITEMS = 60, 150  # of the index, by the brokers' settings
 
 
-def rows(*words: object) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in rmqtool(*words, "-o", "ndjson").out.splitlines()]
+def rows(*args: object) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in rmqtool(*args, "-o", "ndjson").out.splitlines()]
 
 
 def checked(node: Node, command: tuple[str, ...] = ("tier", "check")) -> list[dict[str, Any]]:

@@ -24,8 +24,8 @@ Get = Callable[[str], Node]
 Key = tuple[str, int, int]
 
 
-def rows(*words: object) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in rmqtool(*words, "--output", "ndjson").out.splitlines()]
+def rows(*args: object) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in rmqtool(*args, "--output", "ndjson").out.splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -113,8 +113,8 @@ def test_look_ups_answer_from_both(case: str, left: Get) -> None:
         assert (key_of(row), row["storeTimestamp"]) == ((*queue, one["cqOffset"]), one["message"]["storeTimestamp"])
         assert row["physicalOffset"] == one["tierPosition"] == one["message"]["physicalOffset"]
         assert row["offsetMsgId"] == one["message"]["offsetMsgId"]
-        words = one["message"]["keys"].split() if one["message"].get("keys") else []
-        for key in words[:1]:
+        keys = one["message"]["keys"].split() if one["message"].get("keys") else []
+        for key in keys[:1]:
             found = rows("query-key", node.store, one["cqTopic"], key, *node.options())
             assert (*queue, one["cqOffset"]) in {key_of(row) for row in found}
         found = rows("query-id", node.store, one["message"]["msgId"], *node.options())
@@ -311,9 +311,9 @@ def test_each_message_stands_once_whatever_is_damaged(
 def test_a_dump_that_is_repeated_has_them_from_its_first_run(case: str, left: Get, tmp_path: Path) -> None:
     import pyarrow.dataset as ds
 
-    node, words = left(case), ("--runner", "local", "--since-last")
+    node, args = left(case), ("--runner", "local", "--since-last")
     for _run in range(2):
-        result = rmqtool("dump-to-parquet", node.store, tmp_path / "out", *words, *node.options())
+        result = rmqtool("dump-to-parquet", node.store, tmp_path / "out", *args, *node.options())
         assert result.code == 0, result.err
         table = ds.dataset(tmp_path / "out").to_table(columns=["topic", "queueId", "queueOffset", "body"]).to_pylist()
         assert len(table) == len(served(case))

@@ -122,7 +122,7 @@ def test_a_queue_that_cannot_keep_its_end_is_named(tmp_path: Path) -> None:
     (store / "abort").touch()
     recover(layout_of(store), release=RELEASES["4.9"], exactly=True)  # which leaves out what is before the last files
     report = truncate(layout_of(store), found[2].physical_offset)
-    assert len([words for words in report.warnings if "and its queue offsets begin at 0 again" in words]) == 6
+    assert len([warning for warning in report.warnings if "and its queue offsets begin at 0 again" in warning]) == 6
     assert not any(queue.max_offset for queue in queues_of(layout_of(store)))
 
 

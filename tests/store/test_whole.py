@@ -209,7 +209,7 @@ def test_a_compaction_log_is_built_beside_a_message_that_became_a_half_one(bases
     units = queue.read_bytes()
     end = max(at for at in range(0, len(units), UNIT) if any(units[at : at + UNIT]))
     queue.write_bytes(units[:end] + bytes(len(units) - end))
-    assert [words.split()[1] for words in faults_of_check(store, base)] == ["compaction-ahead"]
+    assert [fault.split()[1] for fault in faults_of_check(store, base)] == ["compaction-ahead"]
     rebuild(StoreLayout(str(store), base.conf), ("compaction",))
     assert faults_of_check(store, base) == []
 

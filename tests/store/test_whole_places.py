@@ -262,8 +262,8 @@ def test_a_directory_among_queue_files_is_moved_by_hand(golden_copy: Unpacked) -
     file = sorted(queue_of(store).iterdir())[0]
     put_a_directory_at(file)
     wanted = f"move the directory {file} out of the store"
-    for words in (["--dry-run"], ["--yes", "--accept-loss"]):
-        report = json.loads(rmqtool("recover", store, *words, "-o", "json").out)
+    for args in (["--dry-run"], ["--yes", "--accept-loss"]):
+        report = json.loads(rmqtool("recover", store, *args, "-o", "json").out)
         assert not report["loadOk"]
         assert [step.startswith(wanted) for step in report["nextSteps"]] == [True, False]
 
@@ -279,12 +279,12 @@ def test_two_queues_with_one_directory_are_refused(link: str, target: str, golde
     found = [finding for finding in check_store(StoreLayout(str(store))) if finding.code == "file-foreign"]
     ((step,),) = (finding.steps for finding in found)
     assert step.does.startswith(f"move the link {place} out of the store")
-    for words in (
+    for args in (
         ["recover", store, "--dry-run"],
         ["recover", store, "--yes"],
         ["rebuild", store, "consumequeue", "--yes"],
     ):
-        result = rmqtool(*words)
+        result = rmqtool(*args)
         assert result.code == 4
         assert f"{step.does}" in result.err
     assert tree(store) == before

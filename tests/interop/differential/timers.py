@@ -146,8 +146,8 @@ class TimerCase:
 def _short(mine: Any, theirs: Any) -> str:
     if isinstance(mine, dict) and isinstance(theirs, dict):
         keys = sorted(key for key in {**mine, **theirs} if mine.get(key) != theirs.get(key))
-        words = "; ".join(f"{key}: rmqtool {mine.get(key)!r}, engine {theirs.get(key)!r}" for key in keys[:3])
-        return f"{len(keys)} differ: {words}"
+        text = "; ".join(f"{key}: rmqtool {mine.get(key)!r}, engine {theirs.get(key)!r}" for key in keys[:3])
+        return f"{len(keys)} differ: {text}"
     return f"rmqtool {mine!r}, engine {theirs!r}"
 
 
@@ -184,7 +184,7 @@ def _compare(case: TimerCase, engine: Engine, *, deliver: bool) -> None:
         return
     refused = any("a broker does not start" in warning for warning in warned)
     if not theirs.get("timerOk"):  # or it threw at a foreign file
-        metrics = any("timermetrics" in words for words in case.done)  # which check names
+        metrics = any("timermetrics" in step for step in case.done)  # which check names
         case.same("a timer that a broker does not start on is named", refused or metrics, True)
         _compare_mended(case, engine, mine, report.warnings)
         return
@@ -211,7 +211,7 @@ def _compare(case: TimerCase, engine: Engine, *, deliver: bool) -> None:
 
 def _compare_mended(case: TimerCase, engine: Engine, mine: Path, warnings: list[str]) -> None:
     """Check that a broker that would not start does so after a recovery that does not predict otherwise."""
-    metrics = any("timermetrics" in words for words in case.done)
+    metrics = any("timermetrics" in step for step in case.done)
     if metrics or any("a broker does not start" in warning for warning in warnings):
         case.noted["broker does not start"] += 1
         return

@@ -141,9 +141,9 @@ def replay(world: World, around: Around | None = None) -> Done:
     """The origin goes to the broker."""
     rng, around = world.rng, around or _around(world)
     limit = ["--limit", rng.choice((1, 20))] if rng.random() < 0.2 else []
-    words = ("replay", world.origin, "--journal", world.journal, "--batch", rng.choice((1, 4, 8)), *limit)
+    args = ("replay", world.origin, "--journal", world.journal, "--batch", rng.choice((1, 4, 8)), *limit)
     began = "replay" not in world.remade
-    done = _run(world, around, *words, "--broker-conf", world.conf_file)
+    done = _run(world, around, *args, "--broker-conf", world.conf_file)
     if done.code == 3 and "another --journal" in done.err:
         if around.quiet and began:
             raise Wrong(f"nothing was made again: {done}")
@@ -195,8 +195,8 @@ def consume(world: World, around: Around | None = None) -> Done:
     limit = ["--limit", rng.choice((1, 7, 25))] if rng.random() < 0.3 else []
     orderly = ["--orderly"] if rng.random() < 0.3 else []
     wanted = {number for numbers in world.queues(SENT).values() for number in numbers}
-    words = (SENT, "--group", world.group, "--ack", "--from", "earliest", "-o", "ndjson", *limit, *orderly)
-    done = _run(world, around, "consume", *words)
+    args = (SENT, "--group", world.group, "--ack", "--from", "earliest", "-o", "ndjson", *limit, *orderly)
+    done = _run(world, around, "consume", *args)
     out = world.output.read_text("utf-8", "replace") if around.way == "full disk" else done.out
     for line in out[: out.rfind("\n") + 1].splitlines():
         world.seen.add(int(json.loads(line)["body"][1:].partition(">")[0]))
@@ -371,7 +371,7 @@ def _around(world: World) -> Around:
 
 
 def _run(
-    world: World, around: Around, *words: object, group: str = "", instead: Callable[[str], int] | None = None
+    world: World, around: Around, *args: object, group: str = "", instead: Callable[[str], int] | None = None
 ) -> Done:
     """Run a command, or what stands for it with the address of the name server."""
     rng = world.rng
@@ -384,7 +384,7 @@ def _run(
             namesrv = one.start()
             stack.callback(one.end, signal.SIGKILL)
             world.note(f"through {one!r}:")
-        first, *others = words
+        first, *others = args
         stands_for = partial(instead, namesrv) if instead is not None else None
         output = world.output if first == "consume" and around.way == "full disk" else None
         if around.clock:
