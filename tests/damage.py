@@ -136,13 +136,13 @@ def _delete(path: Path | None) -> str | None:
 def _swap(rng: Random, files: list[Path]) -> str | None:
     if len(files) < 2:
         return None
-    one, other = rng.sample(files, 2)
-    if one.stat().st_size != other.stat().st_size:
+    first, second = rng.sample(files, 2)
+    if first.stat().st_size != second.stat().st_size:
         return None
-    data = one.read_bytes()
-    one.write_bytes(other.read_bytes())
-    other.write_bytes(data)
-    return f"{_name(one)} with {_name(other)}"
+    data = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(data)
+    return f"{_name(first)} with {_name(second)}"
 
 
 def _other_length(rng: Random, path: Path | None) -> str | None:

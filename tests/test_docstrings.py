@@ -40,7 +40,7 @@ def public(path: Path) -> Iterator[Function]:
             inner = [(method, True) for method in node.body if isinstance(method, Def)]
         else:
             continue
-        yield from (Function(name, one, held) for one, held in inner if not one.name.startswith("_"))
+        yield from (Function(name, member, held) for member, held in inner if not member.name.startswith("_"))
 
 
 def raised(node: ast.AST) -> set[str]:
@@ -87,16 +87,18 @@ def test_what_lacks_is_seen(source: str, lacks: bool, tmp_path: Path) -> None:
     path = tmp_path / "module.py"
     path.write_text(source, encoding="utf-8")
     node = ast.parse(source).body[0]
-    one = node.body[0] if isinstance(node, ast.ClassDef) else node
-    assert isinstance(one, Def)
-    assert lacks_raises(Function("module.py", one, False)) is lacks
+    first = node.body[0] if isinstance(node, ast.ClassDef) else node
+    assert isinstance(first, Def)
+    assert lacks_raises(Function("module.py", first, False)) is lacks
 
 
 def test_errors_are_told() -> None:
     files = [path for path in FILES if not any(path.is_relative_to(folder) for folder in TOLD_BY_CODES)]
     found = [function for path in files for function in public(path)]
     assert len(found) > 1000
-    assert [f"{one.file}:{one.node.lineno} {one.node.name}" for one in found if lacks_raises(one)] == []
+    assert [
+        f"{function.file}:{function.node.lineno} {function.node.name}" for function in found if lacks_raises(function)
+    ] == []
 
 
 def test_every_module_class_and_function_says_what_it_is() -> None:
@@ -104,7 +106,7 @@ def test_every_module_class_and_function_says_what_it_is() -> None:
     for path in FILES:
         module = tree(path)
         classes = [node for node in module.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
-        functions = [one.node for one in public(path) if not one.in_class]
+        functions = [function.node for function in public(path) if not function.in_class]
         without = [node for node in (module, *classes, *functions) if not ast.get_docstring(node)]
         silent += [f"{path.relative_to(ROOT)} {getattr(node, 'name', '')}" for node in without]
     assert silent == []
@@ -124,5 +126,5 @@ def commands() -> list[Function]:
 def test_every_command_says_what_it_does() -> None:
     found = commands()
     assert len(found) > 50
-    short = [one.node.name for one in found if len((ast.get_docstring(one.node) or "").split()) < 5]
+    short = [function.node.name for function in found if len((ast.get_docstring(function.node) or "").split()) < 5]
     assert short == []

@@ -30,7 +30,7 @@ def test_shares_of_a_test_have_no_divisor_in_common() -> None:
         for node in module.body:
             if not isinstance(node, ast.FunctionDef):
                 continue
-            head = ast.Module([ast.Expr(one) for one in node.decorator_list], [])
+            head = ast.Module([ast.Expr(decorator) for decorator in node.decorator_list], [])
             dealt = calls(head, "by_turns")
             if not dealt and (slow or "mark.slow" in ast.unparse(head)):
                 dealt = [amounts.SLOW_RUNS]

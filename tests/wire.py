@@ -47,17 +47,17 @@ def requests(release: str, link: str) -> Iterator[tuple[Frame, Frame | None]]:
     """Requests to a server in the order of arrival, with the answers if recorded."""
     waiting: dict[tuple[str, int], int] = {}
     found: list[tuple[Frame, Frame | None]] = []
-    for one in frames(release):
-        if one.link != link:
+    for request in frames(release):
+        if request.link != link:
             continue
-        command, _ = frame.parse(one.raw) or (None, 0)
+        command, _ = frame.parse(request.raw) or (None, 0)
         assert command is not None
-        if not one.is_response:
-            waiting[one.connection, command.opaque] = len(found)
-            found.append((one, None))
+        if not request.is_response:
+            waiting[request.connection, command.opaque] = len(found)
+            found.append((request, None))
         else:
-            at = waiting.pop((one.connection, command.opaque))
-            found[at] = (found[at][0], one)
+            at = waiting.pop((request.connection, command.opaque))
+            found[at] = (found[at][0], request)
     return iter(found)
 
 

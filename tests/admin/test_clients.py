@@ -42,12 +42,12 @@ class Clients:
         self.seen += [key for message in messages for key in message.keys]
 
     async def _work(self, namesrv: str) -> None:
-        one, two = (ClientOptions(namesrv=namesrv, client_id=f"here@{name}") for name in ("one", "two"))
+        first, second = (ClientOptions(namesrv=namesrv, client_id=f"here@{name}") for name in ("one", "two"))
         options = PushOptions(start=From.FIRST)
         async with (
-            Producer(one, "makers") as producer,
-            PushConsumer(one, GROUP, {TOPIC: "*"}, self._listen, options),
-            PushConsumer(two, GROUP, {TOPIC: "*"}, self._listen, options),
+            Producer(first, "makers") as producer,
+            PushConsumer(first, GROUP, {TOPIC: "*"}, self._listen, options),
+            PushConsumer(second, GROUP, {TOPIC: "*"}, self._listen, options),
         ):
             await producer.send(Message(TOPIC, b"x", keys=("first",)))
             self.ready.set()
@@ -128,17 +128,17 @@ def test_one_message_for_one_client(target: str, online: Clients) -> None:
     args = ("message", "consume-directly", target, message["offsetMsgId"], GROUP)
     several = rmqtool(*args, "--dry-run")
     assert (several.code, "give --client" in several.err) == (3, True), several.err
-    one = next(row["clientId"] for row in rows(rmqtool("client", "list", target, "-g", GROUP, "-o", "ndjson")))
+    client_id = next(row["clientId"] for row in rows(rmqtool("client", "list", target, "-g", GROUP, "-o", "ndjson")))
     before = online.seen.count("order-65")
-    refused = rmqtool(*args, "--client", one)
+    refused = rmqtool(*args, "--client", client_id)
     assert refused.code == 4
-    planned = rmqtool(*args, "--client", one, "--dry-run", "-o", "json")
+    planned = rmqtool(*args, "--client", client_id, "--dry-run", "-o", "json")
     assert (planned.code, json.loads(planned.out)[0]["consumeResult"]) == (1, None)
     assert online.seen.count("order-65") == before
     offsets = rmqtool("group", "offsets", target, "--group", GROUP).out
-    done = rmqtool(*args, "--client", one, "--yes", "-o", "json")
+    done = rmqtool(*args, "--client", client_id, "--yes", "-o", "json")
     (result,) = json.loads(done.out)
-    assert (done.code, result["consumeResult"], result["clientId"]) == (0, "CR_SUCCESS", one), done.err
+    assert (done.code, result["consumeResult"], result["clientId"]) == (0, "CR_SUCCESS", client_id), done.err
     assert online.seen.count("order-65") == before + 1
     assert rmqtool("group", "offsets", target, "--group", GROUP).out == offsets
     assert rmqtool(*args, "--client", "nobody", "--yes").code == 3

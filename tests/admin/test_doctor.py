@@ -38,8 +38,8 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
     topics.write_text(json.dumps(table))
     offsets = folder / "ill" / "config" / "consumerOffset.json"
     offsets.write_text(offsets.read_text().replace("{0:20", "{0:3"))
-    with Serving(folder / "well", "--read-only") as one, Serving(folder / "ill", "--read-only") as other:
-        yield {"well": one.broker, "ill": other.broker}
+    with Serving(folder / "well", "--read-only") as well, Serving(folder / "ill", "--read-only") as other:
+        yield {"well": well.broker, "ill": other.broker}
 
 
 @asynccontextmanager

@@ -48,11 +48,11 @@ def both(command: str, store: Path, target: str, form: str = "ndjson") -> tuple[
 
 def check_same(of_store: list[Row], of_cluster: list[Row]) -> None:
     """Compare rows, except for fields that only one of them has."""
-    for one in of_cluster:
-        for name in BEYOND & one.keys():
-            assert list(one)[-1] == name, "a field of clusters alone is the last one"
-            del one[name]
-    assert [list(one) for one in of_cluster] == [list(one) for one in of_store]
+    for row in of_cluster:
+        for name in BEYOND & row.keys():
+            assert list(row)[-1] == name, "a field of clusters alone is the last one"
+            del row[name]
+    assert [list(row) for row in of_cluster] == [list(row) for row in of_store]
     for ours, theirs in zip(of_cluster, of_store, strict=True):
         for name in UNTOLD & ours.keys():
             assert ours.pop(name) is None, "what is not told is null, never 0"
@@ -64,8 +64,8 @@ def test_topics(store: Path, target: str) -> None:
     of_store, of_cluster = both("topic list {}", store, target)
     check_same(of_store, of_cluster)
     of_store, of_cluster = both("topic list {} --system", store, target)
-    assert {one["topic"] for one in of_store} == {one["topic"] for one in of_cluster} | {OP}
-    check_same([one for one in of_store if one["topic"] != OP], of_cluster)
+    assert {row["topic"] for row in of_store} == {row["topic"] for row in of_cluster} | {OP}
+    check_same([row for row in of_store if row["topic"] != OP], of_cluster)
     check_same(*both("topic list {} --topic Ord*", store, target, "json"))
 
 
@@ -81,10 +81,10 @@ def test_one_topic(topic: str, store: Path, target: str) -> None:
 
 def test_groups(store: Path, target: str) -> None:
     of_store, of_cluster = both("group list {}", store, target)
-    unknown = [one for one in of_cluster if one["group"] == "CID_RMQ_SYS_TRANS"]
-    assert [one["diff"] for one in unknown] == [None], "one of its queues is not told, so its sum is not known"
-    known = [one["group"] for one in of_cluster if one not in unknown]
-    kept = [[one for one in rows if one["group"] in known] for rows in (of_store, of_cluster)]
+    unknown = [row for row in of_cluster if row["group"] == "CID_RMQ_SYS_TRANS"]
+    assert [row["diff"] for row in unknown] == [None], "one of its queues is not told, so its sum is not known"
+    known = [row["group"] for row in of_cluster if row not in unknown]
+    kept = [[row for row in rows if row["group"] in known] for rows in (of_store, of_cluster)]
     check_same(*kept)
 
 
@@ -108,9 +108,9 @@ def test_offsets(store: Path, target: str) -> None:
     ):
         check_same(*both(arguments, store, target))
     of_store, of_cluster = both("offsets {}", store, target)
-    assert [one["brokerOffset"] for one in of_cluster if one["topic"] == OP] == [None]
-    keys = [(one["topic"], one["queueId"]) for one in of_cluster if one["brokerOffset"]]
-    check_same(*([one for one in rows if (one["topic"], one["queueId"]) in keys] for rows in (of_store, of_cluster)))
+    assert [row["brokerOffset"] for row in of_cluster if row["topic"] == OP] == [None]
+    keys = [(row["topic"], row["queueId"]) for row in of_cluster if row["brokerOffset"]]
+    check_same(*([row for row in rows if (row["topic"], row["queueId"]) in keys] for rows in (of_store, of_cluster)))
 
 
 def test_messages(store: Path, target: str) -> None:
@@ -238,7 +238,7 @@ def test_config(store: Path, target: str) -> None:
         assert of_cluster[0][key].keys() >= of_store[0][key].keys()
     of_store, of_cluster = both("config {}", store, target)
     assert of_store[0].keys() < of_cluster[0].keys()
-    assert all(one["bytes"] is None and one["readable"] for one in of_cluster)
+    assert all(row["bytes"] is None and row["readable"] for row in of_cluster)
 
 
 def test_info(store: Path, target: str) -> None:
@@ -253,12 +253,12 @@ def test_info(store: Path, target: str) -> None:
 
 def test_brokers(target: str) -> None:
     rows = read_rows(rmqtool("cluster", "list", target, "-o", "json"), "json")
-    assert [(one["brokerName"], one["role"], one["version"]) for one in rows] == [("lab-a", "master", "V4_9_8")]
+    assert [(row["brokerName"], row["role"], row["version"]) for row in rows] == [("lab-a", "master", "V4_9_8")]
     assert rows[0]["commitLogDiskRatio"] > 0
     assert rows[0]["timerReadBehind"] is None, "4.9 has no timers"
     settings = read_rows(rmqtool("broker-config", "show", target, "lab-a", "--name", "broker*", "-o", "json"), "json")
     assert {"brokerName": "lab-a", "brokerClusterName": CLUSTER}.items() <= {
-        one["name"]: one["value"] for one in settings
+        row["name"]: row["value"] for row in settings
     }.items()
     assert rmqtool("broker-config", "show", target, "nobody").code == 1
     assert rmqtool("client", "list", target, "--group", "nobody").code == 1

@@ -27,8 +27,8 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     table = json.loads(topics.read_text())
     table["topicConfigTable"]["Orders"] |= {"perm": 4, "readQueueNums": 6}
     topics.write_text(json.dumps(table))
-    with Serving(folder / "a", "--read-only") as one, Serving(folder / "b", "--read-only") as other:
-        yield {"lab-a": one.broker, "lab-b": other.broker}
+    with Serving(folder / "a", "--read-only") as first, Serving(folder / "b", "--read-only") as other:
+        yield {"lab-a": first.broker, "lab-b": other.broker}
 
 
 @asynccontextmanager
@@ -66,11 +66,11 @@ def test_numbers_of_a_topic_are_those_of_all(target: str) -> None:
 
 def test_rows_name_their_broker(target: str) -> None:
     lag = rows("group", "lag", target, "--group", "lab-consumer", "--topic", "Orders")
-    assert [(one["brokerName"], one["queueId"]) for one in lag] == [(f"lab-{x}", n) for x in "ab" for n in range(4)]
+    assert [(row["brokerName"], row["queueId"]) for row in lag] == [(f"lab-{x}", n) for x in "ab" for n in range(4)]
     (total,) = rows("group", "lag", target, "--group", "lab-consumer", "--topic", "Orders", "--by", "topic")
     assert (total["queues"], total["diff"]) == (8, 0)
     table = json.loads(rmqtool("topic", "show", target, "Orders", "-o", "json").out)["queueTable"]
-    assert {one["brokerName"] for one in table} == {"lab-a", "lab-b"}
+    assert {row["brokerName"] for row in table} == {"lab-a", "lab-b"}
     assert len(rows("query-key", target, "Orders", "order-65")) == 2
 
 
@@ -84,7 +84,7 @@ def test_a_queue_that_several_have(target: str) -> None:
     assert rmqtool("config", target, "topics.json").code == 2
     perm = json.loads(rmqtool("config", target, "topics.json", "--broker", "lab-b", "-o", "json").out)
     assert perm["topicConfigTable"]["Orders"]["perm"] == 4
-    assert {one["brokerName"] for one in rows("broker-config", "show", target, "lab-b")} == {"lab-b"}
+    assert {row["brokerName"] for row in rows("broker-config", "show", target, "lab-b")} == {"lab-b"}
 
 
 def test_one_cluster_of_the_name_server(target: str) -> None:
@@ -99,7 +99,7 @@ def test_slaves(brokers: dict[str, str]) -> None:
     ids = {"lab-a": {0: brokers["lab-a"], 1: brokers["lab-b"]}}
     with serving(namesrv_of(ids)) as namesrv:
         found = rows("cluster", "list", f"rocketmq://{namesrv}")
-        assert [(one["role"], one["behindMaster"]) for one in found] == [("master", None), ("slave", 0)]
+        assert [(row["role"], row["behindMaster"]) for row in found] == [("master", None), ("slave", 0)]
         (orders,) = rows("topic", "list", f"rocketmq://{namesrv}", "Orders")
         assert orders["messages"] == 420, "a slave has what its master has"
     with serving(namesrv_of({"lab-a": {1: brokers["lab-a"]}})) as namesrv:

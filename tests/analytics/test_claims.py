@@ -54,9 +54,9 @@ def work(tmp_path: Path) -> Work:
 
 def test_two_tasks_share_all_splits(work: Work) -> None:
     with new_claims() as claims:
-        one, other = (tasks._run_what_is_left(work.job, work.splits, claims, []) for _task in range(2))
-        first, second = next(one), next(other)
-        rest = [*other, *one]
+        left, right = (tasks._run_what_is_left(work.job, work.splits, claims, []) for _task in range(2))
+        first, second = next(left), next(right)
+        rest = [*right, *left]
         found = dict([first, second, *rest])
         assert sorted(claims.read_done()) == sorted(found) == work.numbers
     assert (first[0], second[0]) == (0, 1)
@@ -65,10 +65,10 @@ def test_two_tasks_share_all_splits(work: Work) -> None:
 
 def test_where_one_has_failed_the_others_stop(work: Work) -> None:
     with new_claims() as claims:
-        one = tasks._run_what_is_left(work.job, work.splits, claims, [])
-        next(one)
+        results = tasks._run_what_is_left(work.job, work.splits, claims, [])
+        next(results)
         (work.out / tasks._STOP).write_text("")
-        assert list(one) == [(1, tasks.SplitFailure("another task has failed", unreadable=False))]
+        assert list(results) == [(1, tasks.SplitFailure("another task has failed", unreadable=False))]
         assert claims.take(2)
 
 

@@ -71,22 +71,22 @@ def agree(file: Segment, start: int = 0, stop: int | None = None, **options: Any
     plain, expected = read(RowReader, file, start, stop, **options)
     fast, tally = read(ColumnReader, file, start, stop, **options)
     assert [batch.num_rows for batch in fast] == [batch.num_rows for batch in plain]
-    for one, other in zip(fast, plain, strict=True):
-        one.validate(full=True)
-        assert one.schema.equals(other.schema)
-        if not one.equals(other):
-            for name in one.schema.names:
-                assert one.column(name).to_pylist() == other.column(name).to_pylist(), name
+    for first, second in zip(fast, plain, strict=True):
+        first.validate(full=True)
+        assert first.schema.equals(second.schema)
+        if not first.equals(second):
+            for name in first.schema.names:
+                assert first.column(name).to_pylist() == second.column(name).to_pylist(), name
             raise AssertionError("equal values in unequal columns")
     assert tally == expected
     if options.get("columns") is None:
         viewed, tally = read(ColumnReader, file, start, stop, schema=VIEW_SCHEMA, **options)
         assert tally == expected
-        for one, other in zip(viewed, fast, strict=True):
-            one.validate(full=True)
-            assert has_views(one.schema)
-            assert memory_of(one) == other.nbytes
-            assert copied(one).equals(other)
+        for first, second in zip(viewed, fast, strict=True):
+            first.validate(full=True)
+            assert has_views(first.schema)
+            assert memory_of(first) == second.nbytes
+            assert copied(first).equals(second)
     return tally.rows
 
 

@@ -43,12 +43,12 @@ def test_a_frame_may_be_asked_again(pushing: str, spark: "SparkSession", day: St
     spark.conf.set(PUSH_DOWN, pushing)
     try:
         frame = spark.read.format("rocketmq").option("columns", "topic,msgId").load(day.root)
-        one, other = (frame.where(f"topic = 'topic-{number}'") for number in (11, 12))
-        assert one.count() == other.count() == MESSAGES // 50
+        first, second = (frame.where(f"topic = 'topic-{number}'") for number in (11, 12))
+        assert first.count() == second.count() == MESSAGES // 50
         assert frame.count() == MESSAGES
-        assert one.union(other).count() == MESSAGES // 25
-        assert one.alias("one").join(frame.alias("all"), "msgId").count() == MESSAGES // 50
-        assert one.join(other, "msgId").count() == 0
+        assert first.union(second).count() == MESSAGES // 25
+        assert first.alias("one").join(frame.alias("all"), "msgId").count() == MESSAGES // 50
+        assert first.join(second, "msgId").count() == 0
     finally:
         spark.conf.unset(PUSH_DOWN)
 

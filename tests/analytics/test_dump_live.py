@@ -37,22 +37,22 @@ OF_FILES = ("sourceFile", "fileOffset", "broker")
 @pytest.fixture(scope="module")
 def served() -> Iterator[TestBroker]:
     """A broker with the topics Orders (200 messages in four queues) and Other."""
-    with broker() as one, Producer(one.namesrv) as producer:
+    with broker() as running, Producer(running.namesrv) as producer:
         queues = producer.queues("Orders")
         for number in range(200):
             producer.send(Sent("Orders", b"%d" % number, tags="t", keys=[f"k{number}"]), queue=queues[number % 4])
             if number == 100:
                 time.sleep(0.05)
         producer.send(Sent("Other", b"long " * 5000))
-        yield one
+        yield running
 
 
 @pytest.fixture
 def neighbour(tmp_path: Path) -> Iterator[Neighbour]:
     """A broker on a store with the messages 0 to 39 in four queues."""
     fill(tmp_path / "store", 0, 40)
-    with Neighbour(tmp_path / "store", {**CONF, "brokerName": "a"}) as one:
-        yield one
+    with Neighbour(tmp_path / "store", {**CONF, "brokerName": "a"}) as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)
@@ -230,10 +230,10 @@ def test_killed_at_any_time(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     sent, over = Counter[int](), Event()
     out = tmp_path / "out"
-    with broker() as one:
+    with broker() as running:
 
         def send() -> None:
-            with Producer(one.namesrv) as producer:
+            with Producer(running.namesrv) as producer:
                 while not over.is_set():
                     number = len(sent)
                     producer.send(Sent("Orders", b"%d" % number))
@@ -241,7 +241,7 @@ def test_killed_at_any_time(seed: int, tmp_path: Path) -> None:
 
         sender = Thread(target=send)
         sender.start()
-        args = ["dump-to-parquet", f"rocketmq://{one.namesrv}", str(out), "--runner", "local", "--since-last"]
+        args = ["dump-to-parquet", f"rocketmq://{running.namesrv}", str(out), "--runner", "local", "--since-last"]
         try:
             for _ in range(8):
                 with subprocess.Popen([*RMQTOOL, *args], cwd=ROOT, stderr=subprocess.PIPE) as process:
@@ -252,7 +252,7 @@ def test_killed_at_any_time(seed: int, tmp_path: Path) -> None:
         finally:
             over.set()
             sender.join()
-        dump(one.namesrv, out)
+        dump(running.namesrv, out)
     assert Counter(numbers(out)) == sent
 
 

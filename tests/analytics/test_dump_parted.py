@@ -69,9 +69,9 @@ def test_buckets_of_topics_are_those_that_spark_says(layout: StoreLayout, tmp_pa
 def test_tasks_share_the_hashes_and_take_no_more_than_they_may() -> None:
     spills = [Spill(f"_spill/_{n:032x}.arrow", 1, tuple(range(n, 1000, 10)), (50,) * 100) for n in range(3)]
     made = merges(spills, 7, 1000)
-    assert [one.stop for one in made] == [*(one.start for one in made[1:]), HASHES]
+    assert [merge.stop for merge in made] == [*(merge.start for merge in made[1:]), HASHES]
     assert made[0].start == 0
-    assert {one.offset for one in made} == {7}
+    assert {merge.offset for merge in made} == {7}
 
     def weight(task: Merge) -> int:
         return sum(50 for spill in spills for first in spill.first if task.start <= first < task.stop)

@@ -104,13 +104,13 @@ def test_a_body_of_another_name_is_not_lost(name: str, form: str, tmp_path: Path
 
 
 def test_a_second_file_without_bodies_is_told(tmp_path: Path) -> None:
-    one, other = table(tmp_path, "a.parquet", topic=["t"], body=["x"]), table(tmp_path, "b.parquet", topic=["t"])
-    result = rmqtool("import", tmp_path / "new", one, other)
+    first, second = table(tmp_path, "a.parquet", topic=["t"], body=["x"]), table(tmp_path, "b.parquet", topic=["t"])
+    result = rmqtool("import", tmp_path / "new", first, second)
     assert result.code == 0
-    assert f"{other}: no column body: messages have no bodies" in result.err
-    assert f"{one}:" not in result.err
+    assert f"{second}: no column body: messages have no bodies" in result.err
+    assert f"{first}:" not in result.err
     third = table(tmp_path, "c.parquet", topic=["t"], payload=["y"])
-    result = rmqtool("import", tmp_path / "newer", one, third)
+    result = rmqtool("import", tmp_path / "newer", first, third)
     assert (result.code, result.err.startswith(f"error: {third}: no field body")) == (2, True)
     assert not (tmp_path / "newer").exists()
 

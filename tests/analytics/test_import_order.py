@@ -100,11 +100,11 @@ def test_rows_without_a_place_follow_in_their_order(tmp_path: Path) -> None:
 
 
 def test_stores_that_were_joined_keep_the_order_of_each(tmp_path: Path) -> None:
-    one, two = messages(50), [dict(row, body=b"b" + row["body"]) for row in messages(80)]
-    found = [row for row in rows(files_of(tmp_path / "in", [one[::-1], two])) if isinstance(row, dict)]
+    first, second = messages(50), [dict(row, body=b"b" + row["body"]) for row in messages(80)]
+    found = [row for row in rows(files_of(tmp_path / "in", [first[::-1], second])) if isinstance(row, dict)]
     for begin in (False, True):
         part = [row["body"] for row in found if row["body"].startswith(b"b") == begin]
-        assert part == [row["body"] for row in (two if begin else one)]
+        assert part == [row["body"] for row in (second if begin else first)]
 
 
 def test_a_shuffled_dump_becomes_the_store_that_it_was(golden: Unpacked, tmp_path: Path) -> None:

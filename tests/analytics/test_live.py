@@ -39,7 +39,7 @@ OF_FILES = ("sourceFile", "fileOffset", "broker")
 @pytest.fixture(scope="module")
 def served() -> Iterator[TestBroker]:
     """A broker with the topics Told (400 messages) and Other, with tags, keys, a compressed body and a batch."""
-    with broker(settings={"enablePropertyFilter": "true"}) as one, Producer(one.namesrv) as producer:
+    with broker(settings={"enablePropertyFilter": "true"}) as running, Producer(running.namesrv) as producer:
         queues = producer.queues("Told")
         for number in range(400):
             message = Message(
@@ -50,7 +50,7 @@ def served() -> Iterator[TestBroker]:
                 time.sleep(0.05)
         producer.send(Message("Other", b"long " * 5000))
         producer.send_batch([Message("Other", b"batch %d" % number) for number in range(20)])
-        yield one
+        yield running
 
 
 @pytest.fixture(autouse=True)
@@ -153,9 +153,9 @@ def test_times_are_exact(served: TestBroker) -> None:
 def test_no_group_is_touched(tmp_path: Path) -> None:
     """Requests name the group that every broker has for tools; no offset is committed for it."""
     store = tmp_path / "store"
-    with broker(store) as one, Producer(one.namesrv) as producer:
+    with broker(store) as running, Producer(running.namesrv) as producer:
         producer.send_batch([Message("Told", b"%d" % number) for number in range(100)])
-        assert numbers(one.namesrv) == list(range(100))
+        assert numbers(running.namesrv) == list(range(100))
     groups = json.loads((store / "config" / "subscriptionGroup.json").read_text())["subscriptionGroupTable"]
     assert set(groups) == {"TOOLS_CONSUMER"}
     assert read_arrow(str(store), "offsets").read_all().num_rows == 0
@@ -259,8 +259,8 @@ def _try(namesrv: str) -> tuple[list[int], str]:
 def neighbour(tmp_path: Path) -> Iterator[Neighbour]:
     """A broker in another process, on a store with the messages 0 to 39 of the topic Again."""
     fill(tmp_path / "store", 0, 40)
-    with Neighbour(tmp_path / "store", {**CONF, "brokerName": "a"}) as one:
-        yield one
+    with Neighbour(tmp_path / "store", {**CONF, "brokerName": "a"}) as running:
+        yield running
 
 
 @pytest.mark.parametrize("count", [20, 40, 400], ids=["shorter", "as long", "longer"])

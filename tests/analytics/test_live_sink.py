@@ -49,8 +49,8 @@ ARROW = pa.schema(
 
 @pytest.fixture
 def served() -> Iterator[TestBroker]:
-    with broker() as one:
-        yield one
+    with broker() as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)
@@ -64,8 +64,8 @@ def batch(*rows: dict[str, Any]) -> pa.RecordBatch:
 
 
 def sent(namesrv: str, *rows: dict[str, Any], **options: str) -> int:
-    one = ClusterWriter(SinkOptions.of({"namesrv": namesrv, **options}, SCHEMA))
-    copy: ClusterWriter = pickle.loads(pickle.dumps(one))
+    first_writer = ClusterWriter(SinkOptions.of({"namesrv": namesrv, **options}, SCHEMA))
+    copy: ClusterWriter = pickle.loads(pickle.dumps(first_writer))
     return copy.write(iter([batch(*rows)])).messages
 
 
@@ -111,9 +111,12 @@ def test_messages_of_a_sharding_key_are_in_one_queue_in_order(served: TestBroker
 
 def test_ids_are_the_same_however_often_a_task_runs(served: TestBroker) -> None:
     rows = [{"topic": "A", "body": b"%d" % n} for n in range(300)]
-    one = ClusterWriter(SinkOptions.of({"namesrv": served.namesrv}, SCHEMA))
+    first_writer = ClusterWriter(SinkOptions.of({"namesrv": served.namesrv}, SCHEMA))
     for _attempt in range(2):
-        assert pickle.loads(pickle.dumps(one)).write(iter([batch(*rows[:100]), batch(*rows[100:])])).messages == 300
+        assert (
+            pickle.loads(pickle.dumps(first_writer)).write(iter([batch(*rows[:100]), batch(*rows[100:])])).messages
+            == 300
+        )
     ids = defaultdict(list)
     for row in stored(served.store):
         ids[row["msgId"]].append(row["body"])
@@ -134,8 +137,8 @@ def test_ids_of_a_stream_do_not_depend_on_its_driver(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("pyspark.TaskContext.get", lambda: Context())
     for _driver in range(2):
-        one = ClusterStreamWriter(SinkOptions.of({"namesrv": served.namesrv}, SCHEMA))
-        one.write(iter([batch({"topic": "A", "body": b"x"}, {"topic": "A", "body": b"y"})]))
+        first_writer = ClusterStreamWriter(SinkOptions.of({"namesrv": served.namesrv}, SCHEMA))
+        first_writer.write(iter([batch({"topic": "A", "body": b"x"}, {"topic": "A", "body": b"y"})]))
     assert {row["msgId"] for row in stored(served.store)} == {stable_id("q:7:3", 0), stable_id("q:7:3", 1)}
 
 
@@ -148,18 +151,18 @@ def test_stable_ids_are_unique() -> None:
 @pytest.mark.filterwarnings("ignore:1 damaged range")  # a record that is being written while the store is read
 def test_a_broker_that_is_restarted_gets_every_message(tmp_path: Path) -> None:
     """Sent by another process, because a broker is started here by a fork."""
-    with Neighbour(tmp_path / "store") as one:
-        sending = multiprocessing.get_context("spawn").Process(target=send_many, args=(one.namesrv, 20_000))
+    with Neighbour(tmp_path / "store") as neighbour:
+        sending = multiprocessing.get_context("spawn").Process(target=send_many, args=(neighbour.namesrv, 20_000))
         sending.start()
         kills = 0
         while kills < 2 and grows(tmp_path / "store", sending):
-            one.end(signal.SIGKILL)
-            one.start()
+            neighbour.end(signal.SIGKILL)
+            neighbour.start()
             kills += 1
         assert kills
         sending.join(60)
         assert sending.exitcode == 0
-        one.end(signal.SIGTERM)
+        neighbour.end(signal.SIGTERM)
     ids = defaultdict(set)
     for row in stored(tmp_path / "store"):
         ids[row["msgId"]].add(row["body"])

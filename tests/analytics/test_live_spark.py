@@ -35,10 +35,10 @@ COUNT = 300
 @pytest.fixture(scope="module")
 def served() -> Iterator[TestBroker]:
     """A broker with the topic Orders."""
-    with broker() as one, Producer(one.namesrv) as producer:
+    with broker() as running, Producer(running.namesrv) as producer:
         for number in range(COUNT):
             producer.send(Message("Orders", b"%d" % number, tags=f"t{number % 3}"))
-        yield one
+        yield running
 
 
 def frame(spark: "SparkSession", served: TestBroker, **options: str) -> "DataFrame":
@@ -180,11 +180,12 @@ def test_each_message_once_whoever_is_killed(seed: int, spark: "SparkSession", t
     """A broker and drivers are killed while messages are sent; Parquet then has the rows of the broker's store."""
     chance, count = random.Random(seed), 600
     checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
-    with Neighbour(tmp_path / "store") as one, started() as start:
+    with Neighbour(tmp_path / "store") as neighbour, started() as start:
         options = {
-            "namesrv": one.namesrv, "subscribe": "Live", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "40",
+            "namesrv": neighbour.namesrv,
+            "subscribe": "Live", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "40",
         }  # fmt: skip
-        sending = multiprocessing.get_context("spawn").Process(target=produce, args=(one.namesrv, 0, count, seed))
+        sending = multiprocessing.get_context("spawn").Process(target=produce, args=(neighbour.namesrv, 0, count, seed))
         sending.start()
         kills = 0
         while not (tmp_path / "store" / "consumequeue" / "Live").exists():
@@ -199,9 +200,9 @@ def test_each_message_once_whoever_is_killed(seed: int, spark: "SparkSession", t
                 assert reader.poll() is None, "the stream has ended"
                 # a stream that begins needs its topic's route; one that goes on waits for it
                 if batches_of(checkpoint) and (kills == driver or chance.random() < 0.05):
-                    one.end(signal.SIGKILL)
+                    neighbour.end(signal.SIGKILL)
                     time.sleep(chance.random() * 0.5)
-                    one.start()
+                    neighbour.start()
                     kills += 1
                 time.sleep(0.05)
             time.sleep(chance.random() * 0.4)

@@ -45,8 +45,8 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 def broker(tmp_path: Path) -> Iterator[Neighbour]:
     """A broker on a store with the messages 0 to 39 in four queues."""
     fill(tmp_path / "store", 0, 40)
-    with Neighbour(tmp_path / "store", {**CONF, "brokerName": "a"}) as one:
-        yield one
+    with Neighbour(tmp_path / "store", {**CONF, "brokerName": "a"}) as neighbour:
+        yield neighbour
 
 
 class Query:

@@ -117,10 +117,10 @@ def test_a_body_that_does_not_inflate_is_given_as_stored(tmp_path: Path) -> None
     good, cut = zlib.compress(b"x" * 1000), zlib.compress(b"x" * 1000)[:-3]
     first = record("T", 0, sys_flag=COMPRESSED, body=good)
     layout = store_of(tmp_path, first + record("T", len(first), sys_flag=COMPRESSED, body=cut))
-    (one, two), tally = read(layout)
-    assert (one["body"], one["bodyLength"], one["bodyError"]) == (b"x" * 1000, 1000, None)
-    assert (two["body"], two["bodyLength"]) == (cut, len(cut))
-    assert "zlib" in two["bodyError"]
+    (left, right), tally = read(layout)
+    assert (left["body"], left["bodyLength"], left["bodyError"]) == (b"x" * 1000, 1000, None)
+    assert (right["body"], right["bodyLength"]) == (cut, len(cut))
+    assert "zlib" in right["bodyError"]
     assert tally.not_decompressed == 1
 
 

@@ -182,7 +182,7 @@ def test_what_was_never_written_is_no_task_of_its_own(tmp_path: Path, behind: in
             file.write(b"x")
     splits, _unusable = plan(CommitLog(layout), split_bytes=10_000)
     assert [split.start for split in splits] == list(range(0, 1 << 20 if behind else written, 10_000))[: len(splits)]
-    assert all(one.stop == two.start for one, two in pairwise(splits))
+    assert all(first.stop == second.start for first, second in pairwise(splits))
     assert splits[-1].stop == 1 << 20
     assert len(splits) == 105 if behind else -(-written // 10_000) <= len(splits) <= -(-(written + 4096) // 10_000)
     assert len(read_in_splits(layout, 10_000)[0]) == 300

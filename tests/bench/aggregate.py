@@ -153,7 +153,9 @@ def report(folder: Path, body: int, size: int, processes: int, times: int) -> di
 
 def _apart(runs: list[Figures]) -> tuple[list[float], list[float]]:
     """The seconds of the first time of each process, and of all others."""
-    return [each["seconds"][0] for each in runs], [one for each in runs for one in each["seconds"][1:]]
+    return [each["seconds"][0] for each in runs], [
+        seconds_later for each in runs for seconds_later in each["seconds"][1:]
+    ]
 
 
 def main() -> None:

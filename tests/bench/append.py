@@ -90,8 +90,8 @@ def _timed(path: Path, way: str, given: list[Any], count: int) -> tuple[float, f
         made.dispatch()
         start = time.perf_counter()
         if way == "batches":
-            for one in given:
-                made.live.append_encoded(one)
+            for message in given:
+                made.live.append_encoded(message)
         else:
             for messages in given:
                 made.append_many(messages)

@@ -82,7 +82,7 @@ def report(
             taken.append((figures[0], figures[1], figures[2], figures[3]))
             shutil.rmtree(folder)
             shutil.rmtree(work / "cache", ignore_errors=True)
-        first, first_used, second, second_used = (min(one) for one in zip(*taken, strict=True))
+        first, first_used, second, second_used = (min(values) for values in zip(*taken, strict=True))
         ratios[name] = first / second, first_used / second_used
         print(
             f"{name:16} first {first:6.2f} s, second {second:6.2f} s, {ratios[name][0]:4.2f} times  (limit {LIMIT}); "

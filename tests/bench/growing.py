@@ -86,7 +86,7 @@ async def _grow(serving: Serving, make: Callable[[int], Command], count: int, cl
         for part in range(_PARTS):
             numbers = iter(range(part * count // _PARTS, (part + 1) * count // _PARTS))
             used, begun = _used(serving.process.pid), time.perf_counter()
-            await asyncio.gather(*(_ask(one, make, numbers) for one in asking))
+            await asyncio.gather(*(_ask(asked, make, numbers) for asked in asking))
             parts.append(Part(_used(serving.process.pid) - used, time.perf_counter() - begun))
     return parts
 

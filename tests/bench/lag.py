@@ -88,12 +88,12 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         rounds = report(Path(folder), options.topics, options.groups)
-    for number, one in enumerate(rounds):
+    for number, measured in enumerate(rounds):
         name = "first round" if not number else "later round"
-        print(f"{name}: {one.seconds:.1f} s, {one.memory} MB, {one.rows} rows")
-    best = min(one.seconds for one in rounds)
+        print(f"{name}: {measured.seconds:.1f} s, {measured.memory} MB, {measured.rows} rows")
+    best = min(measured.seconds for measured in rounds)
     print(f"wanted: {MOST_SECONDS} s, {MOST_MEMORY} MB")
-    sys.exit(best > MOST_SECONDS or max(one.memory for one in rounds) > MOST_MEMORY)
+    sys.exit(best > MOST_SECONDS or max(measured.memory for measured in rounds) > MOST_MEMORY)
 
 
 if __name__ == "__main__":

@@ -150,9 +150,9 @@ def report(folder: Path, messages: int, topics: int, rounds: int) -> dict[str, l
             os.sync()
     print(f"{messages} messages of {topics} topics")
     for way, each in figures.items():
-        print(f"  {way:10}{told([one['seconds'] for one in each])}, {each[0]['files']} files,", end=" ")
-        print(f"largest worker {max(one['peak_rss'] for one in each) / MIB:.0f} MiB")
-    best = {way: min(one["seconds"] for one in each) for way, each in figures.items()}
+        print(f"  {way:10}{told([row['seconds'] for row in each])}, {each[0]['files']} files,", end=" ")
+        print(f"largest worker {max(row['peak_rss'] for row in each) / MIB:.0f} MiB")
+    best = {way: min(row["seconds"] for row in each) for way, each in figures.items()}
     print(f"  by buckets: {best['buckets'] / best['unparted']:.1f} times as long as unparted")
     print(f"  by topics: {best['topics'] / best['unparted']:.1f} times as long as unparted,", end=" ")
     print(f"{best['topics'] / best['floor']:.2f} times as long as the files alone")

@@ -88,7 +88,7 @@ def _print(who: str, seconds: list[list[float]]) -> None:
 
 def _apart(seconds: list[list[float]]) -> tuple[list[float], list[float]]:
     """The first recovery of each process, and all others."""
-    return [each[0] for each in seconds], [one for each in seconds for one in each[1:]]
+    return [each[0] for each in seconds], [value for each in seconds for value in each[1:]]
 
 
 def beside(store: Path, processes: int, rounds: int, release: str = "4.9.8") -> list[list[float]]:

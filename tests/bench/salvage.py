@@ -136,18 +136,24 @@ def seeded_cases(folder: Path, seed: int, rounds: int, bases: int = len(BASES)) 
 def table(kept: list[Kept]) -> str:
     """A table for people, grouped by name."""
     rows: dict[str, list[Kept]] = {}
-    for one in kept:
-        rows.setdefault(one.case, []).append(one)
+    for salvaged_case in kept:
+        rows.setdefault(salvaged_case.case, []).append(salvaged_case)
     width = max(map(len, rows))
     lines = [f"{'case':{width}}  {'stores':>6}  {'intact':>7}  {'salvage':>7}  {'broker':>7}"]
     for case, several in rows.items():
-        refused = sum(one.broker is None for one in several)
-        broker = sum(one.broker or 0 for one in several)
+        refused = sum(salvaged_case.broker is None for salvaged_case in several)
+        broker = sum(salvaged_case.broker or 0 for salvaged_case in several)
         note = f"  refuses {refused} of {len(several)}" if refused else ""
-        intact, salvaged = sum(one.intact for one in several), sum(one.salvaged for one in several)
+        intact, salvaged = (
+            sum(salvaged_case.intact for salvaged_case in several),
+            sum(salvaged_case.salvaged for salvaged_case in several),
+        )
         lines.append(f"{case:{width}}  {len(several):6}  {intact:7}  {salvaged:7}  {broker:7}{note}")
-    intact, salvaged = sum(one.intact for one in kept), sum(one.salvaged for one in kept)
-    broker = sum(one.broker or 0 for one in kept)
+    intact, salvaged = (
+        sum(salvaged_case.intact for salvaged_case in kept),
+        sum(salvaged_case.salvaged for salvaged_case in kept),
+    )
+    broker = sum(salvaged_case.broker or 0 for salvaged_case in kept)
     lines.append(f"{'all':{width}}  {len(kept):6}  {intact:7}  {salvaged:7}  {broker:7}")
     if intact:
         lines.append(f"salvage keeps {salvaged / intact:.4%} of the intact messages, the broker {broker / intact:.1%}")
@@ -156,7 +162,7 @@ def table(kept: list[Kept]) -> str:
 
 def short_of(kept: list[Kept]) -> list[Kept]:
     """Stores with too few messages kept."""
-    return [one for one in kept if one.salvaged < WANTED * one.intact]
+    return [case for case in kept if case.salvaged < WANTED * case.intact]
 
 
 def main() -> None:
@@ -168,8 +174,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         kept = [*golden_cases(Path(folder)), *seeded_cases(Path(folder), chosen.seed, chosen.rounds)]
     print(table(kept))
-    for one in short_of(kept):
-        print(f"short: {one}")
+    for case in short_of(kept):
+        print(f"short: {case}")
 
 
 if __name__ == "__main__":

@@ -63,7 +63,11 @@ def text() -> str:
         for parameter in command.params:
             if (found := choices(parameter)) and not parameter.hidden:
                 known = parameter.opts if parameter.param_type_name == "option" else [kind_of(name)]
-                said = [f"{name} {one}: {' '.join(found)}" for one in known if one not in CHOICES]
+                said = [
+                    f"{name} {parameter_name}: {' '.join(found)}"
+                    for parameter_name in known
+                    if parameter_name not in CHOICES
+                ]
                 for line in said:
                     values += textwrap.wrap(line, 118, subsequent_indent="  ", break_on_hyphens=False)
         line = f"{name}: {' '.join(sorted({*names, '--help', '-h'}))}"

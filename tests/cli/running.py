@@ -25,7 +25,7 @@ def _built(app: typer.Typer, _commands: int) -> Any:
 def _get_command(app: typer.Typer) -> Any:
     """The Typer command, cached: building all commands takes longer than running most of them."""
     groups = [group.typer_instance for group in app.registered_groups]
-    return _built(app, sum(len(one.registered_commands) for one in (app, *groups) if one is not None))
+    return _built(app, sum(len(typer_app.registered_commands) for typer_app in (app, *groups) if typer_app is not None))
 
 
 class Result(NamedTuple):

@@ -179,8 +179,11 @@ def test_every_command_that_asks_counts_as_writing() -> None:
     from rmqtool.cli.framework.app import app
 
     named = set()
-    for word, one in get_command(app).commands.items():  # type: ignore[attr-defined]
-        for name, inner in {word: one, **{f"{word} {k}": v for k, v in getattr(one, "commands", {}).items()}}.items():
+    for word, entry in get_command(app).commands.items():  # type: ignore[attr-defined]
+        for name, inner in {
+            word: entry,
+            **{f"{word} {k}": v for k, v in getattr(entry, "commands", {}).items()},
+        }.items():
             if any("--yes" in option.opts for option in inner.params):
                 named.add(name)
     assert named

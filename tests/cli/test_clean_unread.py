@@ -41,7 +41,7 @@ def test_the_number_by_group_is_said(store: Path) -> None:
     low = plan["newMinPhyOffset"]
     before = list(Store(store).messages(0, low))
     orders = sum(message.topic == "Orders" for message in before)
-    assert {(one["group"], one["topic"], one["messages"]) for one in plan["unread"]} == {
+    assert {(row["group"], row["topic"], row["messages"]) for row in plan["unread"]} == {
         ("behind", "Orders", orders - 3),
         (None, "SCHEDULE_TOPIC_XXXX", len(before) - orders),
     }

@@ -85,7 +85,7 @@ def test_sentences_have_their_commands_as_data() -> None:
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and written.search(node.value)
             and id(node) not in documented | examples
         ]  # fmt: skip
-    assert [one for one in found if not one.startswith(APART)] == []
+    assert [sentence for sentence in found if not sentence.startswith(APART)] == []
 
 
 def _is_command(node: ast.AST) -> bool:

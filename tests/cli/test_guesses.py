@@ -108,10 +108,12 @@ SAME = (
 )
 
 
-@pytest.mark.parametrize(("one", "other"), SAME, ids=lambda args: " ".join(args))
-def test_group_and_topic_are_words_or_options(one: tuple[str, ...], other: tuple[str, ...], golden: Unpacked) -> None:
+@pytest.mark.parametrize(("by_words", "other"), SAME, ids=lambda args: " ".join(args))
+def test_group_and_topic_are_words_or_options(
+    by_words: tuple[str, ...], other: tuple[str, ...], golden: Unpacked
+) -> None:
     store = golden("broker")
-    results = [rmqtool(*(store if word == "STORE" else word for word in args)) for args in (one, other)]
+    results = [rmqtool(*(store if word == "STORE" else word for word in args)) for args in (by_words, other)]
     assert results[0] == results[1]
     assert results[0].code in (0, 1)
     assert results[0].out

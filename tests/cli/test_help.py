@@ -33,8 +33,10 @@ def commands() -> dict[str, Any]:
 def live_only() -> set[str]:
     """Commands that take a live cluster, and no store."""
     return {
-        name for name, command in commands().items() if any(one.metavar == "TARGET" for one in command.params)
-    }  # fmt: skip
+        name
+        for name, command in commands().items()
+        if any(parameter.metavar == "TARGET" for parameter in command.params)
+    }
 
 
 def top_level() -> dict[str, Any]:

@@ -41,7 +41,7 @@ def test_salvage_and_check_go_on(relative: str, kind: str, golden: Unpacked, tmp
 
     result = rmqtool("check", store, "-o", "json")
     assert result.code == 1
-    told = [one["file"] for one in json.loads(result.out) if one["code"] == "file-unreadable"]
+    told = [row["file"] for row in json.loads(result.out) if row["code"] == "file-unreadable"]
     assert told.count(relative) == 1
 
     info = rmqtool("info", store, "-o", "json")

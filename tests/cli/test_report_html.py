@@ -287,7 +287,7 @@ def test_labels_of_charts_do_not_overlap(browser: Any, golden: Unpacked, tmp_pat
             for axis in page.locator("svg.chart .axis.x").all():
                 boxes = [each.bounding_box() for each in axis.locator("text").all() if each.text_content()]
                 assert len(boxes) > 1
-                assert all(one["x"] + one["width"] < other["x"] for one, other in pairwise(boxes))
+                assert all(first["x"] + first["width"] < second["x"] for first, second in pairwise(boxes))
             # a mean between intervals without messages is a dot
             assert page.locator("svg.chart circle").count() > 1
 

@@ -32,7 +32,7 @@ def test_as_recorded(name: str, columns: int, shown: dict[tuple[str, int], str])
 
 def test_no_screen_is_left_of_an_earlier_time() -> None:
     folder = path_of("help", 80).parent
-    assert {path.name for path in folder.iterdir()} == {path_of(*one).name for one in _SHOWN}
+    assert {path.name for path in folder.iterdir()} == {path_of(*screen).name for screen in _SHOWN}
 
 
 @pytest.mark.parametrize("code", SITUATIONS)
@@ -44,7 +44,7 @@ def test_the_situations_are_those_that_they_are_called(code: str) -> None:
     assert "What to do" in text
 
 
-@pytest.mark.parametrize(("name", "columns"), [one for one in _SHOWN if one[0].startswith(SENTENCES)])
+@pytest.mark.parametrize(("name", "columns"), [screen for screen in _SHOWN if screen[0].startswith(SENTENCES)])
 def test_no_word_is_broken_at_the_edge(name: str, columns: int) -> None:
     """Except commands, which must stay whole for copying. The widest screen shows what is one word."""
     lines = path_of(name, columns).read_text().splitlines()

@@ -104,9 +104,9 @@ FILES_ONLY = [
 def test_a_command_that_needs_files_says_so(name: str) -> None:
     needed = [parameter for parameter in commands()[name].params if parameter.param_type_name == "argument"]
     args = [
-        "rocketmq://127.0.0.1:1" if one.name == "store" else PLAUSIBLE.get(one.name, "1")
-        for one in needed
-        if one.required
+        "rocketmq://127.0.0.1:1" if parameter.name == "store" else PLAUSIBLE.get(parameter.name, "1")
+        for parameter in needed
+        if parameter.required
     ]
     result = rmqtool(*name.split(), *args)
     assert result.code == 2
@@ -138,7 +138,9 @@ def test_without_a_name_server_a_command_ends_with_3(name: str, tmp_path: Path) 
         needed = [parameter for parameter in commands()[name].params if parameter.param_type_name == "argument"]
         plans = any("--dry-run" in parameter.opts for parameter in commands()[name].params)
         more = (*NEEDED.get(name, ()), *(("--dry-run",) if plans else ()))
-        result = rmqtool(*name.split(), *(values.get(one.name, "1") for one in needed if one.required), *more)
+        result = rmqtool(
+            *name.split(), *(values.get(parameter.name, "1") for parameter in needed if parameter.required), *more
+        )
     assert (result.code, result.out) == (3, "")
     assert result.err.startswith("error: no name server answers: ")
     assert result.err.count("\n") == 1
@@ -156,11 +158,15 @@ def test_options_of_files_are_refused() -> None:
 
 def test_commands_of_clusters_take_no_directory(tmp_path: Path) -> None:
     for name in live_only():
-        needed = [one for one in commands()[name].params if one.param_type_name == "argument" and one.required]
+        needed = [
+            parameter
+            for parameter in commands()[name].params
+            if parameter.param_type_name == "argument" and parameter.required
+        ]
         plans = any("--dry-run" in parameter.opts for parameter in commands()[name].params)
         more = (*NEEDED.get(name, ()), *(("--dry-run",) if plans else ()))
         values = {**VALUES, "store": str(tmp_path)}
-        result = rmqtool(*name.split(), *(values.get(one.name, "1") for one in needed), *more)
+        result = rmqtool(*name.split(), *(values.get(parameter.name, "1") for parameter in needed), *more)
         assert result.code == 2
         assert "give a live cluster" in result.err
     for arguments in (("query-offset", "T", "0", "0"), ("query-time", "T", "0", "now"), ("config",)):

@@ -21,8 +21,8 @@ from tests.client.test_consuming import committed, fill
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[TestBroker]:
-    with broker() as one:
-        yield one
+    with broker() as running:
+        yield running
 
 
 def consume(served: TestBroker, topic: str, group: str, *args: object, **options: Any) -> Result:
@@ -147,9 +147,9 @@ def test_two_processes_share_the_queues(served: TestBroker) -> None:
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) for _ in range(2)]
     lines: list[list[str]] = [[], []]
 
-    def read(one: subprocess.Popen[bytes], to: list[str]) -> None:
-        assert one.stdout is not None
-        to.extend(line.decode() for line in one.stdout)
+    def read(running: subprocess.Popen[bytes], to: list[str]) -> None:
+        assert running.stdout is not None
+        to.extend(line.decode() for line in running.stdout)
 
     threads = [threading.Thread(target=read, args=pair) for pair in zip(both, lines, strict=True)]
     for thread in threads:
@@ -160,12 +160,12 @@ def test_two_processes_share_the_queues(served: TestBroker) -> None:
         fill(served, "Halves", 4, at)
         at += 4
         time.sleep(0.1)
-    for one in both:
-        one.send_signal(signal.SIGTERM)
-    for one, thread in zip(both, threads, strict=True):
+    for running in both:
+        running.send_signal(signal.SIGTERM)
+    for running, thread in zip(both, threads, strict=True):
         thread.join(60)
-        one.communicate(timeout=60)
-        assert one.returncode == 0
+        running.communicate(timeout=60)
+        assert running.returncode == 0
     rest = consume(served, "Halves", "halves")
     found = [place for part in lines for place in places("".join(part))] + places(rest.out)
     assert set(found) == {(queue, offset) for queue in range(4) for offset in range(at // 4)}

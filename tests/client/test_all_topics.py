@@ -24,10 +24,10 @@ ACKED = ("--group", "drain", "--ack", "--from", "earliest")
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[TestBroker]:
-    with broker() as one:
+    with broker() as running:
         for topic, count in COUNTS.items():
-            fill(one, topic, count)
-        yield one
+            fill(running, topic, count)
+        yield running
 
 
 def consume(served: TestBroker, *args: str) -> tuple[Result, Counter[str]]:
@@ -64,8 +64,8 @@ def test_a_store_of_a_real_broker(golden_copy: Callable[[str], Path]) -> None:
     listed = rmqtool("topic", "list", store, "-o", "ndjson")
     topics = [json.loads(line) for line in listed.out.splitlines()]
     stored = {row["topic"]: row["messages"] for row in topics if row["kind"] == "normal"}
-    with broker(store) as one:
-        done, shown = consume(one)
+    with broker(store) as running:
+        done, shown = consume(running)
     assert shown == {topic: count for topic, count in stored.items() if count}
     assert done.err.splitlines()[-1] == f"{shown.total()} messages of {len(stored)} topics"
 
@@ -77,24 +77,24 @@ def test_a_topic_that_cannot_be_read_is_named(args: tuple[str, ...]) -> None:
             topic="Closed", default_topic="TBW102", read_queue_nums=4, write_queue_nums=4, perm=2,
             topic_filter_type="SINGLE_TAG",
         )  # fmt: skip
-        async with Cluster(ClientOptions(namesrv=one.namesrv)) as cluster:
-            await cluster.ask(one.address, cluster.request(C.UPDATE_AND_CREATE_TOPIC, made))
+        async with Cluster(ClientOptions(namesrv=running.namesrv)) as cluster:
+            await cluster.ask(running.address, cluster.request(C.UPDATE_AND_CREATE_TOPIC, made))
             while "Closed" not in await cluster.topics():
                 await asyncio.sleep(0.01)
 
-    with broker() as one:
-        fill(one, "Open", 8)
+    with broker() as running:
+        fill(running, "Open", 8)
         run(forbid)
-        done, shown = consume(one, *args)
+        done, shown = consume(running, *args)
     assert (done.code, shown) == (1, {"Open": 8})
     assert "Closed: cannot be read: its permission on broker-a forbids it" in done.err
     assert done.err.splitlines()[-1] == "8 messages of 1 topic"
 
 
 def test_no_topic_at_all() -> None:
-    with broker() as one:
+    with broker() as running:
         for arguments in ((), ACKED):
-            done, shown = consume(one, *arguments)
+            done, shown = consume(running, *arguments)
             assert (done.code, done.err, shown) == (1, "0 messages of 0 topics\n", {})
 
 

@@ -19,8 +19,8 @@ A, B = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1)
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[TestBroker]:
-    with broker() as one:
-        yield one
+    with broker() as running:
+        yield running
 
 
 @pytest.mark.parametrize("orderly", [False, True])

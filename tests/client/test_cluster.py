@@ -46,11 +46,11 @@ def test_a_route_is_asked_for_once_and_shared() -> None:
 
 def test_the_next_name_server_answers_when_one_ends() -> None:
     async def test() -> None:
-        async with peer() as one, peer() as other, Cluster(options(one.address, other.address)) as cluster:
-            for server in (one, other):
+        async with peer() as broker, peer() as other, Cluster(options(broker.address, other.address)) as cluster:
+            for server in (broker, other):
                 server.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"Orders": route(("a", "127.0.0.1:1"))})
             await cluster.fetch_route("Orders")
-            first, second = (one, other) if one.got else (other, one)
+            first, second = (broker, other) if broker.got else (other, broker)
             # it answers no more: its connections end with each request
             first.replies[C.GET_ROUTEINFO_BY_TOPIC] = lambda _: first.connections[-1].abort()
             await cluster.fetch_route("Orders")
@@ -290,35 +290,35 @@ def test_a_broker_that_has_left_all_routes_is_forgotten() -> None:
 
 def test_a_server_that_ends_is_asked_once_more_over_a_new_connection() -> None:
     async def test() -> None:
-        async with peer() as one, Cluster(options("127.0.0.1:1")) as cluster:
+        async with peer() as broker, Cluster(options("127.0.0.1:1")) as cluster:
             first: list[object] = []
 
             async def slowly(request: Command) -> Command:
-                await until(one, C.GET_MAX_OFFSET)
+                await until(broker, C.GET_MAX_OFFSET)
                 return request.response(ResponseCode.SUCCESS, "late")
 
             def going(request: Command) -> Command:
-                first[:] = first or one.connections
-                if one.connections == first:
+                first[:] = first or broker.connections
+                if broker.connections == first:
                     return request.response(ResponseCode.GO_AWAY, "please go away")
                 return request.response()
 
-            one.replies |= {C.GET_MAX_OFFSET: going, C.GET_MIN_OFFSET: slowly}
-            late = asyncio.create_task(cluster.ask(one.address, cluster.request(C.GET_MIN_OFFSET), 10))
-            await until(one, C.GET_MIN_OFFSET)
+            broker.replies |= {C.GET_MAX_OFFSET: going, C.GET_MIN_OFFSET: slowly}
+            late = asyncio.create_task(cluster.ask(broker.address, cluster.request(C.GET_MIN_OFFSET), 10))
+            await until(broker, C.GET_MIN_OFFSET)
             answers = await asyncio.gather(
-                *[cluster.ask(one.address, cluster.request(C.GET_MAX_OFFSET)) for _ in range(3)]
+                *[cluster.ask(broker.address, cluster.request(C.GET_MAX_OFFSET)) for _ in range(3)]
             )
             assert {answer.code for answer in answers} == {0}
             assert (await late).remark == "late"  # over the old connection
-            assert len(one.connections) == 2
-            await cluster.ask(one.address, cluster.request(C.GET_MAX_OFFSET))
-            assert len(one.connections) == 2
+            assert len(broker.connections) == 2
+            await cluster.ask(broker.address, cluster.request(C.GET_MAX_OFFSET))
+            assert len(broker.connections) == 2
 
-            one.replies[C.GET_MAX_OFFSET] = lambda request: request.response(ResponseCode.GO_AWAY, "for ever")
-            before = len(one.of(C.GET_MAX_OFFSET))
+            broker.replies[C.GET_MAX_OFFSET] = lambda request: request.response(ResponseCode.GO_AWAY, "for ever")
+            before = len(broker.of(C.GET_MAX_OFFSET))
             with pytest.raises(BrokerError, match="for ever"):
-                await cluster.ask(one.address, cluster.request(C.GET_MAX_OFFSET))
-            assert len(one.of(C.GET_MAX_OFFSET)) == before + 2
+                await cluster.ask(broker.address, cluster.request(C.GET_MAX_OFFSET))
+            assert len(broker.of(C.GET_MAX_OFFSET)) == before + 2
 
     run(test)

@@ -38,8 +38,8 @@ QUICK = PushOptions(start=From.FIRST, persist_interval=0.1, retry_pause=0.05, er
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[TestBroker]:
-    with broker() as one:
-        yield one
+    with broker() as running:
+        yield running
 
 
 def fill(served: TestBroker, topic: str, count: int, first: int = 0) -> None:
@@ -84,16 +84,16 @@ def test_a_group_shares_the_queues_and_goes_on_where_it_was(served: TestBroker) 
         def second(messages: Sequence[Received]) -> None:
             got[1] += numbers(messages)
 
-        async with PushConsumer(served.namesrv, "sharers", {"Shared": "*"}, first, QUICK) as one:
+        async with PushConsumer(served.namesrv, "sharers", {"Shared": "*"}, first, QUICK) as consumer:
             async with PushConsumer(served.namesrv, "sharers", {"Shared": "*"}, second, QUICK) as other:
-                await until(lambda: (len(one.queues()), len(other.queues())) == (2, 2))
-                assert not set(one.queues()) & set(other.queues())
+                await until(lambda: (len(consumer.queues()), len(other.queues())) == (2, 2))
+                assert not set(consumer.queues()) & set(other.queues())
                 await until(lambda: set(got[0]) | set(got[1]) == set(range(200)))
                 fill(served, "Shared", 40, 200)
                 await until(lambda: set(got[0]) | set(got[1]) == set(range(240)))
                 assert [n for n in got[0] if n >= 200]
                 assert [n for n in got[1] if n >= 200]
-            await until(lambda: len(one.queues()) == 4)  # the other has left
+            await until(lambda: len(consumer.queues()) == 4)  # the other has left
             before = len(got[0])
             fill(served, "Shared", 40, 240)
             await until(lambda: set(got[0][before:]) >= set(range(240, 280)))
@@ -192,8 +192,8 @@ def test_a_slow_listener_stops_the_pulls_and_a_listener_that_hangs_does_not_hold
         async with PushConsumer(served.namesrv, "slow", {"Slow": "*"}, listen, options) as consumer:
             await hung.wait()
             held = consumer._subscriptions.queues
-            await until(lambda: sum(len(one) for one in held.values()) >= 4 * 7)
-            assert max(len(one) for one in held.values()) <= 6 + 4
+            await until(lambda: sum(len(messages) for messages in held.values()) >= 4 * 7)
+            assert max(len(messages) for messages in held.values()) <= 6 + 4
             gate.set()
             await until(lambda: set(got) >= set(range(1, 120)))
             # its queue's offset is behind it once it has been sent back

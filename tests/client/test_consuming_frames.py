@@ -47,11 +47,11 @@ def fields_of(command: Command) -> dict[str, str]:
 
 def same(ours: Command, java: Command, *fleeting: str) -> None:
     """Compare field by field, except times."""
-    one, other = fields_of(ours), fields_of(java)
+    first, second = fields_of(ours), fields_of(java)
     for name in fleeting:
-        assert one.pop(name).lstrip("-").isdecimal()
-        other.pop(name)
-    assert one == other
+        assert first.pop(name).lstrip("-").isdecimal()
+        second.pop(name)
+    assert first == second
     assert (ours.fields is None) == (java.fields is None)
     assert (ours.code, ours.flag, ours.version) == (java.code, java.flag, java.version)
     if ours.body or java.body:
@@ -67,14 +67,14 @@ def repeat(release: str, client_id: str, test: Callable[[Cluster, Peer], Awaitab
     """Run a test with a client with this id, whose topics are all on one broker."""
 
     async def limited() -> None:
-        async with peer() as namesrv, peer() as one:
-            routes = dict.fromkeys(topics, route((BROKER, one.address)))
+        async with peer() as namesrv, peer() as broker:
+            routes = dict.fromkeys(topics, route((BROKER, broker.address)))
             namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells(routes)
             options = ClientOptions(namesrv=namesrv.address, release=RELEASES[release[:3]], client_id=client_id)
             async with Cluster(options) as cluster:
                 for topic in topics:
                     await cluster.route(topic)
-                await test(cluster, one)
+                await test(cluster, broker)
             for ours in namesrv.of(C.GET_ROUTEINFO_BY_TOPIC):
                 java, _answer = next(recorded(release, C.GET_ROUTEINFO_BY_TOPIC, link="namesrv"))
                 assert set(fields_of(ours)) == set(fields_of(java))

@@ -37,12 +37,12 @@ def fields_of(request: Command) -> dict[str, str]:
 class Store:
     """Messages of a broker's only queue by offset, and the committed offset."""
 
-    def __init__(self, one: Peer, count: int, first: int = 0) -> None:
-        self.one, self.first, self.end = one, first, count
+    def __init__(self, broker: Peer, count: int, first: int = 0) -> None:
+        self.one, self.first, self.end = broker, first, count
         self.committed: int | None = None
         self.members: list[str] | None = None  # by default whoever says hello
         self.back: list[int] = []
-        one.replies |= {
+        broker.replies |= {
             C.PULL_MESSAGE: self.pull,
             C.GET_CONSUMER_LIST_BY_GROUP: self.list_members,
             C.QUERY_CONSUMER_OFFSET: self.query,
@@ -93,11 +93,11 @@ async def consuming(
     async def collect(messages: Sequence[Received]) -> None:
         got.extend(message.queue_offset for message in messages)
 
-    async with peer() as namesrv, peer() as one:
+    async with peer() as namesrv, peer() as broker:
         namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells(
-            dict.fromkeys(("T", "TBW102"), route(("a", one.address), queues=1))
+            dict.fromkeys(("T", "TBW102"), route(("a", broker.address), queues=1))
         )
-        store = Store(one, count)
+        store = Store(broker, count)
         client = ClientOptions(namesrv=namesrv.address, client_id="me", timeout=1.0)
         store.client_id = "me"
         if prepare is not None:

@@ -71,7 +71,7 @@ class Consuming(RuleBasedStateMachine):
             return
         found = [offset for offset in self.log if offset >= self.pulled][:most]
         new = self.process.put([message(offset, self.log[offset]) for offset in reversed(found)])
-        assert [one.queue_offset for one in new] == found
+        assert [received.queue_offset for received in new] == found
         assert self.process.put(new) == []  # what comes twice is taken once
         self.waiting += found
         self.pulled = found[-1] + 1 if found else self.next
@@ -92,16 +92,16 @@ class Consuming(RuleBasedStateMachine):
         """End a call; if it failed and the message cannot be sent back, the message waits for another try."""
         offset = data.draw(st.sampled_from(sorted(self.working)))
         del self.working[offset]
-        one = message(offset, self.log[offset])
-        if well or one not in self.process:
-            self.finish(one)
+        ended = message(offset, self.log[offset])
+        if well or ended not in self.process:
+            self.finish(ended)
         else:
-            self.process.give_back([one])
+            self.process.give_back([ended])
             self.waiting.append(offset)
 
-    def finish(self, one: Received) -> None:
-        self.settled.add(one.queue_offset)
-        done = self.process.remove([one])
+    def finish(self, received: Received) -> None:
+        self.settled.add(received.queue_offset)
+        done = self.process.remove([received])
         if done is not None:
             self.process.advance(done)
 
@@ -116,9 +116,9 @@ class Consuming(RuleBasedStateMachine):
                 break
             expected.append(offset)
         overdue = self.process.overdue(self.now, 10)
-        assert [one.queue_offset for one in overdue] == expected
-        for one in overdue:
-            self.finish(one)
+        assert [received.queue_offset for received in overdue] == expected
+        for received in overdue:
+            self.finish(received)
 
     @invariant()
     def nothing_is_passed(self) -> None:
@@ -177,10 +177,10 @@ class Ordering(RuleBasedStateMachine):
     )
     def call(self, most: int, said: str, data: st.DataObject) -> None:
         taken = self.process.take(most)
-        offsets = [one.queue_offset for one in taken]
+        offsets = [received.queue_offset for received in taken]
         held = [offset for offset in self.pulled() if offset not in self.open]
         assert offsets == held[:most]
-        assert [one.reconsume_times for one in taken] == [self.tries.get(offset, 0) for offset in offsets]
+        assert [received.reconsume_times for received in taken] == [self.tries.get(offset, 0) for offset in offsets]
         if not taken:
             return
         if said in ("well", "commit"):
@@ -193,14 +193,14 @@ class Ordering(RuleBasedStateMachine):
             self.open.clear()
         else:
             dead = data.draw(st.sets(st.sampled_from(taken))) if said == "some are dead" and len(taken) > 1 else set()
-            again = [replace(one, retried=one.retried + 1) for one in taken if one not in dead]
+            again = [replace(received, retried=received.retried + 1) for received in taken if received not in dead]
             self.process.discard(dead)
             self.process.put_back(again)
-            self.done |= {one.queue_offset for one in dead}
-            self.tries |= {one.queue_offset: one.reconsume_times for one in again}
+            self.done |= {received.queue_offset for received in dead}
+            self.tries |= {received.queue_offset: received.reconsume_times for received in again}
 
     def pulled(self) -> list[int]:
-        return [one.queue_offset for one in self.process._held.values()]
+        return [received.queue_offset for received in self.process._held.values()]
 
     def commit(self) -> None:
         offset = self.process.settle()
@@ -214,7 +214,7 @@ class Ordering(RuleBasedStateMachine):
         waiting = self.pulled()
         assert waiting == sorted(waiting)
         assert not self.done & set(waiting)
-        assert [one.queue_offset for one in self.process.taken] == self.open
+        assert [received.queue_offset for received in self.process.taken] == self.open
         assert (self.process.consumed or 0) <= min(waiting, default=self.next)
         assert self.process.waiting == (len(waiting) > len(self.open))
         assert self.process.size == len(waiting)

@@ -83,7 +83,7 @@ def test_what_is_being_sent_is_sent_when_it_is_closed() -> None:
             async with Producer(served.namesrv) as producer:
                 later = [producer.send_async(Message("Later", b"%d" % n)) for n in range(20)]
                 refused = producer.send_async(Message("no/topic", b""))
-            assert [one.result().status for one in later] == ["SEND_OK"] * 20
+            assert [future.result().status for future in later] == ["SEND_OK"] * 20
             assert isinstance(refused.exception(), ValueError)
 
     run(test)
@@ -91,9 +91,9 @@ def test_what_is_being_sent_is_sent_when_it_is_closed() -> None:
 
 def test_answers_that_make_no_sense_are_refused() -> None:
     async def test() -> None:
-        async with peer() as namesrv, peer() as one:
-            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", one.address))})
-            one.replies[C.SEND_MESSAGE_V2] = stored
+        async with peer() as namesrv, peer() as fake_broker:
+            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", fake_broker.address))})
+            fake_broker.replies[C.SEND_MESSAGE_V2] = stored
             async with Producer(namesrv.address, "askers") as producer:
                 with pytest.raises(NoReply):
                     await producer.request(Message("T", b"1"), timeout=2)
@@ -107,9 +107,9 @@ def test_answers_that_make_no_sense_are_refused() -> None:
                     Command(asked, fields={**fields, "queueId": "?"}),
                 ]
                 for command in wrong:
-                    answer = await one.connections[0].call(command)
+                    answer = await fake_broker.connections[0].call(command)
                     assert answer.code == ResponseCode.SYSTEM_ERROR
-                answer = await one.connections[0].call(Command(asked, fields=fields, body=b"nobody's"))
+                answer = await fake_broker.connections[0].call(Command(asked, fields=fields, body=b"nobody's"))
                 assert answer.code == ResponseCode.SUCCESS
 
     run(test)
@@ -137,9 +137,9 @@ def test_names_of_namespaces() -> None:
 
 def test_brokers_see_the_namespace_and_applications_do_not() -> None:
     async def test() -> None:
-        async with peer() as namesrv, peer() as one:
-            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"ns%T": route(("a", one.address))})
-            one.replies[C.SEND_MESSAGE_V2] = one.replies[C.SEND_BATCH_MESSAGE] = stored
+        async with peer() as namesrv, peer() as fake_broker:
+            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"ns%T": route(("a", fake_broker.address))})
+            fake_broker.replies[C.SEND_MESSAGE_V2] = fake_broker.replies[C.SEND_BATCH_MESSAGE] = stored
             options = ClientOptions(namesrv=namesrv.address, namespace="ns")
             seen: list[str] = []
 
@@ -151,13 +151,13 @@ def test_brokers_see_the_namespace_and_applications_do_not() -> None:
                 sent = await producer.send(Message("T", b"1"), select=select)
                 await producer.send_batch([Message("T", b"2")])
                 await producer.send_oneway(Message("T", b"3"))
-                await until(lambda: len(one.of(C.SEND_MESSAGE_V2)) == 2)
+                await until(lambda: len(fake_broker.of(C.SEND_MESSAGE_V2)) == 2)
             assert (sent.queue.topic, set(seen)) == ("T", {"T"})
-            for request in [*one.of(C.SEND_MESSAGE_V2), *one.of(C.SEND_BATCH_MESSAGE)]:
+            for request in [*fake_broker.of(C.SEND_MESSAGE_V2), *fake_broker.of(C.SEND_BATCH_MESSAGE)]:
                 fields = request.fields or {}
                 assert (fields["a"], fields["b"]) == ("ns%senders", "ns%T")
                 assert "INSTANCE_ID\x01ns" in fields["i"]
-            assert (one.of(C.UNREGISTER_CLIENT)[0].fields or {})["producerGroup"] == "ns%senders"
+            assert (fake_broker.of(C.UNREGISTER_CLIENT)[0].fields or {})["producerGroup"] == "ns%senders"
 
     run(test)
 
@@ -207,16 +207,16 @@ def test_hooks_see_each_attempt_and_cannot_disturb_it() -> None:
 
 def test_every_request_is_signed() -> None:
     async def test() -> None:
-        async with peer() as namesrv, peer() as one:
-            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", one.address))})
-            one.replies[C.SEND_MESSAGE_V2] = lambda request: request.response(
+        async with peer() as namesrv, peer() as fake_broker:
+            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", fake_broker.address))})
+            fake_broker.replies[C.SEND_MESSAGE_V2] = lambda request: request.response(
                 fields={
                     "msgId": "7F0000010000CF130000000000000000",
                     "queueId": (request.fields or {})["e"],
                     "queueOffset": "0",
                 }
             )
-            one.replies[C.SEND_BATCH_MESSAGE] = stored
+            fake_broker.replies[C.SEND_BATCH_MESSAGE] = stored
             options = ClientOptions(namesrv=namesrv.address, credentials=Credentials("someone", "a secret", "a token"))
             assert "a secret" not in repr(options)
             assert "a token" not in repr(options)
@@ -225,10 +225,10 @@ def test_every_request_is_signed() -> None:
                 await producer.send_oneway(Message("T", b"3"))
                 await producer.send_batch([Message("T", b"2")])
                 await producer.send_in_transaction(Message("T", b"4"), lambda *_: State.COMMIT)
-                await until(lambda: C.END_TRANSACTION in one.codes() and C.HEART_BEAT in one.codes())
+                await until(lambda: C.END_TRANSACTION in fake_broker.codes() and C.HEART_BEAT in fake_broker.codes())
             wanted = {C.SEND_MESSAGE_V2, C.SEND_BATCH_MESSAGE, C.END_TRANSACTION, C.HEART_BEAT, C.UNREGISTER_CLIENT}
-            assert set(one.codes()) == wanted
-            for request in [*namesrv.got, *one.got]:
+            assert set(fake_broker.codes()) == wanted
+            for request in [*namesrv.got, *fake_broker.got]:
                 assert is_signed_by(request, "a secret"), request
                 assert (request.fields or {})["AccessKey"] == "someone"
                 assert (request.fields or {})["SecurityToken"] == "a token"
@@ -241,8 +241,8 @@ def test_traces_never_hold_up_and_are_not_traced(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(f"rmqtool.client.tracing.tracer.{name}", 50.0)
 
     async def test() -> None:
-        async with peer() as namesrv, peer() as one:
-            routes = {name: route(("a", one.address)) for name in ("T", TRACE)}
+        async with peer() as namesrv, peer() as fake_broker:
+            routes = {name: route(("a", fake_broker.address)) for name in ("T", TRACE)}
             namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells(routes)
             held: list[Command] = []
             may = asyncio.Event()
@@ -253,7 +253,7 @@ def test_traces_never_hold_up_and_are_not_traced(monkeypatch: pytest.MonkeyPatch
                     await may.wait()
                 return stored(request)
 
-            one.replies[C.SEND_MESSAGE_V2] = slow
+            fake_broker.replies[C.SEND_MESSAGE_V2] = slow
             async with Tracer(namesrv.address) as tracer:
                 async with Producer(namesrv.address, "g", ProducerOptions(hooks=[tracer.sends])) as producer:
                     sent = [await producer.send(Message("T", b"%d" % n, "t", [f"k{n}"])) for n in range(1200)]
@@ -298,21 +298,21 @@ def test_traces_of_listeners(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_brokers_that_are_there_again_are_detected() -> None:
     async def test() -> None:
-        async with peer() as namesrv, peer() as one, peer() as other:
-            pairs = ("a", one.address), ("b", other.address)
+        async with peer() as namesrv, peer() as fake_broker, peer() as other:
+            pairs = ("a", fake_broker.address), ("b", other.address)
             namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(*pairs)})
-            one.replies[C.SEND_MESSAGE_V2] = lambda request: request.response(ResponseCode.SYSTEM_ERROR, "no")
+            fake_broker.replies[C.SEND_MESSAGE_V2] = lambda request: request.response(ResponseCode.SYSTEM_ERROR, "no")
             other.replies[C.SEND_MESSAGE_V2] = stored
             options = ProducerOptions(fault_tolerance=True, detector=True)
             async with Producer(namesrv.address, "g", options) as producer:
                 for _ in range(8):
                     await producer.send(Message("T", b"x"))
-                assert len(one.of(C.SEND_MESSAGE_V2)) == 1  # and not asked again
-                one.replies[C.SEND_MESSAGE_V2] = stored
-                one.replies[C.GET_MAX_OFFSET] = lambda request: request.response(fields={"offset": "1"})
+                assert len(fake_broker.of(C.SEND_MESSAGE_V2)) == 1  # and not asked again
+                fake_broker.replies[C.SEND_MESSAGE_V2] = stored
+                fake_broker.replies[C.GET_MAX_OFFSET] = lambda request: request.response(fields={"offset": "1"})
                 choice: QueueChoice = producer._choice
                 assert choice.unreachable == ["a"]
                 await until(lambda: not choice.unreachable)
-                assert isinstance(one, Peer)
+                assert isinstance(fake_broker, Peer)
 
     run(test)

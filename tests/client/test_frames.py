@@ -30,9 +30,9 @@ _SUBSCRIPTION = 4  # in a pull's system flag
 
 def java(release: str, code: C, fits: Callable[[Command], bool] = lambda _: True) -> Command:
     """The first matching request of a Java client."""
-    for one, _answer in wire.requests(release, "broker"):
-        if one.request_code == code:
-            command, _size = frame.parse(one.raw) or (Command(0), 0)
+    for request, _answer in wire.requests(release, "broker"):
+        if request.request_code == code:
+            command, _size = frame.parse(request.raw) or (Command(0), 0)
             if fits(command):
                 return command
     raise LookupError(code)
@@ -52,14 +52,14 @@ def groups(body: bytes) -> Any:
     """A heartbeat without the inner group, sorted."""
     data = json.loads(body)
     data["producerDataSet"] = sorted(
-        (one for one in data["producerDataSet"] if one["groupName"] != INNER), key=lambda one: one["groupName"]
+        (row for row in data["producerDataSet"] if row["groupName"] != INNER), key=lambda row: row["groupName"]
     )
     for group in data["consumerDataSet"]:
         for subscription in group["subscriptionDataSet"]:
             assert subscription.pop("subVersion") > 0
             for name in ("tagsSet", "codeSet"):
                 subscription[name] = sorted(subscription[name])
-        group["subscriptionDataSet"].sort(key=lambda one: one["topic"])
+        group["subscriptionDataSet"].sort(key=lambda row: row["topic"])
     return data
 
 
@@ -73,14 +73,14 @@ def test_a_producer_says_who_it_is_and_leaves(release: str) -> None:
     said = groups(wanted.body)
 
     async def test() -> None:
-        async with peer() as namesrv, peer() as one:
-            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("lab-a", one.address))})
-            one.replies[C.SEND_MESSAGE_V2] = stored
+        async with peer() as namesrv, peer() as broker:
+            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("lab-a", broker.address))})
+            broker.replies[C.SEND_MESSAGE_V2] = stored
             options = ClientOptions(namesrv=namesrv.address, release=RELEASES[release[:3]], client_id=said["clientID"])
             async with Producer(options, said["producerDataSet"][0]["groupName"]) as producer:
                 await producer.send(Message("T", b"x"))
-                await until(lambda: one.of(C.HEART_BEAT))
-            (ours, *_), (left,) = one.of(C.HEART_BEAT), one.of(C.UNREGISTER_CLIENT)
+                await until(lambda: broker.of(C.HEART_BEAT))
+            (ours, *_), (left,) = broker.of(C.HEART_BEAT), broker.of(C.UNREGISTER_CLIENT)
             assert groups(ours.body) == said
             assert list(json.loads(ours.body)) == list(json.loads(wanted.body))
             assert (ours.fields or {}, ours.flag, ours.version) == (wanted.fields or {}, wanted.flag, wanted.version)
@@ -98,13 +98,13 @@ def test_a_consumer_asks_as_the_java_client_does(release: str) -> None:
     topic, group = fields["topic"], fields["consumerGroup"]
 
     def one_group(command: Command) -> bool:
-        return any(one["groupName"] == group for one in json.loads(command.body)["consumerDataSet"])
+        return any(row["groupName"] == group for row in json.loads(command.body)["consumerDataSet"])
 
     beat = java(release, C.HEART_BEAT, one_group)
     subscribed = {
-        one["topic"]: one["subString"]
-        for one in groups(beat.body)["consumerDataSet"][0]["subscriptionDataSet"]
-        if not one["topic"].startswith("%RETRY%")
+        row["topic"]: row["subString"]
+        for row in groups(beat.body)["consumerDataSet"][0]["subscriptionDataSet"]
+        if not row["topic"].startswith("%RETRY%")
     }
 
     def place(request: Command, **more: str) -> Command:
@@ -115,43 +115,43 @@ def test_a_consumer_asks_as_the_java_client_does(release: str) -> None:
         await asyncio.sleep(0.2)
         return place(request)
 
-    def behave(one: Peer, client_id: str) -> None:
+    def behave(broker: Peer, client_id: str) -> None:
         ids = json.dumps({"consumerIdList": [client_id]}).encode()
-        one.replies[C.GET_CONSUMER_LIST_BY_GROUP] = lambda request: request.response(body=ids)
-        one.replies[C.QUERY_CONSUMER_OFFSET] = lambda request: request.response(fields={"offset": "0"})
-        one.replies[C.GET_MAX_OFFSET] = one.replies[C.GET_MIN_OFFSET] = one.replies[C.QUERY_CONSUMER_OFFSET]
-        one.replies[C.PULL_MESSAGE] = held
+        broker.replies[C.GET_CONSUMER_LIST_BY_GROUP] = lambda request: request.response(body=ids)
+        broker.replies[C.QUERY_CONSUMER_OFFSET] = lambda request: request.response(fields={"offset": "0"})
+        broker.replies[C.GET_MAX_OFFSET] = broker.replies[C.GET_MIN_OFFSET] = broker.replies[C.QUERY_CONSUMER_OFFSET]
+        broker.replies[C.PULL_MESSAGE] = held
 
     def take(messages: Sequence[Received]) -> None:
         raise AssertionError(messages)
 
-    def pulls(one: Peer) -> list[Command]:
-        return [request for request in one.of(C.PULL_MESSAGE) if (request.fields or {})["topic"] == topic]
+    def pulls(broker: Peer) -> list[Command]:
+        return [request for request in broker.of(C.PULL_MESSAGE) if (request.fields or {})["topic"] == topic]
 
     async def test() -> None:
-        async with peer() as namesrv, peer() as one:
-            routes = {name: route(("lab-a", one.address)) for name in [*subscribed, f"%RETRY%{group}"]}
+        async with peer() as namesrv, peer() as broker:
+            routes = {name: route(("lab-a", broker.address)) for name in [*subscribed, f"%RETRY%{group}"]}
             namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells(routes)
             client_id = json.loads(beat.body)["clientID"]
-            behave(one, client_id)
+            behave(broker, client_id)
             options = ClientOptions(namesrv=namesrv.address, release=RELEASES[release[:3]], client_id=client_id)
             asks = PushOptions(start=From.FIRST, persist_interval=0.2)
             async with PushConsumer(options, group, subscribed, take, asks):
-                await until(lambda: pulls(one))
-                await until(lambda: one.of(C.UPDATE_CONSUMER_OFFSET))
-                await until(lambda: one.of(C.HEART_BEAT))
-            ours = pulls(one)[0]
+                await until(lambda: pulls(broker))
+                await until(lambda: broker.of(C.UPDATE_CONSUMER_OFFSET))
+                await until(lambda: broker.of(C.HEART_BEAT))
+            ours = pulls(broker)[0]
             own = {"sysFlag": str(2 | _SUBSCRIPTION), "subscription": subscribed[topic]}
             assert lasting(ours) == lasting(pull, **own)
             assert (ours.flag, ours.body, ours.version) == (pull.flag, pull.body, pull.version)
             said = groups(beat.body)
-            assert groups(one.of(C.HEART_BEAT)[-1].body) == said
+            assert groups(broker.of(C.HEART_BEAT)[-1].body) == said
             for code in (C.QUERY_CONSUMER_OFFSET, C.UPDATE_CONSUMER_OFFSET, C.GET_CONSUMER_LIST_BY_GROUP):
                 theirs = java(release, code, lambda command: (command.fields or {})["consumerGroup"] == group)
-                mine = one.of(code)[0]
+                mine = broker.of(code)[0]
                 assert set(mine.fields or {}) == set(theirs.fields or {}), code
                 assert (mine.flag & ~2, mine.body) == (theirs.flag & ~2, theirs.body), code
-            left = [r for r in one.of(C.UNREGISTER_CLIENT) if "consumerGroup" in (r.fields or {})]
+            left = [r for r in broker.of(C.UNREGISTER_CLIENT) if "consumerGroup" in (r.fields or {})]
             theirs = java(release, C.UNREGISTER_CLIENT, lambda command: "consumerGroup" in (command.fields or {}))
             assert set(left[0].fields or {}) == set(theirs.fields or {})
 
@@ -163,12 +163,12 @@ def test_a_message_is_called_back_as_the_java_client_does_it() -> None:
     fields = dict(wanted.fields or {})
 
     async def test() -> None:
-        async with peer() as namesrv, peer() as one:
-            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"Timers": route((fields["bname"], one.address))})
-            one.replies[C.RECALL_MESSAGE] = lambda request: request.response(fields={"msgId": "1"})
+        async with peer() as namesrv, peer() as broker:
+            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"Timers": route((fields["bname"], broker.address))})
+            broker.replies[C.RECALL_MESSAGE] = lambda request: request.response(fields={"msgId": "1"})
             async with Producer(namesrv.address, fields["producerGroup"]) as producer:
                 assert await producer.recall("Timers", fields["recallHandle"], fields["bname"]) == "1"
-            (ours,) = one.of(C.RECALL_MESSAGE)
+            (ours,) = broker.of(C.RECALL_MESSAGE)
             assert (ours.fields, ours.flag, ours.body) == (fields, wanted.flag, wanted.body)
 
     run(test)

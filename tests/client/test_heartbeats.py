@@ -21,25 +21,25 @@ def wants(group: str, *topics: str, version: int = 1) -> ConsumerData:
 
 def test_what_was_told_is_left_out_until_something_changes() -> None:
     async def test() -> None:
-        async with peer() as one, peer() as namesrv:
-            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", one.address))})
+        async with peer() as broker, peer() as namesrv:
+            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", broker.address))})
             knows = changed = False
 
             def answer(request: Command) -> Command:
                 said = h.HeartbeatAnswer(is_support_heart_beat_v2=knows or None, is_sub_change=changed)
                 return request.response(fields=to_fields(said))
 
-            one.replies[C.HEART_BEAT] = answer
-            one.replies[C.GET_MAX_OFFSET] = lambda request: request.response()
+            broker.replies[C.HEART_BEAT] = answer
+            broker.replies[C.GET_MAX_OFFSET] = lambda request: request.response()
             version = 1
             client = ClientOptions(namesrv=namesrv.address, heartbeat_v2=True)
             async with Cluster(client) as cluster:
 
                 async def beat() -> list[tuple[bool, int]]:
                     """Whether each heartbeat was short, and its number of topics."""
-                    before = len(one.of(C.HEART_BEAT))
+                    before = len(broker.of(C.HEART_BEAT))
                     await cluster.heartbeat()
-                    said = [read_body(b.HeartbeatData, request.body) for request in one.of(C.HEART_BEAT)[before:]]
+                    said = [read_body(b.HeartbeatData, request.body) for request in broker.of(C.HEART_BEAT)[before:]]
                     assert all(data.heartbeat_fingerprint for data in said)
                     assert all([group.group_name for group in data.consumer_data_set] for data in said)
                     return [
@@ -48,11 +48,11 @@ def test_what_was_told_is_left_out_until_something_changes() -> None:
                     ]
 
                 def short(at: int) -> bool:
-                    return bool(read_body(b.HeartbeatData, one.of(C.HEART_BEAT)[at].body).without_sub)
+                    return bool(read_body(b.HeartbeatData, broker.of(C.HEART_BEAT)[at].body).without_sub)
 
                 await cluster.route("T")
                 cluster.groups.add_consumer("g", lambda: wants("g", "T", "%RETRY%g", version=version))
-                await until(lambda: len(one.of(C.HEART_BEAT)) >= 1)
+                await until(lambda: len(broker.of(C.HEART_BEAT)) >= 1)
                 await cluster.heartbeat()
                 assert await beat() == [(False, 2)]  # the broker does not say that it knows
                 knows = True
@@ -65,10 +65,10 @@ def test_what_was_told_is_left_out_until_something_changes() -> None:
                 changed = False
                 assert await beat() == [(False, 2)]
                 assert await beat() == [(True, 0)]
-                one.connections[-1].abort()
+                broker.connections[-1].abort()
                 while True:
                     try:
-                        await cluster.ask(one.address, cluster.request(C.GET_MAX_OFFSET))
+                        await cluster.ask(broker.address, cluster.request(C.GET_MAX_OFFSET))
                         break
                     except ConnectionLost:
                         continue
@@ -76,7 +76,7 @@ def test_what_was_told_is_left_out_until_something_changes() -> None:
                 assert await beat() == [(True, 0)]
                 cluster.groups.add_consumer("more", lambda: wants("more", "U"))
                 await until(
-                    lambda: len(read_body(b.HeartbeatData, one.of(C.HEART_BEAT)[-1].body).consumer_data_set) == 2
+                    lambda: len(read_body(b.HeartbeatData, broker.of(C.HEART_BEAT)[-1].body).consumer_data_set) == 2
                 )
                 await cluster.heartbeat()
                 assert await beat() == [(True, 0)]
@@ -86,15 +86,15 @@ def test_what_was_told_is_left_out_until_something_changes() -> None:
 
 def test_a_broker_of_4_9_is_told_everything() -> None:
     async def test() -> None:
-        async with peer() as one, peer() as namesrv:
-            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", one.address))})
+        async with peer() as broker, peer() as namesrv:
+            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", broker.address))})
             client = ClientOptions(namesrv=namesrv.address, heartbeat_v2=True, release=V4_9)
             async with Cluster(client) as cluster:
                 await cluster.route("T")
                 cluster.groups.add_consumer("g", lambda: wants("g", "T"))
                 for _ in range(3):
                     await cluster.heartbeat()
-            for request in one.of(C.HEART_BEAT):
+            for request in broker.of(C.HEART_BEAT):
                 data = read_body(b.HeartbeatData, request.body)
                 assert (data.heartbeat_fingerprint, data.without_sub) == (None, None)
                 assert data.consumer_data_set == [wants("g", "T")]

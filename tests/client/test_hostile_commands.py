@@ -38,10 +38,10 @@ async def in_front_of(answer: bytes) -> AsyncIterator[str]:
 @asynccontextmanager
 async def around_and_around() -> AsyncIterator[str]:
     """A broker that has nothing at any offset, and always redirects to another one."""
-    async with peer() as namesrv, peer() as one:
-        namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", one.address), queues=1)})
-        one.replies[C.GET_MIN_OFFSET] = lambda request: request.response(fields={"offset": "0"})
-        one.replies[C.GET_MAX_OFFSET] = lambda request: request.response(fields={"offset": str(2**62)})
+    async with peer() as namesrv, peer() as broker:
+        namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", broker.address), queues=1)})
+        broker.replies[C.GET_MIN_OFFSET] = lambda request: request.response(fields={"offset": "0"})
+        broker.replies[C.GET_MAX_OFFSET] = lambda request: request.response(fields={"offset": str(2**62)})
 
         def moved(request: Command) -> Command:
             asked = int((request.fields or {})["queueOffset"])
@@ -53,7 +53,7 @@ async def around_and_around() -> AsyncIterator[str]:
             }
             return request.response(21, "moved", fields=fields)
 
-        one.replies[C.PULL_MESSAGE] = moved
+        broker.replies[C.PULL_MESSAGE] = moved
         yield namesrv.address
 
 

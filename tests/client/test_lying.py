@@ -36,9 +36,9 @@ ALL = {(queue, at) for queue in range(4) for at in range(COUNT // 4)}
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[TestBroker]:
-    with broker() as one:
-        fill(one, "Told", COUNT)
-        yield one
+    with broker() as running:
+        fill(running, "Told", COUNT)
+        yield running
 
 
 @pytest.fixture(autouse=True)
@@ -223,14 +223,14 @@ def test_mirror_copies_each_once(served: TestBroker, tmp_path: Path, seed: int) 
 
 def test_a_response_that_nobody_waits_for_ends_the_connection() -> None:
     async def test() -> None:
-        async with peer() as one:
-            one.replies[1] = lambda request: request.response()
-            one.replies[2] = lambda request: None
-            host, _, port = one.address.rpartition(":")
+        async with peer() as fake_broker:
+            fake_broker.replies[1] = lambda request: request.response()
+            fake_broker.replies[2] = lambda request: None
+            host, _, port = fake_broker.address.rpartition(":")
             link = await connect(host, int(port))
             waiting = asyncio.create_task(link.call(Command(2)))
             await link.call(Command(1))
-            one.connections[0].send(Command(0, 77, 1))
+            fake_broker.connections[0].send(Command(0, 77, 1))
             with pytest.raises(ConnectionLost, match="nobody waits for"):
                 await waiting
             assert link.closed
@@ -240,10 +240,10 @@ def test_a_response_that_nobody_waits_for_ends_the_connection() -> None:
 
 def test_a_response_that_comes_late_does_not() -> None:
     async def test() -> None:
-        async with peer() as one:
-            one.replies[1] = lambda request: request.response()
-            one.replies[2] = lambda request: None
-            host, _, port = one.address.rpartition(":")
+        async with peer() as fake_broker:
+            fake_broker.replies[1] = lambda request: request.response()
+            fake_broker.replies[2] = lambda request: None
+            host, _, port = fake_broker.address.rpartition(":")
             link = await connect(host, int(port))
             with pytest.raises(NoAnswer):
                 await link.call(Command(2), 0.05)
@@ -252,10 +252,12 @@ def test_a_response_that_comes_late_does_not() -> None:
             cancelled.cancel()
             await link.oneway(Command(2))
             await link.call(Command(1))
-            for request in [got for got in one.got if got.code == 2]:
-                one.connections[0].send(request.response())
+            for request in [got for got in fake_broker.got if got.code == 2]:
+                fake_broker.connections[0].send(request.response())
             await link.call(Command(1))
-            one.connections[0].send(next(got for got in one.got if got.code == 2).response())  # once more
+            fake_broker.connections[0].send(
+                next(got for got in fake_broker.got if got.code == 2).response()
+            )  # once more
             await link.lost.wait()
 
     run(test)

@@ -43,8 +43,8 @@ def fill(path: Path, first: int, count: int, topic: str = TOPIC) -> None:
 def broker(tmp_path: Path) -> Iterator[Neighbour]:
     """A broker on a store with the messages 0 to 39."""
     fill(tmp_path / "store", 0, 40)
-    with Neighbour(tmp_path / "store", {**CONF, "brokerName": "a"}) as one:
-        yield one
+    with Neighbour(tmp_path / "store", {**CONF, "brokerName": "a"}) as neighbour:
+        yield neighbour
 
 
 @pytest.fixture(autouse=True)

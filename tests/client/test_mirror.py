@@ -29,10 +29,10 @@ SMALL = "".join(f"{name}={value}\n" for name, value in CONF.items())
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
-    with broker(made(tmp_path_factory.mktemp("origin") / "store", "Orders", 2000)) as one:
-        result = rmqtool("replay", one.store, "--namesrv", one.namesrv, "--to", "Second", "--limit", 50)
+    with broker(made(tmp_path_factory.mktemp("origin") / "store", "Orders", 2000)) as running:
+        result = rmqtool("replay", running.store, "--namesrv", running.namesrv, "--to", "Second", "--limit", 50)
         assert result.code == 0, result.err
-        yield one
+        yield running
 
 
 @pytest.fixture
@@ -93,16 +93,26 @@ def heeds(pid: int) -> bool:
 
 
 def test_killed_again_and_again_it_copies_each_once(tmp_path: Path, conf: str) -> None:
-    with broker(tmp_path / "origin", settings=CONF) as one:
-        send(one, "Many", [str(n) for n in range(200)], tmp_path)
+    with broker(tmp_path / "origin", settings=CONF) as running_broker:
+        send(running_broker, "Many", [str(n) for n in range(200)], tmp_path)
         store = tmp_path / "copy"
-        args = [*RMQTOOL, "mirror", "--namesrv", one.namesrv, "Many", str(store), "--broker-conf", conf, "--follow"]
+        args = [
+            *RMQTOOL,
+            "mirror",
+            "--namesrv",
+            running_broker.namesrv,
+            "Many",
+            str(store),
+            "--broker-conf",
+            conf,
+            "--follow",
+        ]
         for round_ in range(3):
             with subprocess.Popen(args, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
                 until = time.monotonic() + 60
                 while not (store / FILE).exists() and time.monotonic() < until:
                     time.sleep(0.02)
-                send(one, "Many", [str(n) for n in range(200 + 100 * round_, 300 + 100 * round_)], tmp_path)
+                send(running_broker, "Many", [str(n) for n in range(200 + 100 * round_, 300 + 100 * round_)], tmp_path)
                 while len(messages(str(store), "Many")) < 100 * (round_ + 1) and time.monotonic() < until:
                     time.sleep(0.05)
                 running.send_signal(signal.SIGKILL)
@@ -112,7 +122,7 @@ def test_killed_again_and_again_it_copies_each_once(tmp_path: Path, conf: str) -
             last.send_signal(signal.SIGTERM)
             _out, said = last.communicate(timeout=60)
         assert last.returncode == 0, said
-        assert bodies(messages(str(store), "Many")) == bodies(messages(one.store, "Many"))
+        assert bodies(messages(str(store), "Many")) == bodies(messages(running_broker.store, "Many"))
         assert rmqtool("check", store, "--broker-conf", conf).code == 0
 
 
@@ -153,9 +163,9 @@ def known(path: Path, topic: str, count: int) -> Path:
 def test_a_topic_that_was_made_again_is_another(tmp_path: Path, conf: str, grown: int, saved: bool | None) -> None:
     """Its offsets are unrelated to what was copied: messages below the mirror's position would never be copied."""
     store, sized = tmp_path / "copy", ("--broker-conf", conf)
-    with broker(known(tmp_path / "origin", "Again", 80)) as one:
-        assert mirror(one, "Again", store, *sized)[0] == 0
-        assert mirror(one, "Again", store, *sized)[0] == 0
+    with broker(known(tmp_path / "origin", "Again", 80)) as running:
+        assert mirror(running, "Again", store, *sized)[0] == 0
+        assert mirror(running, "Again", store, *sized)[0] == 0
     path = store / FILE
     kept = json.loads(path.read_text())
     assert all(len(row) == 6 for row in kept["positions"])
@@ -165,13 +175,13 @@ def test_a_topic_that_was_made_again_is_another(tmp_path: Path, conf: str, grown
         kept["log"] = {"next": 0, "last": -1, "last_end": 0, "last_crc": 0}
         kept["positions"] = [[*row[:3], 0] for row in kept["positions"]]
     path.write_text(json.dumps(kept))
-    with broker(known(tmp_path / "anew", "Again", grown)) as one:
-        code, _rows, said = mirror(one, "Again", store, *sized)
+    with broker(known(tmp_path / "anew", "Again", grown)) as running:
+        code, _rows, said = mirror(running, "Again", store, *sized)
     assert code == 3, said
     assert "mirror it into another store" in said
     assert len(messages(str(store), "Again")) == 80
-    with broker(tmp_path / "origin") as one:  # the old one is still gone on with
-        assert mirror(one, "Again", store, *sized)[0] == 0
+    with broker(tmp_path / "origin") as running:  # the old one is still gone on with
+        assert mirror(running, "Again", store, *sized)[0] == 0
     assert len(messages(str(store), "Again")) == 80
 
 
@@ -207,8 +217,8 @@ def test_a_topic_that_is_made_again_while_it_is_followed(tmp_path: Path, conf: s
 
 def test_a_queue_that_cannot_be_read_now_is_told(tmp_path: Path, conf: str) -> None:
     store, told = tmp_path / "copy", KnownRoutes()
-    with broker(known(tmp_path / "origin", "Wide", 40)) as one, name_server(told) as namesrv:
-        told.routes = {"Wide": {0: one.address}}
+    with broker(known(tmp_path / "origin", "Wide", 40)) as running, name_server(told) as namesrv:
+        told.routes = {"Wide": {0: running.address}}
         args = ("mirror", "--namesrv", namesrv, "Wide", store, "--broker-conf", conf)
         assert rmqtool(*args).code == 0
         told.queues = 2
@@ -218,16 +228,16 @@ def test_a_queue_that_cannot_be_read_now_is_told(tmp_path: Path, conf: str) -> N
 
 
 def test_a_topic_that_has_more_queues_than_before(tmp_path: Path, conf: str) -> None:
-    with broker(tmp_path / "origin", settings=CONF) as one:
-        send(one, "Wide", [str(n) for n in range(10)], tmp_path)
+    with broker(tmp_path / "origin", settings=CONF) as running:
+        send(running, "Wide", [str(n) for n in range(10)], tmp_path)
         store = tmp_path / "copy"
-        assert mirror(one, "Wide", store, "--broker-conf", conf)[0] == 0
+        assert mirror(running, "Wide", store, "--broker-conf", conf)[0] == 0
         topics = store / "config" / "topics.json"
         told = json.loads(topics.read_text())
         queues = told["topicConfigTable"]["Wide"]["readQueueNums"]
         told["topicConfigTable"]["Wide"] |= {"readQueueNums": 1, "writeQueueNums": 1}  # as it was then
         topics.write_text(json.dumps(told))
-        assert mirror(one, "Wide", store, "--broker-conf", conf)[0] == 0
+        assert mirror(running, "Wide", store, "--broker-conf", conf)[0] == 0
         found = json.loads(topics.read_text())["topicConfigTable"]["Wide"]
         assert found["readQueueNums"] == found["writeQueueNums"] == queues > 1
 

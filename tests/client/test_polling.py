@@ -23,8 +23,8 @@ FIRST = PollOptions(start=From.FIRST, rebalance_interval=1)
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[TestBroker]:
-    with broker() as one:
-        yield one
+    with broker() as running:
+        yield running
 
 
 async def some(consumer: LitePullConsumer, count: int) -> list[Received]:
@@ -38,34 +38,34 @@ def test_a_group_that_polls_shares_queues_and_commits_what_polls_are_behind(serv
     fill(served, "Polled", 80)
 
     async def test() -> None:
-        async with LitePullConsumer(served.namesrv, "pollers", FIRST) as one:
-            await one.subscribe("Polled")
-            await until(lambda: len(one.assignment()) == 4)
-            asked = a.RunningInfo(consumer_group="pollers", client_id=one.cluster.client_id)
-            answer = await one.cluster.ask(
-                served.address, one.cluster.request(RequestCode.GET_CONSUMER_RUNNING_INFO, asked)
+        async with LitePullConsumer(served.namesrv, "pollers", FIRST) as consumer:
+            await consumer.subscribe("Polled")
+            await until(lambda: len(consumer.assignment()) == 4)
+            asked = a.RunningInfo(consumer_group="pollers", client_id=consumer.cluster.client_id)
+            answer = await consumer.cluster.ask(
+                served.address, consumer.cluster.request(RequestCode.GET_CONSUMER_RUNNING_INFO, asked)
             )
             told = read_body(a.ConsumerRunningInfo, answer.body)
             assert {queue.queue_id: state.commit_offset for queue, state in told.mq_table.items()} == dict.fromkeys(
                 range(4), 0
             )
-            asked = a.RunningInfo(consumer_group="others", client_id=one.cluster.client_id)
-            request = one.cluster.request(RequestCode.GET_CONSUMER_RUNNING_INFO, asked)
-            assert one._running_info(None, request).code == ResponseCode.SYSTEM_ERROR  # type: ignore[arg-type]
+            asked = a.RunningInfo(consumer_group="others", client_id=consumer.cluster.client_id)
+            request = consumer.cluster.request(RequestCode.GET_CONSUMER_RUNNING_INFO, asked)
+            assert consumer._running_info(None, request).code == ResponseCode.SYSTEM_ERROR  # type: ignore[arg-type]
             async with LitePullConsumer(served.namesrv, "pollers", FIRST) as other:
                 await other.subscribe("Polled")
-                await until(lambda: (len(one.assignment()), len(other.assignment())) == (2, 2))
-                assert not set(one.assignment()) & set(other.assignment())
-                got = [await some(one, 40), await some(other, 40)]
+                await until(lambda: (len(consumer.assignment()), len(other.assignment())) == (2, 2))
+                assert not set(consumer.assignment()) & set(other.assignment())
+                got = [await some(consumer, 40), await some(other, 40)]
                 assert sorted(numbers([*got[0], *got[1]])) == list(range(80))
-                await one.poll(0.1)  # it has done with what it got before
+                await consumer.poll(0.1)  # it has done with what it got before
                 with pytest.raises(ValueError, match="subscribed"):
-                    await one.assign([])
-            await until(lambda: len(one.assignment()) == 4)
+                    await consumer.assign([])
+            await until(lambda: len(consumer.assignment()) == 4)
             # the other's last messages come again: nobody polled behind them
-            again = await some(one, 10)
+            again = await some(consumer, 10)
             assert {message.queue for message in again} <= {message.queue for message in got[1]}
-            await one.poll(0.1)
+            await consumer.poll(0.1)
         assert await committed(served, "pollers", "Polled") == 80
 
     run(test)
@@ -81,11 +81,11 @@ def test_it_shares_with_a_push_consumer(served: TestBroker) -> None:
             got.extend(numbers(messages))  # type: ignore[arg-type]
 
         push = PushOptions(start=From.FIRST, rebalance_interval=1)
-        async with PushConsumer(served.namesrv, "both", {"BothWays": "*"}, listen, push) as one:
+        async with PushConsumer(served.namesrv, "both", {"BothWays": "*"}, listen, push) as consumer:
             await until(lambda: sorted(got) == list(range(40)))
             async with LitePullConsumer(served.namesrv, "both", FIRST) as other:
                 await other.subscribe("BothWays")
-                await until(lambda: (len(one.queues()), len(other.assignment())) == (2, 2))
+                await until(lambda: (len(consumer.queues()), len(other.assignment())) == (2, 2))
 
     run(test)
 

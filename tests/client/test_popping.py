@@ -78,12 +78,12 @@ def test_members_pop_side_by_side_what_fails_comes_again_and_dies_at_last() -> N
                 await set_mode(producer, served, "Popped", "poppers", "POP")
                 options = replace(ASKING, max_tries=1, pop_batch=2, batch=1)
                 async with (
-                    PushConsumer(served.namesrv, "poppers", {"Popped": "odd || even"}, first, options) as one,
+                    PushConsumer(served.namesrv, "poppers", {"Popped": "odd || even"}, first, options) as consumer,
                     PushConsumer(served.namesrv, "poppers", {"Popped": "odd || even"}, second, options) as other,
                 ):
-                    await until(lambda: bool(one.popped_queues() and other.popped_queues()))
-                    assert one.popped_queues() == [MessageQueue("Popped", "broker-a", ANY)]
-                    assert one.queues() == []
+                    await until(lambda: bool(consumer.popped_queues() and other.popped_queues()))
+                    assert consumer.popped_queues() == [MessageQueue("Popped", "broker-a", ANY)]
+                    assert consumer.queues() == []
                     wanted = await fill(producer, "Popped", 20, 200)
                     await until(lambda: set(tries) >= wanted and tries[1] == tries[3] == 2)
                     assert all(by.values())
@@ -183,14 +183,14 @@ def test_what_a_closed_consumer_has_not_begun_comes_to_others_soon() -> None:
 # -- brokers that do not behave ---------------------------------------------------------------------------------------
 
 
-def assigns(one: Peer, *mode_and_queue: tuple[str, int]) -> None:
+def assigns(fake_broker: Peer, *mode_and_queue: tuple[str, int]) -> None:
     def answer(request: Command) -> Command:
         topic = read_body(AssignmentRequest, request.body).topic
         rows = mode_and_queue if topic == "T" else ()
         found = [QueueAssignment(MessageQueue(topic, "a", queue_id), mode) for mode, queue_id in rows]
         return request.response(body=body_of(AssignmentResponse(found)))
 
-    one.replies[C.QUERY_ASSIGNMENT] = answer
+    fake_broker.replies[C.QUERY_ASSIGNMENT] = answer
 
 
 def test_a_broker_that_shares_nothing_out_leaves_it_to_the_members() -> None:
@@ -201,7 +201,7 @@ def test_a_broker_that_shares_nothing_out_leaves_it_to_the_members() -> None:
             assert sorted(got) == list(range(10))
         asked = [read_body(AssignmentRequest, request.body) for request in store.one.of(C.QUERY_ASSIGNMENT)]
         assert asked[0] == AssignmentRequest("T", "g", "me", "AVG", "CLUSTERING")
-        assert [one.topic for one in asked].count("T") == 1  # it is not asked again
+        assert [request.topic for request in asked].count("T") == 1  # it is not asked again
 
     run(test)
 
@@ -290,7 +290,7 @@ def test_it_pops_on_whatever_the_broker_answers_and_not_without_a_pause(reply: A
             "queueId": "-1", "invisibleTime": "5000", "pollTime": "2000", "bornTime": "0", "initMode": "0", "exp": "*",
         }  # fmt: skip
         assert wanted.items() <= asked.items()
-        handles = {Handle.parse(one["extraInfo"]) for one in acks}
+        handles = {Handle.parse(row["extraInfo"]) for row in acks}
         assert handles == {
             Handle(
                 start_offset=0, pop_time=1000, invisible_time=5000, revive_queue=3, origin="0", broker_name="a",
@@ -307,6 +307,6 @@ def test_options_that_mean_nothing_are_refused() -> None:
         {"pop_invisible": 4}, {"pop_invisible": 301}, {"pop_batch": 33}, {"pop_delays": ()}, {"pop_delays": (0,)},
         {"client_rebalance": False, "strategy": consistent_hash()},
     ]  # fmt: skip
-    for one in wrong:
+    for options in wrong:
         with pytest.raises(ValueError, match=r"pop_|strategy"):
-            PushOptions(**one)
+            PushOptions(**options)

@@ -29,8 +29,8 @@ from tests.client.peers import Peer, Reply, peer, raw_peer, route, run, tells
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[TestBroker]:
-    with broker() as one:
-        yield one
+    with broker() as running:
+        yield running
 
 
 def stored(request: Command, queue_offset: int = 0) -> Command:
@@ -43,8 +43,8 @@ async def sending(
     *names: str, queues: int = 4, engine: str = "5.3", **options: Any
 ) -> AsyncIterator[tuple[Producer, list[Peer]]]:
     """A producer, and brokers that accept its messages for the topic T."""
-    async with peer() as namesrv, peer() as one, peer() as other:
-        brokers = [one, other][: len(names)]
+    async with peer() as namesrv, peer() as fake_broker, peer() as other:
+        brokers = [fake_broker, other][: len(names)]
         for each in brokers:
             each.replies[C.SEND_MESSAGE_V2] = each.replies[C.SEND_BATCH_MESSAGE] = stored
         pairs = [(name, each.address) for name, each in zip(names, brokers, strict=True)]
@@ -118,11 +118,11 @@ async def send_again(producer: Producer, java: Command, fields: dict[str, str]) 
 
 def same(ours: Command, java: Command) -> None:
     """Compare, except for times, numbers, the id of a batch, and the order of properties (a HashMap's)."""
-    one, other = dict(ours.fields or {}), dict(java.fields or {})
-    texts = [fields.pop("i") for fields in (one, other)]
-    assert one.pop("g").isdecimal()
-    other.pop("g")
-    assert one == other
+    first, second = dict(ours.fields or {}), dict(java.fields or {})
+    texts = [fields.pop("i") for fields in (first, second)]
+    assert first.pop("g").isdecimal()
+    second.pop("g")
+    assert first == second
     assert texts[0].endswith("\x02") == texts[1].endswith("\x02")
     named = [properties.parse(text.encode()) for text in texts]
     if ours.code == C.SEND_BATCH_MESSAGE and "UNIQ_KEY" in named[0]:
@@ -130,7 +130,7 @@ def same(ours: Command, java: Command) -> None:
     assert named[0] == named[1]
     assert (ours.code, ours.flag, ours.version) == (java.code, java.flag, java.version)
     if ours.code != C.SEND_BATCH_MESSAGE:
-        flags = int(one["f"])
+        flags = int(first["f"])
         assert decompress(ours.body, flags) == decompress(java.body, flags)
         assert ours.body == java.body or compression(flags) in ("lz4", "zstd")  # whose frames may be cut differently
         return
@@ -145,20 +145,20 @@ def same(ours: Command, java: Command) -> None:
 def test_what_is_sent_is_stored_as_it_was(served: TestBroker) -> None:
     async def test() -> list[SendResult]:
         async with Producer(served.namesrv) as producer:
-            one = await producer.send(Message("Kept", b"hello", "red", ["k1", "k2"], {"p": "v"}, flag=7))
-            large = await producer.send(Message("Kept", b"x" * 5000), queue=one.queue)
+            sent = await producer.send(Message("Kept", b"hello", "red", ["k1", "k2"], {"p": "v"}, flag=7))
+            large = await producer.send(Message("Kept", b"x" * 5000), queue=sent.queue)
             parts = await producer.send_batch(
-                [Message("Kept", b"%d" % n * 1000) for n in range(10)], queue=one.queue, limit=3000
+                [Message("Kept", b"%d" % n * 1000) for n in range(10)], queue=sent.queue, limit=3000
             )
             assert len({result.queue_offset for result in parts}) == 10
-            return [one, large, *parts]
+            return [sent, large, *parts]
 
     results = asyncio.run(test())
     assert {result.status for result in results} == {"SEND_OK"}
     assert [result.queue_offset for result in results] == list(range(12))
     with Store(served.store) as store:
         found = [store.message_at(parse_offset_id(result.offset_message_id).physical_offset) for result in results]
-    rows = [message_row(one.record, one.physical_offset) for one in found if one is not None]
+    rows = [message_row(located.record, located.physical_offset) for located in found if located is not None]
     assert [row["msgId"] for row in rows] == [result.message_id for result in results]
     assert [row["offsetMsgId"] for row in rows] == [result.offset_message_id for result in results]
     first = rows[0]
@@ -192,7 +192,9 @@ def test_another_broker_is_tried_when_one_fails() -> None:
             results = [await producer.send(Message("T", b"1")) for _ in range(8)]
             assert {result.queue.broker_name for result in results} == {"b"}
             assert 0 < len(sends(a)) < 8
-            ids = [properties.parse((one.fields or {})["i"].encode())["UNIQ_KEY"] for one in sends(a) + sends(b)]
+            ids = [
+                properties.parse((command.fields or {})["i"].encode())["UNIQ_KEY"] for command in sends(a) + sends(b)
+            ]
             assert len(set(ids)) == 8  # an attempt again has the same id
 
     run(test)
@@ -229,25 +231,25 @@ def lose(peers: Sequence[Peer], *codes: C, times: int = 1) -> list[tuple[str, in
     """Make brokers lose their first answers; yields the queues (broker address, number) of these requests."""
     lost: list[tuple[str, int]] = []
 
-    def reply_of(one: Peer) -> Reply:
+    def reply_of(fake_broker: Peer) -> Reply:
         def reply(request: Command) -> Command | None:
             if len(lost) == times:
                 return stored(request)
-            lost.append((one.address, int((request.fields or {})["e"])))
-            one.connections[-1].abort()
+            lost.append((fake_broker.address, int((request.fields or {})["e"])))
+            fake_broker.connections[-1].abort()
             return None
 
         return reply
 
-    for one in peers:
-        one.replies.update(dict.fromkeys(codes, reply_of(one)))
+    for peer_broker in peers:
+        peer_broker.replies.update(dict.fromkeys(codes, reply_of(peer_broker)))
     return lost
 
 
 def test_a_result_names_the_queues_of_attempts_that_were_not_answered() -> None:
     async def test() -> None:
         async with sending("a", "b") as (producer, brokers):
-            names = {one.address: name for name, one in zip("ab", brokers, strict=True)}
+            names = {pair.address: name for name, pair in zip("ab", brokers, strict=True)}
 
             def maybe(lost: list[tuple[str, int]]) -> tuple[MessageQueue, ...]:
                 return tuple(MessageQueue("T", names[address], number) for address, number in lost)
@@ -262,7 +264,7 @@ def test_a_result_names_the_queues_of_attempts_that_were_not_answered() -> None:
             assert (await producer.send_async(Message("T", b"3"))).maybe_in == maybe(lost)
             lost = lose(brokers, C.SEND_BATCH_MESSAGE)
             batch = await producer.send_batch([Message("T", b"x" * 1000)] * 6, limit=4000)
-            assert [one.maybe_in for one in batch] == [maybe(lost)] * 3 + [()] * 3
+            assert [result.maybe_in for result in batch] == [maybe(lost)] * 3 + [()] * 3
             lost = lose(brokers, C.SEND_MESSAGE_V2, times=3)
             with pytest.raises(NotSent) as caught:
                 await producer.send(Message("T", b"4"))

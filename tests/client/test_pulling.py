@@ -32,7 +32,7 @@ TOPIC, COUNT = "Numbers", 100
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[TestBroker]:
-    with broker() as one, SyncProducer(one.namesrv) as producer:
+    with broker() as running, SyncProducer(running.namesrv) as producer:
         queues = producer.queues(TOPIC)
         for queue in queues:
             texts = [b"%d" % n for n in range(queue.queue_id, COUNT, 4)]
@@ -40,10 +40,10 @@ def served() -> Iterator[TestBroker]:
                 [Message(TOPIC, text, "odd" if int(text) % 2 else "even") for text in texts], queue=queue
             )
         producer.send(Message("Large", b"x" * 9000))
-        with SyncConsumer(one.namesrv) as consumer:  # until all of them are in their queues
+        with SyncConsumer(running.namesrv) as consumer:  # until all of them are in their queues
             while sum(consumer.offsets(queue)[1] for queue in queues) < COUNT:
                 pass
-        yield one
+        yield running
 
 
 def numbers(messages: list[Any]) -> list[int]:
@@ -156,10 +156,10 @@ def answer(code: int, following: int, body: bytes = b"") -> Any:
 
 
 async def with_broker(test: Any) -> None:
-    async with peer() as namesrv, peer() as one:
-        namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", one.address), queues=1)})
+    async with peer() as namesrv, peer() as fake_broker:
+        namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", fake_broker.address), queues=1)})
         async with PullConsumer(namesrv.address) as consumer:
-            await test(one, consumer, Puller(consumer.cluster))
+            await test(fake_broker, consumer, Puller(consumer.cluster))
 
 
 @pytest.mark.parametrize(
@@ -220,13 +220,13 @@ def test_a_slave_that_knows_no_offset_of_a_group_proves_nothing() -> None:
     """It may not have received it yet, and the group would start over."""
 
     async def test() -> None:
-        async with peer() as namesrv, peer() as one:
-            data = route(("a", one.address), queues=1)
+        async with peer() as namesrv, peer() as fake_broker:
+            data = route(("a", fake_broker.address), queues=1)
             namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = lambda request: tells({"T": data})(request)
-            one.replies[C.QUERY_CONSUMER_OFFSET] = lambda request: request.response(22, "never")
+            fake_broker.replies[C.QUERY_CONSUMER_OFFSET] = lambda request: request.response(22, "never")
             async with PullConsumer(namesrv.address) as consumer:
                 assert await consumer.committed(QUEUE) is None
-                data.broker_datas[0].broker_addrs = {1: one.address}
+                data.broker_datas[0].broker_addrs = {1: fake_broker.address}
                 await consumer.cluster.fetch_route("T")
                 with pytest.raises(BrokerError, match="never"):
                     await consumer.committed(QUEUE)
@@ -327,10 +327,10 @@ def test_a_long_time_without_a_message_is_an_end_too(served: TestBroker) -> None
 @pytest.mark.parametrize("args", [(), ("--group", "left", "--ack")])
 def test_a_broker_that_has_gone_is_not_idle(args: tuple[str, ...]) -> None:
     with ExitStack() as stack:
-        one = stack.enter_context(broker())
-        with SyncProducer(one.namesrv) as producer:
+        running_broker = stack.enter_context(broker())
+        with SyncProducer(running_broker.namesrv) as producer:
             producer.send(Message("Left", b"zero"))
-        command = [*RMQTOOL, "consume", "--namesrv", one.namesrv, "Left", *args, "-o", "ndjson"]
+        command = [*RMQTOOL, "consume", "--namesrv", running_broker.namesrv, "Left", *args, "-o", "ndjson"]
         with subprocess.Popen(
             [*command, "--follow", "--exit-idle", "3", "--from", "earliest"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,

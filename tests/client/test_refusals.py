@@ -85,9 +85,9 @@ class Refuser:
 @pytest.fixture(scope="module")
 def served() -> Iterator[TestBroker]:
     hurried = {"transactionCheckInterval": "500", "transactionTimeOut": "500"}  # ms
-    with broker(settings={"enablePropertyFilter": "true", **hurried}) as one:
-        fill(one, "T", 16)
-        yield one
+    with broker(settings={"enablePropertyFilter": "true", **hurried}) as running:
+        fill(running, "T", 16)
+        yield running
 
 
 @pytest.fixture(autouse=True)
@@ -201,10 +201,10 @@ WAITING = {
 @asynccontextmanager
 async def silent_cluster(brokers: list[Peer]) -> AsyncIterator[str]:
     """A name server with a topic whose broker never answers."""
-    async with peer() as namesrv, peer() as one:
-        brokers.append(one)
-        namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", one.address), queues=1)})
-        one.replies.update({code: lambda _request: None for code in C})
+    async with peer() as namesrv, peer() as fake_broker:
+        brokers.append(fake_broker)
+        namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", fake_broker.address), queues=1)})
+        fake_broker.replies.update({code: lambda _request: None for code in C})
         yield namesrv.address
 
 

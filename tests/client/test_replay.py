@@ -36,8 +36,8 @@ CONF = {"mappedFileSizeCommitLog": str(4 << 20), "mappedFileSizeConsumeQueue": "
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[TestBroker]:
-    with broker() as one:
-        yield one
+    with broker() as running:
+        yield running
 
 
 def made(path: Path, topic: str, count: int) -> Path:
@@ -93,7 +93,7 @@ def test_all_of_a_store_arrives_once_and_in_order(served: TestBroker, tmp_path: 
     assert bodies(got) == bodies(sent)
     by_id = {row["msgId"]: row for row in got}
     for number, row in enumerate(sent):
-        copy = by_id.get(row["msgId"]) or next(one for one in got if one["body"] == row["body"])
+        copy = by_id.get(row["msgId"]) or next(entry for entry in got if entry["body"] == row["body"])
         assert copy["properties"][ORIGIN] == f"origin:{row['physicalOffset']}"
         assert (copy["keys"], copy["tags"]) == ([f"k{number}"], row["tags"])
     # again: nothing is left; more: only that
@@ -198,9 +198,9 @@ def test_dead_letters_go_where_they_are_told_to() -> None:
 def test_killed_again_and_again_it_sends_each_once(tmp_path: Path) -> None:
     source = made(tmp_path / "origin", "Killed", 3000)
     chance = random.Random(7)
-    with broker(tmp_path / "target") as one:
+    with broker(tmp_path / "target") as running_broker:
         args = [
-            *RMQTOOL, "replay", str(source), "--namesrv", one.namesrv, "--batch", "3", "--rate", "2000",
+            *RMQTOOL, "replay", str(source), "--namesrv", running_broker.namesrv, "--batch", "3", "--rate", "2000",
         ]  # fmt: skip
         for _ in range(3):
             with subprocess.Popen(args, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
@@ -216,8 +216,8 @@ def test_killed_again_and_again_it_sends_each_once(tmp_path: Path) -> None:
             journal.write('{"begin":[12')  # and a line that it could not finish
         result = rmqtool(*map(str, args[len(RMQTOOL) :]))
         assert result.code == 0, result.err
-        assert bodies(messages(one.store, "Killed")) == bodies(messages(str(source), "Killed"))
-        marks = [row["properties"][REPLAY] for row in messages(one.store, "Killed")]
+        assert bodies(messages(running_broker.store, "Killed")) == bodies(messages(str(source), "Killed"))
+        marks = [row["properties"][REPLAY] for row in messages(running_broker.store, "Killed")]
         assert len({mark.partition(":")[0] for mark in marks}) == 1
 
 
@@ -301,9 +301,11 @@ def test_what_a_broker_does_not_take_is_named(tmp_path: Path) -> None:
         ids = ",".join("0" * 32 for _ in range(5)) if request.code == C.SEND_BATCH_MESSAGE else "0" * 32
         return request.response(fields={"msgId": ids, "queueId": fields["e"], "queueOffset": "0"})
 
-    with serving(cluster()) as (one, namesrv):
-        one.replies[C.SEND_MESSAGE_V2] = one.replies[C.SEND_BATCH_MESSAGE] = reply
-        one.replies[C.GET_MAX_OFFSET] = one.replies[C.GET_MIN_OFFSET] = lambda r: r.response(fields={"offset": "0"})
+    with serving(cluster()) as (running, namesrv):
+        running.replies[C.SEND_MESSAGE_V2] = running.replies[C.SEND_BATCH_MESSAGE] = reply
+        running.replies[C.GET_MAX_OFFSET] = running.replies[C.GET_MIN_OFFSET] = lambda r: r.response(
+            fields={"offset": "0"}
+        )
         result = rmqtool("replay", source, "--namesrv", namesrv, "-o", "ndjson")
     assert result.code == 1, result.err
     rows = [json.loads(line) for line in result.out.splitlines()]

@@ -59,8 +59,8 @@ def name_server(known: KnownRoutes) -> Iterator[str]:
 
 @pytest.fixture
 def served() -> Iterator[TestBroker]:
-    with broker() as one:
-        yield one
+    with broker() as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)

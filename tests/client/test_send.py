@@ -30,8 +30,8 @@ from tests.client.test_producer import lose, stored
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[TestBroker]:
-    with broker() as one:
-        yield one
+    with broker() as running:
+        yield running
 
 
 def send(namesrv: str, *args: object, given: str = "") -> Result:
@@ -48,7 +48,7 @@ def rows(result: Result) -> list[dict[str, Any]]:
 def in_store(served: TestBroker, answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     with Store(served.store) as store:
         found = [store.message_at(parse_offset_id(row["offsetMsgId"]).physical_offset) for row in answers]
-    return [message_row(one.record, one.physical_offset) for one in found if one is not None]
+    return [message_row(located.record, located.physical_offset) for located in found if located is not None]
 
 
 def test_each_line_is_answered_and_what_is_acknowledged_is_stored(served: TestBroker) -> None:
@@ -155,9 +155,9 @@ def test_a_queue_that_is_not_there(served: TestBroker) -> None:
 @asynccontextmanager
 async def cluster() -> AsyncIterator[tuple[Peer, str]]:
     """A scripted broker, and the address of its name server."""
-    async with peer() as namesrv, peer() as one:
-        namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", one.address))})
-        yield one, namesrv.address
+    async with peer() as namesrv, peer() as fake_broker:
+        namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", fake_broker.address))})
+        yield fake_broker, namesrv.address
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ async def cluster() -> AsyncIterator[tuple[Peer, str]]:
     ],
 )
 def test_a_broker_that_fails_midway(answer: str, code: int, statuses: list[str]) -> None:
-    with serving(cluster()) as (one, namesrv):
+    with serving(cluster()) as (running, namesrv):
 
         def reply(request: Command) -> Command | None:
             if b"2" not in request.body:
@@ -178,10 +178,10 @@ def test_a_broker_that_fails_midway(answer: str, code: int, statuses: list[str])
                 return request.response(ResponseCode.MESSAGE_ILLEGAL, "not this one")
             if answer == "nonsense":
                 return request.response(fields={"queueId": "?"})
-            one.connections[-1].abort()
+            running.connections[-1].abort()
             return None
 
-        one.replies[C.SEND_MESSAGE_V2] = reply
+        running.replies[C.SEND_MESSAGE_V2] = reply
         done = send(namesrv, "T", "--lines", "-o", "ndjson", given="1\n2\n3\n")
     assert done.code == code, done.err
     assert [row["status"] for row in rows(done)] == statuses
@@ -194,8 +194,8 @@ def test_a_broker_that_fails_midway(answer: str, code: int, statuses: list[str])
 @pytest.mark.parametrize("args", [[], ["--batch", "2"]])
 def test_a_message_that_may_be_stored_twice_says_so(args: list[str]) -> None:
     code = C.SEND_BATCH_MESSAGE if args else C.SEND_MESSAGE_V2
-    with serving(cluster()) as (one, namesrv):
-        lost = lose([one], code)
+    with serving(cluster()) as (running, namesrv):
+        lost = lose([running], code)
         done = send(namesrv, "T", "--lines", *args, "-o", "ndjson", given="1\n2\n3\n4\n")
     assert done.code == 0, done.err
     assert [row["status"] for row in rows(done)] == ["SEND_OK"] * 4
@@ -206,8 +206,8 @@ def test_a_message_that_may_be_stored_twice_says_so(args: list[str]) -> None:
 
 
 def test_a_message_without_any_answer_names_the_queues_that_may_have_it() -> None:
-    with serving(cluster()) as (one, namesrv):
-        lost = lose([one], C.SEND_MESSAGE_V2, times=3)
+    with serving(cluster()) as (running, namesrv):
+        lost = lose([running], C.SEND_MESSAGE_V2, times=3)
         done = send(namesrv, "T", "--lines", "-o", "ndjson", given="1\n")
     assert done.code == 3, done.err
     assert [(row["status"], row["maybeStored"]) for row in rows(done)] == [("UNKNOWN", [f"a:{n}" for _, n in lost])]
@@ -215,9 +215,9 @@ def test_a_message_without_any_answer_names_the_queues_that_may_have_it() -> Non
 
 
 def test_a_half_that_may_be_stored_twice_says_so() -> None:
-    with serving(cluster()) as (one, namesrv):
-        lost = lose([one], C.SEND_MESSAGE_V2)
-        answer = one.replies[C.SEND_MESSAGE_V2]
+    with serving(cluster()) as (running, namesrv):
+        lost = lose([running], C.SEND_MESSAGE_V2)
+        answer = running.replies[C.SEND_MESSAGE_V2]
 
         def reply(request: Command) -> Command | None:
             answered = answer(request)
@@ -226,8 +226,8 @@ def test_a_half_that_may_be_stored_twice_says_so() -> None:
                 return answered
             return None
 
-        one.replies[C.SEND_MESSAGE_V2] = reply
-        one.replies[C.END_TRANSACTION] = ok
+        running.replies[C.SEND_MESSAGE_V2] = reply
+        running.replies[C.END_TRANSACTION] = ok
         done = send(namesrv, "T", "--lines", "--transaction", "commit", "-o", "ndjson", given="1\n")
     assert done.code == 0, done.err
     assert [(row["status"], row["maybeStored"]) for row in rows(done)] == [("COMMITTED", [f"a:{lost[0][1]}"])]
@@ -275,9 +275,9 @@ def test_halves_of_transactions_are_ended(served: TestBroker) -> None:
 
 def test_a_broker_that_has_not_heard_the_end_asks_and_is_told() -> None:
     told: list[dict[str, str]] = []
-    with serving(cluster()) as (one, namesrv):
+    with serving(cluster()) as (running, namesrv):
         place = "7F0000010000CF13" + f"{0:016X}"
-        one.replies[C.SEND_MESSAGE_V2] = lambda request: request.response(
+        running.replies[C.SEND_MESSAGE_V2] = lambda request: request.response(
             fields={"msgId": place, "queueId": (request.fields or {})["e"], "queueOffset": "5"}
         )
 
@@ -286,7 +286,7 @@ def test_a_broker_that_has_not_heard_the_end_asks_and_is_told() -> None:
             if fields["fromTransactionCheck"] == "true":
                 told.append(fields)
                 return None
-            (half,) = one.of(C.SEND_MESSAGE_V2)
+            (half,) = running.of(C.SEND_MESSAGE_V2)
             sent = dict(half.fields or {})
             address = bytes((127, 0, 0, 1))
             record = compose(
@@ -296,10 +296,10 @@ def test_a_broker_that_has_not_heard_the_end_asks_and_is_told() -> None:
             )  # fmt: skip
             check = {"tranStateTableOffset": "6", "commitLogOffset": "700"}
             asking = Command(C.CHECK_TRANSACTION_STATE, fields=check, body=pack(record))
-            asyncio.get_running_loop().call_later(0.3, one.connections[-1].tell, asking)
+            asyncio.get_running_loop().call_later(0.3, running.connections[-1].tell, asking)
             return request.response(ResponseCode.SYSTEM_ERROR, "not now")
 
-        one.replies[C.END_TRANSACTION] = ended
+        running.replies[C.END_TRANSACTION] = ended
         done = send(namesrv, "T", "--lines", "--transaction", "commit", "-o", "ndjson", given="1\n")
     assert done.code == 1, done.err
     assert [row["status"] for row in rows(done)] == ["UNDECIDED"]
@@ -317,10 +317,10 @@ def test_a_broker_that_has_not_heard_the_end_asks_and_is_told() -> None:
     ],
 )
 def test_a_half_whose_place_is_nonsense_is_not_ended(fields: dict[str, str]) -> None:
-    with serving(cluster()) as (one, namesrv):
-        one.replies[C.SEND_MESSAGE_V2] = lambda request: request.response(fields=fields)
+    with serving(cluster()) as (running, namesrv):
+        running.replies[C.SEND_MESSAGE_V2] = lambda request: request.response(fields=fields)
         done = send(namesrv, "T", "--lines", "--transaction", "commit", "-o", "ndjson", given="1\n2\n")
-        assert C.END_TRANSACTION not in one.codes()
+        assert C.END_TRANSACTION not in running.codes()
     assert done.code == 3, done.err
     assert [row["status"] for row in rows(done)] == ["UNKNOWN"]
     assert "Traceback" not in done.err

@@ -31,7 +31,7 @@ def test_one_is_killed_and_comes_back(tmp_path: Path, count: int, popping: bool)
         first = stack.enter_context(Serving(tmp_path / "a", *_OPTIONS, "--name", "a"))
         joined = (*_OPTIONS, "--namesrv", first.namesrv)
         others = [stack.enter_context(Serving(tmp_path / name, *joined, "--name", name)) for name in names[1:]]
-        brokers = [first.broker, *(one.broker for one in others)]
+        brokers = [first.broker, *(waiting.broker for waiting in others)]
 
         def come_back() -> None:
             name, options = names[-1], ("--namesrv", first.namesrv)

@@ -79,16 +79,18 @@ def test_the_synchronous_face_has_transactions_too() -> None:
 def test_the_end_is_told_as_the_java_client_does(release: str) -> None:
     java = next(
         command
-        for one in wire.frames(release)
-        if one.request_code == C.END_TRANSACTION and not one.is_response
-        for command, _size in [frame.parse(one.raw) or (Command(0), 0)]
+        for request in wire.frames(release)
+        if request.request_code == C.END_TRANSACTION and not request.is_response
+        for command, _size in [frame.parse(request.raw) or (Command(0), 0)]
     )
     wanted = dict(java.fields or {})
 
     async def test() -> None:
-        async with peer() as namesrv, peer() as one:
-            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"Payments": route((wanted["bname"], one.address))})
-            one.replies[C.SEND_MESSAGE_V2] = lambda request: request.response(
+        async with peer() as namesrv, peer() as fake_broker:
+            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells(
+                {"Payments": route((wanted["bname"], fake_broker.address))}
+            )
+            fake_broker.replies[C.SEND_MESSAGE_V2] = lambda request: request.response(
                 fields={
                     "msgId": "7F0000010000CF13" + f"{int(wanted['commitLogOffset']):016X}",
                     "queueId": (request.fields or {})["e"],
@@ -100,29 +102,29 @@ def test_the_end_is_told_as_the_java_client_does(release: str) -> None:
             async with TransactionProducer(client, wanted["producerGroup"], lambda _: State.UNKNOWN) as producer:
                 message = Message("Payments", b"x", properties={"UNIQ_KEY": wanted["msgId"]})
                 await producer.send_in_transaction(message, lambda *_: State(int(wanted["commitOrRollback"])))
-                while not one.of(C.END_TRANSACTION):
+                while not fake_broker.of(C.END_TRANSACTION):
                     await asyncio.sleep(0.005)
-            ours = one.of(C.END_TRANSACTION)[0]
+            ours = fake_broker.of(C.END_TRANSACTION)[0]
             assert (ours.fields, ours.flag, ours.body) == (wanted, java.flag, b"")
-            assert (one.of(C.SEND_MESSAGE_V2)[0].fields or {})["f"] == "4"
+            assert (fake_broker.of(C.SEND_MESSAGE_V2)[0].fields or {})["f"] == "4"
 
     run(test)
 
 
 def test_questions_that_make_no_sense_are_passed_over() -> None:
     async def test() -> None:
-        async with peer() as namesrv, peer() as one:
-            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", one.address))})
+        async with peer() as namesrv, peer() as fake_broker:
+            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", fake_broker.address))})
             async with TransactionProducer(namesrv.address, "payers", lambda _: State.COMMIT) as producer:
                 await producer.queues("T")
-                while not one.connections:
+                while not fake_broker.connections:
                     await asyncio.sleep(0.005)
                 fields = {"tranStateTableOffset": "0", "commitLogOffset": "0"}
                 for command in (Command(C.CHECK_TRANSACTION_STATE), Command(C.CHECK_TRANSACTION_STATE, fields=fields),
                                 Command(C.CHECK_TRANSACTION_STATE, fields=fields, body=b"\0" * 200)):  # fmt: skip
-                    one.connections[0].tell(command)
-                one.replies[C.GET_MAX_OFFSET] = lambda request: request.response(fields={"offset": "1"})
-                await producer.cluster.ask(one.address, producer.cluster.request(C.GET_MAX_OFFSET))
-                assert one.of(C.END_TRANSACTION) == []
+                    fake_broker.connections[0].tell(command)
+                fake_broker.replies[C.GET_MAX_OFFSET] = lambda request: request.response(fields={"offset": "1"})
+                await producer.cluster.ask(fake_broker.address, producer.cluster.request(C.GET_MAX_OFFSET))
+                assert fake_broker.of(C.END_TRANSACTION) == []
 
     run(test)

@@ -79,9 +79,9 @@ def test_newer_entries_come_over_older_ones() -> None:
     newer = {"offsetTable": {"A@G": {1: 5}, "C@G": {0: 4}}, "y": 2}
     expected = {"A@G": {0: 1, 1: 5}, "B@G": {0: 3}, "C@G": {0: 4}}
     assert merge(ConsumerOffsets, older, newer) == {"offsetTable": expected, "x": 1, "y": 2}
-    one = {"messageRequestModeMap": {"T": {"g": {"mode": "POP", "topic": "T"}, "h": {"mode": "PULL"}}}}
+    table = {"messageRequestModeMap": {"T": {"g": {"mode": "POP", "topic": "T"}, "h": {"mode": "PULL"}}}}
     other = {"messageRequestModeMap": {"T": {"g": {"mode": "PULL"}}}}
-    merged = merge(MessageRequestModes, one, other)
+    merged = merge(MessageRequestModes, table, other)
     # a bean is one piece: members of two generations are not mixed
     assert merged["messageRequestModeMap"] == {"T": {"g": {"mode": "PULL"}, "h": {"mode": "PULL"}}}
 

@@ -243,7 +243,7 @@ def test_consumer_filter() -> None:
   }
 }
 """
-    one = ConsumerFilter(
+    consumer_filter = ConsumerFilter(
         topic="OrderEvents",
         consumer_group="billing",
         expression="amount > 100",
@@ -252,11 +252,13 @@ def test_consumer_filter() -> None:
         client_version=1700000000500,
         bloom_filter_data=BloomFilterData(bit_num=112, bit_pos=(3, 77, 101)),
     )
-    filters = ConsumerFilters(topics={"OrderEvents": TopicFilters(topic="OrderEvents", groups={"billing": one})})
+    filters = ConsumerFilters(
+        topics={"OrderEvents": TopicFilters(topic="OrderEvents", groups={"billing": consumer_filter})}
+    )
     check(sample, filters)
     check(sample, filters, "4.9")
-    assert not one.dead
-    assert dataclasses.replace(one, dead_time=one.born_time).dead
+    assert not consumer_filter.dead
+    assert dataclasses.replace(consumer_filter, dead_time=consumer_filter.born_time).dead
 
 
 def test_topic_queue_mapping() -> None:

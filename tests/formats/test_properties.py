@@ -74,7 +74,7 @@ def test_many_are_built_as_each_by_itself(many: list[dict[str, str]], end: bool)
         except FormatError as err:
             return f"{type(err).__name__}: {err}"
 
-    each = built(lambda: [build(one, trailing_separator=end) for one in many])
+    each = built(lambda: [build(properties, trailing_separator=end) for properties in many])
     assert built(lambda: build_many(many, trailing_separator=end)) == each
 
 

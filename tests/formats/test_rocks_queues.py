@@ -61,11 +61,11 @@ def test_keys_round_trip(topic: str, queue_id: int, offset: int) -> None:
 
 @given(TOPICS, QUEUES, OFFSETS, TOPICS, QUEUES, OFFSETS)
 def test_keys_sort_by_queue_and_offset(t1: str, q1: int, o1: int, t2: str, q2: int, o2: int) -> None:
-    one, other = unit_key(t1, q1, o1), unit_key(t2, q2, o2)
-    assert (one < other) == ((len(t1.encode()), t1.encode(), q1, o1) < (len(t2.encode()), t2.encode(), q2, o2))
-    assert one < end_of_units(t1, q1)
+    first, second = unit_key(t1, q1, o1), unit_key(t2, q2, o2)
+    assert (first < second) == ((len(t1.encode()), t1.encode(), q1, o1) < (len(t2.encode()), t2.encode(), q2, o2))
+    assert first < end_of_units(t1, q1)
     if (t1, q1) != (t2, q2):
-        assert (other < end_of_units(t1, q1)) == (other < one)
+        assert (second < end_of_units(t1, q1)) == (second < first)
 
 
 @given(st.binary(max_size=60))

@@ -135,13 +135,13 @@ def other_length(rng: Random, store: Path) -> str | None:
 
 def swap(rng: Random, store: Path) -> str | None:
     """Swap the names of two files of any kind."""
-    one, other = _pick(rng, store), _pick(rng, store)
-    if one is None or other is None or one == other:
+    left, right = _pick(rng, store), _pick(rng, store)
+    if left is None or right is None or left == right:
         return None
-    first = one.read_bytes()
-    one.write_bytes(other.read_bytes())
-    other.write_bytes(first)
-    return f"{_name(store, one)} with {_name(store, other)}"
+    first = left.read_bytes()
+    left.write_bytes(right.read_bytes())
+    right.write_bytes(first)
+    return f"{_name(store, left)} with {_name(store, right)}"
 
 
 def _strange_name(rng: Random, path: Path) -> Path:

@@ -154,11 +154,11 @@ def swap_data(rng: Random, member: Member) -> str:
     files = member.data
     if len(files) < 2:
         return ""
-    one, other = rng.sample(files, 2)
-    content = one.read_bytes()
-    one.write_bytes(other.read_bytes())
-    other.write_bytes(content)
-    return f"{one.name} and {other.name} swapped"
+    first, second = rng.sample(files, 2)
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+    return f"{first.name} and {second.name} swapped"
 
 
 def other_length(rng: Random, member: Member) -> str:

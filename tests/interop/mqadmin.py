@@ -367,7 +367,7 @@ def run(version: str, wanted: str, *, show: bool, raw: bool = False, tell: Tell 
         tried = {command.name for command in COMMANDS}
         if missing := known - tried:
             raise SystemExit(f"{version} has commands that are not tried: {', '.join(sorted(missing))}")
-        commands = [one for one in COMMANDS if one.name in known and re.search(wanted, one.line)]
+        commands = [value for value in COMMANDS if value.name in known and re.search(wanted, value.line)]
         real = on_real(broker, Path(made, "real"), commands)
         ours = on_ours(broker, Path(made, "ours"), commands)
     for command, first, second in zip(commands, real, ours, strict=True):

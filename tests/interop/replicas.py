@@ -120,9 +120,9 @@ def log_of(store: Path) -> tuple[int, bytes]:
     return int(files[0].name), b"".join(file.read_bytes() for file in files)
 
 
-def differences(one: Path, other: Path, end: int) -> list[Difference]:
+def differences(first: Path, other: Path, end: int) -> list[Difference]:
     """Ranges in which two logs differ, from the later of their beginnings to a physical offset."""
-    (one_base, one_log), (other_base, other_log) = log_of(one), log_of(other)
+    (one_base, one_log), (other_base, other_log) = log_of(first), log_of(other)
     base = max(one_base, other_base)
     a, b = one_log[base - one_base : end - one_base], other_log[base - other_base : end - other_base]
     assert len(a) == len(b) == end - base

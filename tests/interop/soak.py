@@ -280,9 +280,9 @@ class Soak:
 def soak(version: str, seconds: float, seed: int, tell: Tell = print) -> list[str]:
     """Run with the clients of a release; returns what went wrong."""
     with tempfile.TemporaryDirectory(prefix="rmqtool-soak-") as made, Broker(version) as broker:
-        one = Soak(broker, Path(made), seed, tell)
-        one.run(seconds)
-        account = one.account
+        soaking = Soak(broker, Path(made), seed, tell)
+        soaking.run(seconds)
+        account = soaking.account
     tell(f"{version}: {account.told()}")
     lost = {"ours": account.missing(), "the real broker after us": account.missing("-again")}
     found = [f"{who} lost of {topic}: {sorted(keys)[:5]}" for who, left in lost.items() for topic, keys in left.items()]

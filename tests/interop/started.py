@@ -22,10 +22,10 @@ def start_code(release: str, store: Path, conf: str, home: Path) -> int | None:
     """
     (home / "conf").mkdir(parents=True)
     (home / "conf" / "logback_broker.xml").write_text(_LOGBACK)
-    with socket.socket() as one, socket.socket() as two:
-        one.bind(("127.0.0.1", 0))
+    with socket.socket() as first, socket.socket() as two:
+        first.bind(("127.0.0.1", 0))
         two.bind(("127.0.0.1", 0))
-        ports = one.getsockname()[1], two.getsockname()[1]
+        ports = first.getsockname()[1], two.getsockname()[1]
     path = home / "broker.conf"
     path.write_text(
         f"{conf}\nstorePathRootDir={store}\nlistenPort={ports[0]}\nhaListenPort={ports[1]}\nbrokerIP1=127.0.0.1\n"

@@ -36,8 +36,8 @@ def test_five_hundred_behind_them_survive(release: str, light: bool, engine: Eng
     with Store.create(path, broker_conf=ours, release=RELEASES[release]) as store:
         count = 0
         for fields in [*REFUSED, *TAKEN]:
-            one = message(**fields)
-            results = [store.append(one), *store.append_many([message(), one, message()])]
+            sent = message(**fields)
+            results = [store.append(sent), *store.append_many([message(), sent, message()])]
             count += sum(result.ok for result in results)
         last = [store.append(message(topic="Last", body=b"%d" % n)) for n in range(500)]
         count += sum(result.ok for result in last)

@@ -89,7 +89,7 @@ def append_again(store: Store, found: list[Record]) -> None:
     first = as_sent(old[0])
     # what the broker adds to each message it adds to the batch here
     common = {name: value for name, value in first.property_map().items() if name != "KEYS"}
-    items = [BatchItem(one.flag, one.body, b"KEYS\x01k%d" % n) for n, one in enumerate(old)]
+    items = [BatchItem(message.flag, message.body, b"KEYS\x01k%d" % n) for n, message in enumerate(old)]
     done = store.live.append_encoded(replace(first, body=build_batch(items), properties=common, flag=0))
     assert done.messages == len(old)
 
@@ -125,9 +125,9 @@ def test_batches_as_a_broker_stores_them(broker_5: Broker, tmp_path: Path) -> No
     shutil.copy(theirs / "config" / "topics.json", ours / "config" / "topics.json")
     with Store(ours, write=True, broker_conf=CONF) as store:
         append_again(store, found)
-    for one, other in zip(found, stored(ours), strict=True):
-        assert one._replace(properties=b"") == other._replace(properties=b"")
-        assert pairs(one.properties) == pairs(other.properties)
+    for first, second in zip(found, stored(ours), strict=True):
+        assert first._replace(properties=b"") == second._replace(properties=b"")
+        assert pairs(first.properties) == pairs(second.properties)
     assert len(queue_files(theirs)) > 2
     assert queue_files(ours) == queue_files(theirs)
     assert plan(StoreLayout(str(ours), conf())).clean
@@ -138,7 +138,7 @@ def test_batches_as_a_broker_stores_them(broker_5: Broker, tmp_path: Path) -> No
     broker_5.stop()
     with Store(ours, write=True, broker_conf=CONF) as store:
         result = store.append_batch([Message(topic=TOPIC, body=b"last", keys=f"k{n}") for n in range(4)])
-        assert [one.queue_offset for one in result] == [38, 39, 40, 41]
+        assert [message.queue_offset for message in result] == [38, 39, 40, 41]
     (queue,) = batch_queues_of(StoreLayout(str(ours), conf()))
     assert queue.max_offset == 42
     assert not [finding for finding in found_in(ours) if finding.code.startswith("bcq")]

@@ -121,7 +121,7 @@ def test_a_queue_whose_messages_have_expired_takes_new_ones(engine: Engine, tmp_
 @pytest.mark.parametrize("name", ["last without its second half", "last but one half", "second empty", "first empty"])
 def test_a_log_whose_files_were_put_right(name: str, engine: Engine, tmp_path: Path) -> None:
     """It loads, serves every remaining message, and a second start changes nothing."""
-    base = next(one for one in make_bases(tmp_path / "bases") if one.name == "clean-small")
+    base = next(made_base for made_base in make_bases(tmp_path / "bases") if made_base.name == "clean-small")
     store = tmp_path / "store"
     left = damaged(base, store, (WHOLE | GAPPED)[name], abort=True)
     recover(StoreLayout(str(store), base.conf), release=RELEASES[engine.version[:3]])
@@ -129,7 +129,7 @@ def test_a_log_whose_files_were_put_right(name: str, engine: Engine, tmp_path: P
         said = engine.open(store, base.conf.values)
         assert said["loadOk"], said
         read = {_place(row["message"]) for row in said["messages"] if row["message"] is not None}
-        kept = (one.split(b" ", 3) for one in left)
+        kept = (finding.split(b" ", 3) for finding in left)
         assert read == {(topic.decode(), int(queue), int(offset)) for topic, queue, offset, _body in kept}
 
 

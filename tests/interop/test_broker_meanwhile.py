@@ -108,7 +108,9 @@ def made(command: str, folder: Path) -> tuple[Path, dict[str, Any], Callable[[],
 
 def messages(store: Path, case: str = "clean") -> set[tuple[int, bytes]]:
     found = CommitLog(StoreLayout(str(store), conf_of(case))).walk()
-    return {(one.physical_offset, bytes(one.record.body)) for one in found if isinstance(one, LocatedRecord)}
+    return {
+        (located.physical_offset, bytes(located.record.body)) for located in found if isinstance(located, LocatedRecord)
+    }
 
 
 def never(text: str) -> None:

@@ -126,8 +126,8 @@ def test_batches(client: Client) -> None:
         assert decode(theirs) == decode(ours)
         assert said["properties"] == "WAIT\x01" + send_rules.batch_properties(named[0])["WAIT"]
         item = as_item("T", messages[0].body, messages[0].flag, {"KEYS": "k"})
-        one = base64.b64decode(client.ask("batch", items=[item])["body"])
-        assert one == encode(messages[:1], [{"KEYS": "k"}])
+        encoded = base64.b64decode(client.ask("batch", items=[item])["body"])
+        assert encoded == encode(messages[:1], [{"KEYS": "k"}])
     assert 30 < refused < 250
 
 

@@ -49,7 +49,7 @@ def consumed(broker: Broker, topic: str, queue: int, offset: int = 0) -> list[tu
     while status == "FOUND":
         said = broker.ask("pull", group="g", topic=topic, queueId=queue, offset=offset, count=32)
         status, offset = said["status"], said["next"]
-        found += [(one["queueOffset"], one["keys"], one["body"]) for one in said["messages"]]
+        found += [(row["queueOffset"], row["keys"], row["body"]) for row in said["messages"]]
     return found
 
 

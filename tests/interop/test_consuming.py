@@ -98,18 +98,18 @@ async def divide(broker: Broker) -> None:
     async with asyncio.timeout(240), AsyncExitStack() as stack:
         ours: dict[str, list[Callable[[], list[MessageQueue]]]] = {}
         for name, strategy in STRATEGIES.items():
-            group, one, other = f"by-{name}", *[
+            group, first, second = f"by-{name}", *[
                 ClientOptions(
                     namesrv=broker.namesrv, release=RELEASES[broker.engine], client_id=f"127.0.0.1@r1-ours{n}-{name}"
                 )
                 for n in range(2)
             ]  # fmt: skip
             push = PushOptions(strategy=strategy, rebalance_interval=5)
-            pushed = await stack.enter_async_context(PushConsumer(one, group, {"Divided": "*"}, listen, push))
+            pushed = await stack.enter_async_context(PushConsumer(first, group, {"Divided": "*"}, listen, push))
             ours[name] = [pushed.queues]
             if name != "config":
                 poll = PollOptions(strategy=strategy, rebalance_interval=5)
-                polled = await stack.enter_async_context(LitePullConsumer(other, group, poll))
+                polled = await stack.enter_async_context(LitePullConsumer(second, group, poll))
                 await polled.subscribe("Divided")
                 ours[name].append(polled.assignment)
             await asyncio.to_thread(java, name)

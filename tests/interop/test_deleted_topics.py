@@ -32,8 +32,8 @@ def each_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
         return
     if reason := brokers.available(NEWEST):
         pytest.skip(reason)
-    with Broker(NEWEST) as one:
-        yield one
+    with Broker(NEWEST) as running:
+        yield running
 
 
 @by_turns(7)

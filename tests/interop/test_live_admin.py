@@ -86,7 +86,7 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         found = Both(judge, f"rocketmq://{addresses['namesrv']}/{CLUSTER}", filled)
         for _ in range(60):  # its clients are at work
             if all(
-                one["consumerOffset"] == 30 for one in found.ours("group offsets TARGET --group readers --topic Orders")
+                row["consumerOffset"] == 30 for row in found.ours("group offsets TARGET --group readers --topic Orders")
             ):
                 break
             time.sleep(0.5)
@@ -138,7 +138,7 @@ def test_cluster_list(both: Both) -> None:
 
 def test_topic_list(both: Both) -> None:
     theirs = set(both.admin("topicList").split())
-    ours = {one["topic"]: one for one in both.ours("topic list TARGET --system")}
+    ours = {row["topic"]: row for row in both.ours("topic list TARGET --system")}
     beside = {CLUSTER} if both.target and CLUSTER not in ours else set()  # name servers alone know it in 4.9
     assert theirs - beside <= ours.keys()
     assert all(name not in theirs or ours[name]["configured"] for name in ours)
@@ -162,8 +162,8 @@ def test_topic_show(both: Both) -> None:
 
 def test_group_lag(both: Both) -> None:
     theirs = columns(both.admin("consumerProgress -g readers"))
-    ours = [one for one in both.ours("group lag TARGET --group readers") if not one["topic"].startswith("%")]
-    theirs = [one for one in theirs if not one["#Topic"].startswith("%")]
+    ours = [row for row in both.ours("group lag TARGET --group readers") if not row["topic"].startswith("%")]
+    theirs = [row for row in theirs if not row["#Topic"].startswith("%")]
     assert len(theirs) == len(ours) == 4
     for their, our in zip(theirs, ours, strict=True):
         assert (their["#Topic"], their["#Broker Name"], int(their["#QID"])) == (
@@ -176,21 +176,21 @@ def test_group_lag(both: Both) -> None:
         assert our["inFlight"] is None
     # mqadmin needs the group's retry topic, which this one does not have
     idle = both.ours("group lag TARGET --group idle")
-    assert [one["consumerOffset"] for one in idle] == [0, 1, 2, 3]
-    assert sum(one["diff"] for one in idle) == both.ours("group lag TARGET --group idle --by group")[0]["diff"]
+    assert [row["consumerOffset"] for row in idle] == [0, 1, 2, 3]
+    assert sum(row["diff"] for row in idle) == both.ours("group lag TARGET --group idle --by group")[0]["diff"]
 
 
 def test_group_list(both: Both) -> None:
-    ours = {one["group"]: one for one in both.ours("group list TARGET")}
+    ours = {row["group"]: row for row in both.ours("group list TARGET")}
     for group in ("readers", "idle"):
         said = fields(both.admin(f"getConsumerConfig -g {group}"), "=")
         assert said["groupName"] == group
         assert said["consumeEnable"] == str(ours[group]["consumeEnable"]).lower()
         assert int(said["retryMaxTimes"]) == ours[group]["retryMaxTimes"]
     configured = both.ours("config TARGET subscriptionGroup.json")["subscriptionGroupTable"]
-    assert configured.keys() == {group for group, one in ours.items() if one["configured"]}
+    assert configured.keys() == {group for group, row in ours.items() if row["configured"]}
     said = columns(both.admin("consumerProgress"))
-    assert {one["#Group"]: int(one["#Diff Total"]) for one in said if one["#Group"] == "readers"} == {
+    assert {row["#Group"]: int(row["#Diff Total"]) for row in said if row["#Group"] == "readers"} == {
         "readers": ours["readers"]["diff"]
     }
 
@@ -206,7 +206,7 @@ def test_client_list(both: Both) -> None:
     assert kinds["ConsumeType"] == ours["consumeType"]
     assert kinds["MessageModel"] == ours["messageModel"]
     assert kinds["ConsumeFromWhere"] == ours["consumeFromWhere"]
-    wants = {one["#Topic"]: one["#SubExpression"] for one in columns(said, begin="#Topic")}
+    wants = {row["#Topic"]: row["#SubExpression"] for row in columns(said, begin="#Topic")}
     assert wants == ours["subscriptions"]
 
 
@@ -319,19 +319,19 @@ def test_a_message(admin: str, ours: str, both: Both) -> None:
 def test_keys(both: Both) -> None:
     theirs = columns(both.admin("queryMsgByKey -t Orders -k key3"))
     ours = both.ours("query-key TARGET Orders key3")
-    assert [(one["#Message ID"], int(one["#QID"]), int(one["#Offset"].split()[0])) for one in theirs] == [
-        (one["msgId"], one["queueId"], one["queueOffset"]) for one in ours
+    assert [(row["#Message ID"], int(row["#QID"]), int(row["#Offset"].split()[0])) for row in theirs] == [
+        (row["msgId"], row["queueId"], row["queueOffset"]) for row in ours
     ]
     alike = columns(both.admin("queryMsgByKey -t Orders -k alike"))
     ours = both.ours("query-key TARGET Orders alike")
     assert len(alike) < ALIKE, "mqadmin has a limit, and says nothing of it"
-    assert len({one["offsetMsgId"] for one in ours}) == ALIKE
-    assert {one["#Message ID"] for one in alike} < {one["msgId"] for one in ours}
+    assert len({row["offsetMsgId"] for row in ours}) == ALIKE
+    assert {row["#Message ID"] for row in alike} < {row["msgId"] for row in ours}
 
 
 def test_settings(both: Both) -> None:
     theirs = fields(both.admin("getBrokerConfig -b {broker}"), "=")
-    ours = {one["name"]: one["value"] for one in both.ours("broker-config show TARGET {broker}")}
+    ours = {row["name"]: row["value"] for row in both.ours("broker-config show TARGET {broker}")}
     theirs = {name: value for name, value in theirs.items() if name and not name.startswith("=")}
     assert theirs.keys() - {""} <= ours.keys()
     assert {name: value for name, value in theirs.items() if ours[name].strip() != value} == {}
@@ -339,17 +339,17 @@ def test_settings(both: Both) -> None:
 
 def test_offsets_as_they_are_stored(both: Both) -> None:
     stored = both.ours("group offsets TARGET --group idle")
-    for one in stored:
+    for row in stored:
         answer = both.judge.ask(
             "request",
             code=14,
-            fields={"consumerGroup": "idle", "topic": one["topic"], "queueId": str(one["queueId"])},
+            fields={"consumerGroup": "idle", "topic": row["topic"], "queueId": str(row["queueId"])},
             base64=b64encode(b"").decode(),
         )
-        assert int(answer["fields"]["offset"]) == one["consumerOffset"]
+        assert int(answer["fields"]["offset"]) == row["consumerOffset"]
     assert len(stored) == 4
     beside = both.ours("offsets TARGET --group idle")
-    assert [one["consumerOffset"] for one in beside] == [one["consumerOffset"] for one in stored]
+    assert [row["consumerOffset"] for row in beside] == [row["consumerOffset"] for row in stored]
 
 
 def test_looking_changes_nothing(both: Both, tmp_path: Path) -> None:
@@ -421,7 +421,7 @@ def test_messages_that_wait(both: Both) -> None:
     (retry,) = both.ours("retry list TARGET --group idle --state scheduled")
     assert retry["msgId"] == row["msgId"]
     assert abs(retry["deliverTimestamp"] - retry["storeTimestamp"]) == 60_000
-    (level,) = [one for one in both.ours("delay list TARGET") if one["level"] == 5]
+    (level,) = [entry for entry in both.ours("delay list TARGET") if entry["level"] == 5]
     assert (level["pending"], level["due"]) == (1, 0)
     assert level["firstDeliverTimestamp"] == retry["deliverTimestamp"]
     (message,) = both.ours("delay due TARGET --all --level 5")

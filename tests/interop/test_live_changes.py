@@ -99,7 +99,7 @@ def queues_of(lab: Lab, topic: str) -> tuple[int, int, int]:
     """Read queues, write queues and permission, as mqadmin has them from the name server."""
     said = lab.admin(f"topicRoute -t {topic}")
     route = json.loads(re.sub(r"([{,]\s*)([0-9]+):", r'\1"\2":', said[said.index("{") :]))  # Java's keys are numbers
-    (queue,) = [one for one in route["queueDatas"] if one["brokerName"] == NAME]
+    (queue,) = [row for row in route["queueDatas"] if row["brokerName"] == NAME]
     return queue["readQueueNums"], queue["writeQueueNums"], queue["perm"]
 
 

@@ -29,7 +29,7 @@ NAMES = {
 def test_mqadmin_says_the_same_of_both(broker: Broker, tmp_path: Path) -> None:
     known = set(broker.ask("admins"))
     assert known <= {command.name for command in COMMANDS}
-    chosen = [one for one in COMMANDS if one.name in known & NAMES and "NoSuch" not in one.line]
+    chosen = [value for value in COMMANDS if value.name in known & NAMES and "NoSuch" not in value.line]
     real = on_real(broker, tmp_path / "real", chosen)
     ours = on_ours(broker, tmp_path / "ours", chosen)
     for command, wanted, got in zip(chosen, real, ours, strict=True):

@@ -205,11 +205,11 @@ def test_the_same_requests_have_the_same_answers(seed: int, real: str, tmp_path:
             for _ in range(1500):
                 request = asking.next()
                 last = [*last[-12:], request]
-                one, other = await both(theirs, ours, request)
+                first, second = await both(theirs, ours, request)
                 asked = "\n".join(f"{each.code} {each.fields} {each.body[:300]!r}" for each in last)
-                assert other == one, f"{asked}\ntheirs {one}\nours   {other}"
-                codes.add((request.code, one[0]))
-                if one[2] == "register broker failed":
+                assert second == first, f"{asked}\ntheirs {first}\nours   {second}"
+                codes.add((request.code, first[0]))
+                if first[2] == "register broker failed":
                     # the real one has changed half of what it knows of the broker: it gets the other half
                     fields = request.fields or {}
                     who = {name: fields[name] for name in asking.broker()}
@@ -218,7 +218,7 @@ def test_the_same_requests_have_the_same_answers(seed: int, real: str, tmp_path:
                 if request.code == C.UNREGISTER_BROKER:  # the real one does that a little later
                     for _ in range(_LOOKS):
                         looks = [Command(C.GET_BROKER_CLUSTER_INFO), Command(C.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)]
-                        if all(one == other for one, other in [await both(theirs, ours, look) for look in looks]):
+                        if all(first == second for first, second in [await both(theirs, ours, look) for look in looks]):
                             break
                         await asyncio.sleep(0.02)
                     await asyncio.sleep(0.02)

@@ -176,8 +176,12 @@ async def die(broker: Broker) -> None:
     assert ours.body == theirs.body == b"bad"
     assert ours.reconsume_times == theirs.reconsume_times
     said, java = [
-        {name: text.replace("java-dead", "our-dead") for name, text in one.properties.items() if name not in _OF_JAVA}
-        for one in (ours, theirs)
+        {
+            name: text.replace("java-dead", "our-dead")
+            for name, text in process.properties.items()
+            if name not in _OF_JAVA
+        }
+        for process in (ours, theirs)
     ]
     assert said == java
 

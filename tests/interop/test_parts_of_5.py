@@ -21,8 +21,8 @@ CONFIG = SETTINGS | {"timerWheelEnable": "true", "mappedFileSizeTimerLog": "5200
 
 def _long_ago(families: rocks.Families) -> None:
     records = [PopStoreRecord.parse(value) for value in families[FAMILY].values()]
-    moved = [replace(one, pop_time=one.pop_time - 86_400_000) for one in records]
-    families[FAMILY] = {build_key(one.key): one.value() for one in moved}
+    moved = [replace(record, pop_time=record.pop_time - 86_400_000) for record in records]
+    families[FAMILY] = {build_key(record.key): record.value() for record in moved}
 
 
 @by_turns(3)

@@ -22,7 +22,7 @@ CASE = "torn-last-record"
 
 def bodies(store: Path) -> set[bytes]:
     found = CommitLog(StoreLayout(str(store), conf_of(CASE))).walk()
-    return {bytes(one.record.body) for one in found if isinstance(one, LocatedRecord)}
+    return {bytes(located.record.body) for located in found if isinstance(located, LocatedRecord)}
 
 
 @by_turns(7)

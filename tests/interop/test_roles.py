@@ -71,8 +71,8 @@ def its_broker(case: str, request: pytest.FixtureRequest) -> Iterator[Broker]:
         return
     if reason := brokers.available(NEWEST):
         pytest.skip(reason)
-    with Broker(NEWEST) as one:
-        yield one
+    with Broker(NEWEST) as running:
+        yield running
 
 
 def of_queue(row: dict[str, Any]) -> tuple[str, int]:
@@ -152,8 +152,8 @@ def exporting_broker(form: str, request: pytest.FixtureRequest) -> Iterator[Brok
     if form.endswith(NEWEST):
         if reason := brokers.available(NEWEST):
             pytest.skip(reason)
-        with Broker(NEWEST) as one:
-            yield one
+        with Broker(NEWEST) as running:
+            yield running
     else:
         yield request.getfixturevalue("broker_4" if form == roles.OLD_DLEDGER else "broker_5")
 

@@ -64,12 +64,12 @@ def test_batches_as_the_broker_stores_them(broker: Broker, tmp_path: Path) -> No
     broker.stop()
     found = stored(theirs, "Batched")
     named = [
-        {"KEYS": str(one["keys"]), "TAGS": "tag", "WAIT": "true", "UNIQ_KEY": unique} | dict(one["properties"])  # type: ignore[call-overload]
-        for one, unique in zip(sent, said["msgId"].split(","), strict=True)
+        {"KEYS": str(row["keys"]), "TAGS": "tag", "WAIT": "true", "UNIQ_KEY": unique} | dict(row["properties"])  # type: ignore[call-overload]
+        for row, unique in zip(sent, said["msgId"].split(","), strict=True)
     ]
     items = [
-        (int(str(one["flag"])), str(one["body"]).encode(), build(properties))
-        for one, properties in zip(sent, named, strict=True)
+        (int(str(row["flag"])), str(row["body"]).encode(), build(properties))
+        for row, properties in zip(sent, named, strict=True)
     ]
     check_batch([("Batched", properties) for properties in named])
     first = found[0]
@@ -91,10 +91,10 @@ def test_batches_as_the_broker_stores_them(broker: Broker, tmp_path: Path) -> No
             )
         )  # fmt: skip
     assert (result.messages, result.queue_offset) == (6, said["queueOffset"])
-    for one, other in zip(found, stored(ours, "Batched"), strict=True):
-        assert one._replace(properties=b"") == other._replace(properties=b"")
-        assert pairs(one.properties) == pairs(other.properties)
-        assert one.properties.count(b"WAIT\x01true") == 2
+    for left, right in zip(found, stored(ours, "Batched"), strict=True):
+        assert left._replace(properties=b"") == right._replace(properties=b"")
+        assert pairs(left.properties) == pairs(right.properties)
+        assert left.properties.count(b"WAIT\x01true") == 2
     assert [body for _flag, body, _properties in items] == [r.body for r in found]
 
 

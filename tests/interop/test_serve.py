@@ -266,7 +266,7 @@ PROGRAMS = (
 def test_the_same_program_has_the_same_results(broker: Broker, clients: Broker, pairs: Pairs, program: Program) -> None:
     wanted, got = pairs.run(broker, clients, program)
     if isinstance(wanted, list) and len(got) == len(wanted):
-        got, wanted = ([one for one, other in zip(*pair, strict=True) if one != other]
+        got, wanted = ([first for first, second in zip(*pair, strict=True) if first != second]
                        for pair in ((got, wanted), (wanted, got)))  # fmt: skip
     assert got == wanted
 

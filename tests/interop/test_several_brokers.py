@@ -65,10 +65,10 @@ def test_none_is_lost_when_one_is_killed_and_comes_back(
             for name in ("b", "c")[: count - 1]
         ]
         broker.connect(first.namesrv, first.broker)
-        for one in (first, *others):
-            make(one.broker)
+        for each_broker in (first, *others):
+            make(each_broker.broker)
             if popping:
-                args = ["setConsumeMode", "-b", one.broker, "-t", _TOPIC, "-g", _GROUP, "-m", "POP", "-q", "8"]
+                args = ["setConsumeMode", "-b", each_broker.broker, "-t", _TOPIC, "-g", _GROUP, "-m", "POP", "-q", "8"]
                 said = broker.ask("admin", arguments=args, seconds=60)
                 assert said["ended"], said
         consume("one")
@@ -90,7 +90,7 @@ def test_none_is_lost_when_one_is_killed_and_comes_back(
         missing = acknowledged - {row["keys"] for row in seen}
         assert not missing, (len(missing), sorted(missing)[:10])
         broker.stop()
-        for one in (again, *others[:-1], first):
-            assert one.end()[0] == 0
+        for each_broker in (again, *others[:-1], first):
+            assert each_broker.end()[0] == 0
     for name in ("a", "b", "c")[:count]:
         assert messages(str(tmp_path / name), _TOPIC), f"{name} has had none"

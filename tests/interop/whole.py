@@ -132,7 +132,7 @@ def keys_of(layout: StoreLayout) -> dict[Key, set[int]]:
 
 def wrong_ends(seen: dict[str, Any], expected: Entries, irregular: Set[Queue]) -> Iterator[str]:
     """Queues that do not end after their last message in the log."""
-    ends = {(one["topic"], one["queueId"]): one["maxOffset"] for one in seen["afterStart"]["queues"]}
+    ends = {(row["topic"], row["queueId"]): row["maxOffset"] for row in seen["afterStart"]["queues"]}
     for key, messages in expected.items():
         if key not in irregular and ends.get(key) != max(messages) + 1:
             yield f"{key} ends at {ends.get(key)}, its last message is {max(messages)}"

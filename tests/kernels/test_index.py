@@ -100,7 +100,7 @@ def test_keys_are_not_put_where_they_have_no_room(code: Implementation) -> None:
 
 @both
 def test_keys_of_records_that_are_not_there_are_refused(code: Implementation) -> None:
-    one, header = np.zeros(1, np.int64), index.Header(0, 0, 0, 0, 0, 1)
+    column, header = np.zeros(1, np.int64), index.Header(0, 0, 0, 0, 0, 1)
     for row in (-1, 1):
         with pytest.raises(ValueError, match="of which there are 1"):
-            put_keys(bytearray(20), bytearray(100), header, one + row, one, one, one, 0, code=code)
+            put_keys(bytearray(20), bytearray(100), header, column + row, column, column, column, 0, code=code)

@@ -240,13 +240,13 @@ def _preload() -> None:
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not found.name.startswith(_NOT_LOADED) and found.name not in registering:
                 importlib.import_module(found.name)
-    one = typer.Typer()
+    typer_app = typer.Typer()
 
-    @one.command()
+    @typer_app.command()
     def command(store: Path, number: int = 1, form: Output = Output.table) -> None:
         """Make Typer load what it needs for a command."""
 
-    one(["x"], standalone_mode=False)
+    typer_app(["x"], standalone_mode=False)
 
 
 _preload()

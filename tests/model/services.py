@@ -231,7 +231,7 @@ def replay(world: World, rng: Random) -> None:
     with open(journal, encoding="utf-8") as file:
         run = json.loads(file.readline() or "{}").get("run")
     if done.code == 0 and not limit:
-        there = {number for one, number in sent if one == run}
+        there = {number for identity_sent, number in sent if identity_sent == run}
         if lost := _sendable(world) - there:
             raise Wrong(f"not sent: {sorted(lost)[:10]} ({len(lost)}): {done}")
     elif done.code in (3, 4) and not done.killed and pause is None:

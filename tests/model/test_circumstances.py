@@ -137,7 +137,7 @@ def expected(whole: Path, conf: Path, plan: tuple[int, str], tmp_path_factory: p
     """The results on a plain disk."""
     store = shutil.copytree(whole, tmp_path_factory.mktemp("plain") / "store")
     seen = live(Place(store), conf, *plan)
-    codes = {one.words[0]: one.code for one in seen}
+    codes = {state.words[0]: state.code for state in seen}
     assert codes["recover"] == codes["append"] == codes["rebuild"] == codes["truncate"] == codes["group"] == 0
     assert codes["undo"] == codes["clean"] == 0
     return seen
@@ -150,11 +150,11 @@ def test_a_day_ends_as_on_a_plain_disk(
 ) -> None:
     with CIRCUMSTANCES[name](whole, tmp_path) as place:
         seen = live(place, conf, *plan)
-    for one, other in zip(seen, expected, strict=True):
-        assert one.code == other.code, one.words
-        assert one.out == other.out, one.words
-        if one.store:
-            assert one.store == other.store, one.words
+    for first, second in zip(seen, expected, strict=True):
+        assert first.code == second.code, first.words
+        assert first.out == second.out, first.words
+        if first.store:
+            assert first.store == second.store, first.words
 
 
 # -- places that nothing may be written to, and files that are too long ------------------------------------------------

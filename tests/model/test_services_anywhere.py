@@ -53,8 +53,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "timerlog").mkdir(exist_ok=True)  # as a broker of 5.x makes it at once
     offsets = {"offsetTable": {"T0@G": {"0": 3}, "T1@G": {"1": 4}}}
     (path / "config" / "consumerOffset.json").write_text(json.dumps(offsets))
-    for one in path.rglob("*"):
-        one.chmod(0o755 if one.is_dir() else 0o644)
+    for value in path.rglob("*"):
+        value.chmod(0o755 if value.is_dir() else 0o644)
     return path
 
 
@@ -67,14 +67,14 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Neighbour]:
         state.persist()
         for n in range(60):
             store.append(Message(topic="Mirrored", queue_id=n % 4, body=b"mirrored %d" % n))
-    with Neighbour(path, SIZES) as one:
-        yield one
+    with Neighbour(path, SIZES) as neighbour:
+        yield neighbour
 
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Neighbour]:
-    with Neighbour(tmp_path_factory.mktemp("target") / "store") as one:
-        yield one
+    with Neighbour(tmp_path_factory.mktemp("target") / "store") as neighbour:
+        yield neighbour
 
 
 Places = list[tuple[str, int, int, str]]
@@ -157,8 +157,8 @@ def test_an_evening_ends_as_on_a_plain_disk(
 @pytest.mark.parametrize("name", ["hard-to-quote", "link", "another-user", "compaction-elsewhere"])
 def test_a_compaction_log_is_made_anew_anywhere(name: str, tmp_path: Path) -> None:
     whole = unpack("compaction-5.3.3", tmp_path / "whole")
-    for one in whole.rglob("*"):
-        one.chmod(0o755 if one.is_dir() else 0o644)
+    for value in whole.rglob("*"):
+        value.chmod(0o755 if value.is_dir() else 0o644)
     with {**CIRCUMSTANCES, "compaction-elsewhere": compaction_elsewhere}[name](whole, tmp_path) as place:
         shutil.rmtree(place.store / "compaction" / "compactionCq" / "Prices" / "0")
         before = run("check", place.store).code

@@ -228,12 +228,12 @@ def test_a_peer_with_many_requests_leaves_others_their_turn() -> None:
         await listener.start("127.0.0.1", 0)
         port = int(listener.address.rpartition(":")[2])
         try:
-            async with open_connection("127.0.0.1", port) as one, open_connection("127.0.0.1", port) as other:
-                await one.call(Command(7), 10)
+            async with open_connection("127.0.0.1", port) as first, open_connection("127.0.0.1", port) as other:
+                await first.call(Command(7), 10)
                 await other.call(Command(7), 10)
                 order.clear()
                 for number in range(100):
-                    one.tell(Command(ECHO if number < 99 else SILENT))
+                    first.tell(Command(ECHO if number < 99 else SILENT))
                 other.tell(Command(BROKEN))
                 await until(lambda: len(order) == 101)
         finally:

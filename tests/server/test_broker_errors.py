@@ -105,7 +105,7 @@ def test_a_disk_that_fails_ends_it_and_the_next_start_has_what_was_acknowledged(
     assert (store / "checkpoint").read_bytes() == before[0]
     assert len(syncs) == 1
     with Store(store, write=True, broker_conf=CONF, mend=True) as again:
-        assert [bytes(one.record.body) for one in again.messages()] == [b"kept"]
+        assert [bytes(located.record.body) for located in again.messages()] == [b"kept"]
 
 
 def test_whichever_part_sees_a_broker_first_the_end_says_that_nothing_more_is_taken_and_what_to_run(
@@ -133,4 +133,4 @@ def test_whichever_part_sees_a_broker_first_the_end_says_that_nothing_more_is_ta
 
     asyncio.run(come())
     with Store(tmp_path / "store", write=True, broker_conf=CONF, mend=True) as again:
-        assert [bytes(one.record.body) for one in again.messages()] == [b"kept"]
+        assert [bytes(located.record.body) for located in again.messages()] == [b"kept"]

@@ -57,7 +57,7 @@ def test_defaults_that_are_read() -> None:
 
 def test_defaults_that_are_told() -> None:
     for name, text in _DEFAULTS.items():
-        defaults = [str(settings_of(one)[name].default) for one in SERVED if name in settings_of(one)]
+        defaults = [str(settings_of(setting)[name].default) for setting in SERVED if name in settings_of(setting)]
         assert {value.lower() for value in defaults} == {text.lower()}, name
 
 

@@ -107,9 +107,9 @@ def test_sends_are_refused_and_reads_go_on_until_there_is_room_again(
                 before = len(client.acknowledged)
                 fill(filler)
                 answers = [await client.send() for _ in range(100)]
-                refused = [one for one in answers if one.code]
+                refused = [answer for answer in answers if answer.code]
                 assert refused
-                assert {one.code for one in refused} == {ResponseCode.SERVICE_NOT_AVAILABLE}
+                assert {answer.code for answer in refused} == {ResponseCode.SERVICE_NOT_AVAILABLE}
                 assert "the broker's disk is full [CL:" in (refused[0].remark or "")
                 assert str(small) not in (refused[0].remark or "")
                 await client.drain(before)
@@ -132,5 +132,5 @@ def test_sends_are_refused_and_reads_go_on_until_there_is_room_again(
     errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
     assert len(errors) == len(set(errors)), "one reason is told once"
     with Store(store, write=True, broker_conf=conf) as again:
-        assert [bytes(one.record.body) for one in again.messages()] == acknowledged
+        assert [bytes(located.record.body) for located in again.messages()] == acknowledged
         assert len(again.query_key("Orders", "k50")) == 1

@@ -61,7 +61,11 @@ async def scrape(served: Served) -> Samples:
     status, body = await http(served)
     assert status == "HTTP/1.1 200 OK"
     families = text_string_to_metric_families(body)
-    return {(one.name, frozenset(one.labels.items())): one.value for family in families for one in family.samples}
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in families
+        for sample in family.samples
+    }
 
 
 def labels(**values: str) -> Labels:

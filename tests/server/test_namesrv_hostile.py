@@ -141,7 +141,7 @@ def test_mutated_requests_neither_grow_the_server_nor_stop_it(monkeypatch: pytes
         command(C.QUERY_DATA_VERSION, body_of(version()), **who()), command(C.UNREGISTER_BROKER, **who()),
         command(C.WIPE_WRITE_PERM_OF_BROKER, brokerName=BROKER), command(C.GET_NAMESRV_CONFIG),
     ]  # fmt: skip
-    raw = [frame.build(one) for one in asks]
+    raw = [frame.build(request) for request in asks]
     chance = random.Random(17)
 
     def mutated() -> bytes:
@@ -153,16 +153,16 @@ def test_mutated_requests_neither_grow_the_server_nor_stop_it(monkeypatch: pytes
     async def test(server: NameServer, peer: Peer) -> None:
         async def batch(count: int) -> None:
             for _ in range(count):
-                one = await Peer.to(server)
+                value = await Peer.to(server)
                 for _ in range(5):
-                    one.writer.write(mutated())
-                one.writer.write_eof()
+                    value.writer.write(mutated())
+                value.writer.write_eof()
                 try:
-                    while await one.reader.read(1 << 16):
+                    while await value.reader.read(1 << 16):
                         pass
                 except ConnectionError:
                     pass
-                one.writer.close()
+                value.writer.close()
             assert (await peer.ask(register("Still", name="lab-z", address="192.0.2.8:1"))).code == OK
 
         await batch(100)

@@ -46,12 +46,12 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
 
 def test_what_somebody_else_has_written_stays(tmp_path: Path) -> None:
     path = str(tmp_path / "kv.json")
-    one, other = KeyValueTable(path), KeyValueTable(path)
-    one.put("n", "k", "one")
-    for change in (lambda: other.put("n", "k", "other"), lambda: other.put("m", "k", "other")):
+    first, second = KeyValueTable(path), KeyValueTable(path)
+    first.put("n", "k", "one")
+    for change in (lambda: second.put("n", "k", "other"), lambda: second.put("m", "k", "other")):
         with pytest.raises(Refused, match="another process has changed it"):
             change()
-    assert other.table == {}
+    assert second.table == {}
     assert KeyValueTable(path).table == {"n": {"k": "one"}}
 
 

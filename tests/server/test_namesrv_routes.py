@@ -106,12 +106,12 @@ def test_a_version_without_state_is_that_with_state_0(table: Table) -> None:
 
 
 def test_a_change_of_one_topic_needs_all_of_them_first(table: Table) -> None:
-    one = TopicTable({"Orders": TopicConfig(topic_name="Orders")}, version(2))
+    value = TopicTable({"Orders": TopicConfig(topic_name="Orders")}, version(2))
     with pytest.raises(Refused, match=r"^register broker failed$"):
-        table.enter(table=one)
+        table.enter(table=value)
     assert table.is_empty()
     table.enter("Payments")
-    table.enter(table=one)
+    table.enter(table=value)
     assert table.addresses("Orders") == table.addresses("Payments") == {BROKER: {0: ADDRESS}}
 
 

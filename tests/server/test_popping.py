@@ -180,7 +180,7 @@ def test_a_store_that_is_only_read_tells_its_consumers_to_pull(tmp_path: Path) -
         asked = b.AssignmentRequest("Orders", "g", "me", "AVG", "CLUSTERING")
         answer = await client.call(Command(C.QUERY_ASSIGNMENT, body=body_of(asked)), 30)
         found = read_body(b.AssignmentResponse, answer.body).message_queue_assignments
-        return sorted((one.mode, one.message_queue.queue_id) for one in found or [])
+        return sorted((assignment.mode, assignment.message_queue.queue_id) for assignment in found or [])
 
     async def first(client: Connection) -> None:
         await put(client, b"a")
@@ -249,12 +249,12 @@ def test_a_pop_that_fails_waits_and_its_reason_is_logged_once(
             patched.setattr(Records, "put", put_nothing)
             waiting = [asyncio.create_task(client.call(pop(poll_time=20_000), 30)) for _ in range(3)]
             await asyncio.sleep(1.5)
-            assert not any(one.done() for one in waiting)
+            assert not any(task.done() for task in waiting)
             assert 3 <= len(tried) <= 12
         done, _pending = await asyncio.wait(waiting, timeout=10, return_when=asyncio.FIRST_COMPLETED)
         assert [record.body for record in records(done.pop().result().body)] == [b"one"]
-        for one in waiting:
-            one.cancel()
+        for task in waiting:
+            task.cancel()
 
     serve(tmp_path, test)
     assert sum("nothing is handed out to g" in record.getMessage() for record in caplog.records) == 1

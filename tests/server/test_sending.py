@@ -31,8 +31,8 @@ def test_each_message_of_a_batch_is_found_by_its_id(tmp_path: Path, count: int) 
         done = await client.call(Command(C.SEND_BATCH_MESSAGE, fields=send(batch=True), body=body))
         ids = done.fields["msgId"].split(",")
         assert len(set(ids)) == count
-        for number, one in enumerate(ids):
-            parts = parse_offset_id(one)
+        for number, unique_id in enumerate(ids):
+            parts = parse_offset_id(unique_id)
             seen = await client.call(Command(C.VIEW_MESSAGE_BY_ID, fields={"offset": str(parts.physical_offset)}))
             (record,) = records(seen.body)
             assert (record.body, record.flag, record.queue_offset) == (b"in %d" % number, number, 1 + number)

@@ -47,11 +47,11 @@ def test_lists_of_topics_and_groups_are_made_whole_or_not_at_all(tmp_path: Path)
         groups = '{"groupConfigList": [{"groupName": "first", "retryMaxTimes": 7}, {"groupName": "%s"}]}'
         assert await ask(C.UPDATE_AND_CREATE_TOPIC_LIST, topics % "a b") == ResponseCode.INVALID_PARAMETER
         assert await ask(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, groups % "a b") == ResponseCode.SYSTEM_ERROR
-        one = Command(C.GET_TOPIC_CONFIG, fields=to_fields(h.Topic(topic="One")))
-        assert (await client.call(one)).code == ResponseCode.TOPIC_NOT_EXIST
+        command = Command(C.GET_TOPIC_CONFIG, fields=to_fields(h.Topic(topic="One")))
+        assert (await client.call(command)).code == ResponseCode.TOPIC_NOT_EXIST
         assert await ask(C.UPDATE_AND_CREATE_TOPIC_LIST, topics % "Two") == 0
         assert await ask(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, groups % "second") == 0
-        assert (await client.call(one)).code == 0
+        assert (await client.call(command)).code == 0
 
     serving(tmp_path / "store", test, create=True, release=V5_3)
     config = tmp_path / "store" / "config"

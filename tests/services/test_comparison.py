@@ -103,13 +103,13 @@ def test_a_longer_log_has_messages_alone(tmp_path: Path) -> None:
 
 
 def test_logs_part_where_their_histories_do(tmp_path: Path) -> None:
-    one, other = builder_of(range(10)), builder_of(range(10))
-    at = len(one.log)
+    first, second = builder_of(range(10)), builder_of(range(10))
+    at = len(first.log)
     for number in range(4):
-        one.put("Orders", number % 2, body=b"of the old master %d" % number)
-        other.put("Orders", number % 2, body=b"of the new %d" % number)
-    other.put("Orders", 0, body=b"and one more")
-    comparison = compare(one.write(tmp_path / "one"), other.write(tmp_path / "other"))
+        first.put("Orders", number % 2, body=b"of the old master %d" % number)
+        second.put("Orders", number % 2, body=b"of the new %d" % number)
+    second.put("Orders", 0, body=b"and one more")
+    comparison = compare(first.write(tmp_path / "one"), second.write(tmp_path / "other"))
     assert (comparison.partedAt, comparison.commonTo) == (at, at)
     assert (comparison.different, comparison.onlySecond, comparison.onlyFirst) == (4, 1, 0)
 
@@ -118,8 +118,8 @@ def test_more_differing_records_than_are_listed_count_as_parted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "MOST_DIFFERING", 3)
-    one, other = builder_of(range(10)), builder_of(range(10), flag=7)
-    comparison = compare(one.write(tmp_path / "one"), other.write(tmp_path / "other"))
+    first, second = builder_of(range(10)), builder_of(range(10), flag=7)
+    comparison = compare(first.write(tmp_path / "one"), second.write(tmp_path / "other"))
     assert (comparison.records, comparison.different) == (3, 7)
 
 
@@ -132,11 +132,11 @@ def test_a_salvaged_store_has_the_same_messages_elsewhere(golden: Unpacked, tmp_
 
 
 def test_messages_are_matched_wherever_they_lie(tmp_path: Path) -> None:
-    one, other = builder_of(range(20)), Builder()
-    other.put("Another", 0)
+    first, second = builder_of(range(20)), Builder()
+    second.put("Another", 0)
     for number in (*range(1, 20, 2), *range(0, 20, 2)):  # queue by queue
-        other.put("Orders", number % 2, body=b"message %d" % number, born_timestamp=1_700_000_000_001 + number)
-    comparison = compare(one.write(tmp_path / "one"), other.write(tmp_path / "other"))
+        second.put("Orders", number % 2, body=b"message %d" % number, born_timestamp=1_700_000_000_001 + number)
+    comparison = compare(first.write(tmp_path / "one"), second.write(tmp_path / "other"))
     assert comparison.commonFrom is None
     assert [(row.what, row.topic, row.messages) for row in comparison.differences if row.part == "messages"] == [
         ("onlySecond", "Another", 1)

@@ -158,10 +158,10 @@ def test_in_flight_and_retries(case: str, golden: Unpacked) -> None:
 
 @pytest.mark.parametrize("case", [case for case in goldens.cases_of_5() if not case.endswith("crash")])
 def test_check_is_silent(case: str, golden: Unpacked) -> None:
-    assert [one for one in check_store(StoreLayout(str(golden(case)))) if one.code != "store-role"] == []
+    assert [finding for finding in check_store(StoreLayout(str(golden(case)))) if finding.code != "store-role"] == []
 
 
 @pytest.mark.parametrize("case", [case for case in goldens.cases_of_5() if case.endswith("crash")])
 def test_of_a_killed_broker_check_tells_that_alone(case: str, golden: Unpacked) -> None:
     found = list(check_store(StoreLayout(str(golden(case)))))
-    assert [one.code for one in found if is_problem(one)] == ["abort-present"]
+    assert [finding.code for finding in found if is_problem(finding)] == ["abort-present"]

@@ -56,8 +56,8 @@ def test_the_time_of_the_last_message_consumed(golden: Unpacked) -> None:
 def test_the_golden_groups(golden: Unpacked) -> None:
     rows = {row.group: row for row in ConsumerGroups(log_of(golden("broker")), never).infos()}
     assert {group for group, row in rows.items() if row.topics} == set(lab.CONSUMED)
-    one = rows["lab-consumer"]
-    assert (one.configured, one.retryMaxTimes, one.topics, one.diff, one.deadLetters, one.retryDiff) == (
+    value = rows["lab-consumer"]
+    assert (value.configured, value.retryMaxTimes, value.topics, value.diff, value.deadLetters, value.retryDiff) == (
         *(True, 16, 4, 0, 16, 0),
     )
     assert not rows["CID_RMQ_SYS_TRANS"].configured
@@ -117,12 +117,12 @@ def test_offsets_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_compare() -> None:
-    one = [QueueOffset("T", "g", 0, 5), QueueOffset("T", "g", 1, 7), QueueOffset("A", "h", 0, 1)]
+    offsets = [QueueOffset("T", "g", 0, 5), QueueOffset("T", "g", 1, 7), QueueOffset("A", "h", 0, 1)]
     other = [QueueOffset("T", "g", 0, 3), QueueOffset("T", "g", 1, 7), QueueOffset("T", "h", 0, 2)]
-    rows = [(r.group, r.topic, r.queueId, r.offset, r.otherOffset, r.change) for r in compare(one, other)]
+    rows = [(r.group, r.topic, r.queueId, r.offset, r.otherOffset, r.change) for r in compare(offsets, other)]
     assert rows == [("g", "T", 0, 5, 3, -2), ("h", "A", 0, 1, None, None), ("h", "T", 0, None, 2, None)]
-    assert len(list(compare(one, other, equal=True))) == 4
-    assert list(compare(one, one)) == []
+    assert len(list(compare(offsets, other, equal=True))) == 4
+    assert list(compare(offsets, offsets)) == []
 
 
 def test_an_impossible_offset_takes_nothing_of_another_lag(tmp_path: Path) -> None:

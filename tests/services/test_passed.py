@@ -42,14 +42,14 @@ def test_not_yet_and_reset(golden_copy: Unpacked) -> None:
 
 def test_filtered(golden_copy: Unpacked) -> None:
     store = golden_copy(CASE)
-    one = {
+    filter_data = {
         "topic": "Orders", "consumerGroup": "lab-consumer", "expression": "TAGS = 'no such tag'",
         "expressionType": "SQL92", "bornTime": 2, "deadTime": 1,
     }  # fmt: skip
-    table = {"filterDataByTopic": {"Orders": {"topic": "Orders", "groupFilterData": {"lab-consumer": one}}}}
+    table = {"filterDataByTopic": {"Orders": {"topic": "Orders", "groupFilterData": {"lab-consumer": filter_data}}}}
     (store / "config" / "consumerFilter.json").write_text(json.dumps(table))
     assert whys(store) == {"lab-consumer": "filtered: TAGS = 'no such tag'"}
-    one["expression"] = "TAGS is not null"
+    filter_data["expression"] = "TAGS is not null"
     (store / "config" / "consumerFilter.json").write_text(json.dumps(table))
     assert whys(store) == {"lab-consumer": "consumed, or filtered by tag"}
 

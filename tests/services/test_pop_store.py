@@ -27,7 +27,7 @@ def record(offset: int = 0, **more: Any) -> PopStoreRecord:
 
 
 def with_records(store: Path, *records: PopStoreRecord, raw: dict[bytes, bytes] | None = None) -> Path:
-    pairs = {build_key(one.key): one.value() for one in records} | (raw or {})
+    pairs = {build_key(popped.key): popped.value() for popped in records} | (raw or {})
     rocks.write(store / "kvStore", {"default": {}, FAMILY: pairs})
     return store
 
@@ -48,7 +48,7 @@ def rows(*args: object) -> list[dict[str, Any]]:
 
 
 def codes(store: Path) -> list[str]:
-    return [one.code for one in check_store(StoreLayout(str(store))) if one.file == "kvStore"]
+    return [finding.code for finding in check_store(StoreLayout(str(store))) if finding.file == "kvStore"]
 
 
 def test_in_flight(store: Path) -> None:

@@ -27,7 +27,7 @@ def in_flight(lab: PopLab) -> list[tuple[str, int, int, str]]:
     """Messages in flight according to our own reader."""
     lab.persist()
     found = MessagesInFlight(CommitLog(lab.store.layout), lab.now, lab.warnings.append).in_flight()
-    return [(one.topic, one.queueId, one.queueOffset, one.state) for one in found]
+    return [(message.topic, message.queueId, message.queueOffset, message.state) for message in found]
 
 
 def test_messages_are_handed_out_once_and_come_back_when_they_are_not_acked(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_what_a_broker_of_5_3_3_notes_is_noted(tmp_path: Path) -> None:
         f'{{"ao":-1,"aol":[0,1],"bn":"lab-a","c":"g","pt":{time},"q":0,"so":0,"t":"T"}}',
     ]
     named = [parse(record.properties) for record in records]
-    assert [(one["TAGS"], one["UNIQ_KEY"], int(one["TIMER_DELIVER_MS"]) - time) for one in named] == [
+    assert [(row["TAGS"], row["UNIQ_KEY"], int(row["TIMER_DELIVER_MS"]) - time) for row in named] == [
         ("ck", f"T@0@0@g@{time}@lab-a@ck", 9_000),
         ("ack", f"T@0@1@g@{time}@lab-a@ack", 10_000),
         ("bAck", f"T@0@-1@g@{time}@lab-a@ack", 10_000),

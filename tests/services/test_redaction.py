@@ -89,8 +89,8 @@ def test_nothing_is_left_of_bodies_and_the_rest_is_as_before(
         if len(body) > 12 and not any(body in other for other in unchanged_bodies):
             assert body not in rest, at
     assert errors(store) == errors(golden(case))
-    one, other = tree(store), tree(golden(case))
-    assert {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)} <= {
+    first, second = tree(store), tree(golden(case))
+    assert {name for name in first.keys() | second.keys() if first.get(name) != second.get(name)} <= {
         *(os.path.relpath(file, store) for file in report.files),
         "lock",
     }

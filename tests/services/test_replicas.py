@@ -394,13 +394,13 @@ def test_a_topic_that_only_another_copy_knows(tmp_path: Path) -> None:
 
 def test_histories_that_part(tmp_path: Path) -> None:
     """Two classic masters: each has messages of its own under the same queue offsets."""
-    one, other = builder_of(range(10)), builder_of(range(10))
-    at = len(one.log)
+    first, second = builder_of(range(10)), builder_of(range(10))
+    at = len(first.log)
     for number in range(4):
-        one.put("Orders", number % 2, body=b"of the old master %d" % number)
-        other.put("Orders", number % 2, body=b"of the new %d" % number)
-    other.put("Orders", 0, body=b"and one more")
-    stores = one.write(tmp_path / "one"), other.write(tmp_path / "other")
+        first.put("Orders", number % 2, body=b"of the old master %d" % number)
+        second.put("Orders", number % 2, body=b"of the new %d" % number)
+    second.put("Orders", 0, body=b"and one more")
+    stores = first.write(tmp_path / "one"), second.write(tmp_path / "other")
     report = compare(*stores)
     assert report.agreedTo == at
     assert places(report.messages, stores[0], "different") == {("Orders", 0, 5), ("Orders", 0, 6), ("Orders", 1, 5),

@@ -174,9 +174,9 @@ def test_groups_and_lag_are_those_of_the_command_line(golden: Unpacked) -> None:
     store = Store(path)
     assert consumer_lag(store) == list(expected.lag())
     assert consumer_groups(store) == list(expected.infos())
-    one = consumer_lag(store)[0]
-    assert consumer_lag(store, one.group, one.topic) == [
-        row for row in expected.lag() if (row.group, row.topic) == (one.group, one.topic)
+    lag = consumer_lag(store)[0]
+    assert consumer_lag(store, lag.group, lag.topic) == [
+        row for row in expected.lag() if (row.group, row.topic) == (lag.group, lag.topic)
     ]
 
 

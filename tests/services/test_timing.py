@@ -65,7 +65,7 @@ class Loop(Lab):
         timers = Timers(CommitLog(self.layout()), self.now, never)
         log = timers.log
         found = (log.read(row.physicalOffset) for row in timers.pending() if not row.recalled)
-        return sorted(one.record.body.decode() for one in found if one is not None)
+        return sorted(located.record.body.decode() for located in found if located is not None)
 
     def problems(self) -> list[str]:
         """Findings of check after closing the store."""
@@ -298,12 +298,12 @@ def test_each_is_delivered_once(ending: str, tmp_path: Path, monkeypatch: pytest
         serve(path, conf, TIME + 4_000)
         serve(path, conf, TIME + 30_000)
         with Store(path, broker_conf=conf) as store:
-            found = Counter(one.record.body.decode() for one in store.get("T", 0, 0, 1000).messages)
+            found = Counter(located.record.body.decode() for located in store.get("T", 0, 0, 1000).messages)
             assert found.keys() - {"late"} == {str(n) for n in range(12) if n != 6}, (stop, found)
         # a broker delivers again what it delivered since it last wrote its position
         assert max(found.values()) == 1, (stop, found)
         layout = StoreLayout(str(path), BrokerConf(conf))
-        assert [one.code for one in check_store(layout) if one.severity == "error"] == [], stop
+        assert [finding.code for finding in check_store(layout) if finding.severity == "error"] == [], stop
         assert TimerFiles(layout).checkpoint is not None
     assert steps > 60
 

@@ -98,7 +98,9 @@ def test_the_services_delete_what_has_expired(tmp_path: Path) -> None:
     serve(path, TIME + 22_000, 2_000)
     assert bases(path, "timerlog") == left
     layout = layout_of(path)
-    assert [one.code for one in check_store(layout) if one.severity == "error" and "timer" in one.code] == []
+    assert [
+        finding.code for finding in check_store(layout) if finding.severity == "error" and "timer" in finding.code
+    ] == []
     serve(path, TIME + 590_000, 20_000)
     assert {str(n) for n in range(COUNT // 2, COUNT)} <= delivered(path)
 
@@ -109,10 +111,12 @@ def test_clean_deletes_it_with_the_log(tmp_path: Path) -> None:
     for file in (path / "commitlog").iterdir():
         os.utime(file, (1, 1))
     report = clean(layout_of(path), most_files=3)
-    gone = [one.file for one in report.files if one.file.startswith("timerlog/")]
+    gone = [value.file for value in report.files if value.file.startswith("timerlog/")]
     assert gone
     assert bases(path, "timerlog") == expected_left(path)
-    assert [one.code for one in check_store(layout_of(path)) if is_problem(one) and "timer" in one.code] == []
+    assert [
+        finding.code for finding in check_store(layout_of(path)) if is_problem(finding) and "timer" in finding.code
+    ] == []
     serve(path, TIME + 590_000, 20_000)
     assert {str(n) for n in range(COUNT // 2, COUNT)} <= delivered(path)
 

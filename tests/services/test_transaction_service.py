@@ -77,7 +77,7 @@ class Desk(Lab):
 
 def test_prepare_commit_rollback(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
-    one, two = desk.prepare("one", TAGS="t"), desk.prepare("two")
+    first, second = desk.prepare("one", TAGS="t"), desk.prepare("two")
     half = desk.records(HALF)[0]
     assert (half.queue_id, half.sys_flag, half.flag) == (0, 1, 9)  # compressed, but no transaction any more
     assert desk.properties(HALF)[0] == {
@@ -85,13 +85,13 @@ def test_prepare_commit_rollback(tmp_path: Path) -> None:
     }  # fmt: skip
     assert desk.bodies() == []
     desk.now += 50
-    committed = desk.end(one, Decision.COMMIT)
+    committed = desk.end(first, Decision.COMMIT)
     assert committed is not None
     assert (committed.topic, committed.queue_id, committed.queue_offset) == ("T", 2, 0)
-    assert desk.end(two, Decision.ROLLBACK) is None
+    assert desk.end(second, Decision.ROLLBACK) is None
     [message] = desk.records("T")
     assert (message.sys_flag, message.flag, message.body) == (9, 9, b"one")
-    assert message.prepared_transaction_offset == one.physical_offset
+    assert message.prepared_transaction_offset == first.physical_offset
     assert (message.born_timestamp, message.store_timestamp) == (TIME, TIME + 50)
     assert desk.properties("T")[0] == desk.properties(HALF)[0]
     assert desk.ends() == ["0", "1"]

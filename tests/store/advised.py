@@ -109,11 +109,11 @@ def readable(store: Path, conf: BrokerConf | None = None) -> Readable:
         pass
     with suppress(RmqError):
         timers = Timers(log, NOW, lambda _words: None)
-        pending = (one for one in timers.pending() if timers.present and one.deliverTimestamp > last)
-        found.timer.update((one.msgId, one.deliverTimestamp) for one in pending)
+        pending = (timer for timer in timers.pending() if timers.present and timer.deliverTimestamp > last)
+        found.timer.update((timer.msgId, timer.deliverTimestamp) for timer in pending)
     with suppress(RmqError):
         for compacted in compaction_queues_of(layout):
-            found.compacted.update(identity(one.record) for one in compacted.read())
+            found.compacted.update(identity(located.record) for located in compacted.read())
     with suppress(RmqError):
         for held in MessagesInFlight(log, NOW, lambda _words: None).in_flight():
             if held.msgId is not None and held.visibleTimestamp > last:

@@ -154,7 +154,7 @@ def test_what_is_taken_is_kept_with_all_behind_it(engine: str, tmp_path: Path) -
         for fields in TAKEN:
             result = store.append(message(**fields))
             assert result.ok, (fields, result)
-            assert all(one.ok for one in store.append_many([message(), message(**fields)] * 10))
+            assert all(sent.ok for sent in store.append_many([message(), message(**fields)] * 10))
         last = [store.append(message(body=b"%d" % n)).physical_offset for n in range(500)]
         assert store.message_at(last[-1]) is not None
     kept_by_both(tmp_path / "s", 21 * len(TAKEN) + 500)
@@ -190,7 +190,7 @@ def test_whatever_is_taken_is_kept(
     path = tmp_path_factory.mktemp("s") / "store"
     conf = SIZES | ({"enableMultiDispatch": "true", "enableLmq": "true"} if light else {})
     with Store.create(path, broker_conf=conf, release=RELEASES[engine]) as store:
-        results = [store.append(one) for one in messages] + list(store.append_many(messages))
+        results = [store.append(stored) for stored in messages] + list(store.append_many(messages))
         results += [store.append(message()) for _ in range(5)]
         assert all(result.ok for result in results[-5:])
     kept_by_both(path, sum(result.ok for result in results))
@@ -227,7 +227,7 @@ def test_a_light_queue_message_that_grows_too_long_is_refused(tmp_path: Path) ->
         dispatch = ",".join(f"%LMQ%{n}" for n in range(100))
         long = message(properties={DISPATCH: dispatch, "a": "a" * (32767 - len(dispatch) - 30)})
         assert not store.append(long).ok
-        assert [one.ok for one in store.append_many([message(), long, message()])] == [True, False, True]
+        assert [result.ok for result in store.append_many([message(), long, message()])] == [True, False, True]
         own = message(properties={DISPATCH: "T"})  # it would count twice in its own queue
         assert not store.append(own).ok
 

@@ -91,7 +91,7 @@ def test_a_lone_log_file_that_was_cut_short(golden_copy: Unpacked, tmp_path: Pat
     (log,) = (store / "commitlog").iterdir()
     log.write_bytes(log.read_bytes()[:100_000])
     (store / "abort").touch()
-    (found,) = [one for one in check_store(StoreLayout(str(store))) if one.code == "file-size"]
+    (found,) = [problem for problem in check_store(StoreLayout(str(store))) if problem.code == "file-size"]
     command = ("rmqtool", "rebuild", "STORE", "files")
     assert [step.command for step in found.steps] == [command]
     typed = f"rmqtool rebuild {store} files"
@@ -126,7 +126,7 @@ def test_a_lone_file_of_another_length(base: int, length: int | None, golden_cop
         file.truncate(100_000)
     path = store / "consumequeue" / "Orders" / "0" / f"{0:020d}"
     write(path, 104 * 20, build([(base + 200_000, 250, 0)]))  # the last one
-    (found,) = [one for one in check_store(StoreLayout(str(store))) if one.code == "file-size"]
+    (found,) = [finding for finding in check_store(StoreLayout(str(store))) if finding.code == "file-size"]
     (step,) = found.steps
     assert step.command == (("rmqtool", "rebuild", "STORE", "files") if length else ())
     assert "mappedFileSizeCommitLog" in step.does

@@ -120,8 +120,8 @@ def test_unchanged_files_are_linked(golden_copy: Unpacked, tmp_path: Path) -> No
     name = f"commitlog/{last.name}"
     assert {file.path for file in second.files if not file.linked} == {name}
     for file in second.files:
-        one, two = (home / made.name / STORE / file.path for made in (first, second))
-        assert one.samefile(two) == file.linked
+        first_file, two = (home / made.name / STORE / file.path for made in (first, second))
+        assert first_file.samefile(two) == file.linked
     assert not any(file.linked for file in third.files)
     assert list(verify(str(home))) == []
     rows = list_backups(str(home), never)
@@ -150,8 +150,8 @@ def test_what_changed_since_in_an_earlier_backup_is_not_linked(golden: Unpacked,
 @pytest.mark.parametrize("how", ["flip", "flip a zero", "cut", "remove", "add", "manifest", "no manifest", "link"])
 def test_damaged_backups_are_named(how: str, golden: Unpacked, tmp_path: Path) -> None:
     home = tmp_path / "backups"
-    one, other = backup(golden("broker"), home), backup(golden("broker"), home)
-    top = home / other.name / STORE
+    first, second = backup(golden("broker"), home), backup(golden("broker"), home)
+    top = home / second.name / STORE
     path = top / "commitlog" / f"{0:020d}"
     named = f"commitlog/{0:020d}"
     data = bytearray(path.read_bytes())
@@ -169,17 +169,17 @@ def test_damaged_backups_are_named(how: str, golden: Unpacked, tmp_path: Path) -
         (top / "commitlog" / "extra").touch()
         named = "commitlog/extra"
     else:
-        manifest = home / other.name / "manifest.json"
+        manifest = home / second.name / "manifest.json"
         named = "manifest.json"
         text = manifest.read_text()
         manifest.write_text(text.replace('"live": false', '"live": true'))
         if how == "no manifest":
             manifest.unlink()
-    assert [(fault.name, fault.file) for fault in verify(str(home))] == [(other.name, named)]
+    assert [(fault.name, fault.file) for fault in verify(str(home))] == [(second.name, named)]
     result = rmqtool("backup", "verify", home)
     assert result.code == 1
     assert named in result.out
-    assert rmqtool("backup", "verify", home, "--name", one.name).code == 0
+    assert rmqtool("backup", "verify", home, "--name", first.name).code == 0
     if how != "add":
         with pytest.raises((CorruptFile, UnreadableStore)):
             restore(str(home), str(tmp_path / "restored"))

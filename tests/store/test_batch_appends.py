@@ -185,9 +185,9 @@ def test_many_are_stored_like_one_by_one(tmp_path: Path) -> None:
     for root, put in zip(stores, puts, strict=True):
         with Store(root, write=True, broker_conf=SMALL, clock=lambda: 1_795_000_000_000) as store:
             _mixed(store, put)
-    one, many = (files(root, "commitlog", "batchconsumequeue") for root in stores)
-    assert len([name for name in one if name.startswith("batch")]) > 20
-    assert one == many
+    singly, many = (files(root, "commitlog", "batchconsumequeue") for root in stores)
+    assert len([name for name in singly if name.startswith("batch")]) > 20
+    assert singly == many
     assert units(stores[0]) == units(stores[1])
 
 

@@ -49,7 +49,9 @@ def test_clean_removes_files_of_batch_queues(tmp_path: Path) -> None:
     after = queue_of(store, CONF)
     gone = [file for file in before.segments.files if not Path(file.path).exists()]
     assert gone
-    assert {f"batchconsumequeue/{TOPIC}/0/{file.base:020d}" for file in gone} <= {one.file for one in report.files}
+    assert {f"batchconsumequeue/{TOPIC}/0/{file.base:020d}" for file in gone} <= {
+        file_gone.file for file_gone in report.files
+    }
     # the last unit of each file that went points below the log; the first file that stays leads into it
     for file in after.segments.files[:1]:
         last = before.file_size // BATCH_UNIT - 1

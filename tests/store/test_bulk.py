@@ -240,10 +240,10 @@ def test_a_log_goes_the_compiled_way_when_it_is_large(monkeypatch: pytest.Monkey
 
             monkeypatch.setattr(reading, "is_bulk", large)
             builder = BatchBuilder(DelayLevels(LEVELS))
-            one, end = drained(recovery_batches(memoryview(raw), 0, len(raw), builder))
+            batches, end = drained(recovery_batches(memoryview(raw), 0, len(raw), builder))
             two, reached = drained(reput_batches(memoryview(raw), 0, len(raw), builder))
-            assert reading.check_records(memoryview(raw), 0, len(raw)) == (end, rows_of(one)[-1][4])
-            results.append((rows_of(one), end, rows_of(two), reached))
+            assert reading.check_records(memoryview(raw), 0, len(raw)) == (end, rows_of(batches)[-1][4])
+            results.append((rows_of(batches), end, rows_of(two), reached))
         assert results[0] == results[1]
 
 

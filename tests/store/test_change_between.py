@@ -57,7 +57,10 @@ def fill(store: Path, name: str, count: int) -> None:
 def bodies(store: Path, name: str) -> int:
     """Number of messages of a kind in the log."""
     walked = CommitLog(layout_of(store)).walk()
-    return sum(isinstance(one, LocatedRecord) and bytes(one.record.body).startswith(name.encode()) for one in walked)
+    return sum(
+        isinstance(located, LocatedRecord) and bytes(located.record.body).startswith(name.encode())
+        for located in walked
+    )
 
 
 @pytest.fixture
@@ -242,7 +245,9 @@ def test_another_store_at_the_same_path(torn: Path, conf: Path, tmp_path: Path) 
 def test_an_undo_out_of_turn_leaves_no_gap(torn: Path, conf: Path, tmp_path: Path) -> None:
     """A run kept elsewhere cut the log further back, and messages were appended: the first cut was beyond that."""
     assert rmqtool("recover", torn, "--yes", "--broker-conf", conf).code == 0
-    places = [one.physical_offset for one in CommitLog(layout_of(torn)).walk() if isinstance(one, LocatedRecord)]
+    places = [
+        located.physical_offset for located in CommitLog(layout_of(torn)).walk() if isinstance(located, LocatedRecord)
+    ]
     for at, where in ((places[30], []), (places[20], ["--backup", tmp_path / "elsewhere"])):
         assert rmqtool("truncate", torn, at, "--yes", *where, "--broker-conf", conf).code == 0
     fill(torn, "new", 1)

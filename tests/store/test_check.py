@@ -123,7 +123,7 @@ def test_is_problem_goes_by_severity(golden: Unpacked) -> None:
 @pytest.mark.parametrize("case", ["broker-5.3.3", "rocksdb-5.3.3"])
 def test_what_is_not_understood_of_5_3_is_not_checked_and_no_fault(case: str, golden: Unpacked) -> None:
     for conf in (None, conf_of(case)):
-        findings = [one for one in found_in(golden(case), conf) if one.code != "store-role"]
+        findings = [finding for finding in found_in(golden(case), conf) if finding.code != "store-role"]
         assert {f.severity for f in findings} <= {"info"}
         assert set(totals(findings)) <= {"not-checked"}
         assert not any("batch" in (finding.actual or "") for finding in findings)
@@ -169,10 +169,12 @@ def test_messages_of_queues_that_are_not_read_are_counted(golden_copy: Unpacked)
     table = json.loads(path.read_text())
     table["topicConfigTable"]["Orders"]["readQueueNums"] = 2
     path.write_text(json.dumps(table))
-    found = [one for one in check_store(StoreLayout(str(store))) if one.code == "queue-unread"]
+    found = [finding for finding in check_store(StoreLayout(str(store))) if finding.code == "queue-unread"]
     with Store(store) as opened:
-        stored = {one.queueId: one.maxOffset - one.minOffset for one in opened.queues() if one.topic == "Orders"}
-    assert {(one.severity, one.queueId, one.count) for one in found} == {
+        stored = {
+            queue.queueId: queue.maxOffset - queue.minOffset for queue in opened.queues() if queue.topic == "Orders"
+        }
+    assert {(finding.severity, finding.queueId, finding.count) for finding in found} == {
         ("warning", number, stored[number]) for number in (2, 3)
     }
     assert f"the {stored[2]} messages of this queue" in found[0].consequence

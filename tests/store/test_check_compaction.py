@@ -302,7 +302,7 @@ def test_every_code_is_met() -> None:
 def _words(damage: Damager) -> set[str]:
     found: set[str] = set()
     for value in damage.__code__.co_consts:
-        found.update(one for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, str))
+        found.update(text for text in (value if isinstance(value, tuple) else (value,)) if isinstance(text, str))
     return found
 
 

@@ -42,8 +42,8 @@ def mend(store: Path, *, dry_run: bool = False) -> RebuildReport:
 
 
 def outcome(report: RebuildReport, name: str) -> ConfigOutcome:
-    (one,) = (one for one in report.configs if one.file == name)
-    return one
+    (config,) = (config for config in report.configs if config.file == name)
+    return config
 
 
 def raw(store: Path, name: str) -> Any:
@@ -97,7 +97,7 @@ def test_files_of_5_3_in_order_are_not_written(tmp_path: Path) -> None:
     doctor = ConfigDoctor(StoreLayout(str(tmp_path)), None)
     doctor.run()
     assert len(doctor.outcomes) == len(list(folder.iterdir()))
-    assert not any(one.written for one in doctor.outcomes)
+    assert not any(each.written for each in doctor.outcomes)
     assert doctor.warnings == ["the config files are not compared with queues and log: there are none that are read"]
 
 
@@ -167,8 +167,8 @@ def test_entries_of_two_broken_generations(store: Path) -> None:
     older = whole.replace(b"Payments@lab-consumer", b"Payments@other").replace(b"0:105,1:106", b"0:9999,1:-1")
     path.with_name("consumerOffset.json.bak").write_bytes(older[: older.index(b"%RETRY%lab-consumer@")])
     report = mend(store)
-    one = outcome(report, "consumerOffset.json")
-    assert one.source == "saved"
+    config = outcome(report, "consumerOffset.json")
+    assert config.source == "saved"
     expected = dict(loads(whole)["offsetTable"])
     for lost in (
         "%RETRY%lab-consumer@lab-consumer",
@@ -179,7 +179,7 @@ def test_entries_of_two_broken_generations(store: Path) -> None:
     expected["Payments@other"] = expected["Payments@lab-consumer"]
     expected["Orders@lab-consumer"] = {0: 105, 1: 0, 2: 104, 3: 105}
     assert raw(store, "consumerOffset.json")["offsetTable"] == expected
-    assert [(c.key, c.old, c.new) for c in one.changes] == [
+    assert [(c.key, c.old, c.new) for c in config.changes] == [
         ("Orders@lab-consumer queue 0", 9999, 105),
         ("Orders@lab-consumer queue 1", -1, 0),
     ]
@@ -246,8 +246,12 @@ def test_delay_offsets_are_found_in_the_log(store: Path) -> None:
 
 def test_delay_offsets_go_back_into_their_queues(store: Path) -> None:
     edit(store, "delayOffset.json", lambda value: value["offsetTable"].update({1: 500, 2: -3, 9: 7}))
-    (one,) = [one for one in mend(store).configs if one.written]
-    assert [(c.key, c.old, c.new) for c in one.changes] == [("level 1", 500, 13), ("level 2", -3, 0), ("level 9", 7, 0)]
+    (config,) = [config for config in mend(store).configs if config.written]
+    assert [(c.key, c.old, c.new) for c in config.changes] == [
+        ("level 1", 500, 13),
+        ("level 2", -3, 0),
+        ("level 9", 7, 0),
+    ]
     assert raw(store, "delayOffset.json")["offsetTable"] == {1: 13, 2: 0, 3: 8, 4: 8, 9: 0}
 
 
@@ -273,8 +277,8 @@ def test_offsets_of_batch_queues_are_left(store: Path) -> None:
 def test_an_overdue_level_without_offset_gets_it(store: Path) -> None:
     """The state after a kill before the first write."""
     edit(store, "delayOffset.json", lambda value: value["offsetTable"].pop(1))
-    (one,) = [one for one in mend(store).configs if one.written]
-    assert [(c.key, c.old, c.new) for c in one.changes] == [("level 1", None, 13)]
+    (config,) = [config for config in mend(store).configs if config.written]
+    assert [(c.key, c.old, c.new) for c in config.changes] == [("level 1", None, 13)]
     assert raw(store, "delayOffset.json")["offsetTable"] == DELIVERED
 
 

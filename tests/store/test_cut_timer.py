@@ -41,7 +41,7 @@ def layout_of(store: Path) -> StoreLayout:
 
 
 def problems(store: Path) -> list[str]:
-    found = [one.code for one in check_store(layout_of(store)) if is_problem(one)]
+    found = [finding.code for finding in check_store(layout_of(store)) if is_problem(finding)]
     return [code for code in found if not code.startswith("index-")]  # it was laid without one
 
 

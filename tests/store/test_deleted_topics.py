@@ -49,8 +49,8 @@ def test_a_deleted_topic_is_named_as_deleted(case: str, folder: bool, golden_cop
     before = findings(store)
     messages = rmqtool("commitlog", "dump", store, "--topic", TOPIC, "-o", "ndjson").out.count("\n")
     delete(store, folder=folder)
-    told = [one for one in findings(store) if one not in before]
-    assert [(one["code"], one["severity"], one["topic"], one["count"]) for one in told] == [
+    told = [finding for finding in findings(store) if finding not in before]
+    assert [(row["code"], row["severity"], row["topic"], row["count"]) for row in told] == [
         ("topic-deleted", "info", TOPIC, messages)
     ]
     assert "rebuild" not in str(told)
@@ -63,20 +63,20 @@ def test_other_damage_does_not_bring_it_back(golden_copy: Unpacked) -> None:
     store = golden_copy("broker")
     delete(store)
     shutil.rmtree(store / "consumequeue" / "Sequenced" / "0")
-    codes = {one["code"]: one for one in findings(store, code=1)}
+    codes = {finding["code"]: finding for finding in findings(store, code=1)}
     assert codes["cq-missing"]["topic"] == "Sequenced"
     result = rmqtool("rebuild", store, "consumequeue", "--yes")
     assert result.code == 0, result.err
     assert f"topic {TOPIC} was deleted" in result.err
     assert not any((store / "consumequeue" / TOPIC).rglob("0*"))
-    assert "cq-missing" not in {one["code"] for one in findings(store)}
+    assert "cq-missing" not in {finding["code"] for finding in findings(store)}
 
 
 def test_a_topic_with_newer_messages_was_not_deleted(golden_copy: Unpacked) -> None:
     """topics.json is older than they are: it was restored, or a killed broker had just created the topic."""
     store = golden_copy("broker")
     delete(store, later=-1)
-    told = {one["code"] for one in findings(store, code=1)}
+    told = {finding["code"] for finding in findings(store, code=1)}
     assert {"cq-missing", "topic-unknown"} <= told
     assert "topic-deleted" not in told
 
@@ -84,7 +84,7 @@ def test_a_topic_with_newer_messages_was_not_deleted(golden_copy: Unpacked) -> N
 def test_a_lost_queue_of_a_known_topic_was_not_deleted(golden_copy: Unpacked) -> None:
     store = golden_copy("broker")
     shutil.rmtree(store / "consumequeue" / TOPIC)
-    assert "topic-deleted" not in {one["code"] for one in findings(store, code=1)}
+    assert "topic-deleted" not in {finding["code"] for finding in findings(store, code=1)}
 
 
 def test_what_a_crash_brings_back_is_told(golden_copy: Unpacked) -> None:
@@ -92,7 +92,7 @@ def test_what_a_crash_brings_back_is_told(golden_copy: Unpacked) -> None:
     delete(store)
     (store / "abort").touch()
     (store / "checkpoint").unlink()
-    (told,) = [one for one in findings(store, code=1) if one["code"] == "topic-deleted"]
+    (told,) = [finding for finding in findings(store, code=1) if finding["code"] == "topic-deleted"]
     assert "into queues again" in str(told["consequence"])
 
 
@@ -127,8 +127,8 @@ def test_a_deleted_topic_of_a_store_with_queues_in_rocksdb(golden_copy: Unpacked
     store = golden_copy("rocksdb-5.3.3")
     before = findings(store)
     messages = delete_from_databases(store, later=1000)
-    told = [one for one in findings(store) if one not in before]
-    assert [(one["code"], one["severity"], one["topic"], one["count"]) for one in told] == [
+    told = [finding for finding in findings(store) if finding not in before]
+    assert [(row["code"], row["severity"], row["topic"], row["count"]) for row in told] == [
         ("topic-deleted", "info", TOPIC, messages)
     ]
     assert "rebuild" not in str(told)
@@ -137,6 +137,6 @@ def test_a_deleted_topic_of_a_store_with_queues_in_rocksdb(golden_copy: Unpacked
 def test_units_that_are_lost_are_no_deletion(golden_copy: Unpacked) -> None:
     store = golden_copy("rocksdb-5.3.3")
     delete_from_databases(store, later=-1)
-    told = {one["code"] for one in findings(store, code=1)}
+    told = {finding["code"] for finding in findings(store, code=1)}
     assert "rcq-missing" in told
     assert "topic-deleted" not in told

@@ -100,7 +100,7 @@ def test_messages_are_found_by_key_offset_time_and_id(name: str, member: Get) ->
                 continue  # neither queues nor index have what is not committed
             for key in entry.get("keys", "null").replace("null", "").split():
                 found = store.query_key(entry["topic"], key, limit=1000)
-                assert entry["physicalOffset"] in [one.physical_offset for one in found]
+                assert entry["physicalOffset"] in [located.physical_offset for located in found]
         queued = 0
         for row in rows("consumequeue", "dump", node.store):
             (message,) = store.get(row["topic"], row["queueId"], row["queueOffset"], 1).messages
@@ -202,7 +202,8 @@ def test_another_store_has_every_message(verb: str, name: str, member: Get, tmp_
     assert prints(node.store) == before
     # a queue offset as it was, a physical offset without the headers of entries
     told = [
-        (one["topic"], one["queueId"], one["queueOffset"], one["bodySha256"]) for one in roles.entries_of(case, folder)
+        (entry["topic"], entry["queueId"], entry["queueOffset"], entry["bodySha256"])
+        for entry in roles.entries_of(case, folder)
     ]
     found = rows("commitlog", "dump", tmp_path / "new")
     assert [(row["topic"], row["queueId"], row["queueOffset"], sha(row)) for row in found] == told
@@ -342,7 +343,7 @@ DAMAGES: list[tuple[Callable[[Path], None], dict[str, int]]] = [
 
 
 @by_turns(3)
-@pytest.mark.parametrize(("damage", "expected"), DAMAGES, ids=lambda one: getattr(one, "__name__", ""))
+@pytest.mark.parametrize(("damage", "expected"), DAMAGES, ids=lambda case: getattr(case, "__name__", ""))
 def test_damage_is_found(damage: Callable[[Path], None], expected: dict[str, int], damaged: Path) -> None:
     damage(damaged)
     from tests.store.findings import check_store
@@ -353,7 +354,7 @@ def test_damage_is_found(damage: Callable[[Path], None], expected: dict[str, int
 
 
 @by_turns(7)
-@pytest.mark.parametrize("damage", [damage for damage, _expected in DAMAGES], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("damage", [damage for damage, _expected in DAMAGES], ids=lambda case: case.__name__)
 def test_every_intact_message_is_salvaged(damage: Callable[[Path], None], damaged: Path, tmp_path: Path) -> None:
     damage(damaged)
     told = {entry["physicalOffset"] for entry in roles.entries_of(DLEDGER, "n2")}
@@ -426,7 +427,7 @@ STARTS: list[tuple[Callable[[Path], None], tuple[int, int] | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("damage", "expected"), STARTS, ids=lambda one: getattr(one, "__name__", ""))
+@pytest.mark.parametrize(("damage", "expected"), STARTS, ids=lambda case: getattr(case, "__name__", ""))
 def test_a_start_of_a_damaged_log(
     damage: Callable[[Path], None], expected: tuple[int, int] | None, damaged: Path
 ) -> None:

@@ -182,8 +182,8 @@ def test_the_report_is_that_of_salvage(golden: Unpacked, tmp_path: Path) -> None
     said = [
         json.loads(rmqtool(name, golden("clean"), tmp_path / name, "-o", "json").out) for name in ("export", "salvage")
     ]
-    for one, name in zip(said, ("export", "salvage"), strict=True):
-        assert one.pop("store") == str(tmp_path / name)
+    for text, name in zip(said, ("export", "salvage"), strict=True):
+        assert text.pop("store") == str(tmp_path / name)
     assert said[0] == said[1]
     assert said[0]["lostRanges"] == said[0]["leftOut"] == []
 

@@ -92,9 +92,9 @@ class Lab:
         try:
             append(messages)
         except NoRoom:
-            self.refused += [one.body for one in messages]
+            self.refused += [message.body for message in messages]
         else:
-            self.acknowledged += [one.body for one in messages]
+            self.acknowledged += [message.body for message in messages]
 
     def run(self) -> None:
         store = self.store
@@ -120,7 +120,7 @@ class Lab:
             for queue_id in range(3):
                 at = 0
                 while (got := self.reading.pull("T", queue_id, at, 32)).messages:
-                    found += [self.body(bytes(one)) for one in got.messages]
+                    found += [self.body(bytes(message)) for message in got.messages]
                     at = got.next_begin_offset
                 assert got.status in ("OFFSET_OVERFLOW_ONE", "NO_MESSAGE_IN_QUEUE"), got.status
         except (OSError, RmqError):
@@ -163,8 +163,10 @@ def test_at_any_step(error: int, more: dict[str, str], tmp_path: Path, monkeypat
             assert sorted(lab.drain()) == sorted(lab.acknowledged), room
             refused += len(lab.refused)
             keyed = [store.query_key("T", f"k{number}") for number in range(1, lab.number + 1)]
-            assert sorted(bytes(one.record.body) for found in keyed for one in found) == sorted(lab.acknowledged)
+            assert sorted(bytes(located.record.body) for found in keyed for located in found) == sorted(
+                lab.acknowledged
+            )
         with Store(path, broker_conf=conf) as again:
-            assert [bytes(one.record.body) for one in again.messages()] == lab.acknowledged
+            assert [bytes(located.record.body) for located in again.messages()] == lab.acknowledged
         assert not (path / "abort").exists()
     assert refused

@@ -104,15 +104,15 @@ def test_two_stores_whose_logs_lie_beside_each_other(way: str, tmp_path: Path) -
         conf = SIZES | {"storePathCommitLog": str(tmp_path / "logs" / name)}
         stores.append((tmp_path / name, conf))
     (a, conf_a), (b, conf_b) = stores
-    with Store.create(a, broker_conf=conf_a) as one, Store.create(b, broker_conf=conf_b) as other:
+    with Store.create(a, broker_conf=conf_a) as value, Store.create(b, broker_conf=conf_b) as other:
         # what a killed writer of the other one left, and one of the first
         first, second = (os.stat(tmp_path / "logs" / name).st_ino for name in "ab")
         (tmp_path / "logs" / f"{PREFIX}{first:x}-1-1").touch()
         (tmp_path / "logs" / f"{PREFIX}{second:x}-1-1").touch()
-        one.append(messages(1, 1)[0])
+        value.append(messages(1, 1)[0])
         assert [p.name for p in (tmp_path / "logs").iterdir() if p.is_file()] == [f"{PREFIX}{second:x}-1-1"]
         for message in messages(300, 3, 300):
-            assert one.append(message).ok
+            assert value.append(message).ok
             assert other.append(message).ok
     assert [p for p in (tmp_path / "logs").iterdir() if p.is_file()] == []
     for path, conf in stores:

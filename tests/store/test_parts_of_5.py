@@ -30,7 +30,7 @@ def rows(*args: object) -> list[dict[str, Any]]:
 
 def codes(store: Path) -> list[str]:
     """Codes of findings, except the role of the directory."""
-    return [one.code for one in check_store(StoreLayout(str(store))) if one.code != "store-role"]
+    return [finding.code for finding in check_store(StoreLayout(str(store))) if finding.code != "store-role"]
 
 
 def info(store: Path) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def test_values_that_no_broker_wrote(golden_copy: Unpacked) -> None:
         store = golden_copy("config-v2")
         rocks.change(store / V2, lambda families, pair=(key, value): families[ENTRIES].update([pair]))  # type: ignore[misc]
         assert "config-database" in codes(store)
-        assert [one["readable"] for one in info(store)["configs"] if one["name"] == "rdb"] == [False]
+        assert [row["readable"] for row in info(store)["configs"] if row["name"] == "rdb"] == [False]
 
 
 def test_progress_in_that_database_is_not_written(golden_copy: Unpacked) -> None:
@@ -141,7 +141,7 @@ def test_tiered_storage(golden: Unpacked) -> None:
     assert [(row["topic"], row["queueId"]) for row in found["tiered"]] == queues
     assert {(row["minOffset"], row["maxOffset"], row["segments"]) for row in found["tiered"]} == {(0, count, 4)}
     assert all(found["firstStoreTimestamp"] <= row["firstStoreTimestamp"] for row in found["tiered"])
-    assert [one["files"] for one in found["files"] if one["kind"] == "tieredstore"] == [33]
+    assert [row["files"] for row in found["files"] if row["kind"] == "tieredstore"] == [33]
     metadata = read_config(StoreLayout(str(store)), "tieredStoreMetadata.json")
     assert isinstance(metadata, TieredMetadata)
     assert TieredMetadata.parse(metadata.build()) == metadata
@@ -206,9 +206,9 @@ def test_segments_that_are_elsewhere(golden_copy: Unpacked, tmp_path: Path) -> N
     store = golden_copy("tiered")
     shutil.move(store / "tieredstore", tmp_path / "cold")
     found = list(check_store(StoreLayout(str(store))))
-    assert [one.code for one in found] == ["store-role", "not-checked"]
+    assert [finding.code for finding in found] == ["store-role", "not-checked"]
     layout = StoreLayout(str(store), BrokerConf({"tieredStoreFilePath": str(tmp_path / "cold")}))
-    assert [one.code for one in check_store(layout)] == ["store-role"]
+    assert [finding.code for finding in check_store(layout)] == ["store-role"]
 
 
 # -- controller mode --------------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def epochs(store: Path, *lines: str) -> None:
 def test_epochs_of_masters(golden: Unpacked) -> None:
     found = info(golden("controller"))
     assert len(found["epochs"]) == goldens.facts("controller")["epochs"]
-    starts = [one["startOffset"] for one in found["epochs"]]
+    starts = [row["startOffset"] for row in found["epochs"]]
     assert starts == sorted(set(starts))
     assert starts[-1] <= found["maxPhyOffset"]
     assert found["identity"].startswith("LabCluster#lab-a#")
@@ -254,7 +254,7 @@ def test_damage_to_files_of_controller_mode(
 def test_a_dledger_log_is_read(golden: Unpacked) -> None:
     store = golden("dledger")
     assert codes(store) == []
-    (log,) = [one for one in info(store)["files"] if one["kind"] == "dledger-n0"]
+    (log,) = [row for row in info(store)["files"] if row["kind"] == "dledger-n0"]
     count = goldens.facts("dledger")["messages"]
     last = count - 1
     assert log["note"] == (
@@ -287,6 +287,8 @@ def test_check_names_the_kind_of_each_topic(golden_copy: Unpacked) -> None:
     for path in (store / "batchconsumequeue").rglob("0" * 20):
         path.write_bytes(bytes(path.stat().st_size))
     found = list(check_store(StoreLayout(str(store))))
-    assert {(one.topic, one.topicKind) for one in found if one.topic} == {("Batches", "normal, batch queue")}
+    assert {(finding.topic, finding.topicKind) for finding in found if finding.topic} == {
+        ("Batches", "normal, batch queue")
+    }
     assert "normal, batch queue" in rmqtool("check", store, "-o", "csv").out
     assert "Batches (batch queue)" in rmqtool("check", store, "-o", "table").out

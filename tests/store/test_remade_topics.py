@@ -165,8 +165,8 @@ def test_of_queues_in_rocksdb(golden_copy: Unpacked) -> None:
     store = golden_copy("rocksdb-5.3.3")
     before = findings(store)
     messages = remake_in_database(store, "Orders", 41)
-    told = [one for one in findings(store) if one not in before]
-    assert [one for one in told if one[1] == "info"] == [("topic-remade", "info", "Orders", messages)]
+    told = [finding for finding in findings(store) if finding not in before]
+    assert [finding for finding in told if finding[1] == "info"] == [("topic-remade", "info", "Orders", messages)]
     assert {code for code, severity, *_about in told if severity != "info"} <= {"offset-ahead"}  # groups keep theirs
 
 

@@ -18,7 +18,7 @@ CASE = "rocksdb-5.3.3"
 
 
 def codes(store: Path) -> set[str]:
-    return {one.code for one in check_store(StoreLayout(str(store)))}
+    return {finding.code for finding in check_store(StoreLayout(str(store)))}
 
 
 def waiting(store: Path) -> list[tuple[str | None, int]]:

@@ -204,7 +204,9 @@ def test_every_command_does_what_the_table_says(name: str, command: str, mended:
     rules = [(fact, rule_of(fact.role, command)) for fact in roles_of(layout)]
     before = prints(tmp_path)
     code, told = run(command, node, tmp_path)
-    if (refusal := next((one for one in rules if one[1].verdict is Verdict.REFUSED), None)) is not None:
+    if (
+        refusal := next((role_rule for role_rule in rules if role_rule[1].verdict is Verdict.REFUSED), None)
+    ) is not None:
         fact, rule = refusal
         assert code == 4, told
         assert f"{NAMES[fact.role]} ({fact.reason})" in told

@@ -81,13 +81,15 @@ def test_all_that_can_be_read_is_kept(whole: Path, broken: Path, tmp_path: Path)
     assert set(bodies(StoreLayout(str(tmp_path / "new")))) == kept
     report = json.loads(result.out)
     assert report["messages"] == len(kept)
-    ranges = [(Path(one["file"]).parent, one["at"], one["length"]) for one in report["lostRanges"]]
+    ranges = [(Path(row["file"]).parent, row["at"], row["length"]) for row in report["lostRanges"]]
     assert {folder for folder, _at, _length in ranges} == {broken / "commitlog"}
     lines = [line for line in report["warnings"] if "cannot be read" in line]
     assert [line.partition(": ")[0] for line in lines] == [
         str(broken / "commitlog" / name) for name in FILES for _ in BAD[name]
     ]
-    for line, (start, stop) in zip(lines, [one for name in FILES for one in pages(BAD[name])], strict=True):
+    for line, (start, stop) in zip(
+        lines, [page_range for name in FILES for page_range in pages(BAD[name])], strict=True
+    ):
         assert f"bytes {start} to {stop} cannot be read: Input/output error" in line
     assert tree(whole) == before
 
@@ -121,7 +123,7 @@ def test_a_file_is_read_to_the_last_byte_that_can_be(whole: Path, broken: Path, 
         with open(tmp_path / name, "w+b") as copy:
             copy.truncate(size)
             found = copy_readable(str(path), size, copy)
-        assert [(one.start, one.stop) for one in found] == pages(BAD[name])
+        assert [(gap.start, gap.stop) for gap in found] == pages(BAD[name])
         expected = bytearray((whole / "commitlog" / name).read_bytes())
         for start, stop in pages(BAD[name]):
             expected[start:stop] = bytes(stop - start)

@@ -40,7 +40,7 @@ def test_later_messages_move_down_and_offsets_with_them(golden_copy: Unpacked, t
     assert [finding for finding in check_store(layout) if is_problem(finding)] == []
     assert list(wrong_entries(layout)) == []
     assert sorted(entries_of(layout)) == list(range(len(before) - 1))
-    assert (LIGHT, 0, 1) in [(one.topic, one.queueId, one.lost) for one in report.renumbered]
+    assert (LIGHT, 0, 1) in [(queue.topic, queue.queueId, queue.lost) for queue in report.renumbered]
     moved = json.loads((new / "config" / "lmqConsumerOffset.json").read_text())["lmqOffsetTable"]
     assert moved == {f"{LIGHT}@%LMQ%g": read - 1}
     old = CommitLog(StoreLayout(str(store), conf)).read(before[read])

@@ -20,10 +20,14 @@ BROKER_KEEPS = {
 
 @by_turns(3)
 def test_golden_stores(tmp_path: Path) -> None:
-    kept = {one.case: one for one in golden_cases(tmp_path)}
+    kept = {case.case: case for case in golden_cases(tmp_path)}
     assert not short_of(list(kept.values())), table(list(kept.values()))
-    assert {case: one.broker for case, one in kept.items() if one.broker != one.intact} == BROKER_KEEPS
-    assert sum(one.intact for one in kept.values()) > 10_000
+    assert {
+        case: salvaged_case.broker
+        for case, salvaged_case in kept.items()
+        if salvaged_case.broker != salvaged_case.intact
+    } == BROKER_KEEPS
+    assert sum(case.intact for case in kept.values()) > 10_000
     assert kept["commitlog-deleted"].intact == 0
     assert kept["torn-last-record"].intact == 499
 
@@ -35,7 +39,7 @@ def test_every_way_of_damage(tmp_path: Path) -> None:
     kept = list(seeded_cases(tmp_path, seed=20261121, rounds=1, bases=bases))
     assert len(kept) == bases * len(VERBS)
     assert not short_of(kept), table(kept)
-    intact, broker = sum(one.intact for one in kept), sum(one.broker or 0 for one in kept)
+    intact, broker = sum(case.intact for case in kept), sum(case.broker or 0 for case in kept)
     assert broker < 0.95 * intact  # these are damages that cost a broker messages
 
 

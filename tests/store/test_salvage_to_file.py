@@ -57,7 +57,9 @@ def test_parquet_has_the_same_messages(case: str, golden: Unpacked, tmp_path: Pa
     assert table.num_rows == len(rows) == report.messages == lines.messages
     for name in ("topic", "queueId", "queueOffset", "physicalOffset", "msgId", "tags", "keys", "bodyLength"):
         assert table.column(name).to_pylist() == [row[name] for row in rows]
-    assert [(one.at, one.length) for one in report.lostRanges] == [(one.at, one.length) for one in lines.lostRanges]
+    assert [(lost.at, lost.length) for lost in report.lostRanges] == [
+        (lost.at, lost.length) for lost in lines.lostRanges
+    ]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -168,7 +170,7 @@ def test_ranges_that_meet_become_one(tmp_path: Path) -> None:
         lost.keep(str(source), at, 1000 + at, 10, "repeated record")
     lost.keep(str(source), 70, 1070, 10, "another")
     lost.close()
-    assert [(one.at, one.physicalOffset, one.length) for one in lost.ranges] == [
+    assert [(lost_range.at, lost_range.physicalOffset, lost_range.length) for lost_range in lost.ranges] == [
         (10, 1010, 30), (60, 1060, 10), (70, 1070, 10),
     ]  # fmt: skip
     assert (lost.count, lost.bytes) == (3, 50)

@@ -20,11 +20,11 @@ MESSAGES = 500
 
 
 def swap(store: Path, pair: tuple[int, int]) -> None:
-    one, other = (log_files(store)[number] for number in pair)
-    aside = one.with_name("aside")
-    one.rename(aside)
-    other.rename(one)
-    aside.rename(other)
+    first, second = (log_files(store)[number] for number in pair)
+    aside = first.with_name("aside")
+    first.rename(aside)
+    second.rename(first)
+    aside.rename(second)
 
 
 @by_turns(3)
@@ -36,17 +36,17 @@ def test_it_is_named_and_does_no_harm(
     store = golden_copy(case)
     swap(store, pair)
     before, layout = tree(store), StoreLayout(str(store), conf_of(case))
-    one, other = (log_files(store)[number] for number in pair)
+    first, second = (log_files(store)[number] for number in pair)
     assert "log-position" in {finding.code for finding in check_store(layout)}
     for exactly in (False, True):
         said = " ".join(plan(layout, exactly=exactly).warnings)
-        assert f"{one}: its records say that it begins at {int(other.name)}" in said or not one.read_bytes().strip(
+        assert f"{first}: its records say that it begins at {int(second.name)}" in said or not first.read_bytes().strip(
             b"\0"
         )
-        assert f"{other}: its records say that it begins at {int(one.name)}" in said
+        assert f"{second}: its records say that it begins at {int(first.name)}" in said
     result = rmqtool("recover", store, "--yes")
     assert result.code == 4
-    assert f"give it the name {one.name} again before anything is written" in result.err
+    assert f"give it the name {first.name} again before anything is written" in result.err
     assert tree(store) == before
 
     assert rmqtool("salvage", store, tmp_path / "new").code == 0

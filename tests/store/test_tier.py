@@ -371,11 +371,11 @@ def test_reading_commands_say_once_that_the_tier_has_more(args: tuple[str, ...],
 def test_salvage_counts_and_names_what_it_does_not_take(node: Node, tmp_path: Path) -> None:
     shutil.rmtree(node.store / "tiered")
     report = Salvage(layout_of(node), str(tmp_path / "new")).run()
-    assert sum(one.messages for one in report.notTaken) == 229
-    assert {(one.topic, one.queueId, one.firstOffset, one.nextOffset) for one in report.notTaken} >= {
+    assert sum(queue.messages for queue in report.notTaken) == 229
+    assert {(queue.topic, queue.queueId, queue.firstOffset, queue.nextOffset) for queue in report.notTaken} >= {
         ("History", 0, 0, 13), ("Invoices", 0, 0, 34),
     }  # fmt: skip
-    assert {one.where for one in report.notTaken} == {"the tier, whose files are not here"}
+    assert {queue.where for queue in report.notTaken} == {"the tier, whose files are not here"}
     assert not (tmp_path / "new" / "config" / "tieredStoreMetadata.json").exists()
     for target, args in (("other", ()), ("file", ("--to", "ndjson"))):
         result = rmqtool("salvage", node.store, tmp_path / target, *args, *node.options())

@@ -47,7 +47,7 @@ def layout_of(node: Node) -> StoreLayout:
 
 def served(case: str) -> dict[Key, dict[str, Any]]:
     """(topic, queue, queue offset) → message served by the broker."""
-    return {(one["cqTopic"], one["cqQueueId"], one["cqOffset"]): one for one in roles.served(case)}
+    return {(entry["cqTopic"], entry["cqQueueId"], entry["cqOffset"]): entry for entry in roles.served(case)}
 
 
 def key_of(row: dict[str, Any]) -> Key:
@@ -56,7 +56,7 @@ def key_of(row: dict[str, Any]) -> Key:
 
 def same_bodies(found: list[dict[str, Any]], case: str) -> None:
     """Check that exactly the messages served by the broker are there, once each."""
-    told = {key: one["message"]["bodySha256"] for key, one in served(case).items()}
+    told = {key: entry["message"]["bodySha256"] for key, entry in served(case).items()}
     assert len(found) == len(told)
     assert {key_of(row): sha(row) for row in found} == told
 
@@ -71,7 +71,7 @@ def test_a_dump_has_what_the_broker_served(case: str, left: Get, tmp_path: Path)
     same_bodies(rows("commitlog", "dump", node.store, *node.options()), case)
     entries = rows("consumequeue", "dump", node.store, *node.options())
     assert {key_of(row) for row in entries} == set(served(case))
-    alone = {key for key, one in served(case).items() if not one["local"]}
+    alone = {key for key, entry in served(case).items() if not entry["local"]}
     assert len(alone) == ALONE[case]
     positions = {key_of(row): row["physicalOffset"] for row in entries}
     assert {key: positions[key] for key in alone} == {key: served(case)[key]["tierPosition"] for key in alone}
@@ -79,7 +79,7 @@ def test_a_dump_has_what_the_broker_served(case: str, left: Get, tmp_path: Path)
     assert result.code == 0, result.err
     table = ds.dataset(tmp_path / "out").to_table(columns=["topic", "queueId", "queueOffset", "body"]).to_pylist()
     assert {key_of(row): hashlib.sha256(row["body"]).hexdigest() for row in table} == {
-        key: one["message"]["bodySha256"] for key, one in served(case).items()
+        key: entry["message"]["bodySha256"] for key, entry in served(case).items()
     }
     assert prints(node.store) == before
 
@@ -106,20 +106,20 @@ def test_a_damaged_entry_hides_no_other_message(case: str, which: str, tmp_path:
 @pytest.mark.parametrize("case", ALONE)
 def test_look_ups_answer_from_both(case: str, left: Get) -> None:
     node = left(case)
-    told = [one for one in roles.served(case) if not one["local"]][::23]
-    for one in told:
-        queue = one["cqTopic"], one["cqQueueId"]
-        (row,) = rows("query-offset", node.store, *queue, one["cqOffset"], *node.options())
-        assert (key_of(row), row["storeTimestamp"]) == ((*queue, one["cqOffset"]), one["message"]["storeTimestamp"])
-        assert row["physicalOffset"] == one["tierPosition"] == one["message"]["physicalOffset"]
-        assert row["offsetMsgId"] == one["message"]["offsetMsgId"]
-        keys = one["message"]["keys"].split() if one["message"].get("keys") else []
+    told = [entry for entry in roles.served(case) if not entry["local"]][::23]
+    for entry in told:
+        queue = entry["cqTopic"], entry["cqQueueId"]
+        (row,) = rows("query-offset", node.store, *queue, entry["cqOffset"], *node.options())
+        assert (key_of(row), row["storeTimestamp"]) == ((*queue, entry["cqOffset"]), entry["message"]["storeTimestamp"])
+        assert row["physicalOffset"] == entry["tierPosition"] == entry["message"]["physicalOffset"]
+        assert row["offsetMsgId"] == entry["message"]["offsetMsgId"]
+        keys = entry["message"]["keys"].split() if entry["message"].get("keys") else []
         for key in keys[:1]:
-            found = rows("query-key", node.store, one["cqTopic"], key, *node.options())
-            assert (*queue, one["cqOffset"]) in {key_of(row) for row in found}
-        found = rows("query-id", node.store, one["message"]["msgId"], *node.options())
-        assert (*queue, one["cqOffset"]) in {key_of(row) for row in found}
-        assert "in the tier alone and read there" in rmqtool("trace", node.store, one["message"]["msgId"]).err
+            found = rows("query-key", node.store, entry["cqTopic"], key, *node.options())
+            assert (*queue, entry["cqOffset"]) in {key_of(row) for row in found}
+        found = rows("query-id", node.store, entry["message"]["msgId"], *node.options())
+        assert (*queue, entry["cqOffset"]) in {key_of(row) for row in found}
+        assert "in the tier alone and read there" in rmqtool("trace", node.store, entry["message"]["msgId"]).err
 
 
 @pytest.mark.parametrize("case", ALONE)
@@ -140,9 +140,9 @@ def test_a_pull_goes_on_where_the_tier_ends(case: str, left: Get) -> None:
 def test_a_time_is_looked_for_in_both(case: str, left: Get) -> None:
     node = left(case)
     times = sorted(
-        (one["cqOffset"], one["message"]["storeTimestamp"])
-        for one in roles.served(case)
-        if (one["cqTopic"], one["cqQueueId"]) == ("Invoices", 1)
+        (entry["cqOffset"], entry["message"]["storeTimestamp"])
+        for entry in roles.served(case)
+        if (entry["cqTopic"], entry["cqQueueId"]) == ("Invoices", 1)
     )
     for _offset, time in times[::11]:
         (row,) = rows("query-time", node.store, "Invoices", 1, time, *node.options())
@@ -171,7 +171,7 @@ def test_a_query_counts_them(case: str, left: Get) -> None:
 @pytest.mark.parametrize("case", ALONE)
 def test_retries_are_listed_from_both(case: str, left: Get) -> None:
     node = left(case)
-    told = {at: one["message"]["msgId"] for (topic, _queue, at), one in served(case).items() if topic[0] == "%"}
+    told = {at: entry["message"]["msgId"] for (topic, _queue, at), entry in served(case).items() if topic[0] == "%"}
     listed = [row for row in rows("retry", "list", node.store, *node.options()) if row["state"] != "scheduled"]
     assert {row["queueOffset"]: row["msgId"] for row in listed} == told
     assert len(listed) == len(told) == 2
@@ -180,10 +180,13 @@ def test_retries_are_listed_from_both(case: str, left: Get) -> None:
 @pytest.mark.parametrize("case", ALONE)
 def test_the_library_reads_both(case: str, left: Get) -> None:
     node = left(case)
-    told = {key: one["message"]["bodySha256"] for key, one in served(case).items()}
+    told = {key: entry["message"]["bodySha256"] for key, entry in served(case).items()}
 
     def digests(messages: Iterable[StoredMessage]) -> list[tuple[Key, str]]:
-        return [((one.topic, one.queue_id, one.queue_offset), hashlib.sha256(one.body).hexdigest()) for one in messages]
+        return [
+            ((message.topic, message.queue_id, message.queue_offset), hashlib.sha256(message.body).hexdigest())
+            for message in messages
+        ]
 
     with Store(node.store, broker_conf=str(node.conf)) as store:
         every = digests(store.messages())
@@ -191,7 +194,7 @@ def test_the_library_reads_both(case: str, left: Get) -> None:
         assert dict(every) == told
         assert len(digests(store.messages(topic="History"))) == 39
         local = digests(store.messages(0))  # positions in the tier are others
-        assert len(local) == sum(one["local"] for one in roles.served(case))
+        assert len(local) == sum(entry["local"] for entry in roles.served(case))
         ends: dict[tuple[str, int], list[int]] = {}
         for topic, queue_id, offset in sorted(told):
             ends.setdefault((topic, queue_id), []).append(offset)
@@ -203,18 +206,18 @@ def test_the_library_reads_both(case: str, left: Get) -> None:
             read = digests(store.queue_messages(topic, queue_id))
             assert read == [((topic, queue_id, at), told[topic, queue_id, at]) for at in offsets]
             part = digests(store.queue_messages(topic, queue_id, 3, offsets[-1] - 2))
-            assert part == [one for one in read if 3 <= one[0][2] < offsets[-1] - 2]
+            assert part == [digest for digest in read if 3 <= digest[0][2] < offsets[-1] - 2]
             assert digests(store.get(topic, queue_id, offsets[0]).messages)[:1] == read[:1]
-        for one in [one for one in roles.served(case) if not one["local"]][::29]:
-            key = one["cqTopic"], one["cqQueueId"], one["cqOffset"]
-            for word in one["message"].get("keys", "").split()[:1]:
-                assert key in dict(digests(store.query_key(one["cqTopic"], word)))
+        for entry in [entry for entry in roles.served(case) if not entry["local"]][::29]:
+            key = entry["cqTopic"], entry["cqQueueId"], entry["cqOffset"]
+            for word in entry["message"].get("keys", "").split()[:1]:
+                assert key in dict(digests(store.query_key(entry["cqTopic"], word)))
         assert any("in the tier alone and read there" in text for text in store.warnings)
 
 
 def test_a_range_of_the_log_is_of_the_log_alone(left: Get) -> None:
     node = left(TIERED)
-    local = sum(one["local"] for one in roles.served(TIERED))
+    local = sum(entry["local"] for entry in roles.served(TIERED))
     result = rmqtool("commitlog", "dump", node.store, "--offset", "122880:", "--output", "ndjson", *node.options())
     assert len(result.out.splitlines()) == local
     assert "229 messages of 11 queues are not shown" in result.err
@@ -298,7 +301,7 @@ def test_each_message_stands_once_whatever_is_damaged(
     report = Salvage(layout_of(damaged), str(tmp_path / "new")).run()
     found = rows("commitlog", "dump", tmp_path / "new")
     bodies = [sha(row) for row in found]
-    told = [one["message"]["bodySha256"] for one in roles.served(TIERED)]
+    told = [entry["message"]["bodySha256"] for entry in roles.served(TIERED)]
     assert report.messages == len(found)
     assert sorted(set(bodies)) == sorted(set(bodies) & set(told))
     assert lost is None or len(found) == 370 - lost
@@ -318,5 +321,5 @@ def test_a_dump_that_is_repeated_has_them_from_its_first_run(case: str, left: Ge
         table = ds.dataset(tmp_path / "out").to_table(columns=["topic", "queueId", "queueOffset", "body"]).to_pylist()
         assert len(table) == len(served(case))
         assert {key_of(row): hashlib.sha256(row["body"]).hexdigest() for row in table} == {
-            key: one["message"]["bodySha256"] for key, one in served(case).items()
+            key: entry["message"]["bodySha256"] for key, entry in served(case).items()
         }

@@ -38,7 +38,7 @@ def foreign(request: pytest.FixtureRequest, golden_copy: Unpacked) -> Path:
 def test_writers_refuse_them(foreign: Path) -> None:
     before = tree(foreign.parent)
     layout = StoreLayout(str(foreign))
-    for run in (plan, recover, lambda one: rebuild(one, ("index",))):
+    for run in (plan, recover, lambda layout: rebuild(layout, ("index",))):
         with pytest.raises(Refused, match=r"which rmqtool does not (write|modify)|does not have a committed index"):
             run(layout)
     assert tree(foreign.parent) == before

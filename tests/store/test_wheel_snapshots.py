@@ -50,7 +50,7 @@ def as_snapshot(store: Path) -> Path:
 
 def codes(store: Path, setting: str = "") -> set[str]:
     conf = BrokerConf({"timerWheelSnapshotFlush": setting} if setting else {})
-    return {one.code for one in check_store(StoreLayout(str(store), conf))} - {"conf-size"}
+    return {finding.code for finding in check_store(StoreLayout(str(store), conf))} - {"conf-size"}
 
 
 @pytest.mark.parametrize("setting", ["true", ""])

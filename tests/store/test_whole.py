@@ -66,7 +66,7 @@ def test_what_a_short_file_still_holds_does_not_count_as_put_in(engine: str, bas
     assert others
     first.write_bytes(first.read_bytes()[:-UNIT])
     report = recover(StoreLayout(str(store), base.conf), release=RELEASES[engine])
-    assert [(one.topic, one.queueId, one.entriesPutIn) for one in report.mended] == [("order-events", 3, 1)]
+    assert [(queue.topic, queue.queueId, queue.entriesPutIn) for queue in report.mended] == [("order-events", 3, 1)]
     assert faults_of(store, base.conf, engine) == []
 
 

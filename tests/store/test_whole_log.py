@@ -28,7 +28,9 @@ GAPS = {"log-ordinal-gap", "cq-no-message"}  # what tells of messages that no fi
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Base:
     """A store with eleven log files."""
-    return next(one for one in make_bases(tmp_path_factory.mktemp("bases")) if one.name == "clean-small")
+    return next(
+        made_base for made_base in make_bases(tmp_path_factory.mktemp("bases")) if made_base.name == "clean-small"
+    )
 
 
 def length(number: int, change: int | float) -> Damage:

@@ -380,10 +380,10 @@ def _run(
         namesrv = world.broker.namesrv
         if around.way in WAYS:
             topics = (SENT, REPLAYED, f"%RETRY%{group or world.group}")
-            one = Between(world.broker.address, around.way, rng.randrange(1 << 30), topics)
-            namesrv = one.start()
-            stack.callback(one.end, signal.SIGKILL)
-            world.note(f"through {one!r}:")
+            between = Between(world.broker.address, around.way, rng.randrange(1 << 30), topics)
+            namesrv = between.start()
+            stack.callback(between.end, signal.SIGKILL)
+            world.note(f"through {between!r}:")
         first, *others = args
         stands_for = partial(instead, namesrv) if instead is not None else None
         output = world.output if first == "consume" and around.way == "full disk" else None
