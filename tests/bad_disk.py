@@ -87,11 +87,11 @@ class _Server:
         return number
 
     def _attributes(self, path: str) -> bytes:
-        found = os.lstat(path)
-        seconds, rest = divmod(found.st_mtime_ns, 10**9)
+        status = os.lstat(path)
+        seconds, rest = divmod(status.st_mtime_ns, 10**9)
         times = (seconds,) * 3, (rest,) * 3
-        more = found.st_mode, found.st_nlink, found.st_uid, found.st_gid, 0, 4096, 0
-        return ATTRIBUTES.pack(self._number(path), found.st_size, found.st_blocks, *times[0], *times[1], *more)
+        more = status.st_mode, status.st_nlink, status.st_uid, status.st_gid, 0, 4096, 0
+        return ATTRIBUTES.pack(self._number(path), status.st_size, status.st_blocks, *times[0], *times[1], *more)
 
     def _entries(self, path: str, at: int, size: int) -> bytes:
         out = b""

@@ -133,12 +133,12 @@ def _shared_stores_stay_as_they_are() -> Iterator[None]:
 
 def _state(store: Path) -> State:
     """Name, size and modification time of each file."""
-    found = []
+    result = []
     for folder, _folders, files in os.walk(store):
         for name in files:
             about = os.lstat(os.path.join(folder, name))
-            found.append((f"{folder}/{name}", about.st_size, about.st_mtime_ns))
-    return sorted(found)
+            result.append((f"{folder}/{name}", about.st_size, about.st_mtime_ns))
+    return sorted(result)
 
 
 @pytest.fixture(scope="session")

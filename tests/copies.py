@@ -217,18 +217,18 @@ def judge(pieces: list[Piece], whole: list[set[int]], new: Path, outcome: Outcom
         outcome: takes what is wrong.
     """
     anywhere = set.union(*whole)
-    found: Counter[Identity] = Counter()
+    by_code: Counter[Identity] = Counter()
     bodies: Counter[bytes] = Counter()
     for item in CommitLog(StoreLayout(str(new))).walk():
         if not isinstance(item, LocatedRecord):
             outcome.wrong.append(f"damage in the new store: {item.reason}")
             continue
-        found[identity(item.record)] += 1
+        by_code[identity(item.record)] += 1
         bodies[item.record.body] += 1
     wanted = Counter(identity(pieces[number].record) for number in anywhere)
     sent = Counter(piece.record.body for piece in pieces)
     kept = set(_kept(new))
-    for key, number in (wanted - found).items():
+    for key, number in (wanted - by_code).items():
         raw = next(piece.raw for piece in pieces if identity(piece.record) == key)
         if raw in kept:
             outcome.counts["in lost+found alone"] += number
@@ -237,7 +237,7 @@ def judge(pieces: list[Piece], whole: list[set[int]], new: Path, outcome: Outcom
     for body, number in (bodies - sent).items():
         outcome.wrong.append(f"{number} with a body that was not sent, or doubled: {body[:60]!r}")
     known = {identity(piece.record) for piece in pieces}
-    for key, number in (found - wanted).items():
+    for key, number in (by_code - wanted).items():
         if key in known and key in wanted:
             outcome.wrong.append(f"doubled: {number} of {key[:2]} {key[3]!r}")
     outcome.counts["records"] += len(pieces)

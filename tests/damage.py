@@ -229,20 +229,20 @@ def _pick_range(rng: Random, store: Path, lengths: tuple[int, ...]) -> tuple[Pat
 
 def zero_log_range(rng: Random, store: Path) -> str | None:
     """Zero a block that never reached the disk."""
-    found = _pick_range(rng, store, (8, 100, 512, 4096))
-    if found is None:
+    picked = _pick_range(rng, store, (8, 100, 512, 4096))
+    if picked is None:
         return None
-    path, at, length = found
+    path, at, length = picked
     _write(path, at, bytes(length))
     return f"{_name(path)} from {at} to {at + length}"
 
 
 def garbage_in_log(rng: Random, store: Path) -> str | None:
     """Overwrite some bytes with noise."""
-    found = _pick_range(rng, store, (1, 8, 64, 1024))
-    if found is None:
+    picked = _pick_range(rng, store, (1, 8, 64, 1024))
+    if picked is None:
         return None
-    path, at, length = found
+    path, at, length = picked
     _write(path, at, rng.randbytes(length))
     return f"{_name(path)} from {at} to {at + length}"
 

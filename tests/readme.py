@@ -104,8 +104,8 @@ def unfolded(text: str) -> str:
 def environment() -> dict[str, str]:
     """The environment of an example: only the commands of this installation."""
     path = sysconfig.get_path("scripts")
-    found = {"PATH": f"{path}:/usr/bin:/bin", "HOME": str(Path.home()), "COLUMNS": "100"}
-    return found | {name: os.environ[name] for name in ("PYTHONPATH", "SPARK_SUBMIT_OPTS") if name in os.environ}
+    result = {"PATH": f"{path}:/usr/bin:/bin", "HOME": str(Path.home()), "COLUMNS": "100"}
+    return result | {name: os.environ[name] for name in ("PYTHONPATH", "SPARK_SUBMIT_OPTS") if name in os.environ}
 
 
 @cache
@@ -122,10 +122,12 @@ def config_of_lab() -> str:
 
 def run(command: str, folder: Path) -> str:
     """Output of a command line run in a folder, stderr after stdout; ``@lab`` is available."""
-    found = environment()
+    variables = environment()
     if "@lab" in command:
-        found["RMQTOOL_CONFIG"] = config_of_lab()
-    result = subprocess.run(["bash", "-c", command], cwd=folder, env=found, capture_output=True, text=True, check=False)
+        variables["RMQTOOL_CONFIG"] = config_of_lab()
+    result = subprocess.run(
+        ["bash", "-c", command], cwd=folder, env=variables, capture_output=True, text=True, check=False
+    )
     said = normal(result.stdout + result.stderr)
     return re.sub(r"127\.0\.0\.1:\d{5}", "127.0.0.1:10911", said) if "@lab" in command else said
 

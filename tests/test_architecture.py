@@ -182,7 +182,7 @@ def circles(arrows: Mapping[str, set[str]]) -> set[frozenset[str]]:
     number: dict[str, int] = {}
     low: dict[str, int] = {}
     path: list[str] = []
-    found: set[frozenset[str]] = set()
+    result: set[frozenset[str]] = set()
     numbers = itertools.count()
 
     def visit(node: str) -> None:
@@ -198,12 +198,12 @@ def circles(arrows: Mapping[str, set[str]]) -> set[frozenset[str]]:
             group = frozenset(path[path.index(node) :])
             del path[path.index(node) :]
             if len(group) > 1:
-                found.add(group)
+                result.add(group)
 
     for node in arrows:
         if node not in number:
             visit(node)
-    return found
+    return result
 
 
 def arrows() -> dict[str, set[str]]:

@@ -45,7 +45,7 @@ def public(path: Path) -> Iterator[Function]:
 
 def raised(node: ast.AST) -> set[str]:
     """Names of errors that a function raises itself, without nested functions and assertion errors."""
-    found: set[str] = set()
+    collected: set[str] = set()
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.expr | ast.arguments | Def | ast.ClassDef):
             continue
@@ -57,8 +57,8 @@ def raised(node: ast.AST) -> set[str]:
         if isinstance(child, ast.Try):
             caught = (part for handler in child.handlers if handler.type is not None for part in ast.walk(handler.type))
             names -= {part.id for part in caught if isinstance(part, ast.Name)}
-        found |= names
-    return found - {"AssertionError", "NotImplementedError"}
+        collected |= names
+    return collected - {"AssertionError", "NotImplementedError"}
 
 
 def lacks_raises(function: Function) -> bool:
@@ -94,10 +94,10 @@ def test_what_lacks_is_seen(source: str, lacks: bool, tmp_path: Path) -> None:
 
 def test_errors_are_told() -> None:
     files = [path for path in FILES if not any(path.is_relative_to(folder) for folder in TOLD_BY_CODES)]
-    found = [function for path in files for function in public(path)]
-    assert len(found) > 1000
+    result = [function for path in files for function in public(path)]
+    assert len(result) > 1000
     assert [
-        f"{function.file}:{function.node.lineno} {function.node.name}" for function in found if lacks_raises(function)
+        f"{function.file}:{function.node.lineno} {function.node.name}" for function in result if lacks_raises(function)
     ] == []
 
 
@@ -124,7 +124,7 @@ def commands() -> list[Function]:
 
 
 def test_every_command_says_what_it_does() -> None:
-    found = commands()
-    assert len(found) > 50
-    short = [function.node.name for function in found if len((ast.get_docstring(function.node) or "").split()) < 5]
+    functions = commands()
+    assert len(functions) > 50
+    short = [function.node.name for function in functions if len((ast.get_docstring(function.node) or "").split()) < 5]
     assert short == []

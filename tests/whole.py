@@ -246,12 +246,12 @@ def move_directories(store: Path) -> bool:
 def faults_of(store: Path, conf: BrokerConf, engine: str) -> list[str]:
     """Reasons why a store is inconsistent."""
     layout = StoreLayout(str(store), conf)
-    found = [f"check: {words(finding)}" for finding in check_store(layout) if is_problem(finding)]
-    found += [f"entries: {fault}" for fault in wrong_entries(StoreLayout(str(store), conf))]
+    result = [f"check: {words(finding)}" for finding in check_store(layout) if is_problem(finding)]
+    result += [f"entries: {fault}" for fault in wrong_entries(StoreLayout(str(store), conf))]
     again = plan(StoreLayout(str(store), conf), release=RELEASES[engine])
     if not again.clean:
-        found.append(f"again: {'; '.join([*again.refusals, *again.actions])}")
-    return found
+        result.append(f"again: {'; '.join([*again.refusals, *again.actions])}")
+    return result
 
 
 def words(finding: Finding) -> str:

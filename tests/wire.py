@@ -27,7 +27,7 @@ class Frame(NamedTuple):
 def frames(release: str) -> tuple[Frame, ...]:
     """All frames of a run, in the order of arrival."""
     asked: dict[tuple[str, str, bool, int], int] = {}
-    found = []
+    result = []
     with lzma.open(Path(__file__).parent / "golden" / "wire" / f"{release}.ndjson.xz") as lines:
         for line in lines:
             row = json.loads(line)
@@ -39,26 +39,26 @@ def frames(release: str) -> tuple[Frame, ...]:
             body = base64.b64decode(row["body"] or "")
             length = (4 + len(header) + len(body)).to_bytes(4, "big")
             info = bytes([row["serializer"]]) + len(header).to_bytes(3, "big")
-            found.append(Frame(length + info + header + body, row["link"], asked[key], response, row["connection"]))
-    return tuple(found)
+            result.append(Frame(length + info + header + body, row["link"], asked[key], response, row["connection"]))
+    return tuple(result)
 
 
 def requests(release: str, link: str) -> Iterator[tuple[Frame, Frame | None]]:
     """Requests to a server in the order of arrival, with the answers if recorded."""
     waiting: dict[tuple[str, int], int] = {}
-    found: list[tuple[Frame, Frame | None]] = []
+    result: list[tuple[Frame, Frame | None]] = []
     for request in frames(release):
         if request.link != link:
             continue
         command, _ = frame.parse(request.raw) or (None, 0)
         assert command is not None
         if not request.is_response:
-            waiting[request.connection, command.opaque] = len(found)
-            found.append((request, None))
+            waiting[request.connection, command.opaque] = len(result)
+            result.append((request, None))
         else:
             at = waiting.pop((request.connection, command.opaque))
-            found[at] = (found[at][0], request)
-    return iter(found)
+            result[at] = (result[at][0], request)
+    return iter(result)
 
 
 def all_frames() -> Iterator[Frame]:
@@ -69,8 +69,8 @@ def all_frames() -> Iterator[Frame]:
 
 def parsed(raw: bytes) -> frame.Command:
     """Parse a complete frame."""
-    found = frame.parse(raw)
-    assert found is not None
-    command, size = found
+    result = frame.parse(raw)
+    assert result is not None
+    command, size = result
     assert size == len(raw)
     return command

@@ -45,29 +45,29 @@ class Lab:
 
         async def fetch(questions: Questions) -> dict[str, Any]:
             nodes = await questions.nodes()
-            found: dict[str, Any] = {}
+            result: dict[str, Any] = {}
             for node, topics in (await fetch_topics(questions, nodes)).items():
-                found[f"{node.name} topics"] = {name: topic_value(topic) for name, topic in topics.items()}
+                result[f"{node.name} topics"] = {name: topic_value(topic) for name, topic in topics.items()}
             for node, groups in (await fetch_groups(questions, nodes)).items():
-                found[f"{node.name} groups"] = {name: group_value(group) for name, group in groups.items()}
+                result[f"{node.name} groups"] = {name: group_value(group) for name, group in groups.items()}
             for node, rows in (await fetch_offsets(questions, nodes)).items():
-                found[f"{node.name} offsets"] = sorted(rows)
+                result[f"{node.name} offsets"] = sorted(rows)
             for node in nodes:
-                found[f"{node.name} settings"] = await fetch_settings(questions, node)
+                result[f"{node.name} settings"] = await fetch_settings(questions, node)
                 if self.release != "4.9":
                     table: Any = await fetch_table(questions, node, "messageRequestMode.json")
                     # a mode that was never set, and PULL, are the same to brokers
-                    found[f"{node.name} modes"] = [
+                    result[f"{node.name} modes"] = [
                         mode for groups in table["messageRequestModeMap"].values() for mode in groups.values()
                         if mode["mode"] != "PULL"
                     ]  # fmt: skip
-                    found[f"{node.name} cold data"] = (await fetch_cold_tables(questions, node)).thresholds
-            assert len(found) == (8 if self.release == "4.9" else 12)
+                    result[f"{node.name} cold data"] = (await fetch_cold_tables(questions, node)).thresholds
+            assert len(result) == (8 if self.release == "4.9" else 12)
             for node in questions.name_servers():
-                found[f"{node.name} settings"] = await fetch_name_server_settings(questions, node)
+                result[f"{node.name} settings"] = await fetch_name_server_settings(questions, node)
                 for namespace in ("NAMES", ORDER_TOPICS):
-                    found[namespace] = await fetch_entries(questions, node, namespace)
-            return found
+                    result[namespace] = await fetch_entries(questions, node, namespace)
+            return result
 
         return ask(parse_target(self.target), pytest.fail, fetch)
 

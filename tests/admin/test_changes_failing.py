@@ -102,14 +102,14 @@ _MOVING = {"messages", "lastStoreTimestamp", "lastStoreTime", "diff", "lag", "br
 
 def values(target: str) -> dict[str, Any]:
     """Settings and offsets of both brokers."""
-    found = {}
+    result = {}
     for line in ("topic list", "group list", "group offsets", "broker-config show --name brokerPermission"):
         name, _, more = line.partition(" --")
         done = rmqtool(*name.split(), target, *(f"--{more}".split() if more else ()), "-o", "json")
         assert done.code == 0, done.err
         rows = json.loads(done.out)
-        found[name] = [{key: value for key, value in row.items() if key not in _MOVING} for row in rows]
-    return found
+        result[name] = [{key: value for key, value in row.items() if key not in _MOVING} for row in rows]
+    return result
 
 
 @by_turns(4)

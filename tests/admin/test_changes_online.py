@@ -49,28 +49,28 @@ def wait_for(enough: Callable[[], bool], seconds: float = 60) -> None:
 
 @pytest.fixture(scope="module", params=["4.9", "5.3"])
 def release(request: pytest.FixtureRequest) -> str:
-    found: str = request.param
-    return found
+    chosen: str = request.param
+    return chosen
 
 
 @pytest.fixture(scope="module")
 def served(release: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     folder = tmp_path_factory.mktemp("online") / "store"
     shutil.copytree(ROOT / "examples" / "store", folder)
-    with Serving(folder, "--engine", release) as found:
-        yield found
+    with Serving(folder, "--engine", release) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
 def consumer(served: Serving) -> Iterator[Consumer]:
-    found = Consumer(served.namesrv)
+    following = Consumer(served.namesrv)
     try:
-        wait_for(lambda: found.count >= MESSAGES)
-        yield found
+        wait_for(lambda: following.count >= MESSAGES)
+        yield following
     finally:
-        found.process.kill()
-        found.reader.join(60)
-        with found.process:  # closes its pipe
+        following.process.kill()
+        following.reader.join(60)
+        with following.process:  # closes its pipe
             pass
 
 
@@ -90,8 +90,8 @@ def reset(served: Serving, *args: str) -> tuple[int, dict[str, Any], str]:
 def stored(served: Serving) -> list[dict[str, Any]]:
     """The offsets that the broker has of the group."""
     args = ("group", "offsets", f"rocketmq://{served.namesrv}", "--group", GROUP, "--topic", TOPIC, "-o", "json")
-    found: list[dict[str, Any]] = json.loads(rmqtool(*args).out)
-    return found
+    shown: list[dict[str, Any]] = json.loads(rmqtool(*args).out)
+    return shown
 
 
 def test_a_request_that_is_refused_fails_for_each_queue() -> None:

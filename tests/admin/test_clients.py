@@ -64,8 +64,8 @@ class Clients:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     folder = tmp_path_factory.mktemp("clients") / "store"
     shutil.copytree(ROOT / "examples" / "store", folder)
-    with Serving(folder, "--engine", "5.3") as found:
-        yield found
+    with Serving(folder, "--engine", "5.3") as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +75,9 @@ def target(served: Serving) -> str:
 
 @pytest.fixture(scope="module")
 def online(served: Serving) -> Iterator[Clients]:
-    found = Clients(served.namesrv)
-    yield found
-    found.end()
+    result = Clients(served.namesrv)
+    yield result
+    result.end()
 
 
 def rows(result: Result) -> list[dict[str, Any]]:
@@ -85,8 +85,8 @@ def rows(result: Result) -> list[dict[str, Any]]:
 
 
 def test_producers(target: str, online: Clients) -> None:
-    found = rows(rmqtool("client", "producers", target, "-o", "ndjson"))
-    (maker,) = [row for row in found if row["group"] == "makers"]
+    listed = rows(rmqtool("client", "producers", target, "-o", "ndjson"))
+    (maker,) = [row for row in listed if row["group"] == "makers"]
     assert maker["clientId"].endswith("one")
     assert maker["brokers"] == ["lab-a"]
     assert abs(maker["lastUpdateTimestamp"] - time.time() * 1000) < 60_000
@@ -95,12 +95,14 @@ def test_producers(target: str, online: Clients) -> None:
 
 def test_each_queue_has_its_client(target: str, online: Clients) -> None:
     for _ in range(100):  # until both have their share, and nothing is left
-        found = [row for row in rows(rmqtool("client", "show", target, GROUP, "-o", "ndjson")) if row["topic"] == TOPIC]
-        if all(row["state"] == "ok" and not row["diff"] for row in found) and len(found) == 4:
+        listed = [
+            row for row in rows(rmqtool("client", "show", target, GROUP, "-o", "ndjson")) if row["topic"] == TOPIC
+        ]
+        if all(row["state"] == "ok" and not row["diff"] for row in listed) and len(listed) == 4:
             break
         time.sleep(0.3)
-    assert [(row["queueId"], row["state"]) for row in found] == [(number, "ok") for number in range(4)]
-    held = [row["clientId"] for row in found]
+    assert [(row["queueId"], row["state"]) for row in listed] == [(number, "ok") for number in range(4)]
+    held = [row["clientId"] for row in listed]
     assert len({*held}) == 2
     assert all(held.count(client) == 2 for client in held)
     shown = rmqtool("client", "show", target, GROUP)

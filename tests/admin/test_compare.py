@@ -20,8 +20,8 @@ from tests.interop.serving import CLUSTER, Serving
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     folder = tmp_path_factory.mktemp("compare") / "store"
     shutil.copytree(ROOT / "examples" / "store", folder)
-    with Serving(folder, "--read-only") as found:
-        yield found
+    with Serving(folder, "--read-only") as running:
+        yield running
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from tests.interop.serving import NAME, Serving
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     folder = tmp_path_factory.mktemp("completing") / "store"
     shutil.copytree(ROOT / "examples" / "store", folder)
-    with Serving(folder, "--read-only") as found:
-        yield found
+    with Serving(folder, "--read-only") as running:
+        yield running
 
 
 def test_names_of_a_cluster(served: Serving) -> None:
@@ -81,9 +81,9 @@ def test_brokers_that_fail(failing: str, served: Serving, monkeypatch: pytest.Mo
     assert failing in FAILURES
     with serving(namesrv_of(served.broker, failing)) as namesrv:
         started = time.monotonic()
-        found = {*candidates(["topic", "show", f"rocketmq://{namesrv}"], "")}
+        result = {*candidates(["topic", "show", f"rocketmq://{namesrv}"], "")}
         assert time.monotonic() - started < names.PATIENCE + 1
-        assert failing == "silent" or "Orders" in found
+        assert failing == "silent" or "Orders" in result
     assert list(candidates(["topic", "show", "rocketmq://127.0.0.1:1"], "")) == []
     assert list(candidates(["topic", "show", "rocketmq://nonsense"], "")) == []
 

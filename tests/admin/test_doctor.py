@@ -63,11 +63,11 @@ def examine(target: str, code: int | None = None) -> list[dict[str, Any]]:
     done = rmqtool("doctor", target, "-o", "json")
     assert code in (None, done.code), (done.out, done.err)
     assert "Traceback" not in done.err
-    found: list[dict[str, Any]] = json.loads(done.out)
-    for row in found:
+    shown: list[dict[str, Any]] = json.loads(done.out)
+    for row in shown:
         assert row["fix"]
         assert not {"TOPIC", "GROUP"} & {*row["fix"].split()} or row["topic"] is None or row["group"] is None
-    return found
+    return shown
 
 
 def codes(rows: list[dict[str, Any]]) -> list[str]:

@@ -17,6 +17,6 @@ def test_the_newest_journal_is_the_last_even_if_the_clock_was_set_back(
     for hours, command in enumerate(("topic create", "topic perm", "topic delete")):
         monkeypatch.setattr(time, "time_ns", lambda hours=hours: now - hours * 3_600_000_000_000)
         journal.begin(str(tmp_path), target, command, ())
-    found = journal.find_journals(str(tmp_path), target)
-    assert [journaled.command for journaled in found] == ["topic create", "topic perm", "topic delete"]
-    assert found[2].timestamp == now // 1_000_000 - 2 * 3_600_000
+    names = journal.find_journals(str(tmp_path), target)
+    assert [journaled.command for journaled in names] == ["topic create", "topic perm", "topic delete"]
+    assert names[2].timestamp == now // 1_000_000 - 2 * 3_600_000

@@ -40,8 +40,8 @@ COUNT = 16  # dead letters of the example
 @pytest.fixture(params=["4.9", "5.3"])
 def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Serving]:
     shutil.copytree(ROOT / "examples" / "store", tmp_path / "store")
-    with Serving(tmp_path / "store", "--engine", request.param) as found:
-        yield found
+    with Serving(tmp_path / "store", "--engine", request.param) as running:
+        yield running
 
 
 def target_of(served: Serving) -> str:

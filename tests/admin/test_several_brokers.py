@@ -98,8 +98,8 @@ def test_one_cluster_of_the_name_server(target: str) -> None:
 def test_slaves(brokers: dict[str, str]) -> None:
     ids = {"lab-a": {0: brokers["lab-a"], 1: brokers["lab-b"]}}
     with serving(namesrv_of(ids)) as namesrv:
-        found = rows("cluster", "list", f"rocketmq://{namesrv}")
-        assert [(row["role"], row["behindMaster"]) for row in found] == [("master", None), ("slave", 0)]
+        listed = rows("cluster", "list", f"rocketmq://{namesrv}")
+        assert [(row["role"], row["behindMaster"]) for row in listed] == [("master", None), ("slave", 0)]
         (orders,) = rows("topic", "list", f"rocketmq://{namesrv}", "Orders")
         assert orders["messages"] == 420, "a slave has what its master has"
     with serving(namesrv_of({"lab-a": {1: brokers["lab-a"]}})) as namesrv:

@@ -77,8 +77,8 @@ async def consume_traced(namesrv: str) -> str:
 def reports(where: str | Path, message_id: str, *args: str) -> list[dict[str, Any]]:
     done = rmqtool("trace", where, message_id, *args, "-o", "json")
     assert done.code == 0, done.err
-    found: list[dict[str, Any]] = json.loads(done.out)["reports"]
-    return found
+    shown: list[dict[str, Any]] = json.loads(done.out)["reports"]
+    return shown
 
 
 def test_what_clients_report_is_shown(tmp_path: Path) -> None:
@@ -90,22 +90,22 @@ def test_what_clients_report_is_shown(tmp_path: Path) -> None:
             rmqtool("topic", "create", target, name, "--queues", "1", "--yes")
         message_id = asyncio.run(consume_traced(served.namesrv))
         for _ in range(50):
-            found = reports(target, message_id)
-            if len(found) == 5:
+            reported = reports(target, message_id)
+            if len(reported) == 5:
                 break
             time.sleep(0.2)
-        assert [(row["event"], row["group"]) for row in found] == [
+        assert [(row["event"], row["group"]) for row in reported] == [
             ("sent", "makers"), ("received", "traced"), ("consumed", "traced"), ("received", "traced"),
             ("consumed", "traced"),
         ]  # fmt: skip
-        assert [row["success"] for row in found] == [True, None, False, None, True]
-        assert [row["retryTimes"] for row in found if row["event"] == "received"] == [0, 1]
-        assert found[1]["requestId"] == found[2]["requestId"] != found[3]["requestId"]
-        assert (found[0]["topic"], found[4]["outcome"]) == ("Traced", "SUCCESS")
+        assert [row["success"] for row in reported] == [True, None, False, None, True]
+        assert [row["retryTimes"] for row in reported if row["event"] == "received"] == [0, 1]
+        assert reported[1]["requestId"] == reported[2]["requestId"] != reported[3]["requestId"]
+        assert (reported[0]["topic"], reported[4]["outcome"]) == ("Traced", "SUCCESS")
         shown = rmqtool("trace", target, message_id)
         assert "received" in shown.out
         assert reports(target, message_id, "--trace-topic", "Orders") == []
         assert reports(target, message_id, "--trace-topic", "Nowhere") == []
-    assert reports(store, message_id) == found, "a store has the same"
+    assert reports(store, message_id) == reported, "a store has the same"
     csv = rmqtool("trace", store, message_id, "-o", "csv", "--table", "reports").out
     assert csv.count("\n") == 6

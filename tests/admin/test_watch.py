@@ -36,8 +36,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def served(store: Path) -> Iterator[Serving]:
-    with Serving(store, "--read-only") as found:
-        yield found
+    with Serving(store, "--read-only") as running:
+        yield running
 
 
 @pytest.fixture
@@ -72,13 +72,13 @@ def test_rounds_for_programs(target: str, tmp_path: Path) -> None:
 
 
 def test_rounds_of_a_store_are_the_same(target: str, store: Path, tmp_path: Path) -> None:
-    found = []
+    result = []
     for number, where in enumerate((target, store)):
         args = ("group", "lag", where, "-g", GROUP, "--by", "topic", "--prometheus", tmp_path / str(number))
         rows = [json.loads(line) for line in rmqtool(*args, "-o", "ndjson").out.splitlines()]
-        found.append([{name: value for name, value in row.items() if name != "time"} for row in rows])
-    assert found[0] == found[1]
-    assert found[0]
+        result.append([{name: value for name, value in row.items() if name != "time"} for row in rows])
+    assert result[0] == result[1]
+    assert result[0]
 
 
 def test_a_terminal_is_repainted(target: str) -> None:

@@ -97,11 +97,11 @@ def engine_messages(case: str) -> dict[int, dict[str, Any]]:
 @contextmanager
 def asked(root: object, query: str, **options: str) -> Iterator[QueryResult]:
     """The result of ``sql`` on a store."""
-    with answer(request_of({"path": str(root), **options}), query) as found:
-        yield found
+    with answer(request_of({"path": str(root), **options}), query) as answered:
+        yield answered
 
 
 def ask(root: object, query: str, **options: str) -> list[tuple[Any, ...]]:
     """The rows of ``sql`` on a store."""
-    with asked(root, query, **options) as found:
-        return [tuple(row) for row in found.rows()]
+    with asked(root, query, **options) as answered:
+        return [tuple(row) for row in answered.rows()]

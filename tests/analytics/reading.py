@@ -22,12 +22,12 @@ def read(
 ) -> tuple[list[dict[str, Any]], Counters]:
     """Rows of a reader, before Spark applies conditions, and their cost."""
     request = request_of({"path": str(root), **options})
-    found, bytes_read = pieces(request, request.wanted.narrow(conditions))
+    parts, bytes_read = pieces(request, request.wanted.narrow(conditions))
     counters = Counters(bytesRead=bytes_read)
     names = columns or SCHEMAS[request.table].names
     rows = [
         row
-        for piece in found
+        for piece in parts
         for batch in read_piece(pickle.loads(pickle.dumps(piece)), names, counters)
         for row in batch.to_pylist()
     ]

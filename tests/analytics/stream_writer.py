@@ -21,10 +21,10 @@ KILLED = 9
 def written(root: str) -> tuple[int, int]:
     """(number of the next message, its position)."""
     log = CommitLog(StoreLayout(root))
-    found = [item for item in log.walk() if isinstance(item, LocatedRecord)]
-    if not found:
+    located = [item for item in log.walk() if isinstance(item, LocatedRecord)]
+    if not located:
         return 0, 0
-    last = found[-1]
+    last = located[-1]
     return int(last.record.body.split()[1]) + 1, last.physical_offset + last.record.total_size
 
 

@@ -57,10 +57,10 @@ def test_two_tasks_share_all_splits(work: Work) -> None:
         left, right = (tasks._run_what_is_left(work.job, work.splits, claims, []) for _task in range(2))
         first, second = next(left), next(right)
         rest = [*right, *left]
-        found = dict([first, second, *rest])
-        assert sorted(claims.read_done()) == sorted(found) == work.numbers
+        outcome = dict([first, second, *rest])
+        assert sorted(claims.read_done()) == sorted(outcome) == work.numbers
     assert (first[0], second[0]) == (0, 1)
-    assert all(isinstance(result, tasks.Done) for result in found.values())
+    assert all(isinstance(result, tasks.Done) for result in outcome.values())
 
 
 def test_where_one_has_failed_the_others_stop(work: Work) -> None:

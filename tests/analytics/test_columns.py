@@ -55,14 +55,14 @@ def read(
     schema: pa.Schema | None = None,
 ) -> tuple[list[pa.RecordBatch], SplitTally]:
     tally = SplitTally(first=start)
-    found = []
+    result = []
     reader = kind(schema or schema_of(columns), choice, tally, limits).read(file, start, stop, last=last)
     while True:
         try:
-            found.append(next(reader))
+            result.append(next(reader))
         except StopIteration as end:
             tally.next = end.value
-            return found, tally
+            return result, tally
 
 
 def agree(file: Segment, start: int = 0, stop: int | None = None, **options: Any) -> int:

@@ -45,8 +45,8 @@ QUERIES = (
 )  # fmt: skip
 
 
-def rows(found: Any) -> list[dict[str, Any]]:
-    with closing(rows_of(found, "ndjson")) as every:
+def rows(result: Any) -> list[dict[str, Any]]:
+    with closing(rows_of(result, "ndjson")) as every:
         return json.loads(json.dumps(list(every)))  # type: ignore[no-any-return]
 
 
@@ -59,9 +59,9 @@ def test_both_runners_answer_alike(case: str, spark: "SparkSession", golden: Unp
     for query in QUERIES:
         with asked(store, query) as of_spark:
             wanted, columns, numbers = rows(of_spark), of_spark.columns, of_spark.are_numbers
-        with duck.answer(request_of({"path": str(store)}), query.replace("`", '"')) as found:
-            assert (found.columns, found.are_numbers) == (columns, numbers), query
-            assert rows(found) == wanted, query
+        with duck.answer(request_of({"path": str(store)}), query.replace("`", '"')) as answered:
+            assert (answered.columns, answered.are_numbers) == (columns, numbers), query
+            assert rows(answered) == wanted, query
 
 
 def test_neither_java_nor_pyspark_is_loaded(golden: Unpacked) -> None:

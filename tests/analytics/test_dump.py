@@ -32,15 +32,15 @@ def test_every_record_and_all_damage(case: str, golden: Unpacked, tmp_path: Path
     layout = StoreLayout(str(golden(case)))
     report = dump(layout, tmp_path / "out", split_bytes=10_000)
     items = list(CommitLog(layout).walk())
-    found = [item for item in items if isinstance(item, LocatedRecord)]
+    located = [item for item in items if isinstance(item, LocatedRecord)]
     damage = tuple(item for item in items if isinstance(item, Damage))
     rows = rows_of(tmp_path / "out")
-    assert [row["physicalOffset"] for row in rows] == [item.physical_offset for item in found]
-    assert [row["storeSize"] for row in rows] == [item.record.total_size for item in found]
-    assert (report.rows, report.damage, report.damaged) == (len(found), damage, len(damage))
-    assert report.records == len(found)
+    assert [row["physicalOffset"] for row in rows] == [item.physical_offset for item in located]
+    assert [row["storeSize"] for row in rows] == [item.record.total_size for item in located]
+    assert (report.rows, report.damage, report.damaged) == (len(located), damage, len(damage))
+    assert report.records == len(located)
     assert report.damaged_bytes == sum(item.length for item in damage)
-    assert report.bytes_read == sum(item.record.total_size for item in found) + report.damaged_bytes
+    assert report.bytes_read == sum(item.record.total_size for item in located) + report.damaged_bytes
 
 
 @pytest.mark.parametrize("case", ["broker", "large-bodies"])

@@ -88,14 +88,14 @@ def test_rows_are_those_of_the_store(served: TestBroker, tmp_path: Path) -> None
     written = table(tmp_path / "out")
     assert written.schema.equals(MESSAGE_TABLE)
     stored = read_arrow(served.store, topic=["Orders", "Other"]).read_all().to_pylist()
-    found = written.to_pylist()
-    assert {row["broker"] for row in found} == {"broker-a"}
-    for each in (found, stored):
+    rows_read = written.to_pylist()
+    assert {row["broker"] for row in rows_read} == {"broker-a"}
+    for each in (rows_read, stored):
         each.sort(key=lambda row: (row["topic"], row["queueId"], row["queueOffset"]))
         for row in each:
             for name in OF_FILES:
                 row.pop(name, None)
-    assert found == stored
+    assert rows_read == stored
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_rows_are_those_of_the_store(served: TestBroker, tmp_path: Path) -> None
 )
 def test_topics_and_partitions(topics: tuple[str, ...], expected: set[str], served: TestBroker, tmp_path: Path) -> None:
     report = dump(served.namesrv, tmp_path / "out", topics=topics, partition_by=("topic",), codec="snappy")
-    found = [path.name for path in (tmp_path / "out").iterdir() if path.is_dir()]
-    assert {name.partition("=")[2] for name in found} == expected
+    result = [path.name for path in (tmp_path / "out").iterdir() if path.is_dir()]
+    assert {name.partition("=")[2] for name in result} == expected
     assert report.rows == sum({"Orders": 200, "Other": 1}[topic] for topic in expected)
 
 

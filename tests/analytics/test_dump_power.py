@@ -176,8 +176,8 @@ def test_the_power_goes_at_any_step(
             break
         disk.cut(Random(step) if lost == "some" else None)
         disk.begin()
-        found = seen(out)
-        assert found in ([old[1], new[1], None] if before else [new[1], None])
+        state = seen(out)
+        assert state in ([old[1], new[1], None] if before else [new[1], None])
         resumed += dump_to_parquet(new[0], str(out), chosen).resumed
         assert seen(out) == new[1]
         assert os.listdir(out.parent) == ["out"]

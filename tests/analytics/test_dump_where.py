@@ -126,7 +126,7 @@ def test_an_output_on_object_storage(spark: "SparkSession", server: test_remote_
     broker.put()
     assert dump(broker.layout, out).rows == len(wanted(broker)) - 20
     files = server.listing("dumped/where")
-    found = ds.dataset([path for path, _size, _time in files if path.endswith(".parquet")], filesystem=server.fs)
-    assert sorted(found.to_table(columns=["physicalOffset"])["physicalOffset"].to_pylist()) == wanted(broker)
+    dataset = ds.dataset([path for path, _size, _time in files if path.endswith(".parquet")], filesystem=server.fs)
+    assert sorted(dataset.to_table(columns=["physicalOffset"])["physicalOffset"].to_pylist()) == wanted(broker)
     names = {path.rsplit("/", 1)[1] for path, _size, _time in files if not path.endswith(".parquet")}
     assert names == {"_SUCCESS", "_rmqtool.json"}

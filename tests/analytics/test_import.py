@@ -35,13 +35,13 @@ def told(row: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def as_parquet(found: list[dict[str, Any]], folder: Path) -> None:
+def as_parquet(entries: list[dict[str, Any]], folder: Path) -> None:
     """Parquet files as from a dump: one per topic and part of the log."""
     import base64
 
     columns = [f for f in MESSAGE_SCHEMA if f.name not in ("sourceFile", "fileOffset", "bodyError")]
-    for stretch in range(0, len(found), 100):
-        part = found[stretch : stretch + 100]
+    for stretch in range(0, len(entries), 100):
+        part = entries[stretch : stretch + 100]
         for topic in sorted({row["topic"] for row in part}):
             chosen = [row for row in part if row["topic"] == topic]
             arrays = []

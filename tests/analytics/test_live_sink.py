@@ -84,15 +84,15 @@ def test_columns_are_fields_of_messages(served: TestBroker) -> None:
     ]
     assert sent(served.namesrv, *rows, topic="Rest") == 4
     deadline = time.monotonic() + 20
-    while len(found := {row["body"]: row for row in stored(served.store) if row["topic"] in ("A", "B", "Rest")}) < 4:
+    while len(listed := {row["body"]: row for row in stored(served.store) if row["topic"] in ("A", "B", "Rest")}) < 4:
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    first = found[b"1"]
+    first = listed[b"1"]
     assert (first["topic"], first["tags"], first["keys"]) == ("A", "t", ["k1", "k2"])
     assert (first["properties"]["p"], first["properties"]["CLUSTER"]) == ("ü", "DefaultCluster")
-    assert found[b"2"]["properties"]["__SHARDINGKEY"] == "s"
-    assert (found[b"3"]["topic"], found[b"3"]["msgId"]) == ("Rest", "0" * 32)
-    assert found[b"4"]["topic"] == "B"  # after a second
+    assert listed[b"2"]["properties"]["__SHARDINGKEY"] == "s"
+    assert (listed[b"3"]["topic"], listed[b"3"]["msgId"]) == ("Rest", "0" * 32)
+    assert listed[b"4"]["topic"] == "B"  # after a second
 
 
 def test_messages_of_a_sharding_key_are_in_one_queue_in_order(served: TestBroker) -> None:

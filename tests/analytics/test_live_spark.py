@@ -100,14 +100,14 @@ def test_a_frame_is_sent_and_read_again(spark: "SparkSession", served: TestBroke
         "concat('s', id % 5) AS shardingKey",
     )  # fmt: skip
     rows.write.format("rocketmq").mode("append").option("namesrv", served.namesrv).save()
-    found = frame(spark, served, subscribe="Sent").collect()
-    assert sorted(int(row["body"]) for row in found) == list(range(500))
-    assert len({row["msgId"] for row in found}) == 500
-    for row in found:
+    rows_read = frame(spark, served, subscribe="Sent").collect()
+    assert sorted(int(row["body"]) for row in rows_read) == list(range(500))
+    assert len({row["msgId"] for row in rows_read}) == 500
+    for row in rows_read:
         number = int(row["body"])
         assert (row["tags"], row["keys"]) == (f"t{number % 2}", [f"k{number}"])
         assert row["properties"]["n"] == str(number)
-    queues = {(row["properties"]["__SHARDINGKEY"], row["queueId"]) for row in found}
+    queues = {(row["properties"]["__SHARDINGKEY"], row["queueId"]) for row in rows_read}
     assert len(queues) == 5
 
 
@@ -128,8 +128,8 @@ def test_a_stream_from_topic_to_topic(spark: "SparkSession", served: TestBroker,
             (tmp_path / "state" / "commits" / "2").unlink()
             for crc in (tmp_path / "state" / "commits").glob(".2*"):
                 crc.unlink()
-    found = frame(spark, served, subscribe="Copied").collect()
-    ids = Counter(row["msgId"] for row in found)
+    rows_read = frame(spark, served, subscribe="Copied").collect()
+    ids = Counter(row["msgId"] for row in rows_read)
     assert len(ids) == COUNT
     assert sorted(ids.values()) == [1] * 200 + [2] * 100
     query_id = json.loads((tmp_path / "state" / "metadata").read_text())["id"]
@@ -150,8 +150,8 @@ def test_a_stream_from_topic_to_topic(spark: "SparkSession", served: TestBroker,
 )
 def test_sql(query: str, expected: list[tuple[Any, ...]], spark: "SparkSession", served: TestBroker) -> None:
     request = LiveRequest(parse_target(f"rocketmq://{served.namesrv}"), pattern=".*")
-    with answer(request, query) as found:
-        assert [tuple(row) for row in found.rows()] == expected
+    with answer(request, query) as answered:
+        assert [tuple(row) for row in answered.rows()] == expected
 
 
 def test_sql_has_no_other_tables(spark: "SparkSession", served: TestBroker) -> None:

@@ -85,11 +85,11 @@ class Query:
     def read(self, number: int) -> list[int]:
         """The messages of a batch, as often as it is repeated."""
         start, end = self.offsets[number - 1], self.offsets[number]
-        found = []
+        listed = []
         for part in self.stream.partitions(start, end):
             executor, task = pickle.loads(pickle.dumps((self.stream, part)))
-            found += [int(row["body"]) for rows in executor.read(task) for row in rows.to_pylist()]
-        return sorted(found)
+            listed += [int(row["body"]) for rows in executor.read(task) for row in rows.to_pylist()]
+        return sorted(listed)
 
 
 def _saved(offsets: Offsets) -> Offsets:
@@ -285,12 +285,12 @@ def test_a_topic_that_is_not_known_for_a_while(broker: Neighbour, tmp_path: Path
 
 def test_a_broker_that_is_restarted(broker: Neighbour, tmp_path: Path) -> None:
     query = Query(broker, maxOffsetsPerTrigger="7")
-    found = []
+    result = []
     for _ in range(6):
         broker.end(signal.SIGKILL)
         broker.start()
-        found += query.batch()
-    assert sorted(found) == list(range(40))
+        result += query.batch()
+    assert sorted(result) == list(range(40))
 
 
 def test_a_broker_that_no_route_has_for_a_moment(broker: Neighbour, tmp_path: Path) -> None:

@@ -203,13 +203,13 @@ def test_many_partitions_take_bounded_memory(views: bool, tmp_path: Path) -> Non
     (split,), _none = plan(CommitLog(store_of(tmp_path, log_of(topics))))
     if views:
         import rmqtool.analytics.table.column_reader  # noqa: F401 - large splits are read by it, and then small ones too
-    found = list(batches(split, MessageChoice(), SplitTally(), batch_bytes=9000, views=views))
-    limit = 2 * sum(memory_of(batch) for batch in found) // len(found) + 40_000
+    read_batches = list(batches(split, MessageChoice(), SplitTally(), batch_bytes=9000, views=views))
+    limit = 2 * sum(memory_of(batch) for batch in read_batches) // len(read_batches) + 40_000
     out = tmp_path / "out"
     out.mkdir()
     writer = PartWriter(Folder(str(out)), "part", "run", ("topic",), row_group_bytes=limit, max_open=8)
     most = 0
-    for batch in found:
+    for batch in read_batches:
         writer.write(batch)
         assert writer._waiting_bytes < limit
         most = max(most, len(writer._waiting))

@@ -14,12 +14,12 @@ from tests.conftest import Unpacked
 
 def walked(store: str) -> list[Any]:
     """Each record and each damage of a log's files."""
-    found: list[Any] = []
+    result: list[Any] = []
     for file in CommitLog(StoreLayout(store)).segments:
         for item in walk_rows(file, 0, file.size, last=True):
             # copies: the next step writes over the rows
-            found += zip(*(column.tolist() for column in item), strict=True) if isinstance(item, Rows) else [item[1:]]
-    return found
+            result += zip(*(column.tolist() for column in item), strict=True) if isinstance(item, Rows) else [item[1:]]
+    return result
 
 
 @pytest.mark.parametrize("case", ["clean", "torn-last-record"])

@@ -76,8 +76,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rows(path: object, table: str, **options: str) -> list[dict[str, object]]:
     request = request_of({"path": str(path), "table": table, **options})
-    found, counters = plan_pieces(request, request.wanted)
-    read = (read_piece(piece, SCHEMAS[table].names, counters) for piece in found)
+    parts, counters = plan_pieces(request, request.wanted)
+    read = (read_piece(piece, SCHEMAS[table].names, counters) for piece in parts)
     found_rows = [row for batches in read for batch in batches for row in batch.to_pylist()]
     for row in found_rows:
         for name, value in row.items():

@@ -83,8 +83,8 @@ class Server:
 
     def listing(self, name: str) -> list[tuple[str, int, int]]:
         """(path, bytes, time of change) of all files."""
-        found = self.fs.get_file_info(fs.FileSelector(f"{BUCKET}/{name}", recursive=True))
-        return sorted((i.path, i.size, i.mtime_ns) for i in found if i.type == fs.FileType.File)
+        infos = self.fs.get_file_info(fs.FileSelector(f"{BUCKET}/{name}", recursive=True))
+        return sorted((i.path, i.size, i.mtime_ns) for i in infos if i.type == fs.FileType.File)
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +108,9 @@ def read(
 ) -> tuple[list[dict[str, Any]], Counters]:
     """Rows of a table, and their cost."""
     request = request_of({"path": str(path), **options})
-    found, counters = plan_pieces(request, request.wanted.narrow(conditions))
+    parts, counters = plan_pieces(request, request.wanted.narrow(conditions))
     names = columns or SCHEMAS[request.table].names
-    rows = [row for piece in found for batch in read_piece(piece, names, counters) for row in batch.to_pylist()]
+    rows = [row for piece in parts for batch in read_piece(piece, names, counters) for row in batch.to_pylist()]
     return rows, counters
 
 
@@ -325,11 +325,11 @@ def test_places_that_are_none(server: Server) -> None:
 def test_a_file_that_goes_or_shrinks(server: Server, golden: Unpacked) -> None:
     uri = server.put("gone/store", golden("clean"))
     request = request_of({"path": uri})
-    found, _counters = plan_pieces(request, request.wanted)
-    names = [f"gone/store/commitlog/{os.path.basename(piece.splits[0].path)}" for piece in found]
+    parts, _counters = plan_pieces(request, request.wanted)
+    names = [f"gone/store/commitlog/{os.path.basename(piece.splits[0].path)}" for piece in parts]
     server.delete(names[0])
     server.write(names[1], b"short")
-    for piece, said in zip(found[:2], ("", "ends at byte 5, and was longer when it was listed"), strict=True):
+    for piece, said in zip(parts[:2], ("", "ends at byte 5, and was longer when it was listed"), strict=True):
         with pytest.raises(UnreadableStore, match=f"^s3://{piece.splits[0].path.removeprefix('s3://')}: .*{said}"):
             list(read_piece(piece, ["topic"], Counters()))
 
@@ -449,8 +449,8 @@ def test_several_stores(server: Server, golden: Unpacked) -> None:
         server.put(f"many/{name}/store", golden("ipv6"))
     server.write("many/broker-c", b"a file")
     here = str(golden("ipv6"))
-    found = stores_of(server.uri("many/broker-*/store"))
-    assert [(store.root, store.broker) for store in found] == [
+    stores = stores_of(server.uri("many/broker-*/store"))
+    assert [(store.root, store.broker) for store in stores] == [
         ("s3://stores/many/broker-a/store", "broker-a"),
         ("s3://stores/many/broker-b/store", "broker-b"),
     ]

@@ -50,9 +50,9 @@ def table(name: str, store: object, *more: object) -> Result:
 
 
 def test_traffic(spark: "SparkSession", golden: Unpacked) -> None:
-    found = rows("traffic", golden("broker"))
-    assert {row["topic"]: (row["messages"], row["bytes"]) for row in found} == BROKER
-    assert {row["hour"] for row in found} == {"2026-11-20T20:00:00.000Z"}
+    listed = rows("traffic", golden("broker"))
+    assert {row["topic"]: (row["messages"], row["bytes"]) for row in listed} == BROKER
+    assert {row["hour"] for row in listed} == {"2026-11-20T20:00:00.000Z"}
     assert [row["topic"] for row in rows("traffic", golden("broker"), "-t", "Ord*", "-t", "Batched")] == [
         "Batched",
         "Orders",
@@ -74,9 +74,9 @@ def test_traffic_is_by_hour(spark: "SparkSession", tmp_path: Path) -> None:
     data = b""
     for number, time in enumerate((0, 100, 3_599_999, 3_600_000)):
         data += record("T", len(data), number=number, store_timestamp=TIME // 3_600_000 * 3_600_000 + time)
-    found = rows("traffic", store_of(tmp_path, data).root)
-    assert [row["messages"] for row in found] == [3, 1]
-    assert found[0]["hour"].endswith(":00:00.000Z")
+    listed = rows("traffic", store_of(tmp_path, data).root)
+    assert [row["messages"] for row in listed] == [3, 1]
+    assert listed[0]["hour"].endswith(":00:00.000Z")
 
 
 def test_sizes(spark: "SparkSession", golden: Unpacked, tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_sizes(spark: "SparkSession", golden: Unpacked, tmp_path: Path) -> None:
     data = b""
     for size in (128, 129, 256):  # on both sides of a bound
         data += record("T", len(data), body=b"b" * (size - 91 - 1), properties=b"")
-    found = rows("sizes", store_of(tmp_path, data).root)
-    assert [(row["atMost"], row["messages"], row["largest"]) for row in found] == [(128, 1, 128), (256, 2, 256)]
+    listed = rows("sizes", store_of(tmp_path, data).root)
+    assert [(row["atMost"], row["messages"], row["largest"]) for row in listed] == [(128, 1, 128), (256, 2, 256)]
 
 
 def test_duplicates_by_id(spark: "SparkSession", golden: Unpacked, tmp_path: Path) -> None:
@@ -113,9 +113,9 @@ def test_duplicates_by_id(spark: "SparkSession", golden: Unpacked, tmp_path: Pat
 
 
 def test_duplicates_by_key(spark: "SparkSession", golden: Unpacked) -> None:
-    found = rows("duplicates", golden("broker"), "--by", "key")
-    assert len(found) == 17
-    orders = {row["key"]: row["copies"] for row in found if row["topic"] == "Orders"}
+    listed = rows("duplicates", golden("broker"), "--by", "key")
+    assert len(listed) == 17
+    orders = {row["key"]: row["copies"] for row in listed if row["topic"] == "Orders"}
     # 400 orders of user-(i mod 17)
     assert orders == {f"user-{i}": len(range(i, 400, 17)) for i in range(17)}
 
@@ -129,11 +129,11 @@ def test_producers(spark: "SparkSession", golden: Unpacked, tmp_path: Path) -> N
     data = b""
     for number, host in enumerate([b"\x0a\0\0\1", b"\x0a\0\0\1", bytes(15) + b"\1"]):
         data += record("T", len(data), number=number, born_address=host, born_port=1000 + number)
-    found = rows("producers", store_of(tmp_path, data).root)
-    assert [(row["messages"], row["connections"]) for row in found] == [(2, 2), (1, 1)]
-    assert found[0]["host"] == "10.0.0.1"
-    assert ":" in found[1]["host"]
-    assert not found[1]["host"].endswith(":1002")
+    listed = rows("producers", store_of(tmp_path, data).root)
+    assert [(row["messages"], row["connections"]) for row in listed] == [(2, 2), (1, 1)]
+    assert listed[0]["host"] == "10.0.0.1"
+    assert ":" in listed[1]["host"]
+    assert not listed[1]["host"].endswith(":1002")
 
 
 def offsets(root: Path, **positions: int) -> None:
@@ -151,11 +151,11 @@ def offsets(root: Path, **positions: int) -> None:
 
 def test_lag(spark: "SparkSession", golden: Unpacked, golden_copy: Unpacked) -> None:
     listed = rows("lag", golden("broker"))
-    found = {(row["group"], row["topic"]): (row["queues"], row["stored"], row["lag"]) for row in listed}
-    assert found["lab-consumer", "Orders"] == (4, 420, 0)
-    assert found["lab-orderly", "Sequenced"] == (3, 30, 0)
-    assert len(found) == 9
-    assert {lag for _queues, _stored, lag in found.values()} == {0}
+    by_row = {(row["group"], row["topic"]): (row["queues"], row["stored"], row["lag"]) for row in listed}
+    assert by_row["lab-consumer", "Orders"] == (4, 420, 0)
+    assert by_row["lab-orderly", "Sequenced"] == (3, 30, 0)
+    assert len(by_row) == 9
+    assert {lag for _queues, _stored, lag in by_row.values()} == {0}
     root = golden_copy("broker")
     offsets(root, q0=100, q3=80)
     (row, *_others) = rows("lag", root, "--group", "lab-c*")
@@ -169,12 +169,12 @@ def test_unconsumed(spark: "SparkSession", golden: Unpacked, golden_copy: Unpack
     assert rows("unconsumed", golden("broker")) == []
     root = golden_copy("broker")
     offsets(root, q0=100, q3=103)
-    found = rows("unconsumed", root)
-    assert [(row["group"], row["topic"], row["queueId"], row["queueOffset"]) for row in found] == [
+    listed = rows("unconsumed", root)
+    assert [(row["group"], row["topic"], row["queueId"], row["queueOffset"]) for row in listed] == [
         *(("lab-consumer", "Orders", 0, offset) for offset in range(100, 105)),
         *(("lab-consumer", "Orders", 3, offset) for offset in (103, 104)),
     ]
-    assert all(row["msgId"] and row["keys"] for row in found)
+    assert all(row["msgId"] and row["keys"] for row in listed)
     (root / "config" / "consumerOffset.json").unlink()
     assert len(rows("unconsumed", root, "--topic", "Sequenced")) == 30
     assert {row["group"] for row in rows("unconsumed", root, "--topic", "Orders")} == {None}
@@ -182,11 +182,11 @@ def test_unconsumed(spark: "SparkSession", golden: Unpacked, golden_copy: Unpack
 
 
 def test_retries(spark: "SparkSession", golden: Unpacked) -> None:
-    found = rows("retries", golden("broker"))
-    assert {row["group"] for row in found} == {"lab-consumer"}
-    assert {row["topic"] for row in found} == {"Orders"}
-    chains = {int(row["keys"][0].removeprefix("order-")): (row["retries"], row["dead"], row["chain"]) for row in found}
-    assert len(found) == len(chains)
+    listed = rows("retries", golden("broker"))
+    assert {row["group"] for row in listed} == {"lab-consumer"}
+    assert {row["topic"] for row in listed} == {"Orders"}
+    chains = {int(row["keys"][0].removeprefix("order-")): (row["retries"], row["dead"], row["chain"]) for row in listed}
+    assert len(listed) == len(chains)
     assert chains == {
         **dict.fromkeys(range(0, 400, 40), (2, True, "wait, retry 1, wait, retry 2, dead letter")),
         **dict.fromkeys(AT_ONCE, (0, True, "dead letter")),

@@ -35,8 +35,8 @@ def test_narrow_reads_miss_nothing(case: str, golden: Unpacked) -> None:
     whole, _counters = read(root, columns=columns)
 
     def check(conditions: list[Condition], keep: Callable[[dict[str, Any]], bool]) -> None:
-        found, _counters = read(root, conditions, columns)
-        kept = sorted(row["physicalOffset"] for row in found if keep(row))
+        record, _counters = read(root, conditions, columns)
+        kept = sorted(row["physicalOffset"] for row in record if keep(row))
         assert kept == [row["physicalOffset"] for row in whole if keep(row)], conditions
 
     for topic in {row["topic"] for row in whole}:

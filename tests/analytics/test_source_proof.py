@@ -132,8 +132,8 @@ def test_a_narrow_read_has_every_row_of_a_whole_one(
     whole, _counters = read(root, columns=COLUMNS, through="log")
 
     def check(conditions: list[Condition], keep: Callable[[dict[str, Any]], bool]) -> Counters:
-        found, counters = read(root, conditions, COLUMNS)
-        kept = sorted(row["physicalOffset"] for row in found if keep(row))
+        record, counters = read(root, conditions, COLUMNS)
+        kept = sorted(row["physicalOffset"] for row in record if keep(row))
         assert kept == [row["physicalOffset"] for row in whole if keep(row)], conditions
         return counters
 

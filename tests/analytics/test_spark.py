@@ -157,10 +157,10 @@ def test_a_condition_in_sql(
     dump(layout, tmp_path / "all")
     report = dump(layout, tmp_path / "some", where=where, split_bytes=20_000, partition_by=("topic",))
     expected = spark.read.parquet(str(tmp_path / "all")).where(where).select("physicalOffset").collect()
-    found = [row["physicalOffset"] for row in rows_of(tmp_path / "some")]
-    assert found == sorted(row[0] for row in expected)
-    assert report.rows == len(found) < 609
-    assert bool(found) == ("length(topic)" not in where)
+    listed = [row["physicalOffset"] for row in rows_of(tmp_path / "some")]
+    assert listed == sorted(row[0] for row in expected)
+    assert report.rows == len(listed) < 609
+    assert bool(listed) == ("length(topic)" not in where)
 
 
 @pytest.mark.parametrize("where", ["nosuch = 1", "topic =", "sum(queueId) > 3", "physicalOffset"])

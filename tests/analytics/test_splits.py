@@ -138,9 +138,9 @@ def test_splits_of_hostile_logs_are_the_whole_log(build: Callable[[], bytes], tm
     assert [item for item in CommitLog(layout).walk() if isinstance(item, Damage)] == damage
     repaired = 0
     for size in [*range(9, 200), 300, 511, 1000]:
-        rows, found, count = read_in_splits(layout, size)
+        rows, result, count = read_in_splits(layout, size)
         assert rows == whole, size
-        assert found == damage, size
+        assert result == damage, size
         repaired += count
     if build is body_with_a_record:
         assert repaired

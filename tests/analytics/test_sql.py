@@ -57,12 +57,12 @@ def test_what_is_read_is_what_the_query_needs(spark: "SparkSession", day: StoreL
         ),
         ("SELECT count(*) FROM messages WHERE physicalOffset < 10000", [(33,)]),
     ]:
-        with asked(day.root, query) as found:
-            assert [tuple(row) for row in found.rows()] == rows, query
-            assert 0 < found.counters.bytesRead < 0.36 * total, query
-    with asked(day.root, "SELECT count(*), sum(storeSize) FROM messages") as found:
-        ((count, size),) = found.rows()
-        assert (count, size) == (MESSAGES, found.counters.bytesRead)
+        with asked(day.root, query) as answered:
+            assert [tuple(row) for row in answered.rows()] == rows, query
+            assert 0 < answered.counters.bytesRead < 0.36 * total, query
+    with asked(day.root, "SELECT count(*), sum(storeSize) FROM messages") as answered:
+        ((count, size),) = answered.rows()
+        assert (count, size) == (MESSAGES, answered.counters.bytesRead)
     # conditions of one scan do not hold for another
     both = "SELECT (SELECT count(*) FROM messages WHERE topic = 'topic-01'), (SELECT count(*) FROM messages)"
     assert ask(day.root, both) == [(400, MESSAGES)]

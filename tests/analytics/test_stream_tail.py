@@ -52,11 +52,11 @@ def offsets(stream: Tail, start: dict[str, Any], end: dict[str, Any]) -> list[in
 
 def everything(stream: Tail, limit: Any) -> list[list[int]]:
     """All batches until there are no more."""
-    found, at = [], stream.initialOffset()
+    collected, at = [], stream.initialOffset()
     while (reached := stream.latestOffset(at, limit)) != at:
-        found.append(offsets(stream, at, reached))
+        collected.append(offsets(stream, at, reached))
         at = json.loads(json.dumps(reached))  # as a checkpoint keeps it
-    return found
+    return collected
 
 
 @pytest.mark.parametrize("properties", [b"TAGS\x01t\x02KEYS\x01a b", b""])
@@ -345,8 +345,8 @@ def test_a_stream_begins_where_a_message_does(tmp_path: Path) -> None:
     for begin in range(end + 1):
         stream = tail(layout.root, startingPosition=json.dumps({layout.root: begin}))
         if begin in (*starts, blank, end):
-            found = everything(stream, ReadAllAvailable())
-            assert found == ([[at for at in starts if at >= begin]] if begin < end else [])
+            result = everything(stream, ReadAllAvailable())
+            assert result == ([[at for at in starts if at >= begin]] if begin < end else [])
         else:
             with pytest.raises(BadValue, match="startingPosition"):
                 stream.initialOffset()

@@ -40,12 +40,12 @@ def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read(store: StoreLayout, *, views: bool, batch_bytes: int = 8 << 20) -> list[pa.RecordBatch]:
-    found = []
+    result = []
     for split in plan(CommitLog(store))[0]:
         # where bodies take no memory, a batch has four times as many
-        found += batches(split, MessageChoice(), SplitTally(), batch_bytes // (4 if views else 1), views=views)
-    assert all(has_views(batch.schema) == views for batch in found)
-    return found
+        result += batches(split, MessageChoice(), SplitTally(), batch_bytes // (4 if views else 1), views=views)
+    assert all(has_views(batch.schema) == views for batch in result)
+    return result
 
 
 @given(st.lists(st.binary(max_size=3 * INLINE), max_size=20), st.integers(0, 5), st.integers(0, 9))
@@ -96,10 +96,10 @@ def test_files_are_those_that_copies_give(
     assert made[0] == made[1]
 
 
-def written(found: list[pa.RecordBatch], folder: Path, partition_by: tuple[str, ...]) -> dict[str, bytes]:
+def written(record_list: list[pa.RecordBatch], folder: Path, partition_by: tuple[str, ...]) -> dict[str, bytes]:
     folder.mkdir()
     writer = PartWriter(Folder(str(folder)), "part", "run", partition_by, row_group_bytes=1 << 17)
-    for batch in found:
+    for batch in record_list:
         writer.write(batch)
     return {part.path: (folder / part.path).read_bytes() for part in writer.close()}
 
@@ -125,7 +125,7 @@ def test_small_stores_do_without_compiled_code(golden: Unpacked, tmp_path: Path)
 
 
 def test_a_batch_outlives_the_mapping_it_was_read_from(tmp_path: Path) -> None:
-    found = read(store_of(tmp_path, log_of(["A"] * 50)), views=True)  # every file was released
-    bodies: list[Any] = [body for batch in found for body in batch.column("body").to_pylist()]
+    record = read(store_of(tmp_path, log_of(["A"] * 50)), views=True)  # every file was released
+    bodies: list[Any] = [body for batch in record for body in batch.column("body").to_pylist()]
     assert len(bodies) == 50
     assert all(bodies)

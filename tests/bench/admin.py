@@ -69,16 +69,16 @@ def report(release: str, rounds: int, folder: Path) -> dict[str, tuple[float, fl
         ]  # fmt: skip
         target = f"rocketmq://{filled['namesrv']}/{CLUSTER}"
         environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
-        found = {}
+        result = {}
         for theirs, ours in PAIRS:
             if release.startswith("4"):
                 theirs = theirs.replace("queryMsgById -t Orders", "queryMsgById")
             admin = [*java, *theirs.format_map(filled).split()]
             own = [*RMQTOOL, *(target if word == "TARGET" else word.format_map(filled) for word in ours.split())]
             times = [(seconds(admin), seconds(own, environment)) for _ in range(rounds)]
-            found[ours] = (min(time for time, _own in times), min(time for _admin, time in times))
+            result[ours] = (min(time for time, _own in times), min(time for _admin, time in times))
         judge.stop()
-    return found
+    return result
 
 
 def main() -> None:
@@ -87,10 +87,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = report(options.release, options.rounds, Path(folder))
-    for line, (theirs, ours) in found.items():
+        reported = report(options.release, options.rounds, Path(folder))
+    for line, (theirs, ours) in reported.items():
         print(f"{theirs / ours:5.1f} times as fast: {ours:.2f} s and {theirs:.2f} s: {line}")
-    least = min(theirs / ours for theirs, ours in found.values())
+    least = min(theirs / ours for theirs, ours in reported.values())
     print(f"at least {least:.1f} times as fast; wanted: {WANTED}")
     sys.exit(least < WANTED)
 

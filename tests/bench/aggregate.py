@@ -82,8 +82,8 @@ def _answer(_spark: "SparkSession", store: str) -> list[list[Any]]:
     from rmqtool.analytics.source.plan import request_of
     from rmqtool.analytics.sql.query import answer
 
-    with answer(request_of({"path": store}), _QUERY) as found:
-        return [list(row) for row in found.rows()]
+    with answer(request_of({"path": store}), _QUERY) as answered:
+        return [list(row) for row in answered.rows()]
 
 
 def _read(spark: "SparkSession", store: str, columns: str | None = None) -> list[list[Any]]:

@@ -94,14 +94,14 @@ def report(release: str, messages: int, profile: str | None = None) -> dict[str,
 
             def measured() -> dict[str, float]:
                 with cProfile.Profile() if profile else nullcontext() as watching:
-                    found = _run(ours(options, messages))
+                    result = _run(ours(options, messages))
                 if watching is not None:
                     watching.dump_stats(str(profile))
-                return found
+                return result
 
             for _ in range(2):
-                for side, found in zip(best, (java(clients, messages), measured()), strict=True):
-                    for name, rate in found.items():
+                for side, result in zip(best, (java(clients, messages), measured()), strict=True):
+                    for name, rate in result.items():
                         side[name] = max(side.get(name, 0.0), rate)
             count = 4 * (messages + messages // 10)
             told = clients.ask("drain", group="java", topic="Batches", count=count)

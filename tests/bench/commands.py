@@ -53,7 +53,7 @@ def measure(command: str, store: Path, folder: Path) -> tuple[float, float]:
     lines.write_text('{"topic": "Orders", "body": "x"}\n')
     unique = "KEYED" in command and _some_id(rmqtool, store)
     given = {"LINES": str(lines), "NEW": str(folder / "new"), "KEYED": unique or "", "S": str(store)}
-    found = []
+    result = []
     for _ in range(RUNS + 1):
         if command.split()[0] in WRITE and "--dry-run" not in command:
             given["S"] = str(folder / "copy")
@@ -61,8 +61,8 @@ def measure(command: str, store: Path, folder: Path) -> tuple[float, float]:
             shutil.rmtree(folder / "copy.rmqtool", ignore_errors=True)
             subprocess.run(["cp", "-r", "--sparse=always", store, folder / "copy"], check=True)
         shutil.rmtree(folder / "new", ignore_errors=True)
-        found.append(run([rmqtool, *(given.get(word, word) for word in command.split())]))
-    return min(wall for wall, _ in found[1:]), min(processor for _, processor in found[1:])
+        result.append(run([rmqtool, *(given.get(word, word) for word in command.split())]))
+    return min(wall for wall, _ in result[1:]), min(processor for _, processor in result[1:])
 
 
 def _some_id(rmqtool: str, store: Path) -> str:

@@ -88,11 +88,11 @@ def main() -> int:
     options.add_argument("--size", type=int, default=128)
     options.add_argument("--profile", action="store_true", help="of our third turn")
     chosen = options.parse_args()
-    found = [
+    result = [
         report(release, chosen.messages, chosen.size, chosen.profile)
         for release in ([chosen.release] if chosen.release else VERSIONS)
     ]
-    return 0 if min(found) >= WANTED else 1
+    return 0 if min(result) >= WANTED else 1
 
 
 if __name__ == "__main__":

@@ -101,9 +101,9 @@ class Start(NamedTuple):
 def _start(store: Path) -> Start:
     begun = time.perf_counter()
     with Serving(store) as serving:
-        found = Start(_used(serving.process.pid), time.perf_counter() - begun)
+        result = Start(_used(serving.process.pid), time.perf_counter() - begun)
         assert serving.end()[0] == 0
-    return found
+    return result
 
 
 def starts(folder: Path, topics: int, clients: int) -> tuple[Start, Start]:
@@ -120,12 +120,12 @@ def starts(folder: Path, topics: int, clients: int) -> tuple[Start, Start]:
 
 def report(folder: Path, count: int, clients: int) -> dict[str, list[Part]]:
     """Grow a store of each kind, and print the cost of each part."""
-    found = {}
+    result = {}
     for kind, make in KINDS.items():
         with Serving(folder / kind, "--create", "--engine", "5.3") as serving:
             said = Thread(target=_read_all, args=(serving.process.stderr,))
             said.start()  # a line for each topic is more than a pipe holds
-            found[kind] = parts = asyncio.run(_grow(serving, make, count, clients))
+            result[kind] = parts = asyncio.run(_grow(serving, make, count, clients))
             serving.process.terminate()
             assert serving.process.wait(60) == 0
             said.join()
@@ -134,7 +134,7 @@ def report(folder: Path, count: int, clients: int) -> dict[str, list[Part]]:
         print("  " + ", ".join(f"{part.used:.2f} ({part.passed:.1f})" for part in parts))
         ratio = last.used / max(first.used, 0.01)
         print(f"  the last takes {ratio:.2f} times the first (wanted: at most {MOST:g})")
-    return found
+    return result
 
 
 def main() -> None:

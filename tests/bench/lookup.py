@@ -34,9 +34,9 @@ def measure(folder: Path, messages: int, lookups: int, rounds: int) -> list[floa
     for _ in range(rounds):
         start = time.perf_counter()
         for topic, key in wanted:
-            (found,) = reader.query(topic, key)
+            (hits,) = reader.query(topic, key)
         times.append((time.perf_counter() - start) / lookups * 1e6)
-    assert found.record.topic.decode() == topic
+    assert hits.record.topic.decode() == topic
     assert not warnings
     return times
 

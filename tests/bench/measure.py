@@ -54,15 +54,15 @@ class Workers:
             self.peak_rss = max(self.peak_rss, *self._each(), 0)
 
     def _each(self) -> Iterator[int]:
-        found: dict[int, dict[str, str]] = {}
+        result: dict[int, dict[str, str]] = {}
         for path in Path("/proc").glob("[0-9]*/status"):
             with suppress(OSError, ValueError):
                 lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-                found[int(path.parent.name)] = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
-        for number, told_of in found.items():
+                result[int(path.parent.name)] = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+        for number, told_of in result.items():
             above = number
-            while above in found and above != os.getpid():
-                above = int(found[above]["PPid"])
+            while above in result and above != os.getpid():
+                above = int(result[above]["PPid"])
             if above == os.getpid() != number and "python" in told_of["Name"] and "VmHWM" in told_of:
                 yield int(told_of["VmHWM"].split()[0]) * 1024
 

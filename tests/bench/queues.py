@@ -179,8 +179,8 @@ def report_one_damaged(store: Path, queue: int) -> Cost:
 
 
 def _seen(store: Path) -> dict[str, tuple[int, int]]:
-    found = ((str(path), path.stat()) for path in store.rglob("*") if path.is_file())
-    return {path: (status.st_ino, status.st_mtime_ns) for path, status in found}
+    result = ((str(path), path.stat()) for path in store.rglob("*") if path.is_file())
+    return {path: (status.st_ino, status.st_mtime_ns) for path, status in result}
 
 
 def main() -> None:

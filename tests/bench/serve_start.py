@@ -98,12 +98,12 @@ async def _consumers(address: str, count: int, pid: int) -> int:
             waiting.append(asyncio.ensure_future(client.call(pull, 700)))
         done, _ = await asyncio.wait(waiting, timeout=5)
         assert not done, f"{len(done)} pulls did not wait: {next(iter(done)).result()}"
-        found = memory(pid)
+        megabytes = memory(pid)
         sender = await opened.enter_async_context(open_connection(host, int(port)))
         assert not (await sender.call(_sent())).code
         answers = await asyncio.gather(*waiting)
         assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
-        return found
+        return megabytes
 
 
 def _sent() -> Command:
@@ -124,9 +124,9 @@ def idle(folder: Path, consumers: int) -> int:
                 assert not (await sender.call(_sent())).code
             return await _consumers(serving.broker, consumers, serving.process.pid)
 
-        found = asyncio.run(run())
+        result = asyncio.run(run())
         assert serving.end()[0] == 0
-    return found
+    return result
 
 
 def main() -> None:
@@ -137,8 +137,8 @@ def main() -> None:
     parser.add_argument("--consumers", type=int, default=2_000)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-serve-start-") as work:
-        found = idle(Path(work), given.consumers) / 1024
-        print(f"{given.consumers} idle consumers: {found:,.0f} MB (wanted: at most {MOST_MEMORY} for 2,000)")
+        megabytes = idle(Path(work), given.consumers) / 1024
+        print(f"{given.consumers} idle consumers: {megabytes:,.0f} MB (wanted: at most {MOST_MEMORY} for 2,000)")
         real, ours = starts(given.release, Path(work), int(given.gigabytes * 1e9))
         times = f"{real:.2f} s and {ours:.2f} s, {ours / real:.2f} (wanted: below 1)"
         print(f"{given.gigabytes:g} GB, to the first answer: {times}")

@@ -150,9 +150,9 @@ def report(folder: Path, messages: int, timers: int, rounds: int, *, beside: boo
     most = 0
 
     def add(side: str, wall: float, processor: float) -> None:
-        found = figures.setdefault(side, Figures(wall=[], processor=[]))
-        found["wall"].append(wall)
-        found["processor"].append(processor)
+        figures_of_side = figures.setdefault(side, Figures(wall=[], processor=[]))
+        figures_of_side["wall"].append(wall)
+        figures_of_side["processor"].append(processor)
 
     for number in range(rounds):
         crash(store)
@@ -166,9 +166,10 @@ def report(folder: Path, messages: int, timers: int, rounds: int, *, beside: boo
             crash(store)
             full = _boot(store)
             add("5.3.3", full[0] - nothing[0], full[1] - nothing[1])
-    for side, found in figures.items():
+    for side, figures_of_side in figures.items():
         walls, processors = (
-            f"best {min(f):.2f}, median {median(f):.2f} s" for f in (found["wall"], found["processor"])
+            f"best {min(f):.2f}, median {median(f):.2f} s"
+            for f in (figures_of_side["wall"], figures_of_side["processor"])
         )
         print(f"  {side:8} wall {walls}; processor {processors}")
     print(f"  peak memory of recover {most / MIB:.0f} MiB")

@@ -61,10 +61,10 @@ def text() -> str:
             for option in (*parameter.opts, *parameter.secondary_opts)
         ]
         for parameter in command.params:
-            if (found := choices(parameter)) and not parameter.hidden:
+            if (choice_list := choices(parameter)) and not parameter.hidden:
                 known = parameter.opts if parameter.param_type_name == "option" else [kind_of(name)]
                 said = [
-                    f"{name} {parameter_name}: {' '.join(found)}"
+                    f"{name} {parameter_name}: {' '.join(choice_list)}"
                     for parameter_name in known
                     if parameter_name not in CHOICES
                 ]

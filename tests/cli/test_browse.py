@@ -214,14 +214,14 @@ def test_groups_lead_to_the_next_message(tmp_path: Path) -> None:
 
 def test_findings_come_with_their_cure(golden: Unpacked) -> None:
     store = golden("magic-broken-last-file")
-    found = json.loads(rmqtool("check", store, "-o", "json").out)
+    parsed = json.loads(rmqtool("check", store, "-o", "json").out)
 
     async def play(driver: Driver) -> None:
         await driver.press("3")
-        await driver.wait(lambda: f"of {len(found)}" in driver.text and "checking" not in driver.text)
-        shown = [line.split()[1] for line in driver.lines[2 : 2 + len(found)]]
-        assert shown == [row["code"] for row in found]
-        at = next(number for number, row in enumerate(found) if row["code"] == "log-damage")
+        await driver.wait(lambda: f"of {len(parsed)}" in driver.text and "checking" not in driver.text)
+        shown = [line.split()[1] for line in driver.lines[2 : 2 + len(parsed)]]
+        assert shown == [row["code"] for row in parsed]
+        at = next(number for number, row in enumerate(parsed) if row["code"] == "log-damage")
         await driver.press(*["down"] * at, "enter")
         await driver.wait_for("What to do")
         assert "salvage" in driver.text

@@ -33,14 +33,14 @@ KINDS |= {
 
 def registered() -> dict[str, str]:
     """Name → module of every ``@command`` below ``rmqtool/cli``."""
-    found = {}
+    result = {}
     for path in (ROOT / "rmqtool" / "cli").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
                 case ast.Call(func=ast.Name(id="command"), args=[ast.Constant(value=str(name)), *_rest]):
-                    assert name not in found, f"{path}: {name} is registered twice"
-                    found[name] = ".".join(path.relative_to(ROOT / "rmqtool" / "cli").with_suffix("").parts)
-    return found
+                    assert name not in result, f"{path}: {name} is registered twice"
+                    result[name] = ".".join(path.relative_to(ROOT / "rmqtool" / "cli").with_suffix("").parts)
+    return result
 
 
 def test_every_entry_is_registered_where_it_says() -> None:

@@ -207,10 +207,10 @@ def test_a_key_loads_no_command_line(line: str, golden: Unpacked) -> None:
 
 
 def zsh_or_fish(shell: str) -> str:
-    found = shutil.which(shell)
-    if found is None:
+    path = shutil.which(shell)
+    if path is None:
         pytest.skip(f"{shell} is not on this machine")
-    return found
+    return path
 
 
 @pytest.fixture
@@ -281,8 +281,8 @@ def until(terminal: int, *marks: bytes) -> bytes:
             seen += os.read(terminal, 4096)
         rest = seen
         for mark in marks:
-            _before, found, rest = rest.partition(mark)
-            if not found:
+            _before, mark_read, rest = rest.partition(mark)
+            if not mark_read:
                 break
         else:
             return seen.partition(marks[0])[2]

@@ -69,7 +69,7 @@ def test_sentences_have_their_commands_as_data() -> None:
     """In a sentence, a command could be broken by folding, and its paths would not be quoted."""
     named = "|".join(name for name in COMMANDS)
     written = re.compile(rf"\brmqtool ({named})\b")
-    found = []
+    result = []
     for path in sorted((ROOT / "rmqtool").rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         documented = {
@@ -79,13 +79,13 @@ def test_sentences_have_their_commands_as_data() -> None:
             and node.body and isinstance(node.body[0], ast.Expr)
         }  # fmt: skip
         examples = {id(node) for call in ast.walk(tree) if _is_command(call) for node in ast.walk(call)}
-        found += [
+        result += [
             f"{path.relative_to(ROOT)}:{node.lineno}: {node.value}"
             for node in ast.walk(tree)
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and written.search(node.value)
             and id(node) not in documented | examples
         ]  # fmt: skip
-    assert [sentence for sentence in found if not sentence.startswith(APART)] == []
+    assert [sentence for sentence in result if not sentence.startswith(APART)] == []
 
 
 def _is_command(node: ast.AST) -> bool:

@@ -124,11 +124,11 @@ def damage(store: Path, steps: list[Any]) -> None:
 
 def fingerprint(store: Path) -> dict[str, tuple[int, str]]:
     """Names, modification times and content of everything below a directory."""
-    found = {}
+    result = {}
     for path in sorted(store.rglob("*")):
         content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "directory"
-        found[str(path.relative_to(store))] = (path.lstat().st_mtime_ns, content)
-    return found
+        result[str(path.relative_to(store))] = (path.lstat().st_mtime_ns, content)
+    return result
 
 
 def checked(args: list[str]) -> Result:

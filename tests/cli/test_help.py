@@ -20,14 +20,14 @@ from tests.cli.running import process, rmqtool
 def commands() -> dict[str, Any]:
     """Full name → command, from Typer."""
     app.load()
-    found = {}
+    result = {}
     for name, command in typer.main.get_command(app.app).commands.items():  # type: ignore[attr-defined]
         subcommands = getattr(command, "commands", None)
         if subcommands is None:
-            found[name] = command
+            result[name] = command
         else:
-            found.update({f"{name} {inner}": c for inner, c in subcommands.items()})
-    return found
+            result.update({f"{name} {inner}": c for inner, c in subcommands.items()})
+    return result
 
 
 def live_only() -> set[str]:

@@ -77,14 +77,14 @@ def test_every_tag_has_text() -> None:
 
 
 def test_the_sections_that_readers_look_for() -> None:
-    found = sections(source())
-    assert list(found) == [
+    headings = sections(source())
+    assert list(headings) == [
         "NAME", "SYNOPSIS", "DESCRIPTION", "EMERGENCIES", "COMMANDS", "EXIT STATUS", "FILES", "SEE ALSO",
     ]  # fmt: skip
-    assert re.fullmatch(r"\nrmqtool - \S.*\n", plain(found["NAME"]))  # what whatis and apropos read
-    assert "rmqtool check STORE\n" in plain(found["EMERGENCIES"])
+    assert re.fullmatch(r"\nrmqtool - \S.*\n", plain(headings["NAME"]))  # what whatis and apropos read
+    assert "rmqtool check STORE\n" in plain(headings["EMERGENCIES"])
     for topic in Page:
-        assert f"rmqtool manual {topic}\n" in plain(found["SEE ALSO"])
+        assert f"rmqtool manual {topic}\n" in plain(headings["SEE ALSO"])
 
 
 def test_every_command_is_there_with_all_that_its_help_says() -> None:

@@ -40,12 +40,12 @@ LIVE = {name for name, command in COMMANDS.items() if command.module.startswith(
 
 def selecting() -> list[tuple[str, str]]:
     """Every command and each of its selection options."""
-    found = []
+    result = []
     for name, command in commands().items():
         if name not in OTHERS | LIVE and not name.startswith("report "):
             options = {option for parameter in command.params for option in parameter.opts}
-            found += [(name, option) for option in NOTHING if option in options]
-    return found
+            result += [(name, option) for option in NOTHING if option in options]
+    return result
 
 
 CASES = selecting()

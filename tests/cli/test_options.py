@@ -89,12 +89,12 @@ SELECTING = {
 
 def options() -> dict[str, dict[str, Any]]:
     """Option name → commands with it, and their options."""
-    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    result: dict[str, dict[str, Any]] = defaultdict(dict)
     for name, command in commands().items():
         for parameter in command.params:
             if parameter.param_type_name == "option" and not parameter.hidden:
-                found[spelling(parameter)][name] = parameter
-    return found
+                result[spelling(parameter)][name] = parameter
+    return result
 
 
 def spelling(parameter: Any) -> str:

@@ -35,9 +35,9 @@ class Terminal(io.StringIO):
 
 
 def made(name: str, done: int, total: int | None, unit: str = "bytes") -> Stage:
-    found = Stage(name, total, unit)
-    found.done = done
-    return found
+    made_stage = Stage(name, total, unit)
+    made_stage.done = done
+    return made_stage
 
 
 def test_every_command_that_takes_long_has_it() -> None:
@@ -49,7 +49,7 @@ def test_every_command_that_takes_long_has_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "seconds", "text"),
+    ("made_stage", "seconds", "text"),
     [
         (made("reading the log", 0, 3 << 30), 0.5, "reading the log: 0%, 0 B of 3.0 GiB, 0 s"),
         (made("reading the log", 3 << 29, 3 << 30), 2.0,
@@ -63,8 +63,8 @@ def test_every_command_that_takes_long_has_it() -> None:
          "more than was known: 100%, 9 of 8 steps, 3 steps/s, 0 s left"),
     ],
 )  # fmt: skip
-def test_the_line_of_a_terminal(found: Stage, seconds: float, text: str) -> None:
-    assert progress.line(found, seconds) == text
+def test_the_line_of_a_terminal(made_stage: Stage, seconds: float, text: str) -> None:
+    assert progress.line(made_stage, seconds) == text
     assert len(text) < 80
 
 

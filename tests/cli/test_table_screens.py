@@ -90,9 +90,9 @@ def test_a_topic_has_messages_and_bytes(golden: Unpacked) -> None:
             row = json.loads(line)
             sizes[row["topic"]] = sizes.get(row["topic"], 0) + row["storeSize"]
         listed = rmqtool("topic", "list", store, "--system", "-o", "ndjson").out.splitlines()
-        found = {row["topic"]: row for row in map(json.loads, listed)}
-        assert found["Orders"]["bytes"] == sizes["Orders"] > 0
-        assert found["Payments"]["bytes"] == sizes["Payments"] > 0
+        result = {row["topic"]: row for row in map(json.loads, listed)}
+        assert result["Orders"]["bytes"] == sizes["Orders"] > 0
+        assert result["Payments"]["bytes"] == sizes["Payments"] > 0
     assert rmqtool("topic", "list", golden(CASE)).out.split()[3:6] == ["messages", "bytes", "groups"]
 
 

@@ -94,13 +94,13 @@ def _as_other_queue(request: Command) -> Command:
 
 
 def _records(truth: Command) -> list[tuple[Record, bytes]]:
-    found, at = [], 0
+    collected, at = [], 0
     while at < len(truth.body):
         record = read(truth.body, at, len(truth.body))
         assert isinstance(record, Record)
-        found.append((record, truth.body[at : at + record.total_size]))
+        collected.append((record, truth.body[at : at + record.total_size]))
         at += record.total_size
-    return found
+    return collected
 
 
 def _with(truth: Command, parts: list[bytes]) -> Command:
@@ -141,21 +141,21 @@ def _out_of_order(_liar: Liar, _connection: Connection, _request: Command, truth
 
 
 def _another_topic(_liar: Liar, _connection: Connection, _request: Command, truth: Command) -> Command:
-    if not (found := _records(truth)):
+    if not (intact := _records(truth)):
         return truth
-    record, data = found[0]
+    record, data = intact[0]
     name = bytes(byte ^ 1 for byte in record.topic)  # as long as it was
-    return _with(truth, [data.replace(record.topic, name), *[data for _record, data in found[1:]]])
+    return _with(truth, [data.replace(record.topic, name), *[data for _record, data in intact[1:]]])
 
 
 def _older(_liar: Liar, _connection: Connection, request: Command, truth: Command) -> Command:
     """Answer with the beginning of the queue instead."""
-    if not (found := _records(truth)):
+    if not (intact := _records(truth)):
         return truth
     at = int((request.fields or {})["queueOffset"])
     parts = []
-    for number, (_record, data) in enumerate(found):
-        if (old := at - len(found) + number) < 0:
+    for number, (_record, data) in enumerate(intact):
+        if (old := at - len(intact) + number) < 0:
             return truth
         parts.append(data[:20] + old.to_bytes(8, "big") + data[28:])
     return _with(truth, parts)

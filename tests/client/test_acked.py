@@ -167,8 +167,8 @@ def test_two_processes_share_the_queues(served: TestBroker) -> None:
         running.communicate(timeout=60)
         assert running.returncode == 0
     rest = consume(served, "Halves", "halves")
-    found = [place for part in lines for place in places("".join(part))] + places(rest.out)
-    assert set(found) == {(queue, offset) for queue in range(4) for offset in range(at // 4)}
+    result = [place for part in lines for place in places("".join(part))] + places(rest.out)
+    assert set(result) == {(queue, offset) for queue in range(4) for offset in range(at // 4)}
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,9 @@ def test_a_route_is_asked_for_once_and_shared() -> None:
     async def test() -> None:
         async with peer() as namesrv, Cluster(options(namesrv.address)) as cluster:
             namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"Orders": route(("a", "127.0.0.1:1"), queues=2)})
-            found = await asyncio.gather(*[cluster.route("Orders") for _ in range(5)])
-            assert set(found[0].writable) == {MessageQueue("Orders", "a", 0), MessageQueue("Orders", "a", 1)}
-            assert await cluster.route("Orders") is found[0]
+            routes = await asyncio.gather(*[cluster.route("Orders") for _ in range(5)])
+            assert set(routes[0].writable) == {MessageQueue("Orders", "a", 0), MessageQueue("Orders", "a", 1)}
+            assert await cluster.route("Orders") is routes[0]
             assert cluster.address("a") == "127.0.0.1:1"
             assert len(namesrv.got) == 1
             with pytest.raises(NoRoute, match="Payments"):
@@ -123,11 +123,11 @@ def test_a_new_topic_is_where_the_template_is_until_it_is_known() -> None:
         async with peer() as namesrv, Cluster(options(namesrv.address)) as cluster:
             known = {"TBW102": route(("a", "127.0.0.1:1"), queues=8, perm=7)}
             namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells(known)
-            found = await cluster.publish_route("New")
-            assert found.assumed
-            assert len(found.writable) == 4
+            routes = await cluster.publish_route("New")
+            assert routes.assumed
+            assert len(routes.writable) == 4
             known["New"] = route(("a", "127.0.0.1:1"), queues=2)
-            assert await cluster.publish_route("New") is found
+            assert await cluster.publish_route("New") is routes
             await cluster.refresh_routes()
             assert len((await cluster.publish_route("New")).writable) == 2
             known.clear()
@@ -143,9 +143,9 @@ def test_queues_are_written_where_there_is_a_master_that_may_be_written_to() -> 
     data = route(("b", "h:1"), ("a", "h:2"), ("c", "h:3"), queues=1)
     data.broker_datas[2].broker_addrs = {1: "h:3"}
     data.queue_datas = [QueueData("b", 2, 1, 6), QueueData("a", 1, 1, 4), QueueData("c", 1, 1, 6)]
-    found = Route.of("T", data)
-    assert [(q.broker_name, q.queue_id) for q in found.writable] == [("b", 0)]
-    assert [(q.broker_name, q.queue_id) for q in found.readable] == [("a", 0), ("b", 0), ("b", 1), ("c", 0)]
+    topic_route = Route.of("T", data)
+    assert [(q.broker_name, q.queue_id) for q in topic_route.writable] == [("b", 0)]
+    assert [(q.broker_name, q.queue_id) for q in topic_route.readable] == [("a", 0), ("b", 0), ("b", 1), ("c", 0)]
     data.order_topic_conf = "c:1;a:2"
     ordered = Route.of("T", data)
     assert [(q.broker_name, q.queue_id) for q in ordered.writable] == [("c", 0), ("a", 0), ("a", 1)]

@@ -135,14 +135,14 @@ def test_what_fails_comes_again_and_ends_as_a_dead_letter(served: TestBroker) ->
         async with PushConsumer(served.namesrv, "failers", {"Failing": "*"}, listen, options):
             await until(lambda: tries[1] == 2 and len(tries) == 8)
             async with PullConsumer(served.namesrv) as dead:
-                found: list[int] = []
+                result: list[int] = []
                 async with asyncio.timeout(20):
-                    while sorted(found) != [1, 2]:
+                    while sorted(result) != [1, 2]:
                         try:
                             await dead.assign(dict.fromkeys(await dead.queues("%DLQ%failers"), 0))
-                            found = []
+                            result = []
                             while messages := await dead.poll(0.2):
-                                found += numbers(messages)
+                                result += numbers(messages)
                         except Exception:
                             await asyncio.sleep(0.1)
         assert (1, "Failing", 1) in seen
@@ -215,8 +215,8 @@ def test_without_a_name_server_work_goes_on(served: TestBroker) -> None:
 
         async with AsyncExitStack() as names:
             namesrv = await names.enter_async_context(peer())
-            found = route(("broker-a", served.address))
-            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"Lasting": found, "%RETRY%lasting": found})
+            result = route(("broker-a", served.address))
+            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"Lasting": result, "%RETRY%lasting": result})
             client = ClientOptions(namesrv=namesrv.address, route_interval=0.05, heartbeat_interval=0.05, timeout=1)
             quick = replace(QUICK, rebalance_interval=0.05)
             async with (

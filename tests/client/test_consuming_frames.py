@@ -154,9 +154,9 @@ def test_offsets_are_asked_for_and_kept_as_by_the_java_client(release: str) -> N
             if java.code == C.UPDATE_CONSUMER_OFFSET:
                 await puller.commit(queue, int(said["commitOffset"]))
             elif java.code == C.QUERY_CONSUMER_OFFSET:
-                found = await puller.committed(queue)
+                committed = await puller.committed(queue)
                 assert answer is not None
-                assert (found is None) == (answer.code == ResponseCode.QUERY_NOT_FOUND)
+                assert (committed is None) == (answer.code == ResponseCode.QUERY_NOT_FOUND)
             else:
                 await puller.offsets(queue)
             ours = one.of(C(java.code))[-1]
@@ -196,7 +196,7 @@ def test_what_is_popped_is_settled_with_the_handles_of_the_java_client() -> None
     pops = list(recorded("5.3.3", C.POP_MESSAGE))
     settled = [java for java, _answer in recorded("5.3.3", C.ACK_MESSAGE, C.CHANGE_MESSAGE_INVISIBLETIME)]
     assert {java.code for java in settled} == {C.ACK_MESSAGE, C.CHANGE_MESSAGE_INVISIBLETIME}
-    found: dict[str, Popped] = {}
+    result: dict[str, Popped] = {}
 
     async def test(cluster: Cluster, one: Peer) -> None:
         for code in (C.ACK_MESSAGE, C.CHANGE_MESSAGE_INVISIBLETIME):
@@ -215,12 +215,12 @@ def test_what_is_popped_is_settled_with_the_handles_of_the_java_client() -> None
                 wait=int(said["pollTime"]) / 1000, from_first=said["initMode"] == "0",
             )  # fmt: skip
             same(one.of(C.POP_MESSAGE)[-1], java, "bornTime")
-            found.update((message.handle, message) for message in messages)
-        assert len(found) >= 20
-        assert {Handle.parse(handle).origin for handle in found} == {"0", "1"}  # from the topic, and from its retries
+            result.update((message.handle, message) for message in messages)
+        assert len(result) >= 20
+        assert {Handle.parse(handle).origin for handle in result} == {"0", "1"}  # from the topic, and from its retries
         for java in settled:
             said = fields_of(java)
-            message = found[said["extraInfo"]]
+            message = result[said["extraInfo"]]
             if java.code == C.ACK_MESSAGE:
                 await popper.ack(message)
             else:

@@ -69,12 +69,12 @@ class Consuming(RuleBasedStateMachine):
     def pull(self, most: int) -> None:
         if self.process.full(LIMITS):
             return
-        found = [offset for offset in self.log if offset >= self.pulled][:most]
-        new = self.process.put([message(offset, self.log[offset]) for offset in reversed(found)])
-        assert [received.queue_offset for received in new] == found
+        result = [offset for offset in self.log if offset >= self.pulled][:most]
+        new = self.process.put([message(offset, self.log[offset]) for offset in reversed(result)])
+        assert [received.queue_offset for received in new] == result
         assert self.process.put(new) == []  # what comes twice is taken once
-        self.waiting += found
-        self.pulled = found[-1] + 1 if found else self.next
+        self.waiting += result
+        self.pulled = result[-1] + 1 if result else self.next
         if not len(self.process):
             self.process.advance(self.pulled)
 
@@ -163,12 +163,12 @@ class Ordering(RuleBasedStateMachine):
 
     @rule(gaps=st.lists(st.integers(0, 3), max_size=6))
     def pull(self, gaps: list[int]) -> None:
-        found = []
+        result = []
         for gap in gaps:
             self.next += gap
-            found.append(message(self.next))
+            result.append(message(self.next))
             self.next += 1
-        self.process.put(found)
+        self.process.put(result)
 
     @rule(
         most=st.integers(1, 3),

@@ -119,15 +119,15 @@ async def queues_of(consumer: PullConsumer) -> tuple[MessageQueue, ...]:
 
 
 async def all_once(consumer: PullConsumer) -> None:
-    found: dict[int, list[int]] = defaultdict(list)
-    while sum(map(len, found.values())) < COUNT:
+    result: dict[int, list[int]] = defaultdict(list)
+    while sum(map(len, result.values())) < COUNT:
         try:
             for message in await consumer.poll(1):
                 assert int(message.body) == 4 * message.queue_offset + message.queue.queue_id
-                found[message.queue.queue_id].append(message.queue_offset)
+                result[message.queue.queue_id].append(message.queue_offset)
         except (ClientError, RemotingError):
             continue
-    assert found == {queue: list(range(COUNT // 4)) for queue in range(4)}
+    assert result == {queue: list(range(COUNT // 4)) for queue in range(4)}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

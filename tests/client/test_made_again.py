@@ -183,7 +183,7 @@ def test_what_is_replayed(broker: Neighbour, tmp_path: Path, count: int) -> None
     result = rmqtool(*args, "--journal", tmp_path / "second")
     assert result.code == 0, result.err
     got = bodies(messages(str(tmp_path / "store"), TOPIC))
-    assert {queue: found[count // 4 :] for queue, found in got.items()} == bodies(messages(str(source), TOPIC))
+    assert {queue: outcome[count // 4 :] for queue, outcome in got.items()} == bodies(messages(str(source), TOPIC))
 
 
 @pytest.mark.parametrize("count", [20, 400], ids=["shorter", "longer"])

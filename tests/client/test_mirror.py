@@ -238,8 +238,8 @@ def test_a_topic_that_has_more_queues_than_before(tmp_path: Path, conf: str) -> 
         told["topicConfigTable"]["Wide"] |= {"readQueueNums": 1, "writeQueueNums": 1}  # as it was then
         topics.write_text(json.dumps(told))
         assert mirror(running, "Wide", store, "--broker-conf", conf)[0] == 0
-        found = json.loads(topics.read_text())["topicConfigTable"]["Wide"]
-        assert found["readQueueNums"] == found["writeQueueNums"] == queues > 1
+        shown = json.loads(topics.read_text())["topicConfigTable"]["Wide"]
+        assert shown["readQueueNums"] == shown["writeQueueNums"] == queues > 1
 
 
 @pytest.mark.parametrize(

@@ -28,10 +28,10 @@ def served() -> Iterator[TestBroker]:
 
 
 async def some(consumer: LitePullConsumer, count: int) -> list[Received]:
-    found: list[Received] = []
-    while len(found) < count:
-        found += await consumer.poll(1)
-    return found
+    result: list[Received] = []
+    while len(result) < count:
+        result += await consumer.poll(1)
+    return result
 
 
 def test_a_group_that_polls_shares_queues_and_commits_what_polls_are_behind(served: TestBroker) -> None:
@@ -135,12 +135,12 @@ def test_messages_one_by_one_and_queues_that_change(served: TestBroker) -> None:
         async with LitePullConsumer(served.namesrv, "iterators", options) as consumer:
             await consumer.on_queues_changed("OneByOne", lambda topic, queues: changes.append((topic, queues)))
             await consumer.subscribe("OneByOne", "odd")
-            found = []
+            result = []
             async for message in consumer:
-                found.append(int(message.body))
-                if len(found) == 10:
+                result.append(int(message.body))
+                if len(result) == 10:
                     break
-            assert sorted(found) == list(range(1, 20, 2))
+            assert sorted(result) == list(range(1, 20, 2))
             while sum(map(consumer.position, consumer.assignment())) < 20:  # nothing matches in two of the queues
                 assert await consumer.poll(1) == []
             assert await consumer.poll(0.1) == []  # it has done with what it got before
@@ -207,12 +207,12 @@ def test_without_asyncio(served: TestBroker) -> None:
     fill(served, "PolledPlainly", 8)
     with SyncLitePullConsumer(served.namesrv, "plain", FIRST) as consumer:
         consumer.subscribe("PolledPlainly")
-        found = []
+        result = []
         for message in consumer:
-            found.append(message)
-            if len(found) == 8:
+            result.append(message)
+            if len(result) == 8:
                 break
-        assert sorted(numbers(found)) == list(range(8))
+        assert sorted(numbers(result)) == list(range(8))
         consumer.commit()
         assert [consumer.committed(queue) for queue in consumer.assignment()] == [2] * 4
     names = [set(dict(inspect.getmembers(kind))) for kind in (LitePullConsumer, SyncLitePullConsumer)]

@@ -88,8 +88,8 @@ def test_members_pop_side_by_side_what_fails_comes_again_and_dies_at_last() -> N
                     await until(lambda: set(tries) >= wanted and tries[1] == tries[3] == 2)
                     assert all(by.values())
                     async with PullConsumer(producer.cluster) as dead:
-                        found: set[bytes] = set()
-                        while found != {b"3", b"5"}:
+                        collected: set[bytes] = set()
+                        while collected != {b"3", b"5"}:
                             try:
                                 queues = await dead.queues("%DLQ%poppers")
                             except Exception:
@@ -97,7 +97,7 @@ def test_members_pop_side_by_side_what_fails_comes_again_and_dies_at_last() -> N
                                 continue
                             await dead.assign(dict.fromkeys(queues, 0))
                             while messages := await dead.poll(0.2):
-                                found |= {message.body for message in messages}
+                                collected |= {message.body for message in messages}
                 assert Counter(number for number, _topic, _times in seen if number not in (1, 3)) == Counter(
                     number for number in range(220) if number not in (1, 3)
                 )
@@ -187,8 +187,8 @@ def assigns(fake_broker: Peer, *mode_and_queue: tuple[str, int]) -> None:
     def answer(request: Command) -> Command:
         topic = read_body(AssignmentRequest, request.body).topic
         rows = mode_and_queue if topic == "T" else ()
-        found = [QueueAssignment(MessageQueue(topic, "a", queue_id), mode) for mode, queue_id in rows]
-        return request.response(body=body_of(AssignmentResponse(found)))
+        result = [QueueAssignment(MessageQueue(topic, "a", queue_id), mode) for mode, queue_id in rows]
+        return request.response(body=body_of(AssignmentResponse(result)))
 
     fake_broker.replies[C.QUERY_ASSIGNMENT] = answer
 

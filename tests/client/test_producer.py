@@ -62,13 +62,13 @@ def sends(of: Peer) -> list[Command]:
 
 
 def recorded(release: str) -> list[Command]:
-    found = []
+    result = []
     for request, _answer in wire.requests(release, "broker"):
         command, _size = frame.parse(request.raw) or (Command(0), 0)
         fields = command.fields or {}
         if command.code in (C.SEND_MESSAGE_V2, C.SEND_BATCH_MESSAGE) and "l" not in fields:
-            found.append(command)
-    return found
+            result.append(command)
+    return result
 
 
 def again(properties_text: str, topic: str, body: bytes) -> Message:
@@ -157,8 +157,8 @@ def test_what_is_sent_is_stored_as_it_was(served: TestBroker) -> None:
     assert {result.status for result in results} == {"SEND_OK"}
     assert [result.queue_offset for result in results] == list(range(12))
     with Store(served.store) as store:
-        found = [store.message_at(parse_offset_id(result.offset_message_id).physical_offset) for result in results]
-    rows = [message_row(located.record, located.physical_offset) for located in found if located is not None]
+        outcome = [store.message_at(parse_offset_id(result.offset_message_id).physical_offset) for result in results]
+    rows = [message_row(located.record, located.physical_offset) for located in outcome if located is not None]
     assert [row["msgId"] for row in rows] == [result.message_id for result in results]
     assert [row["offsetMsgId"] for row in rows] == [result.offset_message_id for result in results]
     first = rows[0]
@@ -370,36 +370,36 @@ def test_keys_choose_their_queue_as_in_java() -> None:
 # -- fault tolerance ---------------------------------------------------------------------------------------------------
 
 
-def chosen(choice: QueueChoice, found: Route, times: int = 12, last: str | None = None) -> set[str]:
-    return {choice.select(found, last).broker_name for _ in range(times)}
+def chosen(choice: QueueChoice, topic_route: Route, times: int = 12, last: str | None = None) -> set[str]:
+    return {choice.select(topic_route, last).broker_name for _ in range(times)}
 
 
 @pytest.mark.parametrize(("engine", "out"), [("4.9", 600_000), ("5.3", 10_000)])
 def test_brokers_that_fail_are_left_out_for_a_while(engine: str, out: int) -> None:
     now = [0]
     choice = QueueChoice(RELEASES[engine], tolerant=True, clock=lambda: now[0])
-    found = Route.of("T", route(("a", "h:1"), ("b", "h:2"), ("c", "h:3")))
-    assert chosen(choice, found) == {"a", "b", "c"}
+    topic_route = Route.of("T", route(("a", "h:1"), ("b", "h:2"), ("c", "h:3")))
+    assert chosen(choice, topic_route) == {"a", "b", "c"}
     choice.note_failure("a", 20)
-    assert chosen(choice, found) == {"b", "c"}
+    assert chosen(choice, topic_route) == {"b", "c"}
     now[0] = out - 1
-    assert chosen(choice, found) == {"b", "c"}
+    assert chosen(choice, topic_route) == {"b", "c"}
     now[0] = out
-    assert chosen(choice, found) == {"a", "b", "c"}
+    assert chosen(choice, topic_route) == {"a", "b", "c"}
     choice.note_answer("b", 20_000)
-    assert chosen(choice, found) == {"a", "c"}
+    assert chosen(choice, topic_route) == {"a", "c"}
 
 
 def test_in_5_3_a_broker_that_refused_comes_after_one_that_was_not_reached() -> None:
     now = [0]
     choice = QueueChoice(V5_3, tolerant=True, clock=lambda: now[0])
-    found = Route.of("T", route(("a", "h:1"), ("b", "h:2")))
+    topic_route = Route.of("T", route(("a", "h:1"), ("b", "h:2")))
     choice.note_failure("a", 20, refused=True)
     choice.note_failure("b", 20)
-    assert chosen(choice, found) == {"b"}
-    assert chosen(choice, found, last="b") == {"a", "b"}  # neither will do: round robin
+    assert chosen(choice, topic_route) == {"b"}
+    assert chosen(choice, topic_route, last="b") == {"a", "b"}  # neither will do: round robin
     choice.note_answer("a", 1)
-    assert chosen(choice, found) == {"a", "b"}  # it can be reached, and is left out as long as before
+    assert chosen(choice, topic_route) == {"a", "b"}  # it can be reached, and is left out as long as before
     now[0] = 10_000
     choice.note_failure("b", 20)
-    assert chosen(choice, found) == {"a"}
+    assert chosen(choice, topic_route) == {"a"}

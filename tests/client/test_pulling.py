@@ -56,14 +56,14 @@ def test_assigned_queues_are_polled_in_order_and_sought(served: TestBroker) -> N
             queues = await consumer.queues(TOPIC)
             assert len(queues) == 4
             await consumer.assign(queues)
-            found: list[Any] = []
+            result: list[Any] = []
             async for message in consumer:
-                found.append(message)
-                if len(found) == COUNT:
+                result.append(message)
+                if len(result) == COUNT:
                     break
-            assert sorted(numbers(found)) == list(range(COUNT))
+            assert sorted(numbers(result)) == list(range(COUNT))
             for queue in queues:
-                mine = [message for message in found if message.queue == queue]
+                mine = [message for message in result if message.queue == queue]
                 assert numbers(mine) == list(range(queue.queue_id, COUNT, 4))
                 assert [message.queue_offset for message in mine] == list(range(25))
                 assert len({message.message_id for message in mine}) == 25
@@ -93,10 +93,10 @@ def test_paused_queues_are_not_read_and_go_on_where_they_were(served: TestBroker
         assert end == consumer.offsets(queue)[1] > 0
         consumer.seek_to_begin(queue)
         consumer.resume([queue])
-        found: list[int] = []
-        while len(found) < end:
-            found += [message.queue_offset for message in consumer.poll()]
-        assert found == list(range(end))
+        result: list[int] = []
+        while len(result) < end:
+            result += [message.queue_offset for message in consumer.poll()]
+        assert result == list(range(end))
         assert consumer.paused() == sorted(set(queues) - {queue})
         with pytest.raises(KeyError):
             consumer.pause([MessageQueue("Nowhere", "a", 0)])
@@ -124,10 +124,10 @@ def test_tags_are_compared_exactly_and_bodies_inflated(served: TestBroker) -> No
         async with PullConsumer(served.namesrv, tags=["odd", "none"]) as consumer:
             queues = await consumer.queues(TOPIC)
             await consumer.assign(dict.fromkeys(queues, 0))
-            found: list[Any] = []
-            while len(found) < COUNT // 2:
-                found += await consumer.poll()
-            assert sorted(numbers(found)) == list(range(1, COUNT, 2))
+            result: list[Any] = []
+            while len(result) < COUNT // 2:
+                result += await consumer.poll()
+            assert sorted(numbers(result)) == list(range(1, COUNT, 2))
         async with PullConsumer(served.namesrv) as consumer:
             await consumer.assign(await consumer.queues("Large"))
             (large,) = await consumer.poll()
@@ -255,13 +255,13 @@ def consume(served: TestBroker, *args: object) -> tuple[int, list[dict[str, Any]
 
 def test_consume_shows_all_and_leaves_no_trace(served: TestBroker) -> None:
     before = {name: Path(served.store, "config", name).read_bytes() for name in ("topics.json",)}
-    code, found, said = consume(served, TOPIC)
+    code, shown, said = consume(served, TOPIC)
     assert (code, said) == (0, "100 messages\n")
-    assert sorted(int(row["body"]) for row in found) == list(range(COUNT))
-    assert all(list(row) == list(MESSAGE_FIELDS) for row in found)
+    assert sorted(int(row["body"]) for row in shown) == list(range(COUNT))
+    assert all(list(row) == list(MESSAGE_FIELDS) for row in shown)
     dumped = [json.loads(line) for line in rmqtool("commitlog", "dump", served.store, "-o", "ndjson").out.splitlines()]
     by_id = {row["offsetMsgId"]: row for row in dumped}
-    assert all(by_id[row["offsetMsgId"]] == row for row in found)
+    assert all(by_id[row["offsetMsgId"]] == row for row in shown)
     assert {name: Path(served.store, "config", name).read_bytes() for name in before} == before
 
 
@@ -291,8 +291,8 @@ def test_bad_options_are_one_line(args: list[str], code: int, part: str) -> None
 
 
 def test_a_topic_that_nobody_knows(served: TestBroker) -> None:
-    code, found, said = consume(served, "Nowhere")
-    assert (code, found) == (3, [])
+    code, shown, said = consume(served, "Nowhere")
+    assert (code, shown) == (3, [])
     assert "no name server knows the topic" in said
 
 

@@ -56,10 +56,10 @@ def messages(store: str, topic: str) -> list[dict[str, Any]]:
 
 
 def bodies(rows: list[dict[str, Any]]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = defaultdict(list)
+    result: dict[int, list[int]] = defaultdict(list)
     for row in rows:
-        found[row["queueId"]].append(int(row["body"]))
-    return found
+        result[row["queueId"]].append(int(row["body"]))
+    return result
 
 
 def replay(served: TestBroker, source: object, *args: object) -> tuple[int, list[dict[str, Any]], str]:

@@ -36,11 +36,11 @@ class KnownRoutes:
     queues: int = 4
 
     def answer(self, request: Command) -> Answer:
-        found = {}
+        result = {}
         for topic, addresses in self.routes.items():
-            data = found[topic] = route(("broker-a", addresses[min(addresses)]), queues=self.queues)
+            data = result[topic] = route(("broker-a", addresses[min(addresses)]), queues=self.queues)
             data.broker_datas[0].broker_addrs = dict(addresses)
-        return tells(found)(request)
+        return tells(result)(request)
 
 
 @contextmanager
@@ -114,10 +114,10 @@ def test_a_broker_that_is_away_proves_nothing(served: TestBroker, tmp_path: Path
 def begun(journal: Path, floor: int) -> None:
     """The state after a kill during the first round."""
     lines = journal.read_text().splitlines()
-    found = next(json.loads(line) for line in lines if '"begin"' in line)
-    found["floors"] = [[*queue, floor] for *queue, _offset in found["floors"]]
+    listed = next(json.loads(line) for line in lines if '"begin"' in line)
+    listed["floors"] = [[*queue, floor] for *queue, _offset in listed["floors"]]
     kept = [line for line in lines if '"journal"' in line or '"aim"' in line]
-    journal.write_text("\n".join([*kept, json.dumps(found)]) + "\n")
+    journal.write_text("\n".join([*kept, json.dumps(listed)]) + "\n")
 
 
 def test_a_topic_that_was_never_made_is_made_by_the_first_message(served: TestBroker, tmp_path: Path) -> None:

@@ -47,8 +47,8 @@ def rows(result: Result) -> list[dict[str, Any]]:
 
 def in_store(served: TestBroker, answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     with Store(served.store) as store:
-        found = [store.message_at(parse_offset_id(row["offsetMsgId"]).physical_offset) for row in answers]
-    return [message_row(located.record, located.physical_offset) for located in found if located is not None]
+        result = [store.message_at(parse_offset_id(row["offsetMsgId"]).physical_offset) for row in answers]
+    return [message_row(located.record, located.physical_offset) for located in result if located is not None]
 
 
 def test_each_line_is_answered_and_what_is_acknowledged_is_stored(served: TestBroker) -> None:
@@ -65,11 +65,11 @@ def test_each_line_is_answered_and_what_is_acknowledged_is_stored(served: TestBr
     assert [row["line"] for row in answers] == [1, 2, 3, 4, 5, 6]
     assert [row["status"] for row in answers] == ["SEND_OK"] * 3 + ["NOT_A_MESSAGE"] * 3
     assert all(list(row) == list(SEND_FIELDS) for row in answers)
-    found = in_store(served, answers[:3])
-    assert [row["body"] for row in found] == ["one", "/w==", '{"a":1}']
-    assert (found[0]["keys"], found[0]["tags"], found[0]["flag"]) == (["k1", "k2"], "red", 3)
-    assert found[0]["properties"]["p"] == "v"
-    for row, answer in zip(found, answers[:3], strict=True):
+    stored_rows = in_store(served, answers[:3])
+    assert [row["body"] for row in stored_rows] == ["one", "/w==", '{"a":1}']
+    assert (stored_rows[0]["keys"], stored_rows[0]["tags"], stored_rows[0]["flag"]) == (["k1", "k2"], "red", 3)
+    assert stored_rows[0]["properties"]["p"] == "v"
+    for row, answer in zip(stored_rows, answers[:3], strict=True):
         assert [row[name] for name in ("topic", "queueId", "queueOffset", "msgId")] == [
             answer[name] for name in ("topic", "queueId", "queueOffset", "msgId")
         ]
@@ -95,23 +95,23 @@ def test_what_was_dumped_is_not_delayed_nor_half_again(served: TestBroker) -> No
     }  # fmt: skip
     done = send(served.namesrv, "Again", "-o", "ndjson", given=json.dumps(row))
     assert done.code == 0, done.err
-    (found,) = in_store(served, rows(done))
-    assert found["topic"] == "Again"
-    assert not {"DELAY", "REAL_TOPIC", "TRAN_MSG", "TIMER_DELIVER_MS"} & found["properties"].keys()
-    assert (found["properties"]["own"], found["msgId"]) == ("1", row["properties"]["UNIQ_KEY"])  # type: ignore[index]
+    (in_order,) = in_store(served, rows(done))
+    assert in_order["topic"] == "Again"
+    assert not {"DELAY", "REAL_TOPIC", "TRAN_MSG", "TIMER_DELIVER_MS"} & in_order["properties"].keys()
+    assert (in_order["properties"]["own"], in_order["msgId"]) == ("1", row["properties"]["UNIQ_KEY"])  # type: ignore[index]
 
 
 def test_delays_by_level_and_by_time(served: TestBroker) -> None:
-    found = []
+    result = []
     at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=3)  # brokers take three days at most
     for delay in ("2", "2h", f"{at:%Y-%m-%dT%H:%M:%SZ}"):
         done = send(served.namesrv, "Later", "--lines", "--delay", delay, "-o", "ndjson", given="x")
         assert done.code == 0, done.err
-        found += in_store(served, rows(done))
-    assert found[0]["properties"]["DELAY"] == "2"
-    assert found[1]["properties"]["TIMER_DELAY_MS"] == "7200000", "the broker's clock decides, not ours"
-    assert "TIMER_DELIVER_MS" not in found[1]["properties"]
-    assert found[2]["properties"]["TIMER_DELIVER_MS"] == str(round(at.timestamp() * 1000))
+        result += in_store(served, rows(done))
+    assert result[0]["properties"]["DELAY"] == "2"
+    assert result[1]["properties"]["TIMER_DELAY_MS"] == "7200000", "the broker's clock decides, not ours"
+    assert "TIMER_DELIVER_MS" not in result[1]["properties"]
+    assert result[2]["properties"]["TIMER_DELIVER_MS"] == str(round(at.timestamp() * 1000))
 
 
 def test_oneway_has_ids_and_no_places(served: TestBroker) -> None:

@@ -51,10 +51,10 @@ class Polling:
     async def work(self) -> None:
         while True:
             try:
-                found = await self.inner.poll(1)
+                result = await self.inner.poll(1)
             except (ClientError, RemotingError):
                 continue
-            for message in found:
+            for message in result:
                 if self.life.chance.random() < self.life.slow:
                     await asyncio.sleep(self.life.chance.uniform(0, 90))
                 self.life.done.add(int(message.body))

@@ -52,15 +52,15 @@ def test_what_is_committed_comes_and_what_is_unknown_is_asked_for() -> None:
 
                 with pytest.raises(LookupError):
                     await producer.send_in_transaction(Message("Paid", b"failed"), fails)
-                found: set[bytes] = set()
+                result: set[bytes] = set()
                 async with PullConsumer(served.namesrv) as consumer:
                     await consumer.assign(dict.fromkeys(await producer.queues("Paid"), 0))
                     async for message in consumer:
                         assert message.queue.topic == "Paid"
-                        found.add(message.body)
-                        if len(found) == 4 and "asked, no" in asked:
+                        result.add(message.body)
+                        if len(result) == 4 and "asked, no" in asked:
                             break
-                assert found == {b"yes", b"asked", b"asked twice", b"failed"}
+                assert result == {b"yes", b"asked", b"asked twice", b"failed"}
                 assert {"yes", "no"}.isdisjoint(asked)
 
     run(test)

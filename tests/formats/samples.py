@@ -21,13 +21,13 @@ from tests.formats.strategies import a_record
 
 
 def _records(raw: bytes, *, crc: bool = True) -> list[message.Record]:
-    found, at = [], 0
+    collected, at = [], 0
     while isinstance(record := message.read(raw, at, len(raw), crc=crc), message.Record):
-        found.append(record)
+        collected.append(record)
         at += record.total_size
     assert record.reason
     assert at <= record.at <= len(raw)
-    return found
+    return collected
 
 
 def _read_log(raw: bytes) -> Any:
@@ -82,11 +82,11 @@ def _read_wheel(raw: bytes) -> Any:
 
 
 def _read_dledger(raw: bytes) -> Any:
-    at, found = 0, []
+    at, collected = 0, []
     while isinstance(entry := dledger.read_entry(raw, at, len(raw)), dledger.DLedgerEntry):
-        found.append((entry, message.read(raw, at + dledger.HEAD_SIZE, at + entry.size)))
+        collected.append((entry, message.read(raw, at + dledger.HEAD_SIZE, at + entry.size)))
         at += entry.size
-    return found, dledger.kind_at(raw, at, len(raw))
+    return collected, dledger.kind_at(raw, at, len(raw))
 
 
 def _read_text(parse: Callable[[str], Any]) -> Callable[[bytes], Any]:

@@ -147,14 +147,14 @@ def test_a_cut_batch_gives_the_items_before_the_cut(batch: list[BatchItem], data
     cut = data.draw(st.integers(0, len(raw) - 1))
     whole = [len(build_batch(batch[:n])) for n in range(len(batch) + 1)]
     complete = sum(size <= cut for size in whole) - 1
-    found = batch_items(raw[:cut])
+    result = batch_items(raw[:cut])
 
-    assert list(islice(found, complete)) == batch[:complete]
+    assert list(islice(result, complete)) == batch[:complete]
     if cut in whole:
-        assert list(found) == []
+        assert list(result) == []
     else:
         with pytest.raises(FormatError):
-            next(found)
+            next(result)
 
 
 @pytest.mark.parametrize(

@@ -39,13 +39,13 @@ def test_a_queue_size_below_one_entry_does_not_divide() -> None:
 def test_a_record_moves_with_its_body_checksum_but_not_with_the_whole_records(address: bytes) -> None:
     record = a_record(born_address=address)
     raw = compaction.move_record(append_crc(pack(record)), 12345)
-    found = compaction.read_record(raw, 0, len(raw))
+    unit = compaction.read_record(raw, 0, len(raw))
 
-    assert isinstance(found, Record)
-    assert found.physical_offset == 12345
+    assert isinstance(unit, Record)
+    assert unit.physical_offset == 12345
     assert compaction.move_record(pack(record), record.physical_offset) == pack(record)
     assert verify_crc(raw) is False
-    assert compaction.entry_for(found, 12345, 7) == (12345, found.total_size, 7, 1700000000123, 41, 1, -1, 0)
+    assert compaction.entry_for(unit, 12345, 7) == (12345, unit.total_size, 7, 1700000000123, 41, 1, -1, 0)
 
 
 def test_what_is_shorter_than_a_head_does_not_move() -> None:
@@ -73,8 +73,8 @@ def test_a_queue_that_was_rolled_early_ends_with_an_end_unit() -> None:
 
 def test_positions_as_a_broker_writes_them() -> None:
     raw = b'{\n\t"empty":false,\n\t"queueOffsetMap":{\n\t\t"A_b_0":53\n\t}\n}'
-    found = compaction.CompactionPositions.parse(raw)
+    body = compaction.CompactionPositions.parse(raw)
 
-    assert found.of("A_b", 0) == 53
-    assert found.of("A_b", 1) == -1
-    assert found.build(V5_3) == raw
+    assert body.of("A_b", 0) == 53
+    assert body.of("A_b", 1) == -1
+    assert body.build(V5_3) == raw

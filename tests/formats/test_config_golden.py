@@ -34,12 +34,12 @@ def test_a_file_keeps_its_meaning_in_the_newest_version(path: Path) -> None:
 def test_every_member_of_a_broker_file_is_known(path: Path) -> None:
     def unknown(value: object) -> list[object]:
         if isinstance(value, dict):
-            return [found for item in value.values() for found in unknown(item)]
+            return [member for item in value.values() for member in unknown(item)]
         if isinstance(value, tuple):
-            return [found for item in value for found in unknown(item)]
+            return [member for item in value for member in unknown(item)]
         if isinstance(value, Bean):
             inner = (getattr(value, field.name) for field in dataclasses.fields(value) if field.name != "extra")
-            return [*value.extra, *(found for item in inner for found in unknown(item))]
+            return [*value.extra, *(member for item in inner for member in unknown(item))]
         return []
 
     assert set(unknown(model(path).parse(path.read_bytes()))) <= {"groupTopicMap"}

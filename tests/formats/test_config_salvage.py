@@ -30,14 +30,14 @@ def test_a_cut_anywhere_leaves_entries_of_the_file(path: Any) -> None:
     whole = loads(data, cycles=False)
     assert loads_torn(data) is None
     assert salvage(model, data) == {key: item for key, item in whole.items() if key != "groupTopicMap"}
-    found = 0
+    result = 0
     for cut in range(0, len(data), 1 + len(data) // some(100, 400)):
         part = salvage(model, data[:cut])
         model.read(part)
         assert is_part(part, whole), cut
         entries = sum(len(part.get(name, {})) for name in tables_of(model))
-        assert entries >= found, cut  # the longer, the more
-        found = entries
+        assert entries >= result, cut  # the longer, the more
+        result = entries
     torn = loads_torn(data[:-1])
     assert torn is not None
     assert torn.at == len(data) - 1

@@ -63,9 +63,9 @@ def test_any_table_of_numbers_reads_as_its_entries(entries: list[tuple[str, Any]
         expected[key] = dict(item) if isinstance(item, list) else item
         numbers = ",".join(f"{number}:{value}" for number, value in item) if isinstance(item, list) else ""
         written.append(f'"{key}":{{{numbers}}}' if isinstance(item, list) else f'"{key}":{item}')
-    found = loads(("{" + ",\n".join(written) + "}").encode())
-    assert found == expected
-    assert list(found) == list(expected)  # type: ignore[arg-type]
+    result = loads(("{" + ",\n".join(written) + "}").encode())
+    assert result == expected
+    assert list(result) == list(expected)  # type: ignore[arg-type]
 
 
 def test_a_table_of_numbers_is_a_level_too() -> None:

@@ -49,9 +49,9 @@ def as_the_engine_says(record: Record) -> dict[str, Any]:
 
 def record_at(files: list[tuple[int, bytes]], physical_offset: int) -> Record:
     base, raw = next((base, raw) for base, raw in reversed(files) if base <= physical_offset)
-    found = read(raw, physical_offset - base, len(raw))
-    assert isinstance(found, Record)
-    return found
+    record = read(raw, physical_offset - base, len(raw))
+    assert isinstance(record, Record)
+    return record
 
 
 def segments(folder: Path) -> list[tuple[int, bytes]]:
@@ -105,14 +105,14 @@ def test_every_key_query(golden: Unpacked, case: str) -> None:
     count = 0
     for row in goldens.queries(case):
         key_hash = index.key_hash(row["topic"], row["key"])
-        found = [
+        result = [
             entry.physical_offset
             for raw in files
             for _, entry in index.chain(raw, slots, key_hash)
             if entry.key_hash == key_hash
         ]
-        assert sorted(found[:64]) == sorted(row["physicalOffsets"]), row
-        count += bool(found)
+        assert sorted(result[:64]) == sorted(row["physicalOffsets"]), row
+        count += bool(result)
     assert count > 10
 
 

@@ -72,8 +72,8 @@ def units(spans: list[Span]) -> Counter[str]:
 
 
 def value(spans: list[Span], path: str) -> Span:
-    (found,) = [span for span in spans if span.path == path]
-    return found
+    (result,) = [span for span in spans if span.path == path]
+    return result
 
 
 # --- real files ---
@@ -95,9 +95,9 @@ def test_every_file_of_a_real_store(golden: Unpacked, case: str) -> None:
 def test_a_clean_commit_log_has_only_records_a_blank_and_zeros(golden: Unpacked) -> None:
     records = 0
     for path in sorted((golden("clean") / "commitlog").iterdir()):
-        found = units(spans_of("commitlog", path.read_bytes(), int(path.name)))
-        records += found.pop("record")
-        assert set(found) <= {"blank", "unwritten"}
+        units_read = units(spans_of("commitlog", path.read_bytes(), int(path.name)))
+        records += units_read.pop("record")
+        assert set(units_read) <= {"blank", "unwritten"}
     assert records == sum(1 for _ in goldens.messages("clean"))
 
 
@@ -220,10 +220,10 @@ def test_a_cut_record_names_the_fields_that_are_there(size: int) -> None:
 
 @pytest.mark.parametrize(("size", "shown"), [(4096, True), (4097, False)])
 def test_long_fields_carry_no_value(size: int, shown: bool) -> None:
-    found = value(check("commitlog", pack(a_record(body=bytes(size)))), "record[0].body")
+    result = value(check("commitlog", pack(a_record(body=bytes(size)))), "record[0].body")
 
-    assert found.value == (bytes(size) if shown else None)
-    assert found.note == f"{size} bytes, CRC agrees"
+    assert result.value == (bytes(size) if shown else None)
+    assert result.note == f"{size} bytes, CRC agrees"
 
 
 @pytest.mark.parametrize(("zeros", "own"), [(15, False), (16, True), (17, True)])

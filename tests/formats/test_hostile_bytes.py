@@ -115,11 +115,11 @@ def test_a_unit_is_read_where_it_lies_and_never_beyond_the_limit(name: str, view
 
     assert read(raw, 100, end) == read(raw, end, end + len(unit)) == read(unit, 0, len(unit))
     for limit in range(100, end):
-        found = read(raw, 100, limit)
+        record = read(raw, 100, limit)
         if raw[100:limit] == bytes(limit - 100) and limit > 100:
-            assert found.ending is Ending.UNWRITTEN  # the first bytes of a small size
+            assert record.ending is Ending.UNWRITTEN  # the first bytes of a small size
         else:
-            assert (found.ending, found.at) == (Ending.CLEAN if limit == 100 else Ending.CUT, 100)
+            assert (record.ending, record.at) == (Ending.CLEAN if limit == 100 else Ending.CUT, 100)
     assert read(raw, 101, 100).ending is Ending.CLEAN
 
 

@@ -42,17 +42,17 @@ def test_a_classic_id_tells_its_time_in_any_zone(address: bytes, when: datetime,
     local = when.replace(tzinfo=timezone(timedelta(minutes=15 * quarter)), microsecond=when.microsecond // 1000 * 1000)
     start = local.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     created = round((local - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(milliseconds=1))
-    found = parse_unique_id(classic(address, round((local - start) / timedelta(milliseconds=1))), created + late)
+    unique_id = parse_unique_id(classic(address, round((local - start) / timedelta(milliseconds=1))), created + late)
 
-    assert found.kind == "classic"
-    assert (found.address, found.process_id, found.loader_hash, found.counter) == (
+    assert unique_id.kind == "classic"
+    assert (unique_id.address, unique_id.process_id, unique_id.loader_hash, unique_id.counter) == (
         address_text(address),
         0x1A2B,
         0x18B4AAC2,
         7,
     )
     # exact although the message was born up to a minute later: zones differ by quarter hours
-    assert found.timestamp == created
+    assert unique_id.timestamp == created
 
 
 def test_a_classic_id_without_a_time_near_it_has_none() -> None:
@@ -61,10 +61,10 @@ def test_a_classic_id_without_a_time_near_it_has_none() -> None:
 
 @pytest.mark.parametrize("near", [-1, -(2**63), 2**63 - 1, 10**15])
 def test_a_time_that_is_damage_gives_none(near: int) -> None:
-    found = parse_unique_id(classic(bytes(4), 5), near)
+    unique_id = parse_unique_id(classic(bytes(4), 5), near)
 
-    assert found.timestamp is None
-    assert found.millis_of_month == 5
+    assert unique_id.timestamp is None
+    assert unique_id.millis_of_month == 5
 
 
 @given(near=st.integers(0, 221_845_391_999_999), millis=st.integers(0, 2**32 - 1))
@@ -78,23 +78,23 @@ def test_ids_of_real_clients_were_made_when_the_message_was_born(case: str) -> N
     for row in goldens.messages(case):
         message = row["message"]
         if text := message["properties"].get("UNIQ_KEY"):
-            found = parse_unique_id(text, message["bornTimestamp"])
-            assert found.timestamp is not None
-            assert abs(found.timestamp - message["bornTimestamp"]) < 1000
-            assert found.address == "fd00:0:0:0:0:0:0:2"
+            unique_id = parse_unique_id(text, message["bornTimestamp"])
+            assert unique_id.timestamp is not None
+            assert abs(unique_id.timestamp - message["bornTimestamp"]) < 1000
+            assert unique_id.address == "fd00:0:0:0:0:0:0:2"
             count += 1
     assert count > 400
 
 
 def test_a_grpc_id() -> None:
-    found = parse_unique_id("01" + "0242AC110002" + "1F90" + "00015180" + "0000002A")
+    unique_id = parse_unique_id("01" + "0242AC110002" + "1F90" + "00015180" + "0000002A")
 
-    assert found.kind == "grpc"
-    assert found.address == "02:42:ac:11:00:02"
-    assert (found.process_id, found.counter) == (0x1F90, 42)
-    assert found.timestamp == datetime(2021, 1, 2, tzinfo=UTC).timestamp() * 1000
-    assert found.loader_hash is None
-    assert found.millis_of_month is None
+    assert unique_id.kind == "grpc"
+    assert unique_id.address == "02:42:ac:11:00:02"
+    assert (unique_id.process_id, unique_id.counter) == (0x1F90, 42)
+    assert unique_id.timestamp == datetime(2021, 1, 2, tzinfo=UTC).timestamp() * 1000
+    assert unique_id.loader_hash is None
+    assert unique_id.millis_of_month is None
 
 
 @pytest.mark.parametrize(

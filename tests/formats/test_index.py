@@ -107,9 +107,9 @@ def test_geometry_of_written_files(messages: int, slots: int, capacity: int, sta
     for seed in range(2 if capacity > 1000 else 20):
         raw = random_file(seed, messages, slots, capacity, start=start)
         assert (slots, capacity) in index.geometry_candidates(raw)
-        found = index.infer_geometry(raw)
+        geometry = index.infer_geometry(raw)
         # a handful of entries may leave a doubt; it must never be settled wrongly
-        assert found == (slots, capacity) or (found is None and messages <= 2)
+        assert geometry == (slots, capacity) or (geometry is None and messages <= 2)
 
 
 def test_an_empty_file_has_no_known_geometry() -> None:

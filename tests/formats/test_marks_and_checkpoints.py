@@ -21,16 +21,16 @@ def test_every_checkpoint_rebuilds(golden: Unpacked, case: str) -> None:
         assert not path.exists()
         return
     raw = path.read_bytes()
-    found = checkpoint.parse(raw)
+    point = checkpoint.parse(raw)
 
     assert len(raw) == checkpoint.SIZE
-    assert checkpoint.build(found) == raw
-    assert found == tuple(layouts.CHECKPOINT.parse(raw)[name] for name in checkpoint.Checkpoint._fields)
+    assert checkpoint.build(point) == raw
+    assert point == tuple(layouts.CHECKPOINT.parse(raw)[name] for name in checkpoint.Checkpoint._fields)
     if case == "checkpoint-zeroed":
-        assert found == checkpoint.Checkpoint()
+        assert point == checkpoint.Checkpoint()
     else:
-        assert 0 < found.min_timestamp < found.logics_msg_timestamp
-        assert found.master_flushed_offset == found.confirm_phy_offset == 0  # 4.9.8 does not know them
+        assert 0 < point.min_timestamp < point.logics_msg_timestamp
+        assert point.master_flushed_offset == point.confirm_phy_offset == 0  # 4.9.8 does not know them
 
 
 @examples
@@ -39,11 +39,11 @@ def test_a_checkpoint_reads_as_it_was_built(values: tuple[int, ...], rest: bytes
     raw = checkpoint.build(checkpoint.Checkpoint(*values, rest))
 
     assert len(raw) == max(4096, 48 + len(rest))
-    found = checkpoint.parse(raw)
-    assert found[:6] == values
-    assert found.rest.startswith(rest)
-    assert not any(found.rest[len(rest) :])
-    assert checkpoint.build(found) == raw
+    point = checkpoint.parse(raw)
+    assert point[:6] == values
+    assert point.rest.startswith(rest)
+    assert not any(point.rest[len(rest) :])
+    assert checkpoint.build(point) == raw
 
 
 @given(raw=st.binary(max_size=100))
@@ -69,10 +69,10 @@ def test_an_absent_checkpoint_is_all_zero() -> None:
 def test_the_times_that_recovery_goes_back_to(
     physic: int, logics: int, indexed: int, plain: int, with_index: int
 ) -> None:
-    found = checkpoint.Checkpoint(physic, logics, indexed)
+    point = checkpoint.Checkpoint(physic, logics, indexed)
 
-    assert found.min_timestamp == plain
-    assert found.min_timestamp_index == with_index
+    assert point.min_timestamp == plain
+    assert point.min_timestamp_index == with_index
 
 
 @examples

@@ -39,16 +39,16 @@ def put(raw: bytes, at: int, value: int, size: int = 4) -> bytes:
 def test_a_commit_log_splits_into_records_blank_and_tail_and_joins_again(golden: Unpacked, case: str) -> None:
     for path in commit_log(golden(case)):
         raw, at, parts = path.read_bytes(), 0, []
-        while isinstance(found := read(raw, at, len(raw)), Record):
-            parts.append(pack(found))
-            at += found.total_size
-        if found.ending is Ending.FILLER:
+        while isinstance(record := read(raw, at, len(raw)), Record):
+            parts.append(pack(record))
+            at += record.total_size
+        if record.ending is Ending.FILLER:
             parts.append(build_blank(len(raw) - at))
         tail = raw[sum(map(len, parts)) :]
 
         assert b"".join(parts) + tail == raw
         if case in CLEAN:  # nothing hides behind the end
-            assert found.ending in (Ending.FILLER, Ending.UNWRITTEN, Ending.CLEAN)
+            assert record.ending in (Ending.FILLER, Ending.UNWRITTEN, Ending.CLEAN)
             assert not any(tail)
 
 
@@ -57,15 +57,15 @@ def test_reading_agrees_with_the_declaration_and_the_declaration_builds_the_same
     count = 0
     for path in commit_log(golden(case)):
         raw, at = path.read_bytes(), 0
-        while isinstance(found := read(raw, at, len(raw)), Record):
-            stored = raw[at : at + found.total_size]
-            layout = layouts.record(found.sys_flag, found.magic)
+        while isinstance(record := read(raw, at, len(raw)), Record):
+            stored = raw[at : at + record.total_size]
+            layout = layouts.record(record.sys_flag, record.magic)
             parsed = layout.parse(stored)
-            assert {name: parsed[name] for name in Record._fields} == found._asdict()
-            assert parsed.computed_size == found.total_size
-            assert found.physical_offset == int(path.name) + at
+            assert {name: parsed[name] for name in Record._fields} == record._asdict()
+            assert parsed.computed_size == record.total_size
+            assert record.physical_offset == int(path.name) + at
             assert layout.build(parsed) == stored
-            at += found.total_size
+            at += record.total_size
             count += 1
     rows = [row for row in goldens.messages(case) if not row["cqTopic"].startswith("%LMQ%")]
     assert count >= len(rows) >= 40
@@ -85,12 +85,12 @@ def test_reading_agrees_with_the_declaration_and_the_declaration_builds_the_same
 def test_a_damaged_log_ends_where_the_engine_ended_it(golden: Unpacked, case: str, ending: Ending) -> None:
     for path in commit_log(golden(case)):
         raw, at = path.read_bytes(), 0
-        while isinstance(found := read(raw, at, len(raw)), Record):
-            at += found.total_size
-        if found.ending is not Ending.FILLER:
+        while isinstance(record := read(raw, at, len(raw)), Record):
+            at += record.total_size
+        if record.ending is not Ending.FILLER:
             break
 
-    assert found.ending is ending
+    assert record.ending is ending
     assert int(path.name) + at == goldens.recovered(case)["afterLoad"]["maxPhyOffset"]
 
 
@@ -126,11 +126,11 @@ SIZE = len(RAW)
     ],
 )
 def test_what_is_no_record_is_named(raw: bytes, ending: Ending, size: int) -> None:
-    found = read(raw, 0, len(raw))
+    record = read(raw, 0, len(raw))
 
-    assert isinstance(found, End)
-    assert (found.ending, found.size, found.at) == (ending, size, 0)
-    assert found.reason
+    assert isinstance(record, End)
+    assert (record.ending, record.size, record.at) == (ending, size, 0)
+    assert record.reason
 
 
 def test_a_body_is_checked_only_on_request() -> None:
@@ -150,10 +150,10 @@ def test_an_empty_body_has_no_checksum() -> None:
 def test_lengths_below_zero_count_as_none(at: int, size: int) -> None:
     raw = pack(a_record(body=b"", properties=b"", topic=b"TopicTest"))
     at = at if at == 84 else 88 + 1 + 9
-    found = read(put(raw, at, -1, size), 0, len(raw))
+    record = read(put(raw, at, -1, size), 0, len(raw))
 
-    assert isinstance(found, Record)
-    assert (found.body, found.properties) == (b"", b"")
+    assert isinstance(record, Record)
+    assert (record.body, record.properties) == (b"", b"")
 
 
 @pytest.mark.parametrize(("level", "accepted"), [(b"3", True), (b"+3", True), (b"x", False), (b"2147483648", False)])
@@ -211,10 +211,10 @@ def test_a_wrong_checksum_is_told_in_fields_too() -> None:
 @given(record=records())
 def test_a_whole_record_crc_verifies_and_one_flipped_bit_does_not(record: Record) -> None:
     summed = append_crc(pack(record))
-    found = read(summed, 0, len(summed))
+    unit = read(summed, 0, len(summed))
 
-    assert isinstance(found, Record)
-    assert found.properties.endswith(properties.crc_property(0)[-1:])
+    assert isinstance(unit, Record)
+    assert unit.properties.endswith(properties.crc_property(0)[-1:])
     assert verify_crc(summed) is True
     # queue id, in the head of every layout: lengths and the body's own checksum do not notice
     assert verify_crc(summed[:15] + bytes([summed[15] ^ 1]) + summed[16:]) is False

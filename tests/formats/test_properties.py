@@ -37,7 +37,7 @@ def test_parsing_follows_javas_rule(text: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "result"),
     [
         (b"", {}),
         (b"a\x01b", {"a": "b"}),
@@ -51,8 +51,8 @@ def test_parsing_follows_javas_rule(text: bytes) -> None:
         (b"a\x01\xff", {"a": "�"}),
     ],
 )
-def test_parsing(text: bytes, found: dict[str, str]) -> None:
-    assert parse(text) == found
+def test_parsing(text: bytes, result: dict[str, str]) -> None:
+    assert parse(text) == result
 
 
 names = st.text(st.characters(exclude_characters="\x01\x02", codec="utf-8"), min_size=1, max_size=8)

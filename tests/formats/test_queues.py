@@ -111,13 +111,13 @@ def test_every_extension_file_rebuilds(golden: Unpacked) -> None:
     assert len(paths) == 12
     for path in paths:
         raw = path.read_bytes()
-        found = [unit for _, unit in ext.units(raw)]
-        end = found.pop()
-        packed = [ext.build_unit(unit.tags_code, unit.store_timestamp, unit.bit_map) for unit in found]
+        result = [unit for _, unit in ext.units(raw)]
+        end = result.pop()
+        packed = [ext.build_unit(unit.tags_code, unit.store_timestamp, unit.bit_map) for unit in result]
 
         assert isinstance(end, UnitEnd)
         assert end.ending is Ending.UNWRITTEN
-        assert found
+        assert result
         assert extension_file(packed, len(raw)) == raw
 
 
@@ -129,12 +129,12 @@ def test_every_extension_file_rebuilds(golden: Unpacked) -> None:
 def test_units_read_as_they_were_written(fields: list[tuple[int, int, bytes]], ended: bool) -> None:
     packed = [ext.build_unit(*row) for row in fields]
     raw = extension_file(packed, 1024, ended=ended)
-    *found, (_, end) = ext.units(raw)
+    *units_read, (_, end) = ext.units(raw)
 
-    assert [(unit.tags_code, unit.store_timestamp, unit.bit_map) for _, unit in found] == fields
+    assert [(unit.tags_code, unit.store_timestamp, unit.bit_map) for _, unit in units_read] == fields
     assert end.ending is (Ending.FILLER if ended else Ending.UNWRITTEN)
     assert end.at == sum(map(len, packed))
-    for at, unit in found:
+    for at, unit in units_read:
         parsed = queues.EXT_UNIT.parse(raw[at:])
         assert {name: parsed[name] for name in ext.ExtensionUnit._fields} == unit._asdict()
 
@@ -222,9 +222,9 @@ def test_valid_batches_are_found_up_to_the_end_unit(rows: list[tuple[int, int]])
         entries.append(batch.BatchEntry(base * 1000, size, 7, 8, base, count))
         base = entries[-1].next_queue_offset
     raw = batch.build([*entries, batch.END_UNIT]) + bytes(46)
-    *found, (at, end) = batch.entries(raw)
+    *units_read, (at, end) = batch.entries(raw)
 
-    assert [entry for _, entry in found] == entries
+    assert [entry for _, entry in units_read] == entries
     assert isinstance(end, UnitEnd)
     assert (end.ending, at) == (Ending.FILLER, 46 * len(entries))
 

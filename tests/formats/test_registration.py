@@ -74,15 +74,15 @@ REAL = (
 
 def test_a_real_one() -> None:
     body = b64decode(REAL)
-    found = read(body, mappings=True)
-    table = found.topic_config_serialize_wrapper
+    record = read(body, mappings=True)
+    table = record.topic_config_serialize_wrapper
     assert table.data_version == DataVersion(timestamp=1795444947133)
     assert len(table.topic_config_table) == 13
     assert table.topic_config_table["TBW102"] == TopicConfig(
         topic_name="TBW102", read_queue_nums=8, write_queue_nums=8, perm=7
     )
     assert table.topic_queue_mapping_info_map == {}
-    assert zlib.decompress(build(found, mappings=True)) == zlib.decompress(body)
+    assert zlib.decompress(build(record, mappings=True)) == zlib.decompress(body)
 
 
 BODY = RegisterBrokerBody(TopicTable({"T": TOPIC}, VERSION), ["h:1"])

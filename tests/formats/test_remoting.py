@@ -24,18 +24,20 @@ from tests import wire
 
 def test_there_are_all_frames() -> None:
     assert [len(wire.frames(release)) for release in wire.RELEASES] == [1285, 1461]
-    assert {found.request_code for found in wire.all_frames()} <= set(RequestCode)
-    assert {wire.parsed(found.raw).code for found in wire.all_frames() if found.is_response} <= set(ResponseCode)
+    assert {exchange.request_code for exchange in wire.all_frames()} <= set(RequestCode)
+    assert {wire.parsed(exchange.raw).code for exchange in wire.all_frames() if exchange.is_response} <= set(
+        ResponseCode
+    )
 
 
 def test_real_frames_are_built_again_byte_for_byte() -> None:
-    for found in wire.all_frames():
-        assert frame.build(wire.parsed(found.raw)) == found.raw
+    for exchange in wire.all_frames():
+        assert frame.build(wire.parsed(exchange.raw)) == exchange.raw
 
 
 def test_real_frames_keep_all_in_the_binary_form() -> None:
-    for found in wire.all_frames():
-        command = replace(wire.parsed(found.raw), serializer=Serializer.ROCKETMQ, names_serializer=True)
+    for exchange in wire.all_frames():
+        command = replace(wire.parsed(exchange.raw), serializer=Serializer.ROCKETMQ, names_serializer=True)
         if command.code < 1 << 15:
             again = wire.parsed(frame.build(command))
             assert again == replace(command, fields=command.fields or None)
@@ -45,16 +47,16 @@ def test_real_frames_keep_all_in_the_binary_form() -> None:
 
 
 def test_a_frame_cut_at_any_byte_asks_for_more() -> None:
-    for found in wire.all_frames():
-        step = 1 if len(found.raw) < 2000 else 97
-        for end in range(0, len(found.raw), step):
-            assert frame.parse(found.raw[:end]) is None
-        assert frame.parse(found.raw + b"\0\0") is not None
+    for exchange in wire.all_frames():
+        step = 1 if len(exchange.raw) < 2000 else 97
+        for end in range(0, len(exchange.raw), step):
+            assert frame.parse(exchange.raw[:end]) is None
+        assert frame.parse(exchange.raw + b"\0\0") is not None
 
 
 def test_a_header_cut_at_any_byte_is_one_clear_error() -> None:
     # the lengths fit, the header ends too early: what a broken sender would do
-    seen = {found.raw[:4096] for found in wire.all_frames() if len(found.raw) < 700}
+    seen = {exchange.raw[:4096] for exchange in wire.all_frames() if len(exchange.raw) < 700}
     for raw in sorted(seen)[::40]:
         for form in Serializer:
             command = wire.parsed(raw)
@@ -165,9 +167,9 @@ def test_any_damaged_frame_is_read_or_refused(command: frame.Command, data: st.D
     raw = bytearray(frame.build(command))
     for _ in range(data.draw(st.integers(1, 4))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
-    found = read_or_refused(frame.parse, bytes(raw))
-    if found:
-        frame.build(found[0])
+    parsed = read_or_refused(frame.parse, bytes(raw))
+    if parsed:
+        frame.build(parsed[0])
 
 
 values = st.recursive(
@@ -198,9 +200,9 @@ def test_half_of_a_pair_reads_the_same_both_ways() -> None:
 
 def test_keys_that_are_objects() -> None:
     text = b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:12}}'
-    found = read_body(bodies.ResetOffsets, text, strict=True)
-    assert found.offset_table == {shapes.MessageQueue("T", "b", 0): 12}
-    assert body_of(found) == text
+    body = read_body(bodies.ResetOffsets, text, strict=True)
+    assert body.offset_table == {shapes.MessageQueue("T", "b", 0): 12}
+    assert body_of(body) == text
 
 
 def test_a_table_with_bare_and_quoted_numbers_as_keys() -> None:

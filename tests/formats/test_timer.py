@@ -73,9 +73,9 @@ def test_a_wheel_that_ends_early() -> None:
 def test_units_read_as_they_were_written_up_to_the_blank(rows: list[tuple[int, ...]], spare: int) -> None:
     units = [timer.LogUnit._make(row) for row in rows]
     raw = b"".join(map(timer.build_unit, units)) + timer.build_blank(spare) + bytes(spare - 16)
-    *found, (at, end) = timer.units(raw)
+    *units_read, (at, end) = timer.units(raw)
 
-    assert [unit for _, unit in found] == units
+    assert [unit for _, unit in units_read] == units
     assert isinstance(end, UnitEnd)
     assert (end.ending, end.at, at) == (Ending.FILLER, len(raw) - spare, len(raw) - spare)
     parsed = layouts.LOG_UNIT[len(units)].parse(raw)

@@ -47,9 +47,9 @@ KEYS = [  # key, java hash, key hash, slot, slot's byte, entry number, entry's b
 
 
 def the_record() -> message.Record:
-    found = message.read(RECORD, 0, len(RECORD))
-    assert isinstance(found, message.Record)
-    return found
+    record = message.read(RECORD, 0, len(RECORD))
+    assert isinstance(record, message.Record)
+    return record
 
 
 def test_record_is_176_bytes_of_the_stated_fields() -> None:
@@ -181,9 +181,9 @@ def test_blank_with_300_bytes_left() -> None:
     blank = bytes.fromhex("0000012ccbd43194")
 
     assert message_build.build_blank(300) == blank
-    found = message.read(blank + b"anything", 0, 16)
-    assert isinstance(found, message.End)
-    assert (found.ending, found.size) == (Ending.FILLER, 0)
+    record = message.read(blank + b"anything", 0, 16)
+    assert isinstance(record, message.End)
+    assert (record.ending, record.size) == (Ending.FILLER, 0)
 
 
 def test_filler_entry() -> None:

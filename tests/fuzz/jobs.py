@@ -99,18 +99,18 @@ class Jobs:
     def _take(self, worker: _Worker) -> None:
         part, worker.part = worker.part, range(0)
         try:
-            found = worker.end.recv()
+            result = worker.end.recv()
         except (EOFError, ConnectionResetError):
             worker.process.join()
             if self._stopped:  # before it could begin
                 return
             what = f"the process ended with {worker.process.exitcode} in cases {part.start} to {part.stop - 1}"
-            found = Totals(failures=[Failure(part.start, "any", [], "any", what)])
+            result = Totals(failures=[Failure(part.start, "any", [], "any", what)])
         else:
             self._give(worker)
-        for failure in found.failures:
+        for failure in result.failures:
             print(words_of(failure), file=sys.stderr, flush=True)
-        self.totals.add(found)
+        self.totals.add(result)
 
 
 def _state(totals: Totals) -> str:

@@ -175,8 +175,8 @@ def _key(rng: Random, store: Path, base: Base) -> None:
     for scan in (False, rng.random() < 0.3):
         topic, _queue, key, unique = rng.choice(base.asked)
         to = message_writer("ndjson")
-        for found in query_key(layout, topic, key, Search(scan, rng.choice((None, 1))), said.append):
-            to.row(message_row(found.record, found.physical_offset))
+        for hits in query_key(layout, topic, key, Search(scan, rng.choice((None, 1))), said.append):
+            to.row(message_row(hits.record, hits.physical_offset))
         query_id(layout, unique, Search(scan), said.append)
 
 

@@ -145,7 +145,7 @@ class Workshop:
 
     def stamps(self) -> dict[str, Stamp | None]:
         """Every path below the store; None for a directory."""
-        found: dict[str, Stamp | None] = {}
+        result: dict[str, Stamp | None] = {}
         pending = [""]
         while pending:
             inside = pending.pop()
@@ -153,12 +153,12 @@ class Workshop:
                 for entry in entries:
                     name = f"{inside}/{entry.name}" if inside else entry.name
                     if entry.is_dir(follow_symlinks=False):
-                        found[name] = None
+                        result[name] = None
                         pending.append(name)
                     else:
                         stat = entry.stat(follow_symlinks=False)
-                        found[name] = stat.st_size, stat.st_mtime_ns
-        return found
+                        result[name] = stat.st_size, stat.st_mtime_ns
+        return result
 
     def restore(self) -> None:
         """Restore the base."""

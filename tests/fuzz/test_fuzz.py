@@ -78,12 +78,12 @@ def test_every_mutation_does_something_and_is_put_back(fuzzer: Fuzzer) -> None:
 
 def test_a_case_is_the_same_again(fuzzer: Fuzzer) -> None:
     (shop, *_) = fuzzer.shops
-    found = []
+    result = []
     for _ in range(2):
         done = mutate(Random("case"), shop.store)
-        found.append((done, {p: p.read_bytes() for p in sorted(shop.store.rglob("*")) if p.is_file()}))
+        result.append((done, {p: p.read_bytes() for p in sorted(shop.store.rglob("*")) if p.is_file()}))
         shop.restore()
-    assert found[0] == found[1]
+    assert result[0] == result[1]
 
 
 def test_only_what_changed_something_counts(fuzzer: Fuzzer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,17 +199,17 @@ class Soak:
 
     async def dead(self, group: str) -> set[str]:
         """Keys of the dead letters of a group."""
-        found: set[str] = set()
+        collected: set[str] = set()
         async with PullConsumer(self.client) as consumer:
             try:
                 queues = await consumer.queues(f"%DLQ%{group}")
                 ends = {queue: (await consumer.offsets(queue))[1] for queue in queues}
                 await consumer.assign(dict.fromkeys(queues, 0))
                 while any(consumer.position(queue) < end for queue, end in ends.items()):
-                    found |= {message.keys[0] for message in await consumer.poll(1)}
+                    collected |= {message.keys[0] for message in await consumer.poll(1)}
             except (ClientError, RemotingError):
-                return found
-        return found
+                return collected
+        return collected
 
     async def run(self, seconds: float) -> bool:
         """Run everything; returns whether all messages are accounted for."""

@@ -316,13 +316,13 @@ def prepare(broker: Broker, folder: Path) -> dict[str, str]:
 
 def outputs(broker: Broker, commands: Iterable[Command], filled: dict[str, str]) -> list[str]:
     """The output of each command."""
-    found = []
+    result = []
     for command in commands:
         arguments = [word.format_map(filled) for word in command.line.split()]
         said: dict[str, Any] = broker.ask("admin", arguments=arguments, seconds=command.seconds)
         ending = "" if said["ended"] else "\n(goes on)"
-        found.append(said["said"] + ending)
-    return found
+        result.append(said["said"] + ending)
+    return result
 
 
 def on_real(broker: Broker, folder: Path, commands: Iterable[Command]) -> list[str]:
@@ -347,13 +347,13 @@ def on_ours(broker: Broker, folder: Path, commands: Iterable[Command]) -> list[s
         broker.connect(serving.namesrv, serving.broker)
         addresses = {"broker": serving.broker, "namesrv": serving.namesrv}
         try:
-            found = outputs(broker, commands, {**addresses, **prepare(broker, folder / "files")})
+            result = outputs(broker, commands, {**addresses, **prepare(broker, folder / "files")})
         finally:
             broker.stop()
         code, said = serving.end()
         assert code == 0, said
         assert "Traceback" not in said, said
-    return found
+    return result
 
 
 Tell = Callable[[str], None]
@@ -361,7 +361,7 @@ Tell = Callable[[str], None]
 
 def run(version: str, wanted: str, *, show: bool, raw: bool = False, tell: Tell = print) -> dict[str, list[str]]:
     """Run the commands of a release on both; returns results by name."""
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     with tempfile.TemporaryDirectory(prefix="rmqtool-mqadmin-") as made, Broker(version) as broker:
         known = set(broker.ask("admins"))
         tried = {command.name for command in COMMANDS}
@@ -377,7 +377,7 @@ def run(version: str, wanted: str, *, show: bool, raw: bool = False, tell: Tell 
         verdict = "not there" if command.name in NOT_THERE else "differs"
         if real_lines == our_lines:
             verdict = "same"
-        found.setdefault(command.name, []).append(verdict)
+        result.setdefault(command.name, []).append(verdict)
         why = f": {NOT_THERE[command.name]}" if verdict == "not there" else ""
         tell(f"{version}  {verdict:<9}  {command.line}{why}")
         if raw:
@@ -385,7 +385,7 @@ def run(version: str, wanted: str, *, show: bool, raw: bool = False, tell: Tell 
         elif show and verdict != "same":
             lines = difflib.unified_diff(real_lines, our_lines, "real", "ours", lineterm="", n=1)
             tell("\n".join(f"    {line}" for line in lines))
-    return found
+    return result
 
 
 def main() -> int:

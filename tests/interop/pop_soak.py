@@ -51,8 +51,8 @@ class Soak:
     async def pop(self, client: Connection, ack: float) -> int:
         """Pop, and ack about this fraction of the messages."""
         answer = await client.call(pop(max_msg_nums=16, invisible_time=_INVISIBLE, poll_time=200), 10)
-        found = list(zip(records(answer.body), handles(answer), strict=True)) if answer.code == 0 else []
-        for record, handle in found:
+        result = list(zip(records(answer.body), handles(answer), strict=True)) if answer.code == 0 else []
+        for record, handle in result:
             key = parse(record.properties)[UNIQ_KEY]
             self.got[key] = self.got.get(key, 0) + 1
             self.again_after_ack += key in self.acked
@@ -67,7 +67,7 @@ class Soak:
                 change = p.ChangeInvisible(**fields, invisible_time=2_000)  # type: ignore[arg-type]
                 changed = await client.call(Command(C.CHANGE_MESSAGE_INVISIBLETIME, fields=to_fields(change)), 5)
                 assert changed.code or from_fields(p.InvisibleChanged, changed.fields).invisible_time == 2_000
-        return len(found)
+        return len(result)
 
 
 def _named(handle: Handle) -> Handle:
@@ -117,7 +117,7 @@ def run(minutes: float, seed: int) -> None:
                     break
             code, said = serving.end()
         assert code == 0, said
-        problems = [found for found in check_store(StoreLayout(str(store))) if is_problem(found)]
+        problems = [finding for finding in check_store(StoreLayout(str(store))) if is_problem(finding)]
         print(
             f"sent {len(soak.sent)}, handed out {sum(soak.got.values())}, acked {len(soak.acked)}, "
             f"again after their ack {soak.again_after_ack}, kills {kills}, not acked {len(soak.sent - soak.acked)}, "

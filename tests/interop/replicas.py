@@ -126,10 +126,10 @@ def differences(first: Path, other: Path, end: int) -> list[Difference]:
     base = max(one_base, other_base)
     a, b = one_log[base - one_base : end - one_base], other_log[base - other_base : end - other_base]
     assert len(a) == len(b) == end - base
-    found: list[Difference] = []
+    result: list[Difference] = []
     for at in (base + at for at in range(len(a)) if a[at] != b[at]) if a != b else ():
-        if found and found[-1].stop == at:
-            found[-1] = Difference(found[-1].start, at + 1)
+        if result and result[-1].stop == at:
+            result[-1] = Difference(result[-1].start, at + 1)
         else:
-            found.append(Difference(at, at + 1))
-    return found
+            result.append(Difference(at, at + 1))
+    return result

@@ -54,7 +54,7 @@ TOPICS = ("A", "B", "Wide")
 
 
 def messages(count: int) -> list[dict[str, Any]]:
-    found = []
+    result = []
     for number in range(count):
         topic = TOPICS[number % 3]
         queue = number % 4 if topic == "Wide" else number % 2
@@ -66,8 +66,8 @@ def messages(count: int) -> list[dict[str, Any]]:
             message["sysFlag"] = 4  # a half message: no queue gets it
         if number % 17 == 0:
             message["properties"] = {"INNER_MULTI_DISPATCH": "%LMQ%x,%LMQ%y"}
-        found.append(message)
-    return found
+        result.append(message)
+    return result
 
 
 class Seen(NamedTuple):

@@ -40,14 +40,14 @@ def stored(store: Path, *topics: str) -> list[Record]:
     return [record for record in records(store) if record.topic.decode() in topics]
 
 
-def bodies(found: list[Record]) -> Counter[str]:
+def bodies(record_list: list[Record]) -> Counter[str]:
     """Number of messages per body."""
-    return Counter(record.body.decode() for record in found)
+    return Counter(record.body.decode() for record in record_list)
 
 
-def places(found: list[Record]) -> set[int]:
+def places(record_list: list[Record]) -> set[int]:
     """Positions of messages in the log, to distinguish a copy consumed twice from two copies."""
-    return {record.physical_offset for record in found}
+    return {record.physical_offset for record in record_list}
 
 
 def seen_at(rows: list[Row], group: str) -> set[int]:

@@ -88,10 +88,10 @@ class Account:
     def wrong(self) -> list[str]:
         """Violations."""
         came = self.unwanted & {key for group in self.got.values() for key in group}
-        found = [f"{len(came)} messages came that were taken back: {sorted(came)[:5]}"] if came else []
+        result = [f"{len(came)} messages came that were taken back: {sorted(came)[:5]}"] if came else []
         if self.disordered:
-            found.append(f"{len(self.disordered)} messages came out of order: {self.disordered[:5]}")
-        return found
+            result.append(f"{len(self.disordered)} messages came out of order: {self.disordered[:5]}")
+        return result
 
     def told(self) -> str:
         """The state in one line."""
@@ -285,8 +285,10 @@ def soak(version: str, seconds: float, seed: int, tell: Tell = print) -> list[st
         account = soaking.account
     tell(f"{version}: {account.told()}")
     lost = {"ours": account.missing(), "the real broker after us": account.missing("-again")}
-    found = [f"{who} lost of {topic}: {sorted(keys)[:5]}" for who, left in lost.items() for topic, keys in left.items()]
-    return found + account.wrong()
+    result = [
+        f"{who} lost of {topic}: {sorted(keys)[:5]}" for who, left in lost.items() for topic, keys in left.items()
+    ]
+    return result + account.wrong()
 
 
 def main() -> int:

@@ -61,8 +61,8 @@ def dispatched(broker: Broker, wanted: int) -> bool:
     give_up = time.monotonic() + 20
     while True:
         said = broker.ask("request", code=MAX, fields={"topic": TOPIC, "queueId": "0"})
-        if (found := int(said["fields"]["offset"])) >= wanted or time.monotonic() > give_up:
-            return found == wanted
+        if (result := int(said["fields"]["offset"])) >= wanted or time.monotonic() > give_up:
+            return result == wanted
         time.sleep(0.05)
 
 
@@ -76,10 +76,10 @@ def as_sent(record: Record) -> Message:
     )  # fmt: skip
 
 
-def append_again(store: Store, found: list[Record]) -> None:
+def append_again(store: Store, record_list: list[Record]) -> None:
     """Append messages stored by a broker."""
     old: list[Record] = []
-    for record in found:
+    for record in record_list:
         if is_inner_batch(record.sys_flag):
             assert store.live.append_encoded(as_sent(record)).messages == sum(1 for _ in messages_in(record))
         elif record.body != b"of 4.9":
@@ -118,14 +118,14 @@ def test_batches_as_a_broker_stores_them(broker_5: Broker, tmp_path: Path) -> No
     assert make_topic(broker_5) == 1  # nobody changes the kind of queues that are there
     sends(broker_5, "first")
     broker_5.stop()
-    found = stored(theirs)
-    assert [is_inner_batch(record.sys_flag) for record in found] == [True, False] * 3 + [False] * 3
+    theirs_stored = stored(theirs)
+    assert [is_inner_batch(record.sys_flag) for record in theirs_stored] == [True, False] * 3 + [False] * 3
     Store.create(ours, broker_conf=CONF, release=V5_3).close()
     (ours / "config").mkdir(exist_ok=True)
     shutil.copy(theirs / "config" / "topics.json", ours / "config" / "topics.json")
     with Store(ours, write=True, broker_conf=CONF) as store:
-        append_again(store, found)
-    for first, second in zip(found, stored(ours), strict=True):
+        append_again(store, theirs_stored)
+    for first, second in zip(theirs_stored, stored(ours), strict=True):
         assert first._replace(properties=b"") == second._replace(properties=b"")
         assert pairs(first.properties) == pairs(second.properties)
     assert len(queue_files(theirs)) > 2
@@ -142,4 +142,4 @@ def test_batches_as_a_broker_stores_them(broker_5: Broker, tmp_path: Path) -> No
     (queue,) = batch_queues_of(StoreLayout(str(ours), conf()))
     assert queue.max_offset == 42
     assert not [finding for finding in found_in(ours) if finding.code.startswith("bcq")]
-    assert UNIQ_KEY in without(found[0])
+    assert UNIQ_KEY in without(theirs_stored[0])

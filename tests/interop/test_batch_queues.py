@@ -68,9 +68,9 @@ def test_offsets_pulls_and_times(broker_5: Broker, tmp_path: Path) -> None:
                 pulls += 1
         times = {0, 1 << 62}
         for unit in units:
-            found = log.read(unit.physical_offset)
-            assert found is not None
-            times.update(found.record.store_timestamp + shift for shift in (-1, 0, 1))
+            located = log.read(unit.physical_offset)
+            assert located is not None
+            times.update(located.record.store_timestamp + shift for shift in (-1, 0, 1))
         for time in sorted(times):
             said = broker_5.ask("request", code=BY_TIME, fields=fields(queueId=number, timestamp=time))
             assert int(said["fields"]["offset"]) == offset_by_time_batches(queue, time), (number, time)
@@ -144,12 +144,12 @@ def test_recovery_leaves_what_a_broker_leaves(damage: str, broker_5: Broker, tmp
         said = broker_5.ask("request", code=MAX, fields=fields(queueId=queue.queue_id))
         assert int(said["fields"]["offset"]) == queue.max_offset
     broker_5.stop()
-    left, found = batch_files(theirs), batch_files(ours)
+    left, result = batch_files(theirs), batch_files(ours)
     if damage.startswith("log"):
-        assert len(found) == 2
-        for name, data in found.items():  # a broker leaves the bytes of what it cuts, and so it may come back
+        assert len(result) == 2
+        for name, data in result.items():  # a broker leaves the bytes of what it cuts, and so it may come back
             units_left = len(data.rstrip(b"\0")) // BATCH_UNIT + 1
             assert left[name][: units_left * BATCH_UNIT] == data[: units_left * BATCH_UNIT]
             assert units_left < len(whole[name].rstrip(b"\0")) // BATCH_UNIT + 1
     else:
-        assert found == left == (whole if damage == "units lost" else damaged)
+        assert result == left == (whole if damage == "units lost" else damaged)

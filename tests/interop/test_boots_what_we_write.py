@@ -81,7 +81,7 @@ def test_a_salvaged_store(case: str, engine: Engine, tmp_path: Path) -> None:
 def test_a_truncated_store(case: str, engine: Engine, tmp_path: Path) -> None:
     store = unpack_golden(case, tmp_path)
     layout = StoreLayout(str(store), conf_of(case))
-    offsets = [found.physical_offset for found in CommitLog(layout).walk()]
+    offsets = [located.physical_offset for located in CommitLog(layout).walk()]
     cut = offsets[len(offsets) * 3 // 4]
     truncate(layout, cut)
     layout = StoreLayout(str(store), conf_of(case))

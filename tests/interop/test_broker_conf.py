@@ -53,13 +53,13 @@ def test_a_broker_starts_where_check_says_so(release: str, name: str, tmp_path: 
     shutil.copytree(ROOT / "examples" / "store", store)
     conf = tmp_path / "given.conf"
     conf.write_text(lines(CONFS[name]))
-    found = misfits(StoreLayout(str(store), load(str(conf))), RELEASES[release])
+    result = misfits(StoreLayout(str(store), load(str(conf))), RELEASES[release])
     home = tmp_path / "home"
     home.mkdir()
     code = start_code(release, store, conf.read_text(), home)
-    assert (code is None) == (not any(misfit.stops for misfit in found))
+    assert (code is None) == (not any(misfit.stops for misfit in result))
     assert code in (None, 255 if release == "5.3" else 253)
-    assert bool(found) == (name not in ("right", "rounded up"))
+    assert bool(result) == (name not in ("right", "rounded up"))
 
 
 @by_turns(7)

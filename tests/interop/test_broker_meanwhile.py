@@ -107,9 +107,11 @@ def made(command: str, folder: Path) -> tuple[Path, dict[str, Any], Callable[[],
 
 
 def messages(store: Path, case: str = "clean") -> set[tuple[int, bytes]]:
-    found = CommitLog(StoreLayout(str(store), conf_of(case))).walk()
+    walked = CommitLog(StoreLayout(str(store), conf_of(case))).walk()
     return {
-        (located.physical_offset, bytes(located.record.body)) for located in found if isinstance(located, LocatedRecord)
+        (located.physical_offset, bytes(located.record.body))
+        for located in walked
+        if isinstance(located, LocatedRecord)
     }
 
 
@@ -255,8 +257,8 @@ def test_started_while_we_run(broker: Engine, tmp_path: Path) -> None:
     clock = [int(time.time() * 1000)]
 
     def delivered() -> list[str]:
-        found = CommitLog(StoreLayout(str(store), conf_of("clean"))).walk()
-        return [r.record.body.decode() for r in found if isinstance(r, LocatedRecord) and r.record.topic == b"Late"]
+        walked = CommitLog(StoreLayout(str(store), conf_of("clean"))).walk()
+        return [r.record.body.decode() for r in walked if isinstance(r, LocatedRecord) and r.record.topic == b"Late"]
 
     with Store(store, write=True, broker_conf=conf, clock=lambda: clock[0]) as ours:
         for n, body in enumerate(sorted(late)):
@@ -307,8 +309,8 @@ def test_started_while_we_serve(broker: Engine, tmp_path: Path) -> None:
             with suppress(ClientError, RemotingError):
                 while not ended.is_set() and len(sent) < 20_000:
                     body = b"served %d" % len(sent) + b"x" * 3000
-                    found = producer.send(ClientMessage("Served", body))
-                    sent.append((parse_offset_id(found.offset_message_id).physical_offset, body))
+                    result = producer.send(ClientMessage("Served", body))
+                    sent.append((parse_offset_id(result.offset_message_id).physical_offset, body))
 
         sending = threading.Thread(target=send)
         sending.start()

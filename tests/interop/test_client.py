@@ -107,12 +107,12 @@ async def transactions(broker: Broker, namesrv: str) -> None:
         queues = await consumer.queues("Ours")
         ends = {queue: (await consumer.offsets(queue))[1] for queue in queues}
         await consumer.assign({queue: max(end - 2, 0) for queue, end in ends.items()})
-        found: set[bytes] = set()
+        result: set[bytes] = set()
         async for message in consumer:
-            found.add(message.body)
-            if {b"COMMIT", b"UNKNOWN"} <= found:
+            result.add(message.body)
+            if {b"COMMIT", b"UNKNOWN"} <= result:
                 break
-        assert b"ROLLBACK" not in found
+        assert b"ROLLBACK" not in result
 
 
 def consumed_as_dumped(broker: Broker, namesrv: str, store: Path, count: int) -> None:
@@ -137,10 +137,10 @@ def consumed_as_dumped(broker: Broker, namesrv: str, store: Path, count: int) ->
         ) as consumer:
             queues = await consumer.queues("Ours")
             await consumer.assign(dict.fromkeys(queues, 0))
-            found: list[str] = []
-            while len(found) < count:
-                found += [message.message_id for message in await consumer.poll()]
-            assert sorted(found) == sorted(row["msgId"] for row in rows)
+            result: list[str] = []
+            while len(result) < count:
+                result += [message.message_id for message in await consumer.poll()]
+            assert sorted(result) == sorted(row["msgId"] for row in rows)
             await consumer.commit()
             ends = [(await consumer.offsets(queue))[1] for queue in queues]
             assert [await consumer.committed(queue) for queue in queues] == ends
@@ -149,12 +149,12 @@ def consumed_as_dumped(broker: Broker, namesrv: str, store: Path, count: int) ->
         options = ClientOptions(namesrv=namesrv, release=RELEASES[broker.engine])
         async with LitePullConsumer(options, "ours-poll", PollOptions(start=From.FIRST, batch=4)) as consumer:
             await consumer.subscribe("Ours")
-            found: list[str] = []
+            result: list[str] = []
             async for message in consumer:
-                found.append(message.message_id)
-                if len(found) == count:
+                result.append(message.message_id)
+                if len(result) == count:
                     break
-            assert sorted(found) == sorted(row["msgId"] for row in rows)
+            assert sorted(result) == sorted(row["msgId"] for row in rows)
             queues = consumer.assignment()
             assert len(queues) == 4
             await consumer.commit()

@@ -44,13 +44,13 @@ def pulled(broker: Broker, topic: str, queue: int, offset: int, most: int) -> tu
 
 def consumed(broker: Broker, topic: str, queue: int, offset: int = 0) -> list[tuple[int, str, str]]:
     """Everything that a consumer gets from an offset."""
-    found: list[tuple[int, str, str]] = []
+    listed: list[tuple[int, str, str]] = []
     status = "FOUND"
     while status == "FOUND":
         said = broker.ask("pull", group="g", topic=topic, queueId=queue, offset=offset, count=32)
         status, offset = said["status"], said["next"]
-        found += [(row["queueOffset"], row["keys"], row["body"]) for row in said["messages"]]
-    return found
+        listed += [(row["queueOffset"], row["keys"], row["body"]) for row in said["messages"]]
+    return listed
 
 
 def ours(store: Path, topic: str, queue: int) -> list[tuple[int, str, str]]:
@@ -58,8 +58,8 @@ def ours(store: Path, topic: str, queue: int) -> list[tuple[int, str, str]]:
     return [(r.record.queue_offset, *_key_and_body(r)) for r in rows]
 
 
-def _key_and_body(found: LocatedRecord) -> tuple[str, str]:
-    return key_of(found), found.record.body.decode()
+def _key_and_body(located: LocatedRecord) -> tuple[str, str]:
+    return key_of(located), located.record.body.decode()
 
 
 @by_turns(7)

@@ -251,7 +251,7 @@ async def begin(broker: Broker) -> None:
         )  # it has asked where to begin, and so has the other one
         latest = await send()
         ends = set(latest.items())
-        await until(lambda: all(found >= ends for found in [*got.values(), *map(java, ("last", "since", "ever"))]))
+        await until(lambda: all(result >= ends for result in [*got.values(), *map(java, ("last", "since", "ever"))]))
         assert got["last"] == java("last") == ends
         assert got["since"] == java("since") == ends | set(after.items())
         firsts = {queue.queue_id: 0 for queue in queues}

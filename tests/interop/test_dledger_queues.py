@@ -42,14 +42,14 @@ def ends(broker: Broker, node: roles.Node) -> dict[tuple[str, int], int]:
 
 def in_log(node: roles.Node) -> dict[tuple[str, int], int]:
     """The queue offset after the last message of each queue, by the log."""
-    found: dict[tuple[str, int], int] = {}
+    result: dict[tuple[str, int], int] = {}
     for item in CommitLog(StoreLayout(str(node.store), load(str(node.conf)))).walk():
         if isinstance(item, LocatedRecord):
             record = item.record
             topic = record.topic.decode()
             if not topic.startswith(_OF_BROKERS):
-                found[topic, record.queue_id] = max(found.get((topic, record.queue_id), 0), record.queue_offset + 1)
-    return found
+                result[topic, record.queue_id] = max(result.get((topic, record.queue_id), 0), record.queue_offset + 1)
+    return result
 
 
 @by_turns(7)

@@ -28,15 +28,15 @@ Place = tuple[str, int, str]  # topic, queue id, tag
 
 def by_tags(store: Path) -> dict[Place, list[int]]:
     """Queue offsets of the log's messages, by queue and tag."""
-    found: dict[Place, list[int]] = {}
+    result: dict[Place, list[int]] = {}
     for item in CommitLog(StoreLayout(str(store))).walk():
         if isinstance(item, LocatedRecord):
             tag = parse(item.record.properties).get(TAGS)
             if tag and "||" not in tag:
-                found.setdefault((item.record.topic.decode(), item.record.queue_id, tag), []).append(
+                result.setdefault((item.record.topic.decode(), item.record.queue_id, tag), []).append(
                     item.record.queue_offset
                 )
-    return found
+    return result
 
 
 async def pulled(client: Connection, topic: str, queue_id: int, tag: str) -> list[int]:

@@ -83,14 +83,15 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             if number == ALIKE // 2:
                 time.sleep(1.1)  # an index knows whole seconds
             judge.ask("send", topic="Orders", keys="alike", queueId=number % 4, tag="a")
-        found = Both(judge, f"rocketmq://{addresses['namesrv']}/{CLUSTER}", filled)
+        result = Both(judge, f"rocketmq://{addresses['namesrv']}/{CLUSTER}", filled)
         for _ in range(60):  # its clients are at work
             if all(
-                row["consumerOffset"] == 30 for row in found.ours("group offsets TARGET --group readers --topic Orders")
+                row["consumerOffset"] == 30
+                for row in result.ours("group offsets TARGET --group readers --topic Orders")
             ):
                 break
             time.sleep(0.5)
-        yield found
+        yield result
 
 
 def columns(said: str, *, begin: str = "#") -> list[dict[str, str]]:
@@ -108,8 +109,8 @@ def columns(said: str, *, begin: str = "#") -> list[dict[str, str]]:
 
 def millis(text: str) -> int:
     """Parse a time of ``mqadmin``, whose JVM runs in UTC; a comma or nothing before the milliseconds."""
-    found = re.sub(r",(\d{3})$", r".\1", text)
-    return round(datetime.fromisoformat(found).replace(tzinfo=UTC).timestamp() * 1000)
+    result = re.sub(r",(\d{3})$", r".\1", text)
+    return round(datetime.fromisoformat(result).replace(tzinfo=UTC).timestamp() * 1000)
 
 
 def fields(said: str, separator: str) -> dict[str, str]:

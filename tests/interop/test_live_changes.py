@@ -52,8 +52,8 @@ class Lab(Both):
         args = [self.target if word == "TARGET" else word for word in line.split()]
         done = rmqtool(*args, "--yes", "-o", "json")
         assert done.code == code, (line, done.out, done.err)
-        found: dict[str, Any] = json.loads(done.out or "{}")
-        return found
+        shown: dict[str, Any] = json.loads(done.out or "{}")
+        return shown
 
     def state(self) -> dict[str, Any]:
         """Settings, and offsets of groups that nobody consumes in."""

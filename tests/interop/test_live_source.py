@@ -77,9 +77,9 @@ def test_a_real_broker_is_read_and_sent_to(broker: Broker, tmp_path: Path, monke
     assert sorted(_read(stream, start, end)) == list(range(COUNT))
     broker.stop()
     stored = read_arrow(str(store), topic="Live").read_all().to_pylist()
-    for found in (live, stored):
-        found.sort(key=lambda row: (row["queueId"], row["queueOffset"]))
-        for row in found:
+    for row_list in (live, stored):
+        row_list.sort(key=lambda row: (row["queueId"], row["queueOffset"]))
+        for row in row_list:
             for name in OF_FILES:
                 del row[name]
     assert live == stored

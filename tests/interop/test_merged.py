@@ -42,15 +42,15 @@ def plain(settings: dict[str, str]) -> dict[str, str]:
 
 def bodies_of(layout: StoreLayout) -> Bodies:
     """Every message that consumers can get from a log."""
-    found: Bodies = {}
+    result: Bodies = {}
     for item in CommitLog(layout).walk():
         if isinstance(item, LocatedRecord) and not item.record.sys_flag & 4:
             record = item.record
             topic = record.topic.decode()
             if not topic.startswith(_OF_BROKERS):
                 digest = hashlib.sha256(decompress(record.body, record.sys_flag)).hexdigest()
-                found.setdefault((topic, record.queue_id), {})[record.queue_offset] = digest
-    return found
+                result.setdefault((topic, record.queue_id), {})[record.queue_offset] = digest
+    return result
 
 
 def serves(broker: Broker, store: Path, settings: dict[str, str], wanted: Bodies, **more: str) -> None:
@@ -157,5 +157,5 @@ def test_a_java_consumer_drains_copies_served_as_one(tmp_path: Path) -> None:
     lines = [line.split()[1:3] for line in result.stdout.splitlines() if line.startswith(f"{topic} ")]
     places = sorted((int(queue), int(offset)) for queue, offset in lines)
     assert places == sorted(
-        (queue, offset) for (name, queue), found in wanted.items() if name == topic for offset in found
+        (queue, offset) for (name, queue), outcome in wanted.items() if name == topic for offset in outcome
     )

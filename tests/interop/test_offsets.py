@@ -126,14 +126,14 @@ def test_resets_as_the_admin_tool_does_them(broker: Broker, tmp_path: Path) -> N
     log = CommitLog(layout_of(theirs))
     queue = open_queue(layout_of(theirs), "Orders", 0)
     assert queue is not None
-    found = offsets(theirs)
+    moved_to = offsets(theirs)
     for group, time in between.items():
         rule = offset_by_time_v4 if broker.engine == "4.9" else offset_by_time_v5
-        assert found["Orders", group, 0] == rule(log, queue, time), group
+        assert moved_to["Orders", group, 0] == rule(log, queue, time), group
         set_ours(ours, reset(group, ["Orders"], [0], OffsetTarget("time", time)))
         assert offsets(ours)["Orders", group, 0] == sum(stamp < time for stamp in times)
-        set_ours(ours, reset(group, ["Orders"], [0], OffsetTarget("offset", found["Orders", group, 0])))
-    assert found == offsets(ours)
+        set_ours(ours, reset(group, ["Orders"], [0], OffsetTarget("offset", moved_to["Orders", group, 0])))
+    assert moved_to == offsets(ours)
 
 
 def test_the_file_of_a_client_that_broadcasts(broker: Broker, tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ CASE = "torn-last-record"
 
 
 def bodies(store: Path) -> set[bytes]:
-    found = CommitLog(StoreLayout(str(store), conf_of(CASE))).walk()
-    return {bytes(located.record.body) for located in found if isinstance(located, LocatedRecord)}
+    walked = CommitLog(StoreLayout(str(store), conf_of(CASE))).walk()
+    return {bytes(located.record.body) for located in walked if isinstance(located, LocatedRecord)}
 
 
 @by_turns(7)

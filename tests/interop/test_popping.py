@@ -45,11 +45,11 @@ def send(broker: Broker, topic: str, count: int) -> set[str]:
 def pops(broker: Broker, topic: str, least: int, *, seconds: float = 60, **more: Any) -> list[dict[str, Any]]:
     """Pop until the group has at least ``count`` messages."""
     given = {"group": "g", "topic": topic, "invisible": 60_000, "poll": 1_000, **more}
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     end = time.monotonic() + seconds
-    while len(found) < least and time.monotonic() < end:
-        found += broker.ask("pop", **given)["messages"]
-    return found
+    while len(result) < least and time.monotonic() < end:
+        result += broker.ask("pop", **given)["messages"]
+    return result
 
 
 def ack(broker: Broker, topic: str, row: dict[str, Any]) -> str:
@@ -181,8 +181,8 @@ def refusals(broker: Broker) -> Any:
     for code, body in bodies:
         text = base64.b64encode(json.dumps(body).encode()).decode()
         answer = broker.ask("request", code=code, fields={}, base64=text)
-        found = json.loads(answer.get("body") or "{}").get("messageQueueAssignments")
-        queues = None if found is None else sorted((row["mode"], row["messageQueue"]["queueId"]) for row in found)
+        shown = json.loads(answer.get("body") or "{}").get("messageQueueAssignments")
+        queues = None if shown is None else sorted((row["mode"], row["messageQueue"]["queueId"]) for row in shown)
         rows.append((code, body, answer["code"], queues))
     return rows
 

@@ -28,9 +28,9 @@ def test_times_and_pulls(case: str, engine_5: Engine, tmp_path: Path) -> None:
         low, high = queue.min_offset(log.min_offset, V5_3), queue.max_offset
         stamps = set()
         for entry in queue.entries(low):
-            found = log.read(entry.physical_offset)
-            assert found is not None
-            stamps.update(found.record.store_timestamp + shift for shift in (-1, 0, 1))
+            located = log.read(entry.physical_offset)
+            assert located is not None
+            stamps.update(located.record.store_timestamp + shift for shift in (-1, 0, 1))
         stamps |= {0, 1 << 62}
         times += [(topic, queue_id, stamp) for stamp in sorted(stamps)]
         offsets = {-1, 0, low - 1, low, low + 1, (low + high) // 2, high - 1, high, high + 1, high + 1000}
@@ -84,7 +84,7 @@ def test_lowest_offsets_where_the_log_begins_later(engine_5: Engine, tmp_path: P
         assert said["loadOk"]
         for row in said["getMessage"]:
             queue = queues[row["topic"]]
-            found = queue.min_offset(low), queue.max_offset  # by the rules of the release that wrote the store
-            assert found == (row["minOffset"], row["maxOffset"]), (gone, row)
-            seen.add("none" if found[0] == found[1] else "all" if not found[0] else "some")
+            ends_of_queue = queue.min_offset(low), queue.max_offset  # by the rules of the release that wrote the store
+            assert ends_of_queue == (row["minOffset"], row["maxOffset"]), (gone, row)
+            seen.add("none" if ends_of_queue[0] == ends_of_queue[1] else "all" if not ends_of_queue[0] else "some")
     assert seen == {"none", "some", "all"}

@@ -80,7 +80,7 @@ def recalls(broker: Broker) -> Any:
 
 def _marks(store: Path) -> list[Any]:
     """Stored records of recalls, without fields that depend on the clock and the sender's ids."""
-    found = []
+    result = []
     for record in records(store):
         named = parse(record.properties)
         if named.get("TAGS") == "_RECALL_TAG_":
@@ -88,8 +88,8 @@ def _marks(store: Path) -> list[Any]:
             known = key == "unknown" or (named["TIMER_DEL_UNIQKEY"] == f"Later+{key}" and deliver == out + 1)
             for name in ("UNIQ_KEY", "TIMER_DEL_UNIQKEY", "BORN_TIMESTAMP"):
                 named.pop(name)
-            found.append((record.topic, record.queue_id, record.body, record.flag, record.sys_flag, known, named))
-    return found
+            result.append((record.topic, record.queue_id, record.body, record.flag, record.sys_flag, known, named))
+    return result
 
 
 @by_turns(7)
@@ -130,7 +130,7 @@ def test_what_was_called_back_here_is_not_delivered_there(broker_5: Broker, tmp_
         assert serving.end()[0] == 0
     waiting = {row.keys: row.recalled for row in Timers(log_of(store), at - 5_000, never).pending()}
     assert waiting == {"k0": False, "k1": True, "k2": False}
-    assert [found for found in check_store(StoreLayout(str(store))) if is_problem(found)] == []
+    assert [finding for finding in check_store(StoreLayout(str(store))) if is_problem(finding)] == []
     broker_5.boot(store, dict(line.split("=") for line in conf.read_text().split()))
     broker_5.ask("consume", group="late", topic="Later", failures=0, most=1, level=0)
     seen = broker_5.wait_for(lambda rows: len(rows) >= 2, 60)

@@ -181,13 +181,13 @@ def test_a_slave_follows_its_master(
     carry_out(its, commands.get(name, ()))
     if name == "on the master":
         carry_out(mine, EVERYTHING)
-    found = compare(broker, clients, nodes)
+    outcome = compare(broker, clients, nodes)
     if version not in alone:
         alone[version] = (
-            found if name == "nothing" else compare(broker, clients, copied(killed(version), tmp_path / "alone"))
+            outcome if name == "nothing" else compare(broker, clients, copied(killed(version), tmp_path / "alone"))
         )
-    assert found == alone[version]
-    assert len(found) <= (version == "4.9.8")
+    assert outcome == alone[version]
+    assert len(outcome) <= (version == "4.9.8")
 
 
 # -- controller mode --------------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def test_batches_as_the_broker_stores_them(broker: Broker, tmp_path: Path) -> No
     ]  # fmt: skip
     said = broker.ask("sendBatch", messages=sent)
     broker.stop()
-    found = stored(theirs, "Batched")
+    outcome = stored(theirs, "Batched")
     named = [
         {"KEYS": str(row["keys"]), "TAGS": "tag", "WAIT": "true", "UNIQ_KEY": unique} | dict(row["properties"])  # type: ignore[call-overload]
         for row, unique in zip(sent, said["msgId"].split(","), strict=True)
@@ -72,7 +72,7 @@ def test_batches_as_the_broker_stores_them(broker: Broker, tmp_path: Path) -> No
         for row, properties in zip(sent, named, strict=True)
     ]
     check_batch([("Batched", properties) for properties in named])
-    first = found[0]
+    first = outcome[0]
     added = {"CLUSTER": "LabCluster"}
     if broker.engine == "5.3":
         added |= {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
@@ -91,11 +91,11 @@ def test_batches_as_the_broker_stores_them(broker: Broker, tmp_path: Path) -> No
             )
         )  # fmt: skip
     assert (result.messages, result.queue_offset) == (6, said["queueOffset"])
-    for left, right in zip(found, stored(ours, "Batched"), strict=True):
+    for left, right in zip(outcome, stored(ours, "Batched"), strict=True):
         assert left._replace(properties=b"") == right._replace(properties=b"")
         assert pairs(left.properties) == pairs(right.properties)
         assert left.properties.count(b"WAIT\x01true") == 2
-    assert [body for _flag, body, _properties in items] == [r.body for r in found]
+    assert [body for _flag, body, _properties in items] == [r.body for r in outcome]
 
 
 @by_turns(3)
@@ -106,14 +106,14 @@ def test_bodies_are_compressed_as_the_client_does_it(broker: Broker, tmp_path: P
     for body in made:
         broker.ask("send", topic="Large", keys="k", base64=base64.b64encode(body).decode())
     broker.stop()
-    found = stored(tmp_path / "theirs", "Large")
-    for body, record in zip(made, found, strict=True):
+    result = stored(tmp_path / "theirs", "Large")
+    for body, record in zip(made, result, strict=True):
         packed, flag = compress(body)
         assert record.sys_flag == flag
         assert (zlib.decompress(record.body) if flag else record.body) == body
         assert record.body[:2] == packed[:2]
         assert zlib.crc32(record.body) & 0x7FFFFFFF == record.body_crc
-    assert [bool(record.sys_flag) for record in found] == [False, True, True]
+    assert [bool(record.sys_flag) for record in result] == [False, True, True]
 
 
 def header(topic: str, **fields: Any) -> dict[str, str]:

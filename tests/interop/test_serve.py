@@ -220,8 +220,8 @@ def looks(broker: Broker) -> Any:
             break
     viewed = broker.ask("view", topic="Looked", msgId=sent[4]["offsetMsgId"])
     time.sleep(2)  # until the real broker has put all of them into its index
-    found = broker.ask("query", topic="Looked", key="all")
-    rows = [pulled.pop("messages"), polled, [viewed], found]
+    result = broker.ask("query", topic="Looked", key="all")
+    rows = [pulled.pop("messages"), polled, [viewed], result]
     return pulled, [sorted((row["keys"], row["queueOffset"]) for row in part) for part in rows]
 
 

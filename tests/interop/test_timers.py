@@ -40,7 +40,7 @@ def layout_of(store: Path) -> StoreLayout:
 
 
 def problems(store: Path) -> list[str]:
-    return [found.code for found in check_store(layout_of(store)) if is_problem(found)]
+    return [finding.code for finding in check_store(layout_of(store)) if is_problem(finding)]
 
 
 def recovered(store: Path) -> tuple[Path, set[str]]:
@@ -219,7 +219,7 @@ def test_a_real_broker_and_ours_take_turns(broker_5: Broker, tmp_path: Path) -> 
         assert opened.append(Message(topic="Timed", body=b"x", properties={timer.DELAY_MS: "1", "KEYS": "at-once"})).ok
     report = run_for(store, max(later / 1000 + 5 - time(), 2))
     assert report.delivered > 2
-    assert [found for found in check_store(StoreLayout(str(store))) if is_problem(found)] == []
+    assert [finding for finding in check_store(StoreLayout(str(store))) if is_problem(finding)] == []
 
     broker_5.boot(store, CONFIG)
     wanted = {f"later-{number}" for number in range(40) if number not in (7, 35)} | {"ours", "at-once"}

@@ -126,8 +126,8 @@ async def _until_still(store: Path, seconds: float = 6) -> None:
     seen, since, end = -1, time.monotonic(), time.monotonic() + 60
     while time.monotonic() < min(since + seconds, end):
         await asyncio.sleep(0.5)
-        found = outcome(store)
-        total = found.halves + found.delivered.total()
+        result = outcome(store)
+        total = result.halves + result.delivered.total()
         if total != seen:
             seen, since = total, time.monotonic()
 
@@ -146,9 +146,11 @@ def main() -> None:
     parser.add_argument("sides", nargs="*", default=SIDES, help=", ".join(SIDES))
     for side in parser.parse_args().sides:
         with tempfile.TemporaryDirectory() as folder:
-            found = asyncio.run(go_through(Path(folder, "store"), side))
-        times = sorted(Counter(found.delivered.values()).items())
-        sys.stdout.write(f"{side}: {len(found.delivered)} messages, (times, messages) {times}; {found.halves} halves\n")
+            result = asyncio.run(go_through(Path(folder, "store"), side))
+        times = sorted(Counter(result.delivered.values()).items())
+        sys.stdout.write(
+            f"{side}: {len(result.delivered)} messages, (times, messages) {times}; {result.halves} halves\n"
+        )
         sys.stdout.flush()
 
 

@@ -119,15 +119,15 @@ def judge(store: Path, base: Base, engine: Engine, deleted: Set[str]) -> list[st
 
 def keys_of(layout: StoreLayout) -> dict[Key, set[int]]:
     """Physical offsets, as stated in the records, of messages with a key."""
-    found: dict[Key, set[int]] = {}
+    result: dict[Key, set[int]] = {}
     for item in CommitLog(layout).walk():
         if isinstance(item, LocatedRecord) and item.record.sys_flag & 12 != _ROLLED_BACK:
             properties = parse(item.record.properties)
             for key in {*properties.get(KEYS, "").split(" "), properties.get(UNIQ_KEY, "")} - {""}:
-                found.setdefault((item.record.topic.decode("utf-8", "replace"), key), set()).add(
+                result.setdefault((item.record.topic.decode("utf-8", "replace"), key), set()).add(
                     item.record.physical_offset
                 )
-    return found
+    return result
 
 
 def wrong_ends(seen: dict[str, Any], expected: Entries, irregular: Set[Queue]) -> Iterator[str]:
@@ -164,18 +164,18 @@ def wrong_entries(
 
 def moved_of(layout: StoreLayout) -> set[Queue]:
     """Queues with a record that states a wrong position: a start may take it for a new one."""
-    found = (item for item in CommitLog(layout).walk(crc=False) if isinstance(item, LocatedRecord))
+    located = (item for item in CommitLog(layout).walk(crc=False) if isinstance(item, LocatedRecord))
     return {
         (item.record.topic.decode("utf-8", "replace"), item.record.queue_id)
-        for item in found
+        for item in located
         if item.record.physical_offset != item.physical_offset
     }
 
 
 def rotten_of(layout: StoreLayout) -> set[int]:
     """Positions of records with wrong body checksums, which may be kept."""
-    found = (item.physical_offset for item in CommitLog(layout).walk(crc=False) if isinstance(item, LocatedRecord))
-    return {*found} - {item.physical_offset for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord)}
+    located = (item.physical_offset for item in CommitLog(layout).walk(crc=False) if isinstance(item, LocatedRecord))
+    return {*located} - {item.physical_offset for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord)}
 
 
 def unreadable_of(layout: StoreLayout) -> set[int]:

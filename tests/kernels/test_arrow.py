@@ -153,12 +153,12 @@ def check(code: Implementation, properties: list[bytes]) -> None:
     bounds = items.names.bounds.tolist()
     assert len(bounds) == len(properties) + 1
     for row, each in enumerate(properties):
-        found = parse(each)
+        result = parse(each)
         part = slice(bounds[row], bounds[row + 1])
-        assert list(zip(names[part], values[part], strict=True)) == list(found.items())
+        assert list(zip(names[part], values[part], strict=True)) == list(result.items())
         for name, texts in ((TAGS, items.tags), (KEYS, items.keys), (UNIQ_KEY, items.unique)):
             address, length = int(texts.address[row]), int(texts.length[row])
-            assert (show(address, length) if length >= 0 else None) == found.get(name)
+            assert (show(address, length) if length >= 0 else None) == result.get(name)
 
 
 @both
@@ -168,8 +168,8 @@ def test_keys_are_split(code: Implementation, texts: list[bytes | None]) -> None
     bounds, parts = split_keys(laid.texts, code=code)
     for row, text in enumerate(texts):
         places = zip(parts.address.tolist(), parts.length.tolist(), strict=True)
-        found = [laid.show(*place) for place in list(places)[bounds[row] : bounds[row + 1]]]
-        assert found == [key.encode() for key in split_one((text or b"").decode())]
+        result = [laid.show(*place) for place in list(places)[bounds[row] : bounds[row + 1]]]
+        assert result == [key.encode() for key in split_one((text or b"").decode())]
     assert bounds[0] == 0
     assert bounds[-1] == len(parts.length)
 
@@ -185,11 +185,11 @@ def test_offset_ids(code: Implementation, messages: list[tuple[bytes, int]]) -> 
     laid = Laid([host for host, _offset in messages])
     out = np.zeros((len(messages), ID_SPACE), np.uint8)
     offsets: Column = np.array([offset for _host, offset in messages], np.int64)
-    found = offset_ids(laid.texts, offsets, out, code=code)
-    assert found.address.tolist() == [out.ctypes.data + ID_SPACE * row for row in range(len(messages))]
+    result = offset_ids(laid.texts, offsets, out, code=code)
+    assert result.address.tolist() == [out.ctypes.data + ID_SPACE * row for row in range(len(messages))]
     for row, (host, offset) in enumerate(messages):
         port = int.from_bytes(host[-4:], "big", signed=True)
-        assert out[row].tobytes()[: found.length[row]].decode() == offset_id(host[:-4], port, offset)
+        assert out[row].tobytes()[: result.length[row]].decode() == offset_id(host[:-4], port, offset)
 
 
 @both

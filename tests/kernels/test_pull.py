@@ -49,8 +49,8 @@ def test_the_limits(code: Implementation) -> None:
     memory, read = Memory(data), puller(1 << 20, code=code)
 
     def taken(near: Limit, far: Limit, in_memory_from: int) -> int | None:
-        found = read.pull(packed(entries), memory, BASE, in_memory_from, near, far)
-        return None if found is None else found[0]
+        result = read.pull(packed(entries), memory, BASE, in_memory_from, near, far)
+        return None if result is None else result[0]
 
     sizes = [size for _at, size, _ in entries]
     assert taken(Limit(1 << 20, 32), FAR, 0) == 32
@@ -83,12 +83,12 @@ def test_an_entry_that_leads_nowhere(code: Implementation, at: int, size: int) -
     read = puller(ROOM, code=code)
     for place in range(3):
         forged = [*entries[:place], (at, size, 0), *entries[place:]]
-        found = read.pull(packed(forged), Memory(data), BASE, 0, NEAR, FAR)
+        result = read.pull(packed(forged), Memory(data), BASE, 0, NEAR, FAR)
         if place and size > ROOM:  # as large as that, it would not be in this answer anyhow
-            assert found is not None
-            assert found[0] == place
+            assert result is not None
+            assert result[0] == place
         else:
-            assert found is None
+            assert result is None
     assert read.pull(CQ_ENTRY.pack(at, size, 0), Memory(b""), BASE, 0, NEAR, FAR) is None
 
 
@@ -110,7 +110,7 @@ def test_both_say_the_same() -> None:
         memory = Memory(bytes(data))
         near, far = limits
         begin = random.choice([0, entries[len(entries) // 2][0], 1 << 62])
-        found = compiled.pull(packed(entries), memory, BASE, begin, near, far)
-        assert found == plain.pull(packed(entries), memory, BASE, begin, near, far)
-        outcomes[found is None] += 1
+        outcome = compiled.pull(packed(entries), memory, BASE, begin, near, far)
+        assert outcome == plain.pull(packed(entries), memory, BASE, begin, near, far)
+        outcomes[outcome is None] += 1
     assert min(outcomes.values()) > 50

@@ -24,11 +24,11 @@ LEVELS += [b"-", b"+", b"1" * 63, b"0" * 62 + b"5", b"0" * 63 + b"5", b"\x015"]
 
 def plain(raw: bytes, limit: int, *, crc: bool, at: int = 0) -> tuple[list[tuple[int, Record]], int]:
     """The reference reader's result: (position, record) of each, and where it stops."""
-    found = []
+    result = []
     while isinstance(record := read(raw, at, limit, crc=crc), Record):
-        found.append((at, record))
+        result.append((at, record))
         at += record.total_size
-    return found, at
+    return result, at
 
 
 def agree(

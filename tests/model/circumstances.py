@@ -95,11 +95,11 @@ def of_another_user(whole: Path, tmp: Path) -> Iterator[Place]:
 
     def owned(folder: Path) -> None:
         for path in (folder, *folder.rglob("*")):
-            found = path.stat()
-            assert (found.st_uid, found.st_gid) == (OTHER_USER, OTHER_USER), path
+            status = path.stat()
+            assert (status.st_uid, status.st_gid) == (OTHER_USER, OTHER_USER), path
             wanted = 0o700 if path.is_dir() else 0o600
-            assert found.st_mode & wanted == wanted, path
-            assert found.st_mode & 0o044 == 0o044, path
+            assert status.st_mode & wanted == wanted, path
+            assert status.st_mode & 0o044 == 0o044, path
 
     yield Place(store, before=lambda: os.umask(0o077), after=owned)
 

@@ -237,9 +237,9 @@ def _preload() -> None:
     """Import everything that commands need before the first fork, except their registration."""
     registering = {f"rmqtool.cli.{command.module}" for command in TABLE.values()}
     for package in (formats, rmqtool):
-        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if not found.name.startswith(_NOT_LOADED) and found.name not in registering:
-                importlib.import_module(found.name)
+        for module_info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module_info.name.startswith(_NOT_LOADED) and module_info.name not in registering:
+                importlib.import_module(module_info.name)
     typer_app = typer.Typer()
 
     @typer_app.command()

@@ -22,9 +22,9 @@ _CONF = {"mappedFileSizeCommitLog": str(4 << 20), "mappedFileSizeConsumeQueue": 
 
 def free_port() -> int:
     """A currently free port."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return int(bound.getsockname()[1])
 
 
 class Forked:

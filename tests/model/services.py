@@ -157,8 +157,8 @@ def _load_what_dumps_need() -> None:
     """Import what dumps need, once one is run."""
     for name in ("pyarrow.parquet", "rmqtool.analytics.local", "rmqtool.cli.tables.dump"):
         import_module(name)
-    for found in pkgutil.walk_packages(dump_package.__path__, f"{dump_package.__name__}."):
-        import_module(found.name)
+    for module_info in pkgutil.walk_packages(dump_package.__path__, f"{dump_package.__name__}."):
+        import_module(module_info.name)
 
 
 # -- copies from and to clusters ---------------------------------------------------------------------------------------
@@ -196,14 +196,16 @@ def mirror(world: World, rng: Random, pause: Pause | None = None) -> None:
 
 
 def _places(world: World, numbers: set[int]) -> dict[int, Place]:
-    found = {}
+    result = {}
     for item in CommitLog(world.layout).walk():
         if isinstance(item, LocatedRecord) and item.record.body.startswith(b"<m"):
             number = int(item.record.body[2:].partition(b">")[0])
             if number in numbers:
                 record = item.record
-                found[number] = Place(record.topic.decode(), record.queue_id, record.queue_offset, item.physical_offset)
-    return found
+                result[number] = Place(
+                    record.topic.decode(), record.queue_id, record.queue_offset, item.physical_offset
+                )
+    return result
 
 
 def replay(world: World, rng: Random) -> None:
@@ -247,22 +249,22 @@ def _hurry() -> None:
 
 def _marks(store: Path) -> dict[tuple[str, int], int]:
     """Number of copies of each message, by replay."""
-    found = Counter[tuple[str, int]]()
+    counts = Counter[tuple[str, int]]()
     for item in CommitLog(StoreLayout(str(store), BrokerConf({}))).walk():
         if isinstance(item, LocatedRecord) and item.record.body.startswith((b"<m", b"<w")):
             run = parse(item.record.properties)[REPLAY].partition(":")[0]
-            found[run, int(item.record.body[2:].partition(b">")[0])] += 1
-    return found
+            counts[run, int(item.record.body[2:].partition(b">")[0])] += 1
+    return counts
 
 
 def _sendable(world: World) -> set[int]:
-    found = set()
+    result = set()
     for item in CommitLog(world.layout).walk():
         if isinstance(item, LocatedRecord) and item.record.body.startswith(b"<m"):
             topic = item.record.topic.decode()
             if topic in TOPICS or topic.startswith("M"):
-                found.add(int(item.record.body[2:].partition(b">")[0]))
-    return found
+                result.add(int(item.record.body[2:].partition(b">")[0]))
+    return result
 
 
 def _neighbour(world: World, name: str) -> Neighbour:
@@ -274,9 +276,9 @@ def _neighbour(world: World, name: str) -> Neighbour:
             conf = {**{name: str(value) for name, value in SIZES.items()}, "mappedFileSizeCommitLog": str(1 << 20)}
             _fill(store, conf)
         world.brokers[name] = world.neighbours.enter_context(Neighbour(store, conf))
-    found = world.brokers[name]
-    assert isinstance(found, Neighbour)
-    return found
+    result = world.brokers[name]
+    assert isinstance(result, Neighbour)
+    return result
 
 
 def _fill(store: Path, conf: dict[str, str]) -> None:

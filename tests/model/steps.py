@@ -282,11 +282,11 @@ def ids_in(store: Path, world: World) -> set[int]:
     from rmqtool.store.layout.paths import StoreLayout
     from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 
-    found = set()
+    result = set()
     for item in CommitLog(StoreLayout(str(store), world.layout.conf)).walk():
         if isinstance(item, LocatedRecord) and item.record.body.startswith((b"<m", b"<w")):
-            found.add(int(item.record.body[2:].partition(b">")[0]))
-    return found
+            result.add(int(item.record.body[2:].partition(b">")[0]))
+    return result
 
 
 # -- what happens to a store -------------------------------------------------------------------------------------------

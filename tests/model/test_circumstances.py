@@ -29,16 +29,16 @@ CASE = "broker-crash"
 
 def content(store: Path) -> dict[str, str]:
     """Content of every file, also through links; index files, whose names depend on the clock, by number."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for folder, folders, names in os.walk(store, followlinks=True):
         folders.sort()
         for name in sorted(names):
             path = Path(folder, name)
             key = path.relative_to(store).as_posix()
             if key.startswith("index/"):
-                key = f"index/{sum(other.startswith('index/') for other in found)}"
-            found[key] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
+                key = f"index/{sum(other.startswith('index/') for other in result)}"
+            result[key] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return result
 
 
 def rows() -> bytes:

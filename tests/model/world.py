@@ -195,24 +195,24 @@ class World:
 
     def found(self) -> tuple[Counter[int], dict[int, list[int]]]:
         """Number of copies of each message in the log, and positions of the copies of waiting ones."""
-        found, copies = Counter[int](), dict[int, list[int]]()
+        counts, copies = Counter[int](), dict[int, list[int]]()
         for item in CommitLog(self.layout).walk():
             if isinstance(item, LocatedRecord) and (body := _BODY.match(item.record.body)):
                 if body[1] == b"w" and not _WAITING.fullmatch(item.record.topic):
                     copies.setdefault(int(body[2]), []).append(item.physical_offset)
                 else:
-                    found[int(body[2])] += 1
-        return found, copies
+                    counts[int(body[2])] += 1
+        return counts, copies
 
     def anywhere(self) -> set[int]:
         """Messages whose bytes are in any file of the store or its backups."""
-        found: set[int] = set()
+        result: set[int] = set()
         for folder, _folders, names in (*os.walk(self.home), *os.walk(self.elsewhere)):
             for name in names if not folder.startswith(self.others) else ():
                 path = Path(folder, name)
                 if path.is_file() and not path.is_symlink() and path.stat().st_size < _LARGEST:
-                    found.update(int(number) for _kind, number in _BODY.findall(path.read_bytes()))
-        return found
+                    result.update(int(number) for _kind, number in _BODY.findall(path.read_bytes()))
+        return result
 
     def look(self, *, everywhere: bool = True) -> None:
         """Check that no acknowledged message is lost, in any state.
@@ -279,14 +279,14 @@ class World:
 
     def _states(self) -> list[tuple[str, str]]:
         """Identity and state of every visible run."""
-        found = []
+        result = []
         homes = (Path(f"{self.store}.rmqtool"), self.elsewhere)
         for path in sorted(path for home in homes for path in home.glob("*/manifest.json")):
             with open(path, encoding="utf-8") as file:
                 line = file.readline().rstrip()
             head = json.loads(line + "]}" if line.endswith('"actions": [') else line)
-            found.append((head["run"], head["state"]))
-        return found
+            result.append((head["run"], head["state"]))
+        return result
 
     def look_closely(self) -> None:
         """Check that queues lead to all messages, in a store that is in order.

@@ -17,24 +17,24 @@ RELEASES = dict(zip((V4_9, V5_3), wire.RELEASES, strict=True))
 
 
 def test_real_frames_are_read_into_their_declarations_and_built_again() -> None:
-    frames = ((version, found) for version, release in RELEASES.items() for found in wire.frames(release))
-    for version, found in frames:
-        command = wire.parsed(found.raw)
-        header = header_of(command, found.request_code)
+    frames = ((version, exchange) for version, release in RELEASES.items() for exchange in wire.frames(release))
+    for version, exchange in frames:
+        command = wire.parsed(exchange.raw)
+        header = header_of(command, exchange.request_code)
         assert to_fields(header) == (command.fields or {})
-        body = body_of(command, found.request_code)
+        body = body_of(command, exchange.request_code)
         if body is not None and not isinstance(body, bytes):
-            quoted = found.request_code == RequestCode.GET_ROUTEINFO_BY_TOPIC
+            quoted = exchange.request_code == RequestCode.GET_ROUTEINFO_BY_TOPIC
             body = declare.body_of(body, version, quote_numbers=quoted)
         assert (body or b"") == command.body
 
 
 def test_bodies_of_records_are_records_to_their_last_byte() -> None:
     count = 0
-    for found in wire.all_frames():
-        if declared(found.request_code, is_response=found.is_response).body is not Records:
+    for exchange in wire.all_frames():
+        if declared(exchange.request_code, is_response=exchange.is_response).body is not Records:
             continue
-        body, at = wire.parsed(found.raw).body, 0
+        body, at = wire.parsed(exchange.raw).body, 0
         while at < len(body):
             record = read(body, at, len(body))
             assert isinstance(record, Record)
@@ -45,14 +45,14 @@ def test_bodies_of_records_are_records_to_their_last_byte() -> None:
 
 def test_a_body_cut_at_any_byte_is_one_clear_error() -> None:
     seen = set()
-    for found in wire.all_frames():
-        command = wire.parsed(found.raw)
-        kind = (found.request_code, found.is_response)
-        body = body_of(command, found.request_code)
+    for exchange in wire.all_frames():
+        command = wire.parsed(exchange.raw)
+        kind = (exchange.request_code, exchange.is_response)
+        body = body_of(command, exchange.request_code)
         if kind in seen or body is None or isinstance(body, bytes):
             continue
         seen.add(kind)
         for end in range(1, len(command.body), 1 if len(command.body) < 1000 else 53):
             with pytest.raises(BadText):
-                body_of(replace(command, body=command.body[:end]), found.request_code)
+                body_of(replace(command, body=command.body[:end]), exchange.request_code)
     assert len(seen) > 20

@@ -96,9 +96,9 @@ def test_a_oneway_request_is_never_answered() -> None:
             writer.write(frame.build(Command(ECHO, 8)))
             head = await reader.readexactly(4)
             rest = await reader.readexactly(int.from_bytes(head, "big"))
-            found = frame.parse(head + rest)
-            assert found is not None
-            assert found[0].opaque == 8
+            command = frame.parse(head + rest)
+            assert command is not None
+            assert command[0].opaque == 8
             assert len(server.got) == 3
             writer.close()
 

@@ -40,9 +40,9 @@ class Peer:
     async def read(self) -> Command:
         """The next frame."""
         head = await self.reader.readexactly(4)
-        found = frame.parse(head + await self.reader.readexactly(int.from_bytes(head, "big")))
-        assert found is not None
-        return found[0]
+        parsed = frame.parse(head + await self.reader.readexactly(int.from_bytes(head, "big")))
+        assert parsed is not None
+        return parsed[0]
 
     async def ask(self, command: Command) -> Command:
         await self.send(frame.build(command))

@@ -64,13 +64,13 @@ def pull(offset: int, topic: str = "Orders", queue_id: int = 0, **more: Any) -> 
 
 
 def records(body: bytes) -> list[Record]:
-    found, at = [], 0
+    collected, at = [], 0
     while at < len(body):
         record = read(body, at, len(body))
         assert isinstance(record, Record)
-        found.append(record)
+        collected.append(record)
         at += record.total_size
-    return found
+    return collected
 
 
 def digest(root: Path) -> str:
@@ -87,9 +87,9 @@ def digest(root: Path) -> str:
 
 
 def read_at(store: Path, physical_offset: int) -> Record:
-    found = CommitLog(StoreLayout(str(store))).read(physical_offset)
-    assert found is not None
-    return found.record
+    located = CommitLog(StoreLayout(str(store))).read(physical_offset)
+    assert located is not None
+    return located.record
 
 
 async def commit_offset(client: Connection, offset: int) -> None:

@@ -315,15 +315,15 @@ def test_the_broker_file_turns_it_on(tmp_path: Path, where: str) -> None:
 def test_patterns_of_addresses(text: str, yes: list[str], no: list[str]) -> None:
     matches = pattern(text)
     for host in yes + no:
-        found = address_of(f"[{host}]:80" if ":" in host else f"{host}:80")
-        assert found is not None
-        assert matches(found) == (host in yes), host
+        result = address_of(f"[{host}]:80" if ":" in host else f"{host}:80")
+        assert result is not None
+        assert matches(result) == (host in yes), host
 
 
 def test_an_ipv4_peer_of_an_ipv6_socket_is_ipv4() -> None:
-    found = address_of("[::ffff:10.1.2.3]:4711")
-    assert found is not None
-    assert pattern("10.1.2.*")(found)
+    result = address_of("[::ffff:10.1.2.3]:4711")
+    assert result is not None
+    assert pattern("10.1.2.*")(result)
     assert address_of("unknown") is None
 
 

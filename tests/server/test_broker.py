@@ -146,8 +146,8 @@ def test_a_broker_for_tests(served: Any) -> None:
                 if not route.code:
                     break
                 await asyncio.sleep(0.05)
-            found = read_body(b.TopicRouteData, route.body)
-            assert [data.broker_addrs for data in found.broker_datas] == [{0: served.address}]
+            body = read_body(b.TopicRouteData, route.body)
+            assert [data.broker_addrs for data in body.broker_datas] == [{0: served.address}]
 
     asyncio.run(talk())
     assert Path(served.store, "commitlog").is_dir()
@@ -170,9 +170,9 @@ def test_a_query_by_key_is_answered_with_64_messages(engine: str, tmp_path: Path
         for n in range(99):
             await client.call(Command(C.SEND_MESSAGE_V2, fields=send(properties="KEYS\x01k\x02"), body=b"%d" % n))
         asked = h.Query(topic="Orders", key="k", max_num=99, begin_timestamp=0, end_timestamp=2**62)
-        found = await client.call(Command(C.QUERY_MESSAGE, fields=to_fields(asked)))
+        result = await client.call(Command(C.QUERY_MESSAGE, fields=to_fields(asked)))
         # the newest, oldest first, as a broker takes them from its index
-        assert [record.body for record in records(found.body)] == [b"%d" % n for n in range(99 - 64, 99)]
+        assert [record.body for record in records(result.body)] == [b"%d" % n for n in range(99 - 64, 99)]
 
     serving(tmp_path / "store", test, create=True, release=RELEASES[engine])
 

@@ -49,9 +49,9 @@ def _wrong(name: str, taken: Any) -> list[str]:
 
 
 def test_defaults_that_are_read() -> None:
-    found = list(_defaults())
-    assert len(found) > 45
-    wrong = {name: lines for _module, name, taken in found if name not in _OTHER and (lines := _wrong(name, taken))}
+    result = list(_defaults())
+    assert len(result) > 45
+    wrong = {name: lines for _module, name, taken in result if name not in _OTHER and (lines := _wrong(name, taken))}
     assert wrong == {}
 
 

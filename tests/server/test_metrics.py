@@ -95,27 +95,27 @@ def test_topics_and_groups_are_told_as_the_exporter_does(tmp_path: Path) -> None
         assert (await ask(client, C.UPDATE_CONSUMER_OFFSET, to_fields(commit))).code == ResponseCode.SUCCESS
         served.broker.context.counts.sample(time.monotonic() + 1)
 
-        found = await scrape(served)
+        metrics = await scrape(served)
         broker = labels(cluster="lab", brokerIP=served.broker_address, broker="lab-a")
         topic = labels(cluster="lab", broker="lab-a", topic="Orders")
         group = labels(cluster="lab", broker="lab-a", topic="Orders", group="g")
-        tps = found["rocketmq_broker_tps", broker]
+        tps = metrics["rocketmq_broker_tps", broker]
         assert tps > 0
-        assert found["rocketmq_broker_qps", broker] == pytest.approx(tps / 2)
-        assert found["rocketmq_producer_offset", topic] == 10
-        assert found["rocketmq_producer_tps", topic] == pytest.approx(tps)
-        assert found["rocketmq_producer_message_size", topic] > tps * 100
+        assert metrics["rocketmq_broker_qps", broker] == pytest.approx(tps / 2)
+        assert metrics["rocketmq_producer_offset", topic] == 10
+        assert metrics["rocketmq_producer_tps", topic] == pytest.approx(tps)
+        assert metrics["rocketmq_producer_message_size", topic] > tps * 100
         diff = labels(group="g", topic="Orders", countOfOnlineConsumers="1", msgModel="1")
-        assert found["rocketmq_group_diff", diff] == 7
-        assert found["rocketmq_message_accumulation", group] == 7
-        assert found["rocketmq_consumer_offset", group] == 3
-        assert found["rocketmq_consumer_tps", group] == pytest.approx(tps / 2)
-        assert found["rocketmq_group_get_latency_by_storetime", group] > 0
-        own = [dict(known) for name, known in found if name == "rocketmq_group_count"]
+        assert metrics["rocketmq_group_diff", diff] == 7
+        assert metrics["rocketmq_message_accumulation", group] == 7
+        assert metrics["rocketmq_consumer_offset", group] == 3
+        assert metrics["rocketmq_consumer_tps", group] == pytest.approx(tps / 2)
+        assert metrics["rocketmq_group_get_latency_by_storetime", group] > 0
+        own = [dict(known) for name, known in metrics if name == "rocketmq_group_count"]
         assert own == [{"caddr": own[0]["caddr"], "localaddr": "10.0.0.1@7", "group": "g"}]
-        assert found["rocketmq_producer_count", labels(cluster="lab", broker="lab-a", group="p")] == 1
+        assert metrics["rocketmq_producer_count", labels(cluster="lab", broker="lab-a", group="p")] == 1
         assert served.broker.context.reading.end in (
-            value for (name, _), value in found.items() if name == "rocketmq_brokeruntime_commitlog_maxoffset"
+            value for (name, _), value in metrics.items() if name == "rocketmq_brokeruntime_commitlog_maxoffset"
         )
 
     serving(tmp_path / "store", test)
@@ -127,8 +127,8 @@ def test_a_store_that_is_only_read_has_figures_too(tmp_path: Path) -> None:
             await ask(client, C.SEND_MESSAGE_V2, send(), b"x")
 
     async def test(served: Served, _client: Connection) -> None:
-        found = await scrape(served)
-        assert found["rocketmq_producer_offset", labels(cluster="lab", broker="lab-a", topic="Orders")] == 4
+        metrics = await scrape(served)
+        assert metrics["rocketmq_producer_offset", labels(cluster="lab", broker="lab-a", topic="Orders")] == 4
 
     serving(tmp_path / "store", fill)
     (tmp_path / "store" / "abort").unlink(missing_ok=True)
@@ -160,8 +160,8 @@ def test_with_a_thousand_topics_requests_are_served_meanwhile(tmp_path: Path) ->
         while not page.done():
             await ask(client, C.GET_MAX_OFFSET, to_fields(h.Queue(topic="Topic7", queue_id=0)))
             answered += not page.done()
-        found = await page
-        assert sum(name == "rocketmq_producer_offset" for name, _ in found) > 1000
+        metrics = await page
+        assert sum(name == "rocketmq_producer_offset" for name, _ in metrics) > 1000
         assert answered > 3
 
     serving(tmp_path / "store", test)
@@ -171,8 +171,8 @@ def test_names_that_are_no_text_do_not_stop_the_page(tmp_path: Path) -> None:
     async def test(served: Served, client: Connection) -> None:
         body = b'{"clientID":"\\ud800\\n\\"","producerDataSet":[{"groupName":"p\\udc00"}],"consumerDataSet":[]}'
         assert (await ask(client, C.HEART_BEAT, {}, body)).code == ResponseCode.SUCCESS
-        found = await scrape(served)
-        assert any(name == "rocketmq_producer_count" for name, _ in found)
+        metrics = await scrape(served)
+        assert any(name == "rocketmq_producer_count" for name, _ in metrics)
 
     serving(tmp_path / "store", test)
 

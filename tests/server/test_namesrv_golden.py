@@ -16,9 +16,9 @@ SETS = ("topicList", "brokerDatas", "queueDatas")  # lists in the order of a Has
 
 
 def said(raw: bytes) -> Command:
-    found = parse(raw)
-    assert found is not None
-    return found[0]
+    command = parse(raw)
+    assert command is not None
+    return command[0]
 
 
 def value_of(body: bytes) -> Any:

@@ -35,14 +35,14 @@ def pop(**more: Any) -> Command:
 
 
 def handles(answer: Command) -> list[Handle]:
-    found = from_fields(p.PopResponse, answer.fields)
+    body = from_fields(p.PopResponse, answer.fields)
     return [
         Handle(
-            start_offset=part.start_offset, pop_time=found.pop_time, invisible_time=found.invisible_time,
-            revive_queue=found.revive_qid, origin=part.origin, broker_name="lab-a", queue_id=part.queue_id,
+            start_offset=part.start_offset, pop_time=body.pop_time, invisible_time=body.invisible_time,
+            revive_queue=body.revive_qid, origin=part.origin, broker_name="lab-a", queue_id=part.queue_id,
             queue_offset=offset,
         )
-        for part in parse_parts(found.start_offset_info or "", found.msg_offset_info or "")
+        for part in parse_parts(body.start_offset_info or "", body.msg_offset_info or "")
         for offset in part.queue_offsets
     ]  # fmt: skip
 
@@ -179,8 +179,8 @@ def test_a_store_that_is_only_read_tells_its_consumers_to_pull(tmp_path: Path) -
         assert (await client.call(Command(C.HEART_BEAT, body=body_of(data)), 30)).code == 0
         asked = b.AssignmentRequest("Orders", "g", "me", "AVG", "CLUSTERING")
         answer = await client.call(Command(C.QUERY_ASSIGNMENT, body=body_of(asked)), 30)
-        found = read_body(b.AssignmentResponse, answer.body).message_queue_assignments
-        return sorted((assignment.mode, assignment.message_queue.queue_id) for assignment in found or [])
+        body = read_body(b.AssignmentResponse, answer.body).message_queue_assignments
+        return sorted((assignment.mode, assignment.message_queue.queue_id) for assignment in body or [])
 
     async def first(client: Connection) -> None:
         await put(client, b"a")

@@ -154,8 +154,8 @@ def test_an_offset_that_moved_is_stored_as_json_whatever_the_names_are(tmp_path:
             )  # fmt: skip
             answer = await client.call(Command(C.PULL_MESSAGE, fields=fields.to_fields(header)))
             assert answer.code == ResponseCode.PULL_OFFSET_MOVED
-            (found,) = context.reading.pull(OFFSET_MOVED, 0, 0, 32).messages
-            record = read(found, 0, len(found))
+            (stored,) = context.reading.pull(OFFSET_MOVED, 0, 0, 32).messages
+            record = read(stored, 0, len(stored))
             assert isinstance(record, Record)
             return bytes(record.body)
 

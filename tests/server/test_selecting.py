@@ -38,15 +38,15 @@ def test_only_what_is_selected_comes(engine: str, tmp_path: Path) -> None:
                     await producer.send(Message("Orders", b"x", keys=[f"k{n}"], properties={"amount": str(n)}))
             async with PullConsumer(client, sql="amount >= 35 OR KEYS = 'k7'") as consumer:
                 await consumer.assign(await consumer.queues("Orders"))
-                found: list[str] = []
-                while len(found) < 6:
-                    found += [key for message in await consumer.poll() for key in message.keys]
+                result: list[str] = []
+                while len(result) < 6:
+                    result += [key for message in await consumer.poll() for key in message.keys]
                 async with Producer(client) as producer:
                     for n in (3, 99):  # to pulls that wait
                         await producer.send(Message("Orders", b"x", keys=[f"k{n}"], properties={"amount": str(n)}))
-                while len(found) < 7:
-                    found += [key for message in await consumer.poll() for key in message.keys]
-            return sorted(found)
+                while len(result) < 7:
+                    result += [key for message in await consumer.poll() for key in message.keys]
+            return sorted(result)
 
     assert asyncio.run(run()) == ["k35", "k36", "k37", "k38", "k39", "k7", "k99"]
 

@@ -57,9 +57,9 @@ def test_lists_of_topics_and_groups_are_made_whole_or_not_at_all(tmp_path: Path)
     config = tmp_path / "store" / "config"
     written = Topics.parse((config / "topics.json").read_bytes()).topics
     assert (written["One"].write_queue_nums, written["Two"].write_queue_nums) == (3, 16)
-    found = SubscriptionGroups.parse((config / "subscriptionGroup.json").read_bytes()).groups
-    assert found["first"].retry_max_times == 7
-    assert "second" in found
+    parsed = SubscriptionGroups.parse((config / "subscriptionGroup.json").read_bytes()).groups
+    assert parsed["first"].retry_max_times == 7
+    assert "second" in parsed
 
 
 @pytest.mark.parametrize("engine", ["4.9", "5.3"])

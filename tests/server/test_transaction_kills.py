@@ -16,6 +16,6 @@ pytestmark = pytest.mark.slow
 @by_turns(7)
 @pytest.mark.parametrize("engine", every(2, ["4.9", "5.3"]))
 def test_each_half_message_is_delivered_once(engine: str, tmp_path: Path) -> None:
-    found = asyncio.run(go_through(tmp_path / "store", f"serve-{engine}", messages=20, kills=3))
-    assert sorted(found.delivered.values()) == [1] * 20
-    assert found.halves == 40
+    result = asyncio.run(go_through(tmp_path / "store", f"serve-{engine}", messages=20, kills=3))
+    assert sorted(result.delivered.values()) == [1] * 20
+    assert result.halves == 40

@@ -119,10 +119,10 @@ def test_randomly_damaged_copies(seed: int, tmp_path: Path) -> None:
     if refused:
         assert "NEWSTORE" in refused
         return
-    found = [(identity(record), record.queue_offset) for _place, record in everything(store)]
-    assert [key for key, number in Counter(found).items() if number > 1] == []
-    assert {key[0][2] for key in found} <= sent
-    missing = wanted.items() - set(found)
+    result = [(identity(record), record.queue_offset) for _place, record in everything(store)]
+    assert [key for key, number in Counter(result).items() if number > 1] == []
+    assert {key[0][2] for key in result} <= sent
+    missing = wanted.items() - set(result)
     assert len(missing) <= sum("contradict" in text or "impossible" in text for text in said) * 4, missing
 
 

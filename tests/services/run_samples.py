@@ -35,5 +35,5 @@ def waiting_store(root: Path) -> Path:
 
 def bodies(store: Path, topic: str = "T") -> list[str]:
     with Store(store, broker_conf=SIZES) as opened:
-        found = [item.record for item in opened.messages()]
-    return [record.body.decode() for record in found if record.topic == topic.encode()]
+        result = [item.record for item in opened.messages()]
+    return [record.body.decode() for record in result if record.topic == topic.encode()]

@@ -11,9 +11,9 @@ QUEUES = [QueueName("T", broker, queue_id) for broker in ("a", "b") for queue_id
 
 
 def given_to(client: str, clients: list[str], mode: Mode) -> list[QueueName]:
-    found = assign(list(reversed(QUEUES)), client, clients, mode, strategy="AVG")
-    assert found is not None
-    return found
+    assigned = assign(list(reversed(QUEUES)), client, clients, mode, strategy="AVG")
+    assert assigned is not None
+    return assigned
 
 
 def test_clients_that_pull_share_the_queues() -> None:

@@ -28,9 +28,9 @@ def test_the_table() -> None:
 
 @pytest.mark.parametrize("case", ["broker", "broker-crash"])
 def test_the_golden_levels(case: str, golden: Unpacked) -> None:
-    found = levels(golden(case), lab.STOPPED)
-    assert list(found) == list(range(1, 19))
-    for level, row in found.items():
+    by_level = levels(golden(case), lab.STOPPED)
+    assert list(by_level) == list(range(1, 19))
+    for level, row in by_level.items():
         assert row.delay == 1000 * DEFAULT[level - 1]
         assert row.note is None
         if level in lab.SCHEDULED:
@@ -38,7 +38,7 @@ def test_the_golden_levels(case: str, golden: Unpacked) -> None:
             assert row.deliveredOffset == lab.SCHEDULED[level]
         elif level != lab.FAR_LEVEL:
             assert (row.maxOffset, row.pending, row.deliveredOffset) == (0, 0, None)
-    far = found[lab.FAR_LEVEL]
+    far = by_level[lab.FAR_LEVEL]
     assert (far.pending, far.delivered, far.due, far.deliveredOffset) == (6, 0, 0, None)
 
 
@@ -49,12 +49,12 @@ def test_the_golden_messages_that_wait(golden: Unpacked) -> None:
         for row in goldens.messages("broker")
         if row["cqTopic"] == SCHEDULE and row["cqQueueId"] == lab.FAR_LEVEL - 1
     }
-    found = list(Delays(log, lab.STOPPED, never).pending())
-    assert [message.keys for message in found] == lab.FAR
-    for message in found:
+    pending_now = list(Delays(log, lab.STOPPED, never).pending())
+    assert [message.keys for message in pending_now] == lab.FAR
+    for message in pending_now:
         assert message.deliverTimestamp == stored[message.keys]["storeTimestamp"] + lab.TWO_HOURS
         assert (message.topic, message.level, message.due, message.reconsumeTimes) == ("Delayed", 18, False, 0)
-    third = found[2].deliverTimestamp
+    third = pending_now[2].deliverTimestamp
     for now, due in ((third - 1, 2), (third, 3), (third + 10**7, 6)):
         assert levels(golden("broker"), now)[18].due == due
         only = list(Delays(log, now, never).pending(due_only=True))
@@ -84,14 +84,14 @@ def test_a_custom_table(tmp_path: Path) -> None:
     waiting(builder, 3, TIME)
     store = builder.write(tmp_path)
     table = {"messageDelayLevel": "2s 1d"}
-    found = levels(store, TIME, **table)
-    assert [(row.level, row.delay, row.pending, row.due) for row in found.values()] == [
+    by_level = levels(store, TIME, **table)
+    assert [(row.level, row.delay, row.pending, row.due) for row in by_level.values()] == [
         (1, 2000, 1, 0),
         (2, 86_400_000, 0, 0),
         (3, None, 1, 0),
     ]
-    assert found[3].note is not None
-    assert "never delivered" in found[3].note
+    assert by_level[3].note is not None
+    assert "never delivered" in by_level[3].note
     with pytest.raises(CorruptFile):
         levels(store, TIME, messageDelayLevel="2x")
 
@@ -102,10 +102,10 @@ def test_saved_offsets_are_moved_into_the_queue(saved: int, start: int, tmp_path
     for _ in range(3):
         waiting(builder, 1, TIME)
     store = builder.write(tmp_path, {"delayOffset.json": f'{{"offsetTable":{{1:{saved},5:4}}}}'})
-    found = levels(store, TIME)
-    assert (found[1].delivered, found[1].pending, found[1].deliveredOffset) == (start, 3 - start, saved)
-    assert (found[1].note is None) == (saved == start)
-    assert found[5].note == "saved offset 4, but the queue is not there"
+    by_level = levels(store, TIME)
+    assert (by_level[1].delivered, by_level[1].pending, by_level[1].deliveredOffset) == (start, 3 - start, saved)
+    assert (by_level[1].note is None) == (saved == start)
+    assert by_level[5].note == "saved offset 4, but the queue is not there"
 
 
 def test_a_broken_offset_file(tmp_path: Path) -> None:
@@ -131,8 +131,8 @@ def test_odd_properties(tmp_path: Path) -> None:
     builder = Builder()
     builder.put(SCHEDULE, 0, code=TIME, properties={"DELAY": "1"})
     builder.put(SCHEDULE, 0, code=TIME, properties={"DELAY": "1", "REAL_QID": "9" * 30, "REAL_TOPIC": "T"})
-    found: list[DelayedMessage] = list(Delays(log_of(builder.write(tmp_path)), TIME, never).pending())
-    assert [(m.topic, m.queueId, m.msgId) for m in found] == [(None, None, None), ("T", None, None)]
+    pending_now: list[DelayedMessage] = list(Delays(log_of(builder.write(tmp_path)), TIME, never).pending())
+    assert [(m.topic, m.queueId, m.msgId) for m in pending_now] == [(None, None, None), ("T", None, None)]
 
 
 @pytest.mark.parametrize(

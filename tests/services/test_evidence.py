@@ -74,13 +74,13 @@ def bodies(store: Path) -> Iterator[bytes]:
 
 def words(store: Path) -> set[str]:
     """Keys, ids, values of properties and hosts of all messages."""
-    found: set[str] = set()
+    collected: set[str] = set()
     for item in intact(store):
         record = item.record
         for value in parse(record.properties).values():
-            found |= {value, *value.split()}
-        found |= {address_text(record.born_address), address_text(record.store_address)}
-    return found
+            collected |= {value, *value.split()}
+        collected |= {address_text(record.born_address), address_text(record.store_address)}
+    return collected
 
 
 def left_in(store: Path, files: dict[str, bytes], kept: set[str]) -> list[str]:

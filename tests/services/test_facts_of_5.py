@@ -65,7 +65,7 @@ def test_lag(case: str, golden: Unpacked) -> None:
         (group, fields[0], int(fields[2])): tuple(map(int, fields[3:7]))
         for group, fields in numbers(said(case, "consumer-progress.txt"))
     }
-    found = {
+    listed = {
         (row["group"], row["topic"], row["queueId"]): (
             row["brokerOffset"], row["consumerOffset"], row["lag"], row["inFlight"],
         )
@@ -73,7 +73,7 @@ def test_lag(case: str, golden: Unpacked) -> None:
         if not row["group"].startswith("CID_RMQ_SYS_")
     }  # fmt: skip
     assert len(told) == 20
-    assert found == told
+    assert listed == told
 
 
 @pytest.mark.parametrize("case", WHOLE)
@@ -85,14 +85,14 @@ def test_ends_of_queues(case: str, golden: Unpacked) -> None:
     }
     layout = StoreLayout(str(golden(case)))
     low = CommitLog(layout).min_offset
-    found = {(queue.topic, queue.queue_id): (queue.min_offset(low), queue.max_offset) for queue in every_queue(layout)}
+    result = {(queue.topic, queue.queue_id): (queue.min_offset(low), queue.max_offset) for queue in every_queue(layout)}
     assert len(told) > 15
     # the tool also tells of queues that no message ever came to; what came after it was asked waits in POP's own topics
     later = {place for place in told if place[0].startswith(("rmq_sys_", RETRY))}
-    assert {key: found.get(key, (0, 0)) for key in told if key not in later} == {
+    assert {key: result.get(key, (0, 0)) for key in told if key not in later} == {
         key: ends for key, ends in told.items() if key not in later
     }
-    assert all(found.get(key, (0, 0))[1] >= told[key][1] for key in later)
+    assert all(result.get(key, (0, 0))[1] >= told[key][1] for key in later)
 
 
 @pytest.mark.parametrize("case", EVERY)
@@ -106,14 +106,14 @@ def test_every_entry_of_every_queue(case: str, golden: Unpacked) -> None:
     for row in goldens.messages(same):
         place = (row["cqTopic"], row["cqQueueId"])
         seen[place] = max(seen[place], row["cqOffset"] + (row.get("batchNum") or 1))
-        found = log.read(row["cqPhysicalOffset"])
-        assert found is not None
+        located = log.read(row["cqPhysicalOffset"])
+        assert located is not None
         expected = row["message"]
-        got = message_row(found.record, found.physical_offset, "none")
+        got = message_row(located.record, located.physical_offset, "none")
         assert {name: got[name] for name in STANDARD & expected.keys() & got.keys()} == {
             name: expected[name] for name in STANDARD & expected.keys() & got.keys()
         }
-        assert found.record.total_size == row["cqSize"]
+        assert located.record.total_size == row["cqSize"]
         if row["cqOffset"] >= built.get(place, 0):
             assert case == "rocksdb-5.3.3-crash"
             continue
@@ -163,5 +163,5 @@ def test_check_is_silent(case: str, golden: Unpacked) -> None:
 
 @pytest.mark.parametrize("case", [case for case in goldens.cases_of_5() if case.endswith("crash")])
 def test_of_a_killed_broker_check_tells_that_alone(case: str, golden: Unpacked) -> None:
-    found = list(check_store(StoreLayout(str(golden(case)))))
-    assert [finding.code for finding in found if is_problem(finding)] == ["abort-present"]
+    findings = list(check_store(StoreLayout(str(golden(case)))))
+    assert [finding.code for finding in findings if is_problem(finding)] == ["abort-present"]

@@ -27,9 +27,9 @@ def test_the_golden_lags(case: str, golden: Unpacked) -> None:
     for row in rows:
         of_group = topics.setdefault(row.group, {})
         of_group[row.topic] = of_group.get(row.topic, 0) + (row.consumerOffset or 0)
-    assert {group: set(found) for group, found in topics.items()} == lab.CONSUMED
-    for found in topics.values():
-        assert found == {topic: lab.MESSAGES.get(topic, 0) for topic in found}
+    assert {group: set(lag_row) for group, lag_row in topics.items()} == lab.CONSUMED
+    for lag_row in topics.values():
+        assert lag_row == {topic: lab.MESSAGES.get(topic, 0) for topic in lag_row}
     by_topic = list(sums(rows, by_topic=True))
     assert [(row.group, row.topic) for row in by_topic] == sorted(
         (g, t) for g, names in lab.CONSUMED.items() for t in names
@@ -46,9 +46,9 @@ def test_the_time_of_the_last_message_consumed(golden: Unpacked) -> None:
             assert queue is not None
             entry = queue.entry(row.consumerOffset - 1)
             assert entry is not None
-            found = log.read(entry.physical_offset)
-            assert found is not None
-            assert row.lastTimestamp == found.record.store_timestamp
+            located = log.read(entry.physical_offset)
+            assert located is not None
+            assert row.lastTimestamp == located.record.store_timestamp
         else:
             assert row.lastTimestamp == 0
 
@@ -139,5 +139,5 @@ def test_an_impossible_offset_takes_nothing_of_another_lag(tmp_path: Path) -> No
     assert {row.topic: row.diff for row in sums(groups.lag(), by_topic=True)} == {"Ahead": 0, "Behind": 20}
     assert [row.diff for row in groups.infos()] == [20]
     asked = rmqtool("report", "lag", path, "--runner", "local", "-o", "ndjson")
-    found = {row["topic"]: (row["lag"], row["largest"]) for row in map(json.loads, asked.out.splitlines())}
-    assert found == {"Ahead": (0, 0), "Behind": (20, 20)}
+    listed = {row["topic"]: (row["lag"], row["largest"]) for row in map(json.loads, asked.out.splitlines())}
+    assert listed == {"Ahead": (0, 0), "Behind": (20, 20)}

@@ -232,8 +232,8 @@ def test_light_queues(golden_copy: Unpacked) -> None:
     light.write_bytes(LmqConsumerOffsets(lmq_offsets={"Orders@%LMQ%g": 3}, offsets={"Orders@g": {0: 1}}).build())
     apply(store, reset("%LMQ%g", ["Orders"], [0], OffsetTarget("latest")))
     apply(store, reset("g", ["Orders"], [0], OffsetTarget("latest")))
-    found = LmqConsumerOffsets.parse(light.read_bytes())
-    assert (found.lmq_offsets, found.offsets) == ({"Orders@%LMQ%g": 105}, {"Orders@g": {0: 105}})
+    body = LmqConsumerOffsets.parse(light.read_bytes())
+    assert (body.lmq_offsets, body.offsets) == ({"Orders@%LMQ%g": 105}, {"Orders@g": {0: 105}})
 
 
 def refused_by_abort(store: Path) -> Any:

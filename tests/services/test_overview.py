@@ -50,11 +50,11 @@ def test_numbers_are_those_of_the_commands(case: str, golden: Unpacked) -> None:
     assert {row.level: row for row in overview.delays if row.pending and row.kind == "level"} == levels
     assert overview.reading is not None
     codes = {code.code: code.count for cause in overview.reading.causes for code in cause.all}
-    found = Counter[str]()
+    result = Counter[str]()
     for finding in check_store(layout):
-        found[finding.code] += finding.count
-    assert codes == found
-    assert overview.findings == found.total()
+        result[finding.code] += finding.count
+    assert codes == result
+    assert overview.findings == result.total()
 
 
 def consumed(tmp_path: Path) -> Path:

@@ -16,9 +16,9 @@ CASE = "broker"
 
 def whys(store: Path, key: str = "order-207") -> dict[str, str]:
     """Group → reason why it is past a message of the topic Orders."""
-    found = trace(log_of(store), unique_ids(CASE)[key], lab.STOPPED, never)
-    assert (found.keys[0], found.bodyEncoding, found.events[0].topic) == (key, "utf8", "Orders")
-    return {taken.group: taken.why for taken in found.groups if taken.topic == "Orders"}
+    traced = trace(log_of(store), unique_ids(CASE)[key], lab.STOPPED, never)
+    assert (traced.keys[0], traced.bodyEncoding, traced.events[0].topic) == (key, "utf8", "Orders")
+    return {taken.group: taken.why for taken in traced.groups if taken.topic == "Orders"}
 
 
 def test_consumed_or_by_tag(golden: Unpacked) -> None:

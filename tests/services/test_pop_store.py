@@ -53,8 +53,8 @@ def codes(store: Path) -> list[str]:
 
 def test_in_flight(store: Path) -> None:
     with_records(store, record(2), record(5, attempts=3, attempt_id="a", invisible_time=HOUR << 20))
-    found = rows("group", "inflight", store)
-    assert [(row["queueOffset"], row["state"], row["kind"], row["keys"], row["putAgain"]) for row in found] == [
+    listed = rows("group", "inflight", store)
+    assert [(row["queueOffset"], row["state"], row["kind"], row["keys"], row["putAgain"]) for row in listed] == [
         (2, "due", "record", ["k2"], 0), (5, "invisible", "record", ["k5"], 3),
     ]  # fmt: skip
     (lag,) = rows("group", "lag", store, "--group", "g")

@@ -50,7 +50,7 @@ def test_lag_is_what_the_admin_tool_said(case: str, golden: Unpacked) -> None:
         elif match := re.match(r"(\S+)\s+lab-a\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)", line):
             topic, *numbers = match.groups()
             said[group, topic, int(numbers[0])] = tuple(map(int, numbers[1:]))
-    found = {
+    listed = {
         (row["group"], row["topic"], row["queueId"]): (
             row["brokerOffset"], row["consumerOffset"], row["diff"], row["inFlight"],
         )
@@ -58,7 +58,7 @@ def test_lag_is_what_the_admin_tool_said(case: str, golden: Unpacked) -> None:
         if not row["group"].startswith("CID_")
     }  # fmt: skip
     assert len(said) == 20
-    assert found == said
+    assert listed == said
 
 
 @pytest.mark.parametrize("case", [CASE, f"{CASE}-crash"])
@@ -75,13 +75,13 @@ def test_retries_belong_to_the_group_that_popped(case: str, golden: Unpacked) ->
 
 def test_messages_in_flight_are_those_that_were_not_acked(golden_copy: Unpacked) -> None:
     store = without_progress(golden_copy(CASE))
-    found = rows("group", "inflight", store)
-    assert {(row["topic"], row["originTopic"], *row["keys"], row["invisibleTime"]) for row in found} == {
+    listed = rows("group", "inflight", store)
+    assert {(row["topic"], row["originTopic"], *row["keys"], row["invisibleTime"]) for row in listed} == {
         (topic, origin, f"pop-{number}", time)
         for topic, origin, time in (("Popped", None, 10_000), (RETRY, "Popped", 30_000))
         for number in (3, 13, 23)
     }
-    assert {(row["group"], row["state"], row["kind"], row["brokerName"]) for row in found} == {
+    assert {(row["group"], row["state"], row["kind"], row["brokerName"]) for row in listed} == {
         ("pop-group", "due", "checkpoint", "lab-a")
     }
     lag = {(row["topic"], row["queueId"]): row["inFlight"] for row in rows("group", "lag", store, "-g", "pop-group")}
@@ -94,9 +94,9 @@ def test_messages_in_flight_are_those_that_were_not_acked(golden_copy: Unpacked)
 
 def test_the_life_of_a_popped_message(golden: Unpacked) -> None:
     ids = {row["keys"][0]: row["msgId"] for row in rows("retry", "list", golden(CASE))}
-    (found,) = rows("trace", golden(CASE), ids["pop-13"])
-    assert found["state"] == "revived"
-    assert [(event["event"], event["topic"], event["group"]) for event in found["events"]] == [
+    (listed,) = rows("trace", golden(CASE), ids["pop-13"])
+    assert listed["state"] == "revived"
+    assert [(event["event"], event["topic"], event["group"]) for event in listed["events"]] == [
         ("stored", "Popped", None),
         ("popped", "Popped", "pop-group"),
         ("postponed", "Popped", "pop-group"),
@@ -137,8 +137,8 @@ def test_checkpoints_and_acks_that_wait_in_the_timer(tmp_path: Path) -> None:
     timers.put(60, topic="Orders", body=checkpoint(so=7, n=1), TAGS="ck")  # no checkpoint, for all its looks
     timers.put(59, topic=REVIVE, body=checkpoint(so=10, n=2, bm=1, rp="3"), TAGS="ck", enqueue=False)
     store = timers.write(tmp_path)
-    found = [(row.queueOffset, row.state, row.putAgain, row.msgId is not None) for row in in_flight(store)]
-    assert found == [
+    listed = [(row.queueOffset, row.state, row.putAgain, row.msgId is not None) for row in in_flight(store)]
+    assert listed == [
         (0, "invisible", 0, True), (9, "invisible", 0, True), (11, "invisible", 3, True), (40, "invisible", 0, False),
     ]  # fmt: skip
     assert {row.state for row in in_flight(store, now=NOW + 60_000)} == {"due"}
@@ -165,8 +165,8 @@ def test_ordered_pops(tmp_path: Path) -> None:
         builder.put("T", 2)
     info = {"a": "attempt", "cm": 2, "i": 30_000, "o": [1, 2, 4], "ot": {"5": NOW + 90_000}, "popTime": NOW}
     store = builder.write(tmp_path, {"consumerOrderInfo.json": json.dumps({"table": {"T@G": {"2": info}}})})
-    found = in_flight(store, now=NOW + 50_000)
-    assert [(row.queueId, row.queueOffset, row.kind, row.state, row.attemptId) for row in found] == [
+    waiting = in_flight(store, now=NOW + 50_000)
+    assert [(row.queueId, row.queueOffset, row.kind, row.state, row.attemptId) for row in waiting] == [
         (2, 1, "ordered", "due", "attempt"), (2, 5, "ordered", "invisible", "attempt"),
     ]  # fmt: skip
 

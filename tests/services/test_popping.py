@@ -26,8 +26,8 @@ def send(lab: Lab, *bodies: str, queue_id: int = 0, **properties: str) -> None:
 def in_flight(lab: PopLab) -> list[tuple[str, int, int, str]]:
     """Messages in flight according to our own reader."""
     lab.persist()
-    found = MessagesInFlight(CommitLog(lab.store.layout), lab.now, lab.warnings.append).in_flight()
-    return [(message.topic, message.queueId, message.queueOffset, message.state) for message in found]
+    waiting = MessagesInFlight(CommitLog(lab.store.layout), lab.now, lab.warnings.append).in_flight()
+    return [(message.topic, message.queueId, message.queueOffset, message.state) for message in waiting]
 
 
 def test_messages_are_handed_out_once_and_come_back_when_they_are_not_acked(tmp_path: Path) -> None:

@@ -113,8 +113,8 @@ class Popping(RuleBasedStateMachine):
         for _ in range(40):
             self.lab.wait(4_000)
             for _ in range(3):
-                found = self.lab.pop(invisible=100_000)
-                for body, handle in zip(found.bodies, found.handles, strict=True):
+                result = self.lab.pop(invisible=100_000)
+                for body, handle in zip(result.bodies, result.handles, strict=True):
                     got.add(body)
                     self.lab.ack(handle, real_topic("T", "g", handle.origin))
             if got >= self.sent - self.acked:

@@ -61,10 +61,10 @@ def _agree(reading: Reading, at_once: PullAtOnce) -> set[tuple[str, int]]:
                 # all messages in memory, none, and some
                 for log_end in (reading.end, reading.end + memory, reading.end // 2 + memory):
                     one_by_one = select(reading.log, queue, offset, most, reading.record, log_end=log_end)
-                    found = at_once.pull(reading.log, queue, offset, most, log_end=log_end, release=None)
-                    if found is not None:
-                        assert found == joined(one_by_one)
-                        seen.add((found.status, found.number))
+                    outcome = at_once.pull(reading.log, queue, offset, most, log_end=log_end, release=None)
+                    if outcome is not None:
+                        assert outcome == joined(one_by_one)
+                        seen.add((outcome.status, outcome.number))
     return seen
 
 

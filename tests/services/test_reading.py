@@ -32,9 +32,9 @@ def test_a_record_of_any_form_is_taken_whole(flags: int, version: int) -> None:
 
     for size in (None, len(raw)):
         for file in (_file(raw), _file(raw, after=0)):
-            found = record_in(file, _BASE, _AT, size)
-            assert found is not None
-            assert bytes(found) == raw
+            record = record_in(file, _BASE, _AT, size)
+            assert record is not None
+            assert bytes(record) == raw
 
 
 @pytest.mark.parametrize("size", [0, 90, -1, 1 << 30])

@@ -49,16 +49,16 @@ def compare_nodes(nodes: list[roles.Node]) -> ReplicasReport:
 
 def places(rows: list[MessageRun], store: Path, what: str, **values: Any) -> set[Place]:
     """The messages of the rows of one copy; none may be there twice."""
-    found = [
+    listed = [
         (row.topic, row.queueId, offset)
         for row in rows
         if row.store == str(store) and row.what == what
         and all(getattr(row, name) == value for name, value in values.items())
         for offset in range(row.fromOffset, row.toOffset)
     ]  # fmt: skip
-    assert len(found) == len(set(found))
-    assert sum(row.messages for row in rows if row.store == str(store) and row.what == what) >= len(found)
-    return set(found)
+    assert len(listed) == len(set(listed))
+    assert sum(row.messages for row in rows if row.store == str(store) and row.what == what) >= len(listed)
+    return set(listed)
 
 
 # -- DLedger ----------------------------------------------------------------------------------------------------------
@@ -168,9 +168,9 @@ def test_a_member_killed_before_all_of_its_old_tail_was_overwritten(
     nodes = {node.store.name: node for node in roles.unpack_all(roles.DLEDGER, tmp_path)}
     n2 = nodes["n2"]
     rewrite_entry(n2, 237, nodes[source], term)
-    found = {row["code"]: row for row in findings(n2)}
-    assert not [code for code, row in found.items() if row["severity"] == "error"]
-    assert (found["dledger-stale"]["expected"], found["dledger-stale"]["severity"]) == (
+    finding = {row["code"]: row for row in findings(n2)}
+    assert not [code for code, row in finding.items() if row["severity"] == "error"]
+    assert (finding["dledger-stale"]["expected"], finding["dledger-stale"]["severity"]) == (
         f"the end of the log at {end}", "info",
     )  # fmt: skip
     report = compare_nodes([*nodes.values()])

@@ -47,8 +47,8 @@ def foreseen(store: Path, at: int = NOON, **conf: str) -> Retention:
 
 
 def test_files_go_in_the_hours_of_deletion(store: Path) -> None:
-    found = foreseen(store)
-    *going, last = found.files
+    forecast = foreseen(store)
+    *going, last = forecast.files
     assert (last.expireTimestamp, last.deleteTimestamp) == (None, None)
     for file in going:
         assert file.expireTimestamp == file.modifiedTimestamp + 72 * HOUR
@@ -64,18 +64,18 @@ def test_files_go_in_the_hours_of_deletion(store: Path) -> None:
 def test_the_order_of_files_counts(store: Path) -> None:
     first = min((store / "commitlog").iterdir())
     os.utime(first, ns=(0, (NOON + 5 * DAY) * 1_000_000))  # touched later than all others
-    found = foreseen(store)
-    assert found.files[0].deleteTimestamp is not None
-    assert {file.deleteTimestamp for file in found.files[:-1]} == {found.files[0].deleteTimestamp}
-    assert found.files[0].deleteTimestamp >= NOON + 8 * DAY
+    forecast = foreseen(store)
+    assert forecast.files[0].deleteTimestamp is not None
+    assert {file.deleteTimestamp for file in forecast.files[:-1]} == {forecast.files[0].deleteTimestamp}
+    assert forecast.files[0].deleteTimestamp >= NOON + 8 * DAY
 
 
 def test_hours_are_of_the_zone_of_the_broker(store: Path) -> None:
     layout = StoreLayout(str(store), BrokerConf({"deleteWhen": "04;16"}))
     for minutes in (0, 330, -570, 480):
         zone = timezone(timedelta(minutes=minutes))
-        found = foresee(CommitLog(layout), NOON, zone, never)
-        for file in found.files[:-1]:
+        forecast = foresee(CommitLog(layout), NOON, zone, never)
+        for file in forecast.files[:-1]:
             assert file.deleteTimestamp is not None
             moment = datetime.fromtimestamp(file.deleteTimestamp / 1000, zone)
             assert moment.hour in (4, 16)
@@ -87,20 +87,22 @@ def test_a_full_disk_does_not_wait(store: Path, disk: list[Disk]) -> None:
     disk.append(Disk(100, 74, 26))
     assert all(file.deleteTimestamp != file.expireTimestamp for file in foreseen(store).files[:-1])
     disk.append(Disk(1000, 741, 259))  # a broker rounds up
-    found = foreseen(store)
-    assert found.usedRatio == 0.75
-    assert all(file.deleteTimestamp == file.expireTimestamp for file in found.files[:-1])
-    assert found.levels[0].dayTimestamp == NOON
+    forecast = foreseen(store)
+    assert forecast.usedRatio == 0.75
+    assert all(file.deleteTimestamp == file.expireTimestamp for file in forecast.files[:-1])
+    assert forecast.levels[0].dayTimestamp == NOON
 
 
 def test_files_are_those_that_clean_removes(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (store / "abort").unlink(missing_ok=True)
-    found = foreseen(store, fileReservedTime="2")
-    for number in range(len(found.files) + 3):
+    forecast = foreseen(store, fileReservedTime="2")
+    for number in range(len(forecast.files) + 3):
         at = NOON - number * HOUR + HOUR // 2
         monkeypatch.setattr("time.time_ns", lambda at=at: at * 1_000_000)
         report = clean(StoreLayout(str(store)), reserved_hours=2, dry_run=True)
-        expired = [file.file for file in found.files if file.expireTimestamp is not None and file.expireTimestamp <= at]
+        expired = [
+            file.file for file in forecast.files if file.expireTimestamp is not None and file.expireTimestamp <= at
+        ]
         assert [file.file for file in report.files if file.file.startswith("commitlog")] == expired
 
 
@@ -108,15 +110,15 @@ def test_what_goes_unread(store: Path) -> None:
     offsets = store / "config" / "consumerOffset.json"
     topics = [path.name for path in (store / "consumequeue").iterdir()]
     offsets.write_text(json.dumps({"offsetTable": {f"{topic}@late": {"0": 0} for topic in topics}}))
-    found = foreseen(store)
+    forecast = foreseen(store)
     log = CommitLog(StoreLayout(str(store)))
-    going = {file.minPhyOffset: file for file in found.files[:-1]}
+    going = {file.minPhyOffset: file for file in forecast.files[:-1]}
     wanted: dict[str, list[int]] = {}
     for item in log.walk():
         if isinstance(item, LocatedRecord) and item.file.base in going and item.record.queue_id == 0:
             wanted.setdefault(item.record.topic.decode(), []).append(going[item.file.base].deleteTimestamp or 0)
     assert wanted
-    assert {(loss.topic, loss.messages, loss.deleteTimestamp) for loss in found.unread if loss.group == "late"} == {
+    assert {(loss.topic, loss.messages, loss.deleteTimestamp) for loss in forecast.unread if loss.group == "late"} == {
         (topic, len(times), times[0]) for topic, times in wanted.items()
     }
 
@@ -127,15 +129,15 @@ def test_what_came_in(store: Path) -> None:
     last = records[-1].record.store_timestamp
     for share in (0.0, 0.3, 0.9, 1.0):
         middle = records[int((len(records) - 1) * share)].record.store_timestamp
-        found = foreseen(store, middle + DAY)
+        forecast = foreseen(store, middle + DAY)
         first = next(item.physical_offset for item in records if item.record.store_timestamp >= middle)
-        assert found.dayBytes == log.end()[0] - first
+        assert forecast.dayBytes == log.end()[0] - first
     assert foreseen(store, last + 1 + DAY).dayBytes == 0
     before = foreseen(store, records[0].record.store_timestamp - 1)
     assert (before.dayBytes, before.weekBytes, before.covered) == (0, 0, 0)
-    found = foreseen(store, last + DAY // 2)
-    assert found.covered == last + DAY // 2 - records[0].record.store_timestamp
-    assert found.dayBytes == found.weekBytes == log.end()[0] - log.min_offset
+    forecast = foreseen(store, last + DAY // 2)
+    assert forecast.covered == last + DAY // 2 - records[0].record.store_timestamp
+    assert forecast.dayBytes == forecast.weekBytes == log.end()[0] - log.min_offset
     assert foreseen(store, last + 8 * DAY).covered is None
 
 
@@ -179,8 +181,8 @@ def test_a_store_without_messages(tmp_path: Path, golden: Unpacked) -> None:
     store = tmp_path / "store"
     shutil.copytree(golden("broker") / "config", store / "config")
     (store / "commitlog").mkdir()
-    found = foreseen(store)
-    assert (found.files, found.unread, found.dayBytes, found.covered) == ([], [], 0, None)
+    forecast = foreseen(store)
+    assert (forecast.files, forecast.unread, forecast.dayBytes, forecast.covered) == ([], [], 0, None)
     (store / "commitlog").rmdir()
     assert foreseen(store).files == []
     assert retention.policy_of(BrokerConf()).reserved_ms == 72 * HOUR

@@ -17,24 +17,24 @@ GROUP = "lab-consumer"
 
 @pytest.mark.parametrize("case", ["broker", "broker-crash"])
 def test_the_golden_retries(case: str, golden: Unpacked) -> None:
-    found = list(Retries(log_of(golden(case)), TIME, never).retries())
-    keys = Counter((row.keys or "").split()[0] for row in found)
+    retries = list(Retries(log_of(golden(case)), TIME, never).retries())
+    keys = Counter((row.keys or "").split()[0] for row in retries)
     assert keys == {f"order-{i}": 2 for i in lab.FAILED_THRICE}
-    assert Counter((row.group, row.state, row.reconsumeTimes) for row in found) == {
+    assert Counter((row.group, row.state, row.reconsumeTimes) for row in retries) == {
         (GROUP, "retried", 1): 10,
         (GROUP, "dead", 2): 10,
     }
-    assert all(row.originTopic == "Orders" and row.topic == RETRY_PREFIX + GROUP for row in found)
+    assert all(row.originTopic == "Orders" and row.topic == RETRY_PREFIX + GROUP for row in retries)
 
 
 @pytest.mark.parametrize("case", ["broker", "broker-crash"])
 def test_the_golden_dead_letters(case: str, golden: Unpacked) -> None:
     log = log_of(golden(case))
-    found = list(Retries(log, TIME, never).dead_letters())
-    died = {(letter.keys or "").split()[0]: letter for letter, _message in found}
+    dead_letters = list(Retries(log, TIME, never).dead_letters())
+    died = {(letter.keys or "").split()[0]: letter for letter, _message in dead_letters}
     assert set(died) == {f"order-{i}" for i in (*lab.FAILED_THRICE, *lab.DEAD_AT_ONCE)}
-    assert len(found) == 16
-    for letter, message in found:
+    assert len(dead_letters) == 16
+    for letter, message in dead_letters:
         number = int((letter.keys or "").split()[0].removeprefix("order-"))
         retries = 0 if number in lab.DEAD_AT_ONCE else 2
         assert (letter.reconsumeTimes, len(letter.retryTimestamps)) == (retries + 1, retries)
@@ -79,8 +79,8 @@ def test_every_state(tmp_path: Path) -> None:
         "delayOffset.json": '{"offsetTable":{3:5}}',
     }
     log = log_of(builder.write(tmp_path, configs))
-    found = [(row.group, row.keys, row.reconsumeTimes, row.state) for row in Retries(log, TIME, never).retries()]
-    assert found == [
+    listed = [(row.group, row.keys, row.reconsumeTimes, row.state) for row in Retries(log, TIME, never).retries()]
+    assert listed == [
         ("g", "done", 1, "done"),
         ("g", "again", 1, "retried"),
         ("g", "gone", 3, "dead"),
@@ -106,10 +106,10 @@ def test_dead_letters_to_come(tmp_path: Path) -> None:
         "delayOffset.json": '{"offsetTable":{3:2}}',
     }
     retries = Retries(log_of(builder.write(tmp_path, configs)), TIME, never)
-    found = [
+    result = [
         (row.group, row.keys, row.state, row.topic, row.deliverTimestamp) for row, _found in retries.dead_letters()
     ]
-    assert found == [
+    assert result == [
         ("g", "old", "dead", dead, None),
         ("g", "next", "scheduled", SCHEDULE, TIME),
         ("h", "other", "scheduled", SCHEDULE, TIME),

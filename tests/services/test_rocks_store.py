@@ -62,12 +62,12 @@ def progress() -> Iterator[tuple[str, str, int, int, int, int]]:
 def test_lag_is_what_the_admin_tool_said(golden: Unpacked) -> None:
     told = list(progress())
     assert len(told) == 20
-    found = {
+    listed = {
         (row["group"], row["topic"], row["queueId"], row["brokerOffset"], row["consumerOffset"] or 0, row["diff"])
         for row in rows("group", "lag", golden(CASE))
         if not row["group"].startswith("CID_RMQ_SYS_")
     }
-    assert found == set(told)
+    assert listed == set(told)
 
 
 def test_offsets_of_topics_are_what_the_admin_tool_said(golden: Unpacked) -> None:
@@ -82,9 +82,9 @@ def test_offsets_of_topics_are_what_the_admin_tool_said(golden: Unpacked) -> Non
     assert len(told) > 20
     layout = StoreLayout(str(golden(CASE)))
     log = CommitLog(layout)
-    found = {(q.topic, q.queue_id): (q.min_offset(log.min_offset), q.max_offset) for q in every_queue(layout)}
+    result = {(q.topic, q.queue_id): (q.min_offset(log.min_offset), q.max_offset) for q in every_queue(layout)}
     # the tool also tells of queues that no message ever came to
-    assert {key: found.get(key, (0, 0)) for key in told} == told
+    assert {key: result.get(key, (0, 0)) for key in told} == told
 
 
 def test_config_tables(golden: Unpacked) -> None:
@@ -157,7 +157,7 @@ def test_every_message_by_its_queue_offset(golden: Unpacked) -> None:
         queue = open_any_queue(layout, row["cqTopic"], row["cqQueueId"])
         result = get_message(log, queue, row["cqOffset"], 1)
         assert (result.status, result.next_begin_offset) == ("FOUND", row["cqOffset"] + 1)
-        assert [found.physical_offset for found in result.messages] == [row["message"]["physicalOffset"]]
+        assert [stored.physical_offset for stored in result.messages] == [row["message"]["physicalOffset"]]
 
 
 def test_pulls_beside_the_queue(golden: Unpacked) -> None:
@@ -181,7 +181,7 @@ def test_a_pull_from_a_gap(golden_copy: Unpacked) -> None:
     log, queue = CommitLog(layout), open_any_queue(layout, "Orders", 0)
     assert get_message(log, queue, 7, 32)[:2] == ("OFFSET_FOUND_NULL", 0)  # a broker's next file is always 0
     result = get_message(log, queue, 5, 4)
-    assert ([found.record.queue_offset for found in result.messages], result.next_begin_offset) == ([5, 6, 8], 9)
+    assert ([stored.record.queue_offset for stored in result.messages], result.next_begin_offset) == ([5, 6, 8], 9)
 
 
 def test_times(golden: Unpacked) -> None:
@@ -203,8 +203,8 @@ def test_times_as_the_engine_answered(golden: Unpacked) -> None:
     for row in asked:
         queue = open_any_queue(layout, row["topic"], row["queueId"])
         assert queue is not None
-        found = [offset_by_time(log, queue, row["timestamp"], upper=upper) for upper in (False, True)]
-        assert found == [row["lower"], row["upper"]]
+        result = [offset_by_time(log, queue, row["timestamp"], upper=upper) for upper in (False, True)]
+        assert result == [row["lower"], row["upper"]]
 
 
 @pytest.mark.parametrize(
@@ -235,14 +235,14 @@ def test_tables_for_sql(golden: Unpacked) -> None:
     store = TableStore(str(golden(CASE)), "lab-a")
     parts = pieces_of("queues", store, 2000)
     assert len(parts) > 3
-    found = [row for part in parts for batch in rows_of("queues", store, part) for row in batch.to_pylist()]
+    listed = [row for part in parts for batch in rows_of("queues", store, part) for row in batch.to_pylist()]
     key = lambda row: (row["topic"], row["queueId"], row["queueOffset"])  # noqa: E731
     expected = [
         {"topic": r["cqTopic"], "queueId": r["cqQueueId"], "queueOffset": r["cqOffset"],
          "physicalOffset": r["cqPhysicalOffset"], "size": r["cqSize"], "tagsCode": r["cqTagsCode"], "batchNum": 1}
         for r in SAID
     ]  # fmt: skip
-    assert [{k: row[k] for k in expected[0]} for row in sorted(found, key=key)] == sorted(expected, key=key)
+    assert [{k: row[k] for k in expected[0]} for row in sorted(listed, key=key)] == sorted(expected, key=key)
     assert sum(batch.num_rows for batch in rows_of("offsets", store)) == 24
 
 

@@ -221,15 +221,15 @@ def test_all_dead_letters_to_the_group(golden_copy: Unpacked) -> None:
         for row in rows:
             assert row.targetTopic is not None
             assert row.targetQueueOffset is not None
-            [found] = opened.get(row.targetTopic, 0, row.targetQueueOffset, 1).messages
-            properties = parse(found.record.properties)
-            assert found.record.reconsume_times == 0
+            [stored] = opened.get(row.targetTopic, 0, row.targetQueueOffset, 1).messages
+            properties = parse(stored.record.properties)
+            assert stored.record.reconsume_times == 0
             assert properties[REQUEUED_FROM] == row.deadLetterId
             assert properties["RETRY_TOPIC"] == "Orders"
             assert not {"DELAY", "REAL_TOPIC", "REAL_QID", "WAIT"} & properties.keys()
             [dead] = opened.query_id(row.deadLetterId)
-            assert (dead.record.body, dead.record.topic) == (found.record.body, b"%DLQ%lab-consumer")
-            assert dead.record.born_timestamp == found.record.born_timestamp
+            assert (dead.record.body, dead.record.topic) == (stored.record.body, b"%DLQ%lab-consumer")
+            assert dead.record.born_timestamp == stored.record.born_timestamp
     assert {path: path.read_bytes() for path in (store / "config").iterdir()} == configs
     before = tree(store)
     assert [row.state for row in requeued(store, None, "retry")] == ["before"] * 16
@@ -244,10 +244,10 @@ def test_one_dead_letter_to_where_it_came_from(which: str, golden_copy: Unpacked
     [row] = requeued(store, [name], "origin")
     assert (row.state, row.targetTopic, row.targetQueueId, row.targetQueueOffset) == ("done", "Orders", 1, 106)
     with Store(store, broker_conf=conf_of("broker").values) as opened:
-        [found] = opened.get("Orders", 1, 106).messages
+        [stored] = opened.get("Orders", 1, 106).messages
         first = opened.get("Orders", 1, 0, 1).messages[0]
-    assert parse(found.record.properties) == parse(first.record.properties) | {REQUEUED_FROM: row.deadLetterId}
-    assert found.record.body == first.record.body
+    assert parse(stored.record.properties) == parse(first.record.properties) | {REQUEUED_FROM: row.deadLetterId}
+    assert stored.record.body == first.record.body
     assert [row.state for row in requeued(store, [name], "origin")] == ["before"]
     [again] = requeued(store, [name], "retry")  # the group has it already, as all groups of the topic
     assert (again.state, again.reason) == ("before", "it was given back to Orders")
@@ -317,7 +317,7 @@ def test_killed_at_every_step_none_is_given_back_twice(tmp_path: Path, monkeypat
             rows = list(requeue(store, GROUP, None, "retry", never))
             given = store.get(RETRY, 0, 0).messages
         assert {row.state for row in rows} <= {"before", "done"}, stop
-        assert [found.record.body for found in given] == [b"0", b"1", b"2", b"3", b"4"], stop
+        assert [stored.record.body for stored in given] == [b"0", b"1", b"2", b"3", b"4"], stop
         topics = Topics.parse((lab.path / "config" / "topics.json").read_bytes())
         # a table that was half written is restored, with the topic of the dead letters, which has messages
         assert {*topics.topics} - {DEAD} == {RETRY}, stop

@@ -73,15 +73,15 @@ def test_queues_lead_to_the_messages_that_say_they_are_in_them(case: str, golden
     in_log = {(m.topic, m.queue_id, m.queue_offset) for m in store.messages()}
     seen = 0
     for queue in store.queues():
-        found = list(store.queue_messages(queue.topic, queue.queueId))
-        seen += len(found)
+        result = list(store.queue_messages(queue.topic, queue.queueId))
+        seen += len(result)
         if queue.topic.startswith("%LMQ%"):  # messages of other topics, at their own offsets
-            assert all(queue.topic in m.properties["INNER_MULTI_DISPATCH"].split(",") for m in found)
+            assert all(queue.topic in m.properties["INNER_MULTI_DISPATCH"].split(",") for m in result)
         else:
-            assert {(m.topic, m.queue_id) for m in found} <= {(queue.topic, queue.queueId)}
-            assert [m.queue_offset for m in found] == list(range(queue.minOffset, queue.maxOffset))
-        assert len(found) == queue.maxOffset - queue.minOffset
-        assert {(m.topic, m.queue_id, m.queue_offset) for m in found} <= in_log
+            assert {(m.topic, m.queue_id) for m in result} <= {(queue.topic, queue.queueId)}
+            assert [m.queue_offset for m in result] == list(range(queue.minOffset, queue.maxOffset))
+        assert len(result) == queue.maxOffset - queue.minOffset
+        assert {(m.topic, m.queue_id, m.queue_offset) for m in result} <= in_log
     assert store.warnings == []
     assert seen > 100
 
@@ -115,8 +115,8 @@ def test_the_index_finds_the_same_as_the_log(written: Path) -> None:
     since = datetime(2026, 1, 1, 4, tzinfo=UTC)
     assert texts(store.query_key("Orders", "all", since=since, until=since + timedelta(hours=4))) == ["n4", "n5", "n7"]
     assert texts(store.query_key("Orders", "all", limit=2)) == ["n1", "n2"]
-    (found,) = store.query_id(store.query_key("Orders", "k4")[0].message_id)
-    assert (found.text, found.keys, found.tags) == ("n4", ["k4", "all"], "even")
+    (hits,) = store.query_id(store.query_key("Orders", "k4")[0].message_id)
+    assert (hits.text, hits.keys, hits.tags) == ("n4", ["k4", "all"], "even")
 
 
 def test_queue_offsets_bound_what_is_read(written: Path) -> None:

@@ -39,13 +39,15 @@ def pending(store: Path, now: int = NOW, warn: Any = never, **settings: str) -> 
 
 @pytest.mark.parametrize("case", ["broker-5.3.3", "broker-5.3.3-crash"])
 def test_the_timers_of_the_golden_scenario(case: str, golden: Unpacked) -> None:
-    found = pending(golden(case), GOLDEN_STOP)
+    pending_messages = pending(golden(case), GOLDEN_STOP)
 
-    assert {row.keys for row in found} == {*(f"later-{number}" for number in range(5)), "recall-0"}
-    assert all(row.topic == "Timers" and not row.due and not row.recalled and not row.rolled for row in found)
-    first = min(row.deliverTimestamp for row in found)
+    assert {row.keys for row in pending_messages} == {*(f"later-{number}" for number in range(5)), "recall-0"}
+    assert all(
+        row.topic == "Timers" and not row.due and not row.recalled and not row.rolled for row in pending_messages
+    )
+    first = min(row.deliverTimestamp for row in pending_messages)
     for number in range(5):
-        (row,) = (row for row in found if row.keys == f"later-{number}")
+        (row,) = (row for row in pending_messages if row.keys == f"later-{number}")
         assert row.deliverTimestamp == first + number * HOUR == row.fireTimestamp
         assert row.queueId == number % 2
     assert sum(row.due for row in pending(golden(case), first + HOUR + 1000)) == 3
@@ -76,8 +78,8 @@ def test_chains_go_through_files(tmp_path: Path) -> None:
     store = lab.write(tmp_path)
     assert len(list((store / "timerlog").iterdir())) == 12
 
-    found = pending(store)
-    assert [(row.fireTimestamp, row.physicalOffset) for row in found] == sorted(
+    pending_messages = pending(store)
+    assert [(row.fireTimestamp, row.physicalOffset) for row in pending_messages] == sorted(
         (NOW + 1000 * second, offset) for second, offset in zip(seconds, offsets, strict=True)
     )
 
@@ -110,8 +112,8 @@ def test_a_mark_recalls_a_message_of_its_slot(tmp_path: Path) -> None:
     lab.put(20, TIMER_DEL_UNIQKEY="Orders+C", enqueue=False)
     store = lab.write(tmp_path)
 
-    found = pending(store, NOW + 60_000)
-    assert {(row.msgId, row.recalled, row.due) for row in found} == {
+    pending_messages = pending(store, NOW + 60_000)
+    assert {(row.msgId, row.recalled, row.due) for row in pending_messages} == {
         ("A", True, False), ("B", False, True), ("C", True, False),
     }  # fmt: skip
     row = Timers(log_of(store), NOW + 60_000, never).row()
@@ -124,8 +126,8 @@ def test_messages_that_the_wheel_does_not_have_yet(tmp_path: Path) -> None:
     lab.put(10)
     lab.put(11, enqueue=False)
     lab.put(-5, enqueue=False)
-    found = pending(lab.write(tmp_path))
-    assert [(row.fireTimestamp, row.due) for row in found] == [
+    pending_messages = pending(lab.write(tmp_path))
+    assert [(row.fireTimestamp, row.due) for row in pending_messages] == [
         (NOW + 10_000, False), (NOW + 11_000, False), (NOW - 5000, True),
     ]  # fmt: skip
 
@@ -196,8 +198,8 @@ def test_hostile_bytes(seed: int, tmp_path: Path) -> None:
         value = chosen.choice([b"\0", b"\xff", bytes([chosen.randrange(256)])])
         write(path, at, value * chosen.choice([1, 8]))
         path.write_bytes(path.read_bytes()[:size])
-    found = pending(store, warn=lambda _words: None)
-    assert len(found) <= 2 * 30
+    pending_messages = pending(store, warn=lambda _words: None)
+    assert len(pending_messages) <= 2 * 30
     files = TimerFiles(log_of(store).layout)
     assert len(np.unique(waiting(files).position)) == len(waiting(files).position)
 

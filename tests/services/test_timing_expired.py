@@ -68,8 +68,8 @@ def expire(path: Path, files: int) -> None:
 
 def delivered(path: Path) -> set[str]:
     log = CommitLog(layout_of(path))
-    found = (item.record for item in log.walk() if isinstance(item, LocatedRecord))
-    return {record.body.rstrip(b"\0").decode() for record in found if record.topic == b"T"}
+    located = (item.record for item in log.walk() if isinstance(item, LocatedRecord))
+    return {record.body.rstrip(b"\0").decode() for record in located if record.topic == b"T"}
 
 
 def expected_left(path: Path) -> list[int]:

@@ -30,17 +30,17 @@ def test_the_golden_topics(case: str, golden: Unpacked) -> None:
 
 def test_the_golden_details(golden: Unpacked) -> None:
     topics = StoreTopics(log_of(golden("broker")), never)
-    found = topics.details("Orders")
-    assert found is not None
+    topic_details = topics.details("Orders")
+    assert topic_details is not None
     times: dict[int, list[int]] = {}
     for row in goldens.messages("broker"):
         if row["cqTopic"] == "Orders":
             times.setdefault(row["cqQueueId"], []).append(row["message"]["storeTimestamp"])
     assert {
-        q.queueId: (q.minOffset, q.maxOffset, q.firstStoreTimestamp, q.lastStoreTimestamp) for q in found.queues
+        q.queueId: (q.minOffset, q.maxOffset, q.firstStoreTimestamp, q.lastStoreTimestamp) for q in topic_details.queues
     } == {number: (0, len(of), of[0], of[-1]) for number, of in times.items()}
-    assert all(queue.groups == {"lab-consumer": 0} for queue in found.queues)
-    assert json.loads(json.dumps(found.to_dict()))["queueTable"][0]["topic"] == "Orders"
+    assert all(queue.groups == {"lab-consumer": 0} for queue in topic_details.queues)
+    assert json.loads(json.dumps(topic_details.to_dict()))["queueTable"][0]["topic"] == "Orders"
     assert topics.details("nothing") is None
     assert topics.details("../config") is None
     empty = topics.details("TBW102")
@@ -58,15 +58,15 @@ def test_unused(golden_copy: Unpacked) -> None:
     (store / "config" / "topics.json").write_text(topics.replace('"Payments":{', '"Paid":{'))
     groups = (store / "config" / "subscriptionGroup.json").read_text()
     (store / "config" / "subscriptionGroup.json").write_text(groups.replace('"lab-orderly":{', '"lab-other":{'))
-    found = {row.topic: row.reason for row in StoreTopics(log_of(store), never).find_unused()}
-    assert {topic: reason.split()[0] for topic, reason in found.items()} == {
+    names = {row.topic: row.reason for row in StoreTopics(log_of(store), never).find_unused()}
+    assert {topic: reason.split()[0] for topic, reason in names.items()} == {
         "Batched": "no",  # messages
         "Paid": "no",  # messages
         "Payments": "not",  # in topics.json
         "Sequenced": "no",  # group
         "%RETRY%lab-orderly": "its",  # group is unknown
     }
-    assert found["Sequenced"] == "no group has an offset in it"
+    assert names["Sequenced"] == "no group has an offset in it"
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,9 @@ def test_permissions(perm: int, text: str) -> None:
 
 def test_topics_of_5_say_what_they_are_for(golden: Unpacked) -> None:
     topics = StoreTopics(log_of(golden("broker-5.3.3")), never)
-    found = {topic: topics.summary(topic).nature for topic in topics.names()}
-    assert found["BatchQueue"] == ["normal", "batch queue"]
-    assert found["Profiles"] == ["normal", "compaction"]
-    assert found["Timers"] == ["normal", "delay"]
-    assert found["%LMQ%device-0"] == ["normal", "light queue"]
-    assert (found["Popped"], found["%RETRY%pop-group_Popped"]) == (["normal"], ["retry"])
+    result = {topic: topics.summary(topic).nature for topic in topics.names()}
+    assert result["BatchQueue"] == ["normal", "batch queue"]
+    assert result["Profiles"] == ["normal", "compaction"]
+    assert result["Timers"] == ["normal", "delay"]
+    assert result["%LMQ%device-0"] == ["normal", "light queue"]
+    assert (result["Popped"], result["%RETRY%pop-group_Popped"]) == (["normal"], ["retry"])

@@ -25,12 +25,12 @@ def of(store: Path, message_id: str, warn: Any = never, now: int = lab.STOPPED, 
 
 def unique_ids(case: str) -> dict[str, str]:
     """First key → unique id, for every message of a golden case."""
-    found = {}
+    result = {}
     for row in goldens.messages(case):
         properties = row["message"]["properties"]
         if "UNIQ_KEY" in properties and "KEYS" in properties:
-            found[properties["KEYS"].split()[0]] = properties["UNIQ_KEY"]
-    return found
+            result[properties["KEYS"].split()[0]] = properties["UNIQ_KEY"]
+    return result
 
 
 def expected(key: str) -> list[str]:
@@ -55,23 +55,23 @@ def test_every_message(case: str, golden: Unpacked) -> None:
     picked = [key for key in ids if not key.startswith("order-") or int(key[6:]) % 10 == 0]
     assert len(picked) > 100
     for key in picked:
-        found = of(golden(case), ids[key])
-        assert [event.event for event in found.events] == expected(key), key
-        assert [event.time for event in found.events] == sorted(event.time for event in found.events)
-        assert (found.msgId, found.scanned) == (ids[key], False)
-        assert (found.transaction is not None) == key.startswith("tx-")
-        assert all(taken.passed for taken in found.groups), key
+        traced = of(golden(case), ids[key])
+        assert [event.event for event in traced.events] == expected(key), key
+        assert [event.time for event in traced.events] == sorted(event.time for event in traced.events)
+        assert (traced.msgId, traced.scanned) == (ids[key], False)
+        assert (traced.transaction is not None) == key.startswith("tx-")
+        assert all(taken.passed for taken in traced.groups), key
 
 
 def test_one_that_failed_three_times(golden: Unpacked) -> None:
-    found = of(golden("broker"), unique_ids("broker")["order-40"])
-    assert found.state == "dead-letter"
-    assert [event.reconsumeTimes for event in found.events] == [0, 1, 1, 2, 2, 3]
-    assert [event.group for event in found.events] == [None, *["lab-consumer"] * 5]
-    first, second = (event for event in found.events if event.event == "retry-delayed")
+    traced = of(golden("broker"), unique_ids("broker")["order-40"])
+    assert traced.state == "dead-letter"
+    assert [event.reconsumeTimes for event in traced.events] == [0, 1, 1, 2, 2, 3]
+    assert [event.group for event in traced.events] == [None, *["lab-consumer"] * 5]
+    first, second = (event for event in traced.events if event.event == "retry-delayed")
     assert first.deliverTimestamp == first.time + 10_000
     assert second.deliverTimestamp == second.time + 30_000
-    assert [(taken.topic, taken.group) for taken in found.groups] == [
+    assert [(taken.topic, taken.group) for taken in traced.groups] == [
         ("Orders", "lab-consumer"),
         *[(RETRY_PREFIX + "lab-consumer", "lab-consumer")] * 2,
     ]
@@ -109,15 +109,15 @@ def test_by_a_scan(lost: str, golden_copy: Unpacked) -> None:
     elif lost == "damaged index":
         next((store / "index").iterdir()).write_bytes(b"\xff" * 100)
     for key in ("order-80", "tx-2", "tx-4", "far-3", "delay-5"):
-        found = of(store, unique_ids("broker")[key], lambda _text: None, scan=lost == "asked for")
-        assert found.scanned
-        assert [event.event for event in found.events] == expected(key)
+        traced = of(store, unique_ids("broker")[key], lambda _text: None, scan=lost == "asked for")
+        assert traced.scanned
+        assert [event.event for event in traced.events] == expected(key)
 
 
 def test_nothing(golden: Unpacked) -> None:
     for message_id in ("nothing", "", "7F000001000078BF0000000000000001", "F" * 32, "F" * 56, "\udcff"):
-        found = of(golden("broker"), message_id)
-        assert (found.state, found.events, found.scanned, found.msgId) == ("not found", [], True, None)
+        traced = of(golden("broker"), message_id)
+        assert (traced.state, traced.events, traced.scanned, traced.msgId) == ("not found", [], True, None)
 
 
 def test_without_unique_ids(tmp_path: Path) -> None:
@@ -140,15 +140,15 @@ def test_without_unique_ids(tmp_path: Path) -> None:
     builder.put("T", properties={"KEYS": "y"})
     store = builder.write(tmp_path, {"delayOffset.json": '{"offsetTable":{3:1}}'})
     for scan in (False, True):
-        found = of(store, origin, scan=scan)
-        assert [event.event for event in found.events] == ["stored", "retry-delayed", "retry", "dead-letter"]
-        assert found.events[1].deliverTimestamp == TIME + 9
-        assert found.scanned == scan
+        traced = of(store, origin, scan=scan)
+        assert [event.event for event in traced.events] == ["stored", "retry-delayed", "retry", "dead-letter"]
+        assert traced.events[1].deliverTimestamp == TIME + 9
+        assert traced.scanned == scan
 
 
 def test_damage_is_told(golden: Unpacked) -> None:
     warnings: list[str] = []
-    found = of(golden("size-field-negative"), "no such id", warnings.append)
-    assert (found.events, found.scanned) == ([], True)
+    traced = of(golden("size-field-negative"), "no such id", warnings.append)
+    assert (traced.events, traced.scanned) == ([], True)
     assert len(warnings) == 1
     assert "skipped" in warnings[0]

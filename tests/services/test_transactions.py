@@ -21,10 +21,10 @@ def of(store: Path, warn: Any = never) -> list[TransactionInfo]:
 
 @pytest.mark.parametrize("case", ["broker", "broker-crash"])
 def test_the_golden_ones(case: str, golden: Unpacked) -> None:
-    found = of(golden(case))
-    assert {info.keys: (info.state, info.checkTimes) for info in found} == lab.TRANSACTIONS
-    assert len(found) == 18
-    for info in found:
+    traced = of(golden(case))
+    assert {info.keys: (info.state, info.checkTimes) for info in traced} == lab.TRANSACTIONS
+    assert len(traced) == 18
+    for info in traced:
         assert info.producerGroup == "lab-tx"
         assert info.topic == "Payments"
         assert info.note is None
@@ -82,10 +82,10 @@ def test_batched_op_messages_of_5_x(tmp_path: Path) -> None:
     builder.put("Pay", properties={"UNIQ_KEY": "noise"})
     op(builder, b"0,1,3,")
     op(builder, b"2")
-    found = of(builder.write(tmp_path))
+    traced = of(builder.write(tmp_path))
     states = ["rolled-back", "committed", "rolled-back", "committed", "pending"]
-    assert [(info.msgId, info.state) for info in found] == [(f"u{n}", state) for n, state in enumerate(states)]
-    assert [info.opQueueOffset for info in found] == [0, 0, 1, 0, None]
+    assert [(info.msgId, info.state) for info in traced] == [(f"u{n}", state) for n, state in enumerate(states)]
+    assert [info.opQueueOffset for info in traced] == [0, 0, 1, 0, None]
 
 
 def test_what_names_no_half_message_is_passed_over(tmp_path: Path) -> None:
@@ -110,14 +110,14 @@ def test_pending_passed_and_given_up(tmp_path: Path) -> None:
     half(builder, "resumed", TRANSACTION_CHECK_TIMES="0")
     half(builder, "open")
     offsets = f'{{"offsetTable":{{"{HALF}@CID_RMQ_SYS_TRANS":{{0:3}}}}}}'
-    found = of(builder.write(tmp_path, {"consumerOffset.json": offsets}))
-    assert {info.msgId: info.state for info in found} == {
+    traced = of(builder.write(tmp_path, {"consumerOffset.json": offsets}))
+    assert {info.msgId: info.state for info in traced} == {
         "done-without-a-trace": "passed",
         "given-up": "given-up",
         "resumed": "pending",
         "open": "pending",
     }
-    assert len(found) == 4
+    assert len(traced) == 4
 
 
 def test_a_commit_without_its_op_message(tmp_path: Path) -> None:
@@ -162,8 +162,8 @@ def test_a_copy_whose_original_has_expired(tmp_path: Path) -> None:
     half(builder, "u0", TRANSACTION_CHECK_TIMES="3")
     half(builder, "u0", TRANSACTION_CHECK_TIMES="4")
     half(builder, "u1", TRAN_PREPARED_QUEUE_OFFSET="77")
-    found = of(builder.write(tmp_path))
-    assert [(info.msgId, len(info.copies), info.checkTimes) for info in found] == [("u0", 2, 4), ("u1", 1, 0)]
+    traced = of(builder.write(tmp_path))
+    assert [(info.msgId, len(info.copies), info.checkTimes) for info in traced] == [("u0", 2, 4), ("u1", 1, 0)]
 
 
 def test_entries_that_lead_nowhere(golden_copy: Unpacked) -> None:
@@ -174,8 +174,8 @@ def test_entries_that_lead_nowhere(golden_copy: Unpacked) -> None:
     data[18 * 20 : 18 * 20 + 8] = (0).to_bytes(8, "big")  # the copy of tx-2 that was committed: a message of Orders
     path.write_bytes(data)
     warnings: list[str] = []
-    found = {info.keys: info.state for info in of(store, warnings.append)}
-    assert "tx-3" not in found
-    assert found["tx-2"] == "passed"
-    assert len(found) == 17
+    result = {info.keys: info.state for info in of(store, warnings.append)}
+    assert "tx-3" not in result
+    assert result["tx-2"] == "passed"
+    assert len(result) == 17
     assert warnings == [f"{HALF} queue 0: 2 entries without a message, the first at queue offset 3: skipped"]

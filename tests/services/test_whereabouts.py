@@ -37,8 +37,8 @@ def one(answer: Answer) -> Whereabouts:
     return answer.messages[0]
 
 
-def states(found: Whereabouts) -> set[tuple[str, str]]:
-    return {(finding.place, finding.state) for finding in found.findings}
+def states(answer: Whereabouts) -> set[tuple[str, str]]:
+    return {(finding.place, finding.state) for finding in answer.findings}
 
 
 def expected_verdict(key: str) -> str:
@@ -60,11 +60,11 @@ def test_every_message_of_the_scenario(number: int, golden: Unpacked) -> None:
     keys = [key for key in ids if not key.startswith("order-") or int(key[6:]) % 10 == 0][number::6]
     assert len(keys) > 15
     for key in keys:
-        found = one(explain.by_id(ids[key]))
-        assert (key, found.msgId, found.verdict) == (key, ids[key], expected_verdict(key))
+        answer = one(explain.by_id(ids[key]))
+        assert (key, answer.msgId, answer.verdict) == (key, ids[key], expected_verdict(key))
         for place in ("log", "queue"):
-            assert {finding.state for finding in found.findings if finding.place == place} == {"present"}, key
-        assert not any(finding.place == "index" for finding in found.findings), key
+            assert {finding.state for finding in answer.findings if finding.place == place} == {"present"}, key
+        assert not any(finding.place == "index" for finding in answer.findings), key
 
 
 @pytest.mark.parametrize("case", ["broker", "broker-crash", "ipv6"])
@@ -92,14 +92,14 @@ def test_what_a_deleted_file_had_is_expired(golden: Unpacked) -> None:
         record = item.record
         topic = record.topic.decode()
         message_id = offset_id(record.store_address, record.store_port, item.physical_offset)
-        found = one(explain.by_id(message_id)), one(explain.by_offset(topic, record.queue_id, record.queue_offset))
+        answer = one(explain.by_id(message_id)), one(explain.by_offset(topic, record.queue_id, record.queue_offset))
         if item.physical_offset < low:
             gone += 1
-            assert {each.verdict for each in found} == {"expired"}
-            assert all(str(low) in each.words for each in found)
+            assert {each.verdict for each in answer} == {"expired"}
+            assert all(str(low) in each.words for each in answer)
         else:
             left += 1
-            assert {each.verdict for each in found} == {"stored"}
+            assert {each.verdict for each in answer} == {"stored"}
     assert gone > 3 < left
 
 
@@ -109,22 +109,22 @@ def test_an_expired_key_is_known_from_the_index(golden: Unpacked) -> None:
     rows = [row["message"] for row in goldens.messages("clean")]
     row = next(row for row in rows if row["physicalOffset"] < low and "KEYS" in row["properties"])
     key = row["properties"]["KEYS"].split()[0]
-    found = one(explainer(store).by_key(row["topic"], key, 10))
-    assert (found.verdict, states(found)) == ("expired", {("index", "expired")})
-    assert found.findings[0].physicalOffset == row["physicalOffset"]
+    answer = one(explainer(store).by_key(row["topic"], key, 10))
+    assert (answer.verdict, states(answer)) == ("expired", {("index", "expired")})
+    assert answer.findings[0].physicalOffset == row["physicalOffset"]
 
 
 def test_without_queues_it_is_in_the_log_alone(golden_copy: Unpacked) -> None:
     store = golden_copy("broker")
     shutil.rmtree(store / "consumequeue" / "Orders" / "1")
-    for found in (
+    for answer in (
         one(explainer(store).by_offset("Orders", 1, 0)),
         one(explainer(store, lambda _text: None).by_id(unique_ids("broker")["order-1"])),
     ):
-        queue = [finding for finding in found.findings if finding.place == "queue"]
-        if found.verdict == "not-in-queue":
+        queue = [finding for finding in answer.findings if finding.place == "queue"]
+        if answer.verdict == "not-in-queue":
             assert "no-queue" in {finding.state for finding in queue}
-            assert any("dispatch" in step for step in found.nextSteps)
+            assert any("dispatch" in step for step in answer.nextSteps)
         else:
             assert all(finding.queueId != 1 or finding.topic != "Orders" for finding in queue)
     assert one(explainer(store).by_offset("Orders", 1, 0)).verdict == "not-in-queue"
@@ -135,21 +135,21 @@ def test_a_queue_that_is_behind_the_log(golden_copy: Unpacked) -> None:
     path = store / "consumequeue" / "Orders" / "1" / f"{0:020d}"
     data = path.read_bytes()
     path.write_bytes(data[: 20 * 50].ljust(len(data), b"\0"))
-    found = one(explainer(store).by_offset("Orders", 1, 60))
-    assert found.verdict == "not-in-queue"
-    assert ("queue", "behind") in states(found)
+    answer = one(explainer(store).by_offset("Orders", 1, 60))
+    assert answer.verdict == "not-in-queue"
+    assert ("queue", "behind") in states(answer)
     assert one(explainer(store).by_offset("Orders", 1, 49)).verdict != "not-in-queue"
 
 
 def test_without_an_index_it_is_not_under_its_keys(golden_copy: Unpacked) -> None:
     store = golden_copy("broker")
     shutil.rmtree(store / "index")
-    found = one(explainer(store).by_key("Orders", "order-65", 10))
-    assert found.verdict == "passed"
-    finding = next(finding for finding in found.findings if finding.place == "index")
+    answer = one(explainer(store).by_key("Orders", "order-65", 10))
+    assert answer.verdict == "passed"
+    finding = next(finding for finding in answer.findings if finding.place == "index")
     assert finding.state == "absent"
     assert "order-65" in finding.words
-    assert any("rebuild" in step and "index" in step for step in found.nextSteps)
+    assert any("rebuild" in step and "index" in step for step in answer.nextSteps)
 
 
 @pytest.mark.parametrize("case", ["body-bit-flip-last-file", "magic-broken-last-file"])
@@ -160,9 +160,9 @@ def test_a_damaged_record_is_named(case: str, golden: Unpacked) -> None:
         row["message"] for row in goldens.messages("clean")
         if row["message"]["physicalOffset"] == damaged.physical_offset
     )  # fmt: skip
-    found = one(explain.by_offset(row["topic"], row["queueId"], row["queueOffset"]))
-    assert found.verdict == "damaged"
-    assert any("check" in step for step in found.nextSteps)
+    answer = one(explain.by_offset(row["topic"], row["queueId"], row["queueOffset"]))
+    assert answer.verdict == "damaged"
+    assert any("check" in step for step in answer.nextSteps)
 
 
 def test_a_place_that_was_cut_and_written_again_is_overwritten(tmp_path: Path) -> None:
@@ -171,9 +171,9 @@ def test_a_place_that_was_cut_and_written_again_is_overwritten(tmp_path: Path) -
     for _number in range(10):
         after.put("T", body=b"y" * 130)
     store = after.write(tmp_path)
-    found = one(explainer(store).by_id(offset_id(HOST, 10911, places[5])))
-    assert found.verdict == "overwritten"
-    assert "inside message" in found.words
+    answer = one(explainer(store).by_id(offset_id(HOST, 10911, places[5])))
+    assert answer.verdict == "overwritten"
+    assert "inside message" in answer.words
 
 
 def test_what_was_cut_is_beyond_the_end(golden_copy: Unpacked) -> None:
@@ -182,14 +182,14 @@ def test_what_was_cut_is_beyond_the_end(golden_copy: Unpacked) -> None:
     last = items[-1]
     assert rmqtool("truncate", store, items[-20].physical_offset, "--yes").code == 0
     record = last.record
-    found = one(explainer(store).by_id(offset_id(record.store_address, record.store_port, last.physical_offset)))
-    assert found.verdict == "beyond-end"
-    assert any("undo" in step for step in found.nextSteps)
+    answer = one(explainer(store).by_id(offset_id(record.store_address, record.store_port, last.physical_offset)))
+    assert answer.verdict == "beyond-end"
+    assert any("undo" in step for step in answer.nextSteps)
 
 
 def test_an_id_of_another_broker(golden: Unpacked) -> None:
-    found = one(explainer(golden("broker")).by_id(offset_id(b"\xc0\xa8\x07\x01", 10911, 0)))
-    assert (found.verdict, "192.168.7.1:10911" in found.words) == ("other-broker", True)
+    answer = one(explainer(golden("broker")).by_id(offset_id(b"\xc0\xa8\x07\x01", 10911, 0)))
+    assert (answer.verdict, "192.168.7.1:10911" in answer.words) == ("other-broker", True)
 
 
 def test_ids_that_nobody_stored(golden: Unpacked) -> None:
@@ -199,9 +199,9 @@ def test_ids_that_nobody_stored(golden: Unpacked) -> None:
     assert one(explain.by_id(made[:-8] + "FFFFFFFF")).verdict in ("not-found", "newer", "expired")
     assert one(explain.by_id("nothing")).verdict == "not-found"
     assert one(explain.by_id("")).verdict == "not-found"
-    found = one(explain.by_id("order-65"))
-    assert found.verdict == "is-key"
-    assert any("why" in step and "Orders" in step for step in found.nextSteps)
+    answer = one(explain.by_id("order-65"))
+    assert answer.verdict == "is-key"
+    assert any("why" in step and "Orders" in step for step in answer.nextSteps)
 
 
 @pytest.mark.parametrize(
@@ -215,11 +215,11 @@ def test_places_without_a_message(question: tuple[Any, ...], verdict: str, golde
     explain = explainer(golden("broker"))
     match question:
         case (topic, int(queue_id), int(queue_offset)):
-            found = one(explain.by_offset(topic, queue_id, queue_offset))
+            answer = one(explain.by_offset(topic, queue_id, queue_offset))
         case (topic, key):
-            found = one(explain.by_key(topic, key, 10))
-    assert found.verdict == verdict
-    assert found.nextSteps
+            answer = one(explain.by_key(topic, key, 10))
+    assert answer.verdict == verdict
+    assert answer.nextSteps
 
 
 def test_a_group_that_has_not_come_to_it(tmp_path: Path) -> None:
@@ -234,14 +234,14 @@ def test_a_group_that_has_not_come_to_it(tmp_path: Path) -> None:
         },
     )
     os.utime(store / "config" / "consumerOffset.json", (TIME // 1000 + 60, TIME // 1000 + 60))
-    found = one(explainer(store, lambda _text: None).by_offset("T", 0, 2))
-    groups = {finding.group: finding for finding in found.findings if finding.place == "group"}
+    answer = one(explainer(store, lambda _text: None).by_offset("T", 0, 2))
+    groups = {finding.group: finding for finding in answer.findings if finding.place == "group"}
     assert {name: finding.state for name, finding in groups.items()} == {
         "slow": "not-yet", "fast": "passed", "off": "group-disabled",
     }  # fmt: skip
     assert "1 message before it" in groups["slow"].words
     assert groups["fast"].timestamp == TIME + 60_000
-    assert found.verdict == "not-consumed"
+    assert answer.verdict == "not-consumed"
 
 
 def test_message_traces_say_when_a_group_processed_it(tmp_path: Path) -> None:
@@ -256,8 +256,8 @@ def test_message_traces_say_when_a_group_processed_it(tmp_path: Path) -> None:
         builder.put(TRACE, body=record.text().encode(), properties={"KEYS": "id0"})
     store = builder.write(tmp_path, {"consumerOffset.json": '{"offsetTable":{"T@g":{0:1},"T@h":{0:1},"T@i":{0:1}}}'})
     rebuild(StoreLayout(str(store), BrokerConf()), ("index",))
-    found = one(explainer(store, lambda _text: None).by_id("id0"))
-    groups = {finding.group: finding for finding in found.findings if finding.place == "group"}
+    answer = one(explainer(store, lambda _text: None).by_id("id0"))
+    groups = {finding.group: finding for finding in answer.findings if finding.place == "group"}
     assert {name: (finding.state, finding.timestamp) for name, finding in groups.items() if name != "i"} == {
         "g": ("consumed", TIME + 900), "h": ("consumed", TIME + 700),
     }  # fmt: skip
@@ -289,12 +289,12 @@ def test_words_that_name_no_message(golden: Unpacked) -> None:
 
 
 def test_a_delayed_message_says_until_when(golden: Unpacked) -> None:
-    found = one(explainer(golden("broker")).by_id(unique_ids("broker")["far-0"]))
-    finding = next(finding for finding in found.findings if finding.place == "waiting")
+    answer = one(explainer(golden("broker")).by_id(unique_ids("broker")["far-0"]))
+    finding = next(finding for finding in answer.findings if finding.place == "waiting")
     assert (finding.state, finding.topic) == ("delay", SCHEDULE)
     assert finding.timestamp is not None
     assert finding.words.startswith("waiting for its time")
-    assert one(explainer(golden("broker")).by_key("Delayed", "far-0", 10)).findings == found.findings
+    assert one(explainer(golden("broker")).by_key("Delayed", "far-0", 10)).findings == answer.findings
 
 
 def test_what_waits_in_the_timer(golden: Unpacked) -> None:
@@ -307,9 +307,9 @@ def test_what_waits_in_the_timer(golden: Unpacked) -> None:
         assert item is not None
         record = item.record
         explain = Explainer(log, now, never)
-        found = one(explain.by_id(offset_id(record.store_address, record.store_port, item.physical_offset)))
-        finding = next(finding for finding in found.findings if finding.place == "waiting")
-        assert (found.verdict, finding.state, finding.timestamp) == ("waiting", "timer", message.deliverTimestamp)
+        answer = one(explain.by_id(offset_id(record.store_address, record.store_port, item.physical_offset)))
+        finding = next(finding for finding in answer.findings if finding.place == "waiting")
+        assert (answer.verdict, finding.state, finding.timestamp) == ("waiting", "timer", message.deliverTimestamp)
 
 
 def test_what_pop_consumers_hold(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ class Readable:
 
 def readable(store: Path, conf: BrokerConf | None = None) -> Readable:
     """Everything that can be read from a store."""
-    found = Readable(*(set() for _ in fields(Readable)))
+    result = Readable(*(set() for _ in fields(Readable)))
     layout = StoreLayout(str(store), conf)
     log = CommitLog(layout)
     # where the file is gone that says what the timer has delivered, what was due before the last message counts as that
@@ -83,7 +83,7 @@ def readable(store: Path, conf: BrokerConf | None = None) -> Readable:
     last = 0
     for item in log.walk():
         if isinstance(item, LocatedRecord):
-            found.log.add(identity(item.record))
+            result.log.add(identity(item.record))
             if not (point and point.last_read_time):
                 last = max(last, item.record.store_timestamp)
     try:
@@ -96,29 +96,29 @@ def readable(store: Path, conf: BrokerConf | None = None) -> Readable:
                     queue.topic,
                     queue.queue_id,
                 ):
-                    found.queues.add(identity(item.record))
+                    result.queues.add(identity(item.record))
     except RmqError:
         pass  # a broker does not read such queues either
     try:
-        for name in found.log:
+        for name in result.log:
             key = parse(name[5]).get(UNIQ_KEY)
             hits = key_hits(layout, name[0].decode("utf-8", "replace"), key) if key else []
             if any((item := log.read(hit)) is not None and identity(item.record) == name for hit in hits):
-                found.index.add(name)
+                result.index.add(name)
     except (RmqError, ValueError):
         pass
     with suppress(RmqError):
         timers = Timers(log, NOW, lambda _words: None)
         pending = (timer for timer in timers.pending() if timers.present and timer.deliverTimestamp > last)
-        found.timer.update((timer.msgId, timer.deliverTimestamp) for timer in pending)
+        result.timer.update((timer.msgId, timer.deliverTimestamp) for timer in pending)
     with suppress(RmqError):
         for compacted in compaction_queues_of(layout):
-            found.compacted.update(identity(located.record) for located in compacted.read())
+            result.compacted.update(identity(located.record) for located in compacted.read())
     with suppress(RmqError):
         for held in MessagesInFlight(log, NOW, lambda _words: None).in_flight():
             if held.msgId is not None and held.visibleTimestamp > last:
-                found.popped.add((held.group, held.originTopic or held.topic, held.msgId))
-    return found
+                result.popped.add((held.group, held.originTopic or held.topic, held.msgId))
+    return result
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,12 @@ MAGIC = MAGIC_V1.to_bytes(4, "big", signed=True)
 
 def drained(batches: Generator[RecordBatch, None, Any]) -> tuple[list[RecordBatch], Any]:
     """All batches, and the generator's return value."""
-    found = []
+    result = []
     while True:
         try:
-            found.append(next(batches))
+            result.append(next(batches))
         except StopIteration as stop:
-            return found, stop.value
+            return result, stop.value
 
 
 def rows_of(batches: list[RecordBatch]) -> list[tuple[Any, ...]]:
@@ -53,8 +53,8 @@ def rows_of(batches: list[RecordBatch]) -> list[tuple[Any, ...]]:
 def column_of(column: np.ndarray[Any, np.dtype[Any]]) -> list[int]:
     """A column of numbers."""
     assert column.dtype == np.int64
-    found: list[int] = column.tolist()
-    return found
+    result: list[int] = column.tolist()
+    return result
 
 
 def agree(raw: bytes, *, light: bool = False, levels: list[int] | None = None, crc: bool = True) -> int:
@@ -64,10 +64,10 @@ def agree(raw: bytes, *, light: bool = False, levels: list[int] | None = None, c
     builder = BatchBuilder(delays, light_queues=light, index_tags=not light)
     expected, end = drained(recovery_batches(view, 0, len(raw), builder, crc=crc))
     for code in Implementation:
-        found, found_end = drained(bulk_dispatch.batches(view, 0, len(raw), builder, crc=crc, code=code))
-        assert rows_of(found) == rows_of(expected), code
+        read_batches, found_end = drained(bulk_dispatch.batches(view, 0, len(raw), builder, crc=crc, code=code))
+        assert rows_of(read_batches) == rows_of(expected), code
         assert found_end == end
-        for batch in found:
+        for batch in read_batches:
             same_puts(batch, RecordBatch(*batch[:-1]))
     return sum(map(len, expected))
 

@@ -104,11 +104,11 @@ class Medium(Seam):
         self.begin(stop_at)
 
     def _see_names(self, directory: Path) -> None:
-        found = {}
+        result = {}
         for entry in os.scandir(directory):
             kind = "link" if entry.is_symlink() else "folder" if entry.is_dir() else "file"
-            found[entry.name] = entry.inode(), kind
-        self._names[directory.stat().st_ino] = found
+            result[entry.name] = entry.inode(), kind
+        self._names[directory.stat().st_ino] = result
 
     def _see_data(self, path: Path) -> None:
         about = path.stat()

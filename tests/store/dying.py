@@ -64,5 +64,5 @@ def killed(at: int, *args: object) -> None:
 
 def run_folder(home: Path) -> Path:
     """The only run in a backup directory."""
-    (found,) = home.iterdir()
-    return found
+    (result,) = home.iterdir()
+    return result

@@ -18,8 +18,8 @@ def check_store(layout: StoreLayout, **options: Any) -> Iterator[Finding]:
 
     All stores have that info on which no broker has run, and so most of the small ones here.
     """
-    found = check.check_store(layout, **options)
-    return (finding for finding in found if (finding.code, finding.severity) != ("topics-missing", "info"))
+    result = check.check_store(layout, **options)
+    return (finding for finding in result if (finding.code, finding.severity) != ("topics-missing", "info"))
 
 
 def found_in(store: Path, conf: BrokerConf | None = None) -> list[Finding]:

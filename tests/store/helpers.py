@@ -32,11 +32,11 @@ def tree(root: Path) -> dict[str, tuple[int, str]]:
 
 def content(root: Path) -> dict[str, str]:
     """Content of every file; index files, whose names depend on the clock, by number."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for name, (_mtime, digest) in tree(root).items():
-        key = f"index/{sum(n.startswith('index/') for n in found)}" if name.startswith("index/") else name
-        found[key] = digest
-    return found
+        key = f"index/{sum(n.startswith('index/') for n in result)}" if name.startswith("index/") else name
+        result[key] = digest
+    return result
 
 
 def state_of(said: dict[str, Any]) -> tuple[int, int, list[tuple[str, int, int, int]]]:
@@ -70,14 +70,14 @@ def cut_queues(layout: StoreLayout, last: int = 0, *, behind: int = 0) -> list[R
     return [record for record in records if record.physical_offset >= behind]
 
 
-def rewrite(found: LocatedRecord, **changes: Any) -> None:
+def rewrite(located: LocatedRecord, **changes: Any) -> None:
     """Rewrite a record in place with changed fields of the same length."""
     names = "topic queue_id queue_offset physical_offset body properties sys_flag born_timestamp born_address born_port"
     names += " store_timestamp store_address store_port"
-    new = compose(**{name: getattr(found.record, name) for name in names.split()} | changes)
-    assert new.total_size == found.record.total_size
-    with open(found.file.path, "r+b") as file:
-        file.seek(found.at)
+    new = compose(**{name: getattr(located.record, name) for name in names.split()} | changes)
+    assert new.total_size == located.record.total_size
+    with open(located.file.path, "r+b") as file:
+        file.seek(located.at)
         file.write(pack(new))
 
 

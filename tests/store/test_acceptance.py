@@ -260,9 +260,9 @@ def test_numbers_of_java(text: str, number: int | None) -> None:
 def test_properties_out_of_a_store_keep_what_they_have(tmp_path: Path) -> None:
     with Store.create(tmp_path / "s", broker_conf=SIZES) as store:
         result = store.append(message(properties={"a": "b\x01c"}, from_store=True))
-        found = store.message_at(result.physical_offset)
-        assert found is not None
-        assert parse(found.record.properties) == {"a": "b\x01c"}
+        located = store.message_at(result.physical_offset)
+        assert located is not None
+        assert parse(located.record.properties) == {"a": "b\x01c"}
 
 
 @pytest.mark.parametrize("engine", ["4.9", "5.3"])

@@ -91,9 +91,9 @@ def test_a_lone_log_file_that_was_cut_short(golden_copy: Unpacked, tmp_path: Pat
     (log,) = (store / "commitlog").iterdir()
     log.write_bytes(log.read_bytes()[:100_000])
     (store / "abort").touch()
-    (found,) = [problem for problem in check_store(StoreLayout(str(store))) if problem.code == "file-size"]
+    (result,) = [problem for problem in check_store(StoreLayout(str(store))) if problem.code == "file-size"]
     command = ("rmqtool", "rebuild", "STORE", "files")
-    assert [step.command for step in found.steps] == [command]
+    assert [step.command for step in result.steps] == [command]
     typed = f"rmqtool rebuild {store} files"
     reader, situation = Interpreter(), Situation()
     for finding in check_store(StoreLayout(str(store)), situation=situation):
@@ -126,8 +126,8 @@ def test_a_lone_file_of_another_length(base: int, length: int | None, golden_cop
         file.truncate(100_000)
     path = store / "consumequeue" / "Orders" / "0" / f"{0:020d}"
     write(path, 104 * 20, build([(base + 200_000, 250, 0)]))  # the last one
-    (found,) = [finding for finding in check_store(StoreLayout(str(store))) if finding.code == "file-size"]
-    (step,) = found.steps
+    (outcome,) = [finding for finding in check_store(StoreLayout(str(store))) if finding.code == "file-size"]
+    (step,) = outcome.steps
     assert step.command == (("rmqtool", "rebuild", "STORE", "files") if length else ())
     assert "mappedFileSizeCommitLog" in step.does
     result = rmqtool("rebuild", store, "files", "--yes")
@@ -143,8 +143,8 @@ def test_a_lone_file_whose_name_tells_that_it_was_cut(golden_copy: Unpacked) -> 
     assert int(log.name) == 65_536
     with log.open("r+b") as file:
         file.truncate(32_767)
-    (found,) = check_store(StoreLayout(str(store)))
-    assert (found.code, found.steps[0].command) == ("file-size", ("rmqtool", "rebuild", "STORE", "files"))
+    (finding,) = check_store(StoreLayout(str(store)))
+    assert (finding.code, finding.steps[0].command) == ("file-size", ("rmqtool", "rebuild", "STORE", "files"))
     assert f"rmqtool rebuild {store} files" in rmqtool("recover", store, "--dry-run").err
     assert rmqtool("rebuild", store, "files", "--yes").code == 0
     assert log.stat().st_size == 32_768
@@ -185,7 +185,7 @@ def test_salvage_of_a_lone_file_that_was_cut_short(golden_copy: Unpacked, tmp_pa
     result = rmqtool("salvage", store, tmp_path / "new", "-o", "json")
     assert "is shorter than it was" in result.err
     assert [path.stat().st_size for path in (tmp_path / "new" / "commitlog").iterdir()] == [1 << 30]
-    assert "error" not in {found.severity for found in check_store(StoreLayout(str(tmp_path / "new")))}
+    assert "error" not in {finding.severity for finding in check_store(StoreLayout(str(tmp_path / "new")))}
 
 
 @by_turns(7)
@@ -266,11 +266,11 @@ def test_which_start_cuts_is_told(golden_copy: Unpacked) -> None:
             point = point._replace(physic_msg_timestamp=late, logics_msg_timestamp=late)
             (copy / "checkpoint").write_bytes(checkpoint.build(point))
         flip(copy / "commitlog" / files[number].name, 20000)
-        (found,) = [f for f in check_store(StoreLayout(str(copy), conf_of("clean"))) if f.code.startswith("log-")]
-        told.append(found.consequence)
+        (finding,) = [f for f in check_store(StoreLayout(str(copy), conf_of("clean"))) if f.code.startswith("log-")]
+        told.append(finding.consequence)
         report = plan(StoreLayout(str(copy), conf_of("clean")))
         assert report.startFile is not None
-        assert report.startFile > found.file
+        assert report.startFile > finding.file
         assert not report.lost
     assert "a start after a crash does if the checkpoint is missing or older" in told[0]
     assert "the start after that does if the broker stops cleanly before, and cuts off" in told[1]
@@ -382,8 +382,8 @@ def test_a_level_that_never_delivered_has_lost_no_offset(golden_copy: Unpacked, 
     assert not list(check_store(StoreLayout(str(store), conf_of("broker"))))
     path = store / "config" / "delayOffset.json"
     path.write_text(path.read_text().replace(",3:8,", ","))
-    (found,) = check_store(StoreLayout(str(store), conf_of("broker")))
-    assert (found.code, found.queueId) == ("delay-offset-lost", 2)
+    (finding,) = check_store(StoreLayout(str(store), conf_of("broker")))
+    assert (finding.code, finding.queueId) == ("delay-offset-lost", 2)
 
 
 def interrupted(store: Path, state: str) -> Path:
@@ -412,8 +412,8 @@ def interrupted(store: Path, state: str) -> Path:
 def test_an_unfinished_run_is_a_finding(state: str, code: str, command: tuple[str, ...], golden_copy: Unpacked) -> None:
     store = golden_copy("torn-last-record")
     interrupted(store, state)
-    (found,) = check_store(StoreLayout(str(store), conf_of("torn-last-record")))
-    assert (found.code, found.severity, found.steps[0].command) == (code, "warning", command)
+    (finding,) = check_store(StoreLayout(str(store), conf_of("torn-last-record")))
+    assert (finding.code, finding.severity, finding.steps[0].command) == (code, "warning", command)
     shown = rmqtool("recover", store, "--dry-run")
     assert shown.code == 1
     assert f"{store}.rmqtool" in shown.out

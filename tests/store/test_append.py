@@ -77,8 +77,10 @@ def test_every_way_gives_the_same_store(way: str, tmp_path: Path) -> None:
         assert content(tmp_path / "one") == content(tmp_path / "other")
     assert {finding.code for finding in check_store(layout_of(tmp_path / "other"))} <= {"log-prepared"}
     with Store(tmp_path / "other", broker_conf=SIZES) as store:
-        found = [item.record for item in store.messages()]
-    assert [(r.body, r.flag, r.sys_flag & 0xC) for r in found] == [(m.body, m.flag, m.sys_flag & 0xC) for m in messages]
+        result = [item.record for item in store.messages()]
+    assert [(r.body, r.flag, r.sys_flag & 0xC) for r in result] == [
+        (m.body, m.flag, m.sys_flag & 0xC) for m in messages
+    ]
 
 
 def test_a_batch_stays_in_one_file(tmp_path: Path) -> None:

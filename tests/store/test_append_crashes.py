@@ -114,10 +114,10 @@ def test_at_every_step(
         seam.durable.clear()
         (path / "commitlog").mkdir(exist_ok=True)
         with open_again(path) as store:
-            found = [item.record.body for item in store.messages()]
-            assert found == [message.body for message in MESSAGES[: len(found)]], stop
-            assert len(found) >= acknowledged[0], stop
-            lost += len(found) - acknowledged[0]
+            result = [item.record.body for item in store.messages()]
+            assert result == [message.body for message in MESSAGES[: len(result)]], stop
+            assert len(result) >= acknowledged[0], stop
+            lost += len(result) - acknowledged[0]
             append_rest(store, [0], flush_at=10)
         assert log_and_queues(path) == whole[1], stop
         assert errors(path) == [], stop
@@ -156,10 +156,10 @@ def test_killed_without_a_word(tmp_path: Path) -> None:
         acknowledged = [json.loads(line) for line in whole_lines]
         assert all(row["status"] == "PUT_OK" for row in acknowledged)
         with Store(path, broker_conf=sizes) as store:
-            found = [item.record.body for item in store.messages()]
-        assert found == [str(n).encode() for n in range(len(found))]
-        assert len(found) >= done + len(acknowledged)
-        done = len(found)
+            result = [item.record.body for item in store.messages()]
+        assert result == [str(n).encode() for n in range(len(result))]
+        assert len(result) >= done + len(acknowledged)
+        done = len(result)
     assert kills >= 3
     layout = StoreLayout(str(path), BrokerConf(sizes))
     assert [f.code for f in check_store(layout) if f.severity == "error"] == []

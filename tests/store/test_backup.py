@@ -386,12 +386,12 @@ def test_a_live_store_under_load(release: str, tmp_path: Path) -> None:
         restore(str(home), str(new), name=name, conf=BrokerConf(sizes))
         rows = list(log_of(new, **sizes).walk())
         assert all(isinstance(item, LocatedRecord) for item in rows)
-        found = {
+        listed = {
             row.properties["KEYS"]
             for queue in range(4)
             for row in _messages(new, "Orders", queue, sizes)
         }  # fmt: skip
-        assert before <= found
+        assert before <= listed
         layout = StoreLayout(str(new), BrokerConf(sizes))
         assert [finding.code for finding in check_store(layout) if finding.severity == "error"] == []
         for key in sorted(before)[::40]:

@@ -54,8 +54,8 @@ def empty(path: Path) -> Path:
 
 
 def files(store: Path, *folders: str) -> dict[str, bytes]:
-    found = (path for folder in folders for path in (store / folder).rglob("*") if path.is_file())
-    return {str(path.relative_to(store)): path.read_bytes() for path in found}
+    paths = (path for folder in folders for path in (store / folder).rglob("*") if path.is_file())
+    return {str(path.relative_to(store)): path.read_bytes() for path in paths}
 
 
 def test_batches_go_on_behind_what_a_broker_has_left(tmp_path: Path) -> None:
@@ -95,11 +95,11 @@ def test_the_record_says_its_numbers(tmp_path: Path) -> None:
         # numbers of the place that it comes from, as in a row of a dump: they are those of the new place then
         moved = batch(sys_flag=BATCH_BITS, properties={"INNER_BASE": "77", "INNER_NUM": "9", "a": "b"})
         result = store.append(moved)
-        found = CommitLog(store.layout).read(result.physical_offset)
+        located = CommitLog(store.layout).read(result.physical_offset)
     assert result.queue_offset == 1
-    assert found is not None
-    assert found.record.sys_flag == BATCH_BITS
-    assert parse(found.record.properties) == {"a": "b", "INNER_NUM": "4", "INNER_BASE": "1"}
+    assert located is not None
+    assert located.record.sys_flag == BATCH_BITS
+    assert parse(located.record.properties) == {"a": "b", "INNER_NUM": "4", "INNER_BASE": "1"}
     assert units(root) == [(0, 1), (1, 4)]
 
 

@@ -165,8 +165,8 @@ def test_queue_offsets_by_time(golden: Unpacked) -> None:
 def test_messages_by_key_and_id(golden: Unpacked) -> None:
     layout = StoreLayout(str(golden("broker-5.3.3")))
 
-    def offsets(found: list[LocatedRecord]) -> list[int]:
-        return [message.record.queue_offset for message in found]
+    def offsets(located: list[LocatedRecord]) -> list[int]:
+        return [message.record.queue_offset for message in located]
 
     for search in (Search(), Search(scan=True)):
         assert offsets(query_key(layout, "BatchQueue", "bq-3-14", search, fail)) == [21]

@@ -23,8 +23,8 @@ def batch_files(store: Path) -> dict[str, bytes]:
 
 def places(store: Path) -> list[tuple[int, int, int]]:
     """(queue id, physical offset, messages) of each unit."""
-    found = batch_queues_of(StoreLayout(str(store)))
-    return [(q.queue_id, entry.physical_offset, entry.batch_num) for q in found for entry in q.entries()]
+    result = batch_queues_of(StoreLayout(str(store)))
+    return [(q.queue_id, entry.physical_offset, entry.batch_num) for q in result for entry in q.entries()]
 
 
 def test_a_healthy_store_is_left_as_it_is(tmp_path: Path) -> None:

@@ -94,8 +94,8 @@ def test_every_offset_and_time_inside_a_batch(golden: Unpacked) -> None:
     log = CommitLog(StoreLayout(str(golden("broker-5.3.3"))))
     for queue in batch_queues_of(log.layout):
         for offset in range(queue.max_offset):
-            found = first_messages(get_message(log, queue, offset, 1), queue, offset, 1)
-            assert [message.record.queue_offset for message in found] == [offset]
+            result = first_messages(get_message(log, queue, offset, 1), queue, offset, 1)
+            assert [message.record.queue_offset for message in result] == [offset]
     units = [
         (line["cqOffset"], line["batchNum"], line["message"]["storeTimestamp"])
         for line in goldens.messages("broker-5.3.3")

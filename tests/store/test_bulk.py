@@ -212,8 +212,8 @@ def test_very_many_keys_end_a_batch_early(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(bulk_dispatch, "BATCH_RECORDS", 8)
     raw = pack(a_record(properties=b"KEYS\x01" + b"k " * 16380)) * 5
     view = memoryview(raw)
-    found, _end = drained(bulk_dispatch.batches(view, 0, len(raw), BatchBuilder(DelayLevels([]))))
-    assert [len(batch) for batch in found] == [1] * 5
+    read_batches, _end = drained(bulk_dispatch.batches(view, 0, len(raw), BatchBuilder(DelayLevels([]))))
+    assert [len(batch) for batch in read_batches] == [1] * 5
     assert agree(raw) == 5
 
 

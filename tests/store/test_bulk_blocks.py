@@ -96,10 +96,10 @@ def test_nobody_reads_on_when_no_more_is_wanted(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", 200)
     raw = positioned([a_record()] * 500)
     before = threading.active_count()
-    found = bulk_dispatch.batches(memoryview(raw), 0, len(raw), BatchBuilder(DelayLevels([])))
-    next(found)
+    read_batches = bulk_dispatch.batches(memoryview(raw), 0, len(raw), BatchBuilder(DelayLevels([])))
+    next(read_batches)
     assert threading.active_count() > before
-    found.close()
+    read_batches.close()
     assert threading.active_count() == before
 
 
@@ -155,12 +155,12 @@ def test_behind_damage_the_next_file_is_left_alone(monkeypatch: pytest.MonkeyPat
     views, before = [memoryview(bytes(broken)), memoryview(positioned([a_record()] * 500))], threading.active_count()
     readahead = reading.Readahead()
     plain = BatchBuilder(DelayLevels([]))
-    found, end = drained(
+    read_batches, end = drained(
         recovery_batches(
             views[0], 0, len(broken), plain, readahead=readahead, following=lambda: (views[1], len(views[1]))
         )
     )
-    assert sum(map(len, found)) == end.at // (len(broken) // 3) < 3
+    assert sum(map(len, read_batches)) == end.at // (len(broken) // 3) < 3
     readahead.close()
     assert threading.active_count() == before
 

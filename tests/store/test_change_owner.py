@@ -58,14 +58,14 @@ def narrow() -> Iterator[None]:
 
 def wrong(*roots: Path) -> list[str]:
     """Files and directories with a wrong owner or mode."""
-    found = []
+    result = []
     for path in (path for root in roots for path in (root, *root.rglob("*"))):
         about = path.lstat()
         mode = about.st_mode & 0o777
         wanted = (0o750,) if path.is_dir() else (0o640,)
         if (about.st_uid, about.st_gid) != (USER, GROUP) or mode not in wanted:
-            found.append(f"{path} {about.st_uid}:{about.st_gid} {mode:o}")
-    return found
+            result.append(f"{path} {about.st_uid}:{about.st_gid} {mode:o}")
+    return result
 
 
 @pytest.mark.usefixtures("narrow")
@@ -137,12 +137,12 @@ def test_attributes_and_holes_go_where_files_go(theirs: Path, tmp_path: Path) ->
             attributes = True
         for source, target in ((file, other / "a"), (other / "a", tmp_path / "back")):
             move(str(source), str(target))
-            found = target.stat()
+            status = target.stat()
             assert not source.exists()
-            assert found.st_size == 64 << 20
-            assert found.st_blocks * 512 < 1 << 20
-            assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (USER, GROUP, 0o604)
-            assert found.st_mtime_ns == 1_600_000_000_123_456_789
+            assert status.st_size == 64 << 20
+            assert status.st_blocks * 512 < 1 << 20
+            assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (USER, GROUP, 0o604)
+            assert status.st_mtime_ns == 1_600_000_000_123_456_789
         if attributes and b"user.backup" in map(os.fsencode, os.listxattr(tmp_path / "back")):
             assert os.getxattr(tmp_path / "back", "user.backup") == b"weekly"
         (tmp_path / "link").symlink_to("nowhere")

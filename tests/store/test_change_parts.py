@@ -122,10 +122,10 @@ CASES = {
 
 def seen(store: Path) -> dict[str, str]:
     """Content of every file, without the write count in the timer's checkpoint."""
-    found = content(store)
+    state = content(store)
     if (point := TimerFiles(StoreLayout(str(store))).checkpoint) is not None:
-        found["config/timercheck"] = str(point._replace(version_counter=0))
-    return found
+        state["config/timercheck"] = str(point._replace(version_counter=0))
+    return state
 
 
 @by_turns(7)

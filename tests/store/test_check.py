@@ -169,12 +169,12 @@ def test_messages_of_queues_that_are_not_read_are_counted(golden_copy: Unpacked)
     table = json.loads(path.read_text())
     table["topicConfigTable"]["Orders"]["readQueueNums"] = 2
     path.write_text(json.dumps(table))
-    found = [finding for finding in check_store(StoreLayout(str(store))) if finding.code == "queue-unread"]
+    result = [finding for finding in check_store(StoreLayout(str(store))) if finding.code == "queue-unread"]
     with Store(store) as opened:
         stored = {
             queue.queueId: queue.maxOffset - queue.minOffset for queue in opened.queues() if queue.topic == "Orders"
         }
-    assert {(finding.severity, finding.queueId, finding.count) for finding in found} == {
+    assert {(finding.severity, finding.queueId, finding.count) for finding in result} == {
         ("warning", number, stored[number]) for number in (2, 3)
     }
-    assert f"the {stored[2]} messages of this queue" in found[0].consequence
+    assert f"the {stored[2]} messages of this queue" in result[0].consequence

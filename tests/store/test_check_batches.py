@@ -158,9 +158,9 @@ DAMAGES: list[Damager] = [
 def test_a_damage_is_told(damage: Damager, golden_copy: Unpacked) -> None:
     store = golden_copy("broker-5.3.3")
     expected = damage(store)
-    found = found_in(store, conf_of("broker-5.3.3"))
-    assert told([f for f in found if f.code != "not-checked"]) == sorted(expected)
-    for finding in found:
+    findings = found_in(store, conf_of("broker-5.3.3"))
+    assert told([f for f in findings if f.code != "not-checked"]) == sorted(expected)
+    for finding in findings:
         assert finding.code == "not-checked" or is_problem(finding)
         assert finding.consequence
         assert finding.fix
@@ -182,8 +182,8 @@ def test_nothing_is_told_of_healthy_queues(case: str, golden: Unpacked) -> None:
 def test_after_a_crash_what_lies_behind_the_last_unit_comes_at_the_next_start(golden_copy: Unpacked) -> None:
     store = golden_copy("broker-5.3.3-crash")
     put(store, *units_of(store)[:3])
-    found = [f for f in found_in(store) if f.code.startswith("bcq")]
-    assert [(f.code, f.severity, f.count, f.queueOffset) for f in found] == [("bcq-behind", "info", 2, 23)]
+    finding = [f for f in found_in(store) if f.code.startswith("bcq")]
+    assert [(f.code, f.severity, f.count, f.queueOffset) for f in finding] == [("bcq-behind", "info", 2, 23)]
 
 
 def test_explain_tells_of_every_code() -> None:

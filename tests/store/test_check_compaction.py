@@ -41,7 +41,7 @@ Damager = Callable[[Path], list[Told]]
 
 
 def compaction_findings(store: Path, conf: BrokerConf | None = None) -> list[Finding]:
-    return [found for found in found_in(store, conf) if found.code.startswith("compaction-")]
+    return [finding for finding in found_in(store, conf) if finding.code.startswith("compaction-")]
 
 
 def queue_of(store: Path) -> CompactionQueue:
@@ -271,7 +271,7 @@ def test_a_rebuilt_log_is_laid_out_as_by_a_broker(golden_copy: Unpacked) -> None
     before = {name: digest for name, (_time, digest) in tree(store).items() if name.startswith("compaction/")}
     for kind in ("compactionLog", "compactionCq"):
         shutil.rmtree(store / "compaction" / kind)
-    assert {found.code for found in compaction_findings(store)} == {"compaction-queue-missing"}
+    assert {finding.code for finding in compaction_findings(store)} == {"compaction-queue-missing"}
     conf = BrokerConf({"compactionMappedFileSize": "131072", "compactionCqMappedFileSize": "4600"})
     rebuild(StoreLayout(str(store), conf), ("compaction",))
     after = {name: digest for name, (_time, digest) in tree(store).items() if name.startswith("compaction/")}
@@ -291,7 +291,7 @@ def test_a_log_of_several_files_rolls_as_a_broker_does(golden_copy: Unpacked) ->
     queue = CompactionQueue(StoreLayout(str(store), conf), "Prices", 0)
     assert (queue.log_size, queue.queue_size) == (1150, 230)
     assert [unit.base_queue_offset for unit in queue.entries()] == [93, 94, 95]
-    assert [found for found in compaction_findings(store, conf) if found.topic == "Prices"] == []
+    assert [finding for finding in compaction_findings(store, conf) if finding.topic == "Prices"] == []
 
 
 def test_every_code_is_met() -> None:
@@ -300,18 +300,18 @@ def test_every_code_is_met() -> None:
 
 
 def _words(damage: Damager) -> set[str]:
-    found: set[str] = set()
+    result: set[str] = set()
     for value in damage.__code__.co_consts:
-        found.update(text for text in (value if isinstance(value, tuple) else (value,)) if isinstance(text, str))
-    return found
+        result.update(text for text in (value if isinstance(value, tuple) else (value,)) if isinstance(text, str))
+    return result
 
 
 def test_after_a_crash_what_is_redispatched_is_no_loss(golden_copy: Unpacked) -> None:
     store = golden_copy(f"{CASE}-crash")
     for kind in (LOGS, QUEUES):
         shutil.rmtree(store / kind)
-    found = {f.code: f.severity for f in compaction_findings(store)}
-    assert found["compaction-behind"] == "info"
+    finding = {f.code: f.severity for f in compaction_findings(store)}
+    assert finding["compaction-behind"] == "info"
 
 
 @by_turns(2)
@@ -386,7 +386,7 @@ def test_recovery_mends_it_in_the_same_plan(damage: Damager, golden_copy: Unpack
     before = tree(store)
     report = recover(StoreLayout(str(store)))
     assert report.applied
-    left = {found.code for found in compaction_findings(store) if is_problem(found)}
+    left = {finding.code for finding in compaction_findings(store) if is_problem(finding)}
     assert left == ({"compaction-ahead"} if damage is log_of_another_time else set())
     assert plan(StoreLayout(str(store))).clean
     undo(str(store))
@@ -437,4 +437,4 @@ def test_a_log_that_lost_all_that_was_nowhere_else_is_no_dead_end(golden_copy: U
     for kind in ("compactionLog", "compactionCq"):
         shutil.rmtree(store / "compaction" / kind / "Users" / "0")
     recover(StoreLayout(str(store)))
-    assert [found for found in compaction_findings(store) if is_problem(found)] == []
+    assert [finding for finding in compaction_findings(store) if is_problem(finding)] == []

@@ -67,17 +67,17 @@ def magic(store: Path) -> list[Told]:
 
 def ghosts_of(store: Path, place: Place) -> list[Told]:
     """The index entries of a message."""
-    found: list[Told] = []
+    result: list[Told] = []
     for path in index_files(store):
         data = path.read_bytes()
         slots, _room = infer_geometry(data) or (0, 0)
-        found += [
+        result += [
             ("index-ghost", name_of(path, store), entry_at(slots, number), 1)
             for number in range(1, read_header(data).index_count)
             if read_entry(data, slots, number).physical_offset == place.record.physical_offset
         ]
-    assert found
-    return found
+    assert result
+    return result
 
 
 def position_field(store: Path) -> list[Told]:

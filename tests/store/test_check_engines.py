@@ -27,8 +27,8 @@ def logs(store: Path) -> list[Path]:
 
 
 def only(store: Path, code: str) -> Finding:
-    (found,) = [finding for finding in check_store(layout_of(store)) if finding.code == code]
-    return found
+    (result,) = [finding for finding in check_store(layout_of(store)) if finding.code == code]
+    return result
 
 
 def damage(path: Path) -> None:
@@ -110,10 +110,10 @@ def test_a_blank_beyond_its_file(release: str, severity: str, golden_copy: Unpac
         file.seek(at)
         file.write((len(data) - at + 1).to_bytes(4, "big"))
     cut_queues(layout_of(store), behind=0)
-    found = only(store, "log-blank-size")
-    assert (found.severity, found.offset) == (severity, at)
+    finding = only(store, "log-blank-size")
+    assert (finding.severity, finding.offset) == (severity, at)
     if release == "5.3":
-        assert found.consequence.startswith("a broker's next start ends the log here and cuts off")
+        assert finding.consequence.startswith("a broker's next start ends the log here and cuts off")
         assert plan(layout_of(store)).lost
     else:
         assert not plan(layout_of(store)).lost

@@ -28,22 +28,22 @@ END = 2964
 
 def timer_findings(store: Path) -> list[Finding]:
     kept = (*(code for code in CODES if code.startswith("timer-")), "file-size", "file-foreign", "file-gap")
-    return [found for found in found_in(store) if found.code in kept]
+    return [finding for finding in found_in(store) if finding.code in kept]
 
 
 def unit_at(store: Path, position: int) -> timer.LogUnit:
-    found = timer.read_unit((store / LOG).read_bytes(), position, 1 << 20)
-    assert isinstance(found, timer.LogUnit)
-    return found
+    record = timer.read_unit((store / LOG).read_bytes(), position, 1 << 20)
+    assert isinstance(record, timer.LogUnit)
+    return record
 
 
 def record_of(store: Path, position: int) -> tuple[Path, int, bytes]:
     """(file, byte in it, length) of the message that a unit points to."""
     unit = unit_at(store, position)
-    found = CommitLog(StoreLayout(str(store))).read(unit.physical_offset)
-    assert found is not None
-    path = Path(found.file.path)
-    return path, found.at, path.read_bytes()[found.at : found.at + unit.message_size]
+    located = CommitLog(StoreLayout(str(store))).read(unit.physical_offset)
+    assert located is not None
+    path = Path(located.file.path)
+    return path, located.at, path.read_bytes()[located.at : located.at + unit.message_size]
 
 
 def put_unit(store: Path, position: int, **fields: int) -> None:
@@ -226,8 +226,8 @@ DAMAGES: list[Callable[[Path], list[Told]]] = [
 def test_silent_on_golden_stores(case: str, golden: Unpacked) -> None:
     assert TimerFiles(StoreLayout(str(golden(case)))).present
     findings = found_in(golden(case))
-    assert [found for found in findings if found.code.startswith("timer-")] == []
-    assert not {"timerwheel", "timerlog"} & {found.file for found in findings}
+    assert [finding for finding in findings if finding.code.startswith("timer-")] == []
+    assert not {"timerwheel", "timerlog"} & {finding.file for finding in findings}
 
 
 @by_turns(3)
@@ -244,7 +244,7 @@ def test_a_link_to_a_file_that_has_expired(tmp_path: Path) -> None:
         lab.put(5)
     store = lab.write(tmp_path)
     (store / LOG).unlink()
-    codes = [(found.code, found.file, found.offset) for found in timer_findings(store)]
+    codes = [(finding.code, finding.file, finding.offset) for finding in timer_findings(store)]
     assert codes[0] == ("timer-expired", f"timerlog/{280:020d}", 0)
     assert {code for code, _file, _offset in codes[1:]} == {"timer-lost"}
 
@@ -280,8 +280,8 @@ def test_a_flood_is_counted(golden_copy: Unpacked) -> None:
     for slot in range(1000, 3000):
         data[slot * 32 : slot * 32 + 32] = timer.build_slot(timer.Slot(slot + 1, 0, 0, 1))
     (store / "timerwheel").write_bytes(data)
-    findings = [found for found in timer_findings(store) if found.code == "timer-slot-misplaced"]
-    assert sum(found.count for found in findings) == 2000
+    findings = [finding for finding in timer_findings(store) if finding.code == "timer-slot-misplaced"]
+    assert sum(finding.count for finding in findings) == 2000
     assert len(findings) == 21
 
 

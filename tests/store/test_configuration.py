@@ -38,10 +38,10 @@ def opened(store: Path, text: str) -> StoreLayout:
 
 def codes(layout: StoreLayout, **more: Any) -> dict[str, list[str]]:
     """Findings about the configuration: code → actual values."""
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for finding in check_store(layout, **more):
-        found.setdefault(finding.code, []).append(f"{finding.actual} ({finding.severity})")
-    return found
+        result.setdefault(finding.code, []).append(f"{finding.actual} ({finding.severity})")
+    return result
 
 
 def test_the_right_file_is_no_finding(golden_copy: Unpacked) -> None:
@@ -65,13 +65,13 @@ def test_the_right_file_is_no_finding(golden_copy: Unpacked) -> None:
 def test_another_length_is_an_error(golden_copy: Unpacked, text: str, said: str) -> None:
     store = golden_copy(CASE)
     layout = opened(store, text)
-    found = codes(layout)
-    (sentence,) = found.pop("conf-size")
+    by_code = codes(layout)
+    (sentence,) = by_code.pop("conf-size")
     assert sentence.startswith(said)
     assert sentence.endswith("(error)")
     for code in ("conf-unknown", "conf-value"):
-        found.pop(code, None)
-    assert found == codes(StoreLayout(str(store)))  # the rest goes by the files
+        by_code.pop(code, None)
+    assert by_code == codes(StoreLayout(str(store)))  # the rest goes by the files
 
 
 def test_a_queue_length_is_rounded_as_brokers_round_it(golden_copy: Unpacked) -> None:
@@ -82,15 +82,15 @@ def test_a_queue_length_is_rounded_as_brokers_round_it(golden_copy: Unpacked) ->
 def test_names_and_values_that_a_broker_passes_over(golden_copy: Unpacked) -> None:
     text = sizes() + "autoCreateTopicEnabel=true\nenableTimerWheel=1\nflushIntervalCommitLog=5s\ntraceOn=yes\n"
     store = golden_copy(CASE)
-    found = codes(opened(store, text + "timerWheelEnable=false\nhaSlaveFallbehindMax=1\n"), release=V5_3)
-    assert found["conf-unknown"] == ["autoCreateTopicEnabel (warning)", "enableTimerWheel (warning)"]
-    assert found["conf-value"] == ["flushIntervalCommitLog='5s' (warning)", "traceOn='yes' (warning)"]
-    assert found["conf-release"] == ["haSlaveFallbehindMax, which 4.9 has and 5.3 has not (warning)"]
-    found = codes(opened(store, "timerWheelEnable=false\n" + sizes()))
-    assert found["conf-release"] == ["timerWheelEnable, which 5.3 has and 4.9 has not (info)"]
+    by_code = codes(opened(store, text + "timerWheelEnable=false\nhaSlaveFallbehindMax=1\n"), release=V5_3)
+    assert by_code["conf-unknown"] == ["autoCreateTopicEnabel (warning)", "enableTimerWheel (warning)"]
+    assert by_code["conf-value"] == ["flushIntervalCommitLog='5s' (warning)", "traceOn='yes' (warning)"]
+    assert by_code["conf-release"] == ["haSlaveFallbehindMax, which 4.9 has and 5.3 has not (warning)"]
+    by_code = codes(opened(store, "timerWheelEnable=false\n" + sizes()))
+    assert by_code["conf-release"] == ["timerWheelEnable, which 5.3 has and 4.9 has not (info)"]
     # a plug-in reads what it likes
-    found = codes(opened(store, sizes() + "messageStorePlugIn=my.Store\nquiteAnotherThing=1\nbrokerNmae=a\n"))
-    assert found["conf-unknown"] == ["quiteAnotherThing (info)", "brokerNmae (warning)"]
+    by_code = codes(opened(store, sizes() + "messageStorePlugIn=my.Store\nquiteAnotherThing=1\nbrokerNmae=a\n"))
+    assert by_code["conf-unknown"] == ["quiteAnotherThing (info)", "brokerNmae (warning)"]
 
 
 def test_no_value_of_an_unknown_name_is_shown(golden_copy: Unpacked) -> None:
@@ -163,9 +163,9 @@ def test_writing_goes_by_the_files_and_says_so(golden_copy: Unpacked) -> None:
 
 
 def test_a_file_that_was_cut_short_is_no_fault_of_the_configuration(golden_copy: Unpacked) -> None:
-    found = codes(opened(golden_copy("short-last-file"), sizes_of("short-last-file")))
-    assert "file-size" in found
-    assert "conf-size" not in found
+    by_code = codes(opened(golden_copy("short-last-file"), sizes_of("short-last-file")))
+    assert "file-size" in by_code
+    assert "conf-size" not in by_code
 
 
 def sizes_of(case: str) -> str:

@@ -41,8 +41,8 @@ def layout_of(store: Path) -> StoreLayout:
 
 
 def problems(store: Path) -> list[str]:
-    found = [finding.code for finding in check_store(layout_of(store)) if is_problem(finding)]
-    return [code for code in found if not code.startswith("index-")]  # it was laid without one
+    result = [finding.code for finding in check_store(layout_of(store)) if is_problem(finding)]
+    return [code for code in result if not code.startswith("index-")]  # it was laid without one
 
 
 def waiting(store: Path) -> list[int]:
@@ -52,8 +52,8 @@ def waiting(store: Path) -> list[int]:
 def will_wait(store: Path) -> list[int]:
     """The same if a broker has to read the queue again, as a warning says."""
     warnings: list[str] = []
-    found = Timers(log_of(store, **CONF), NOW, warnings.append).pending()
-    return sorted(row.physicalOffset for row in found)
+    pending_now = Timers(log_of(store, **CONF), NOW, warnings.append).pending()
+    return sorted(row.physicalOffset for row in pending_now)
 
 
 def test_truncate_takes_their_units_along(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ def put(
     """Append a message to Orders, queue 3; returns (result, stored properties)."""
     with new(path, engine, **settings) as store:
         result = store.append(Message(topic="Orders", queue_id=3, body=b"x", properties=properties, sys_flag=sys_flag))
-        found = store.message_at(result.physical_offset) if result.ok else None
-    return result, parse(found.record.properties) if found is not None else {}
+        located = store.message_at(result.physical_offset) if result.ok else None
+    return result, parse(located.record.properties) if located is not None else {}
 
 
 @by_turns(2)
@@ -140,9 +140,9 @@ def test_some_of_a_slot_that_fills(tmp_path: Path) -> None:
         assert timer_rules is not None
         timer_rules.count, timer_rules.random = lambda _time: 15, Random(1)
         messages = [Message(topic="Orders", body=b"x", properties={timer.DELAY_SEC: "5"}) for _ in range(200)]
-        found = [result.status for result in store.append_many(messages)]
-    assert set(found) == {PutStatus.PUT_OK, PutStatus.WHEEL_TIMER_FLOW_CONTROL}
-    assert 60 < found.count(PutStatus.PUT_OK) < 140
+        matching = [result.status for result in store.append_many(messages)]
+    assert set(matching) == {PutStatus.PUT_OK, PutStatus.WHEEL_TIMER_FLOW_CONTROL}
+    assert 60 < matching.count(PutStatus.PUT_OK) < 140
 
 
 def test_bulk_and_batches(tmp_path: Path) -> None:

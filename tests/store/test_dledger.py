@@ -79,10 +79,10 @@ def test_every_entry_is_read(name: str, member: Get) -> None:
     node, (case, folder, count) = member(name), MEMBERS[name]
     before = prints(node.store)
     told = roles.entries_of(case, folder)
-    found = rows("commitlog", "dump", node.store)
-    assert len(found) == len(told) == count
+    listed = rows("commitlog", "dump", node.store)
+    assert len(listed) == len(told) == count
     fields = ("topic", "queueId", "queueOffset", "physicalOffset")
-    for row, entry in zip(found, told, strict=True):
+    for row, entry in zip(listed, told, strict=True):
         assert {field: row[field] for field in fields} == {field: entry[field] for field in fields}
         assert sha(row) == entry["bodySha256"]
     ((log,),) = ([*DLedgerLog.of(layout_of(node))],)
@@ -99,8 +99,8 @@ def test_messages_are_found_by_key_offset_time_and_id(name: str, member: Get) ->
             if entry["physicalOffset"] >= 126_295 and name == "5.3 alone":
                 continue  # neither queues nor index have what is not committed
             for key in entry.get("keys", "null").replace("null", "").split():
-                found = store.query_key(entry["topic"], key, limit=1000)
-                assert entry["physicalOffset"] in [located.physical_offset for located in found]
+                hits = store.query_key(entry["topic"], key, limit=1000)
+                assert entry["physicalOffset"] in [located.physical_offset for located in hits]
         queued = 0
         for row in rows("consumequeue", "dump", node.store):
             (message,) = store.get(row["topic"], row["queueId"], row["queueOffset"], 1).messages
@@ -119,9 +119,9 @@ def test_a_range_of_the_log_holds_what_begins_in_it(name: str, member: Get) -> N
     end, _last = log.end()
     for step in (48, 511, 7001, 60_000):
         parts = [log.walk(start, start + step) for start in range(0, end + step, step)]
-        found = [item for part in parts for item in part]
-        assert not [item for item in found if isinstance(item, Damage)]
-        assert [item.physical_offset for item in found] == every
+        result = [item for part in parts for item in part]
+        assert not [item for item in result if isinstance(item, Damage)]
+        assert [item.physical_offset for item in result] == every
 
 
 @pytest.mark.parametrize("split_bytes", [1 << 27, 9001])
@@ -205,8 +205,8 @@ def test_another_store_has_every_message(verb: str, name: str, member: Get, tmp_
         (entry["topic"], entry["queueId"], entry["queueOffset"], entry["bodySha256"])
         for entry in roles.entries_of(case, folder)
     ]
-    found = rows("commitlog", "dump", tmp_path / "new")
-    assert [(row["topic"], row["queueId"], row["queueOffset"], sha(row)) for row in found] == told
+    listed = rows("commitlog", "dump", tmp_path / "new")
+    assert [(row["topic"], row["queueId"], row["queueOffset"], sha(row)) for row in listed] == told
     assert {finding["severity"] for finding in rows("check", tmp_path / "new")} <= {"info"}
     offsets = "config/consumerOffset.json"
     assert (node.store / offsets).read_text() == (tmp_path / "new" / offsets).read_text()
@@ -220,9 +220,9 @@ def test_and_its_queues_hold_what_the_brokers_served(name: str, member: Get, tmp
         for entry in roles.served(case):
             if entry.get("afterStart") or entry["message"] is None:
                 continue
-            (found,) = store.get(entry["cqTopic"], entry["cqQueueId"], entry["cqOffset"], 1).messages
-            assert found.born_timestamp == entry["message"]["bornTimestamp"]
-            assert hashlib.sha256(found.body).hexdigest() == entry["message"]["bodySha256"]
+            (stored,) = store.get(entry["cqTopic"], entry["cqQueueId"], entry["cqOffset"], 1).messages
+            assert stored.born_timestamp == entry["message"]["bornTimestamp"]
+            assert hashlib.sha256(stored.body).hexdigest() == entry["message"]["bodySha256"]
 
 
 # -- damage -----------------------------------------------------------------------------------------------------------
@@ -348,9 +348,11 @@ def test_damage_is_found(damage: Callable[[Path], None], expected: dict[str, int
     damage(damaged)
     from tests.store.findings import check_store
 
-    found = totals(list(check_store(StoreLayout(str(damaged)))))
-    ours = {code: count for code, count in found.items() if code.startswith(("dledger-", "log-crc", "file-unreadable"))}
-    assert ours == expected, found
+    by_code = totals(list(check_store(StoreLayout(str(damaged)))))
+    ours = {
+        code: count for code, count in by_code.items() if code.startswith(("dledger-", "log-crc", "file-unreadable"))
+    }
+    assert ours == expected, by_code
 
 
 @by_turns(7)

@@ -63,6 +63,6 @@ def test_holes_are_read_where_they_cannot_be_mapped(command: list[str], tmpfs: P
     source, store = ROOT / "examples" / "store", tmpfs / "store"
     copy_with_holes(source, store)
     fill(tmpfs)
-    expected, found = process(*command, source), process(*command, store)
-    assert (found.code, found.err) == (expected.code, expected.err)
-    assert found.out.replace(str(store), "") == expected.out.replace(str(source), "")
+    expected, actual = process(*command, source), process(*command, store)
+    assert (actual.code, actual.err) == (expected.code, expected.err)
+    assert actual.out.replace(str(store), "") == expected.out.replace(str(source), "")

@@ -115,27 +115,27 @@ class Lab:
 
     def drain(self) -> list[bytes]:
         """Check that consumers get each acknowledged message once, as far as queues could be written."""
-        found: list[bytes] = []
+        result: list[bytes] = []
         try:
             for queue_id in range(3):
                 at = 0
                 while (got := self.reading.pull("T", queue_id, at, 32)).messages:
-                    found += [self.body(bytes(message)) for message in got.messages]
+                    result += [self.body(bytes(message)) for message in got.messages]
                     at = got.next_begin_offset
                 assert got.status in ("OFFSET_OVERFLOW_ONE", "NO_MESSAGE_IN_QUEUE"), got.status
         except (OSError, RmqError):
             assert not self.store.live.broken
-        assert len(set(found)) == len(found)
-        assert set(found) <= set(self.acknowledged)
-        return found
+        assert len(set(result)) == len(result)
+        assert set(result) <= set(self.acknowledged)
+        return result
 
     @staticmethod
     def body(record: bytes) -> bytes:
         from formats.message.read import Record, read
 
-        found = read(record, 0, len(record))
-        assert isinstance(found, Record)
-        return bytes(found.body)
+        unit = read(record, 0, len(record))
+        assert isinstance(unit, Record)
+        return bytes(unit.body)
 
 
 @by_turns(7)
@@ -163,7 +163,7 @@ def test_at_any_step(error: int, more: dict[str, str], tmp_path: Path, monkeypat
             assert sorted(lab.drain()) == sorted(lab.acknowledged), room
             refused += len(lab.refused)
             keyed = [store.query_key("T", f"k{number}") for number in range(1, lab.number + 1)]
-            assert sorted(bytes(located.record.body) for found in keyed for located in found) == sorted(
+            assert sorted(bytes(located.record.body) for result in keyed for located in result) == sorted(
                 lab.acknowledged
             )
         with Store(path, broker_conf=conf) as again:

@@ -37,10 +37,10 @@ def test_records_are_found_across_windows(parts: list[bytes | int], at: int, sho
     stop = max(len(raw) - short, 0)
     before, records.WINDOW = records.WINDOW, window
     try:
-        found = records.next_record(memoryview(raw), 7, at, stop)
+        position = records.next_record(memoryview(raw), 7, at, stop)
     finally:
         records.WINDOW = before
-    assert found == (search(raw, 7, at, stop) if at < stop else stop)
+    assert position == (search(raw, 7, at, stop) if at < stop else stop)
 
 
 def a_log(folder: Path, size: int, *files: dict[int, bytes]) -> CommitLog:

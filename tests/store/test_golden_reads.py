@@ -43,11 +43,11 @@ def test_every_queue_entry_and_every_field_of_its_message(case: str, golden: Unp
             row["cqSize"],
             row["cqTagsCode"],
         )
-        found = log.read(entry.physical_offset)
-        assert found is not None
+        located = log.read(entry.physical_offset)
+        assert located is not None
         expected = row["message"]
-        got = message_row(found.record, found.physical_offset, "none")
-        body = decompress(found.record.body, found.record.sys_flag)
+        got = message_row(located.record, located.physical_offset, "none")
+        body = decompress(located.record.body, located.record.sys_flag)
         assert hashlib.sha256(body).hexdigest() == expected.pop("bodySha256")
         # the broker itself calls the offset id msgId; clients, and so this project, mean the unique id
         assert got["offsetMsgId"] == expected.pop("msgId")
@@ -61,8 +61,8 @@ def test_every_queue_entry_and_every_field_of_its_message(case: str, golden: Unp
 def test_key_queries(case: str, golden: Unpacked) -> None:
     layout = StoreLayout(str(golden(case)))
     for query in goldens.queries(case):
-        found = query_key(layout, query["topic"], query["key"], Search(), fail)
-        assert [m.physical_offset for m in found] == query["physicalOffsets"], query
+        hits = query_key(layout, query["topic"], query["key"], Search(), fail)
+        assert [m.physical_offset for m in hits] == query["physicalOffsets"], query
         scanned = query_key(StoreLayout(layout.root), query["topic"], query["key"], Search(scan=True), fail)
         assert [m.physical_offset for m in scanned] == query["physicalOffsets"], query
 

@@ -114,7 +114,7 @@ def test_killed_and_run_again(name: str, whole: Path, tmp_path: Path) -> None:
     over = OVER.get(name, b"(nothing of the kind)")
     conf = tmp_path / "broker.conf"
     conf.write_text("".join(f"{key}={value}\n" for key, value in SIZES.items()))
-    offsets = [found.physical_offset for found in CommitLog(StoreLayout(str(whole), BrokerConf(SIZES))).walk()]
+    offsets = [located.physical_offset for located in CommitLog(StoreLayout(str(whole), BrokerConf(SIZES))).walk()]
 
     def start(store: Path) -> "subprocess.Popen[bytes]":
         places = {"STORE": str(store), "NEW": f"{store}.new", "CUT": str(offsets[MESSAGES // 3])}
@@ -122,9 +122,9 @@ def test_killed_and_run_again(name: str, whole: Path, tmp_path: Path) -> None:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     def result(store: Path) -> dict[str, str]:
-        found = content(Path(f"{store}.new") if name in COPIES else store)
-        found.pop("lost+found/manifest.json", None)  # names the source
-        return found
+        state = content(Path(f"{store}.new") if name in COPIES else store)
+        state.pop("lost+found/manifest.json", None)  # names the source
+        return state
 
     calm = tmp_path / "calm"
     shutil.copytree(whole, calm)

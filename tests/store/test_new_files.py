@@ -170,11 +170,11 @@ def test_files_belong_to_whom_the_store_belongs(umask: int, tmp_path: Path) -> N
         assert stat.S_IMODE((path / "abort").stat().st_mode) == 0o640
         running.stdin.close()
         assert running.wait(30) == 0
-    found = {each: each.stat() for each in path.rglob("*")}
-    assert {"lock", "checkpoint"} <= {each.name for each in found}
+    status = {each: each.stat() for each in path.rglob("*")}
+    assert {"lock", "checkpoint"} <= {each.name for each in status}
     assert len(list(path.glob("index/*"))) == len(list(path.glob("consumequeue/t/0/*"))) == 1
-    assert {(s.st_uid, s.st_gid) for s in found.values()} == {(12345, 23456)}
-    assert {stat.S_IMODE(s.st_mode) for s in found.values()} == {0o750, 0o640}
+    assert {(s.st_uid, s.st_gid) for s in status.values()} == {(12345, 23456)}
+    assert {stat.S_IMODE(s.st_mode) for s in status.values()} == {0o750, 0o640}
 
 
 @pytest.fixture

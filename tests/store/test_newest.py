@@ -44,13 +44,13 @@ def faults(layout: StoreLayout) -> list[str]:
 
 def tagged(layout: StoreLayout) -> dict[tuple[str, str], list[int]]:
     """(topic, tags) → physical offsets of its messages, newest first."""
-    found: dict[tuple[str, str], list[int]] = {}
+    result: dict[tuple[str, str], list[int]] = {}
     for item in CommitLog(layout).walk():
         if isinstance(item, LocatedRecord) and item.record.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
             tags = parse(item.record.properties).get(TAGS)
             if tags:
-                found.setdefault((item.record.topic.decode(), tags), []).insert(0, item.physical_offset)
-    return found
+                result.setdefault((item.record.topic.decode(), tags), []).insert(0, item.physical_offset)
+    return result
 
 
 def indexed(layout: StoreLayout, topic: str, tags: str) -> list[int]:

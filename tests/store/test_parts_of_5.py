@@ -34,8 +34,8 @@ def codes(store: Path) -> list[str]:
 
 
 def info(store: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(rmqtool("info", store, "-o", "json").out)
-    return found
+    shown: dict[str, Any] = json.loads(rmqtool("info", store, "-o", "json").out)
+    return shown
 
 
 @pytest.mark.parametrize("part", [part for part in goldens.parts_of_5() if part != "dledger"])
@@ -49,16 +49,16 @@ def test_check_is_silent(part: str, golden: Unpacked) -> None:
 
 def test_popped_messages(golden: Unpacked) -> None:
     store, told = golden("pop-store"), goldens.facts("pop-store")
-    found = rows("group", "inflight", store)
+    listed = rows("group", "inflight", store)
     held: dict[str, list[str]] = {}
-    for row in found:
+    for row in listed:
         if row["topic"] == "Popped":
             held.setdefault(row["group"], []).append(row["keys"][0])
     assert {group: sorted(keys) for group, keys in held.items()} == told["held"]
-    (retried,) = [row for row in found if row["topic"] != "Popped"]
+    (retried,) = [row for row in listed if row["topic"] != "Popped"]
     assert (retried["keys"], retried["originTopic"], retried["group"]) == ([told["retried"]], "Popped", "pop-group")
-    assert {row["kind"] for row in found} == {"record"}
-    times = {row["keys"][0]: row["invisibleTime"] for row in found if row["group"] == "pop-group"}
+    assert {row["kind"] for row in listed} == {"record"}
+    times = {row["keys"][0]: row["invisibleTime"] for row in listed if row["group"] == "pop-group"}
     assert times.pop(told["postponed"]) == 2 * max(times.values()) == 7_200_000
     states = {row["keys"][0]: row["state"] for row in rows("retry", "list", store)}
     assert states == {told["retried"]: "in-flight", told["waiting"]: "waiting"}
@@ -67,8 +67,8 @@ def test_popped_messages(golden: Unpacked) -> None:
 
 
 def test_the_life_of_a_message_in_flight(golden: Unpacked) -> None:
-    found = {row["keys"][0]: row["msgId"] for row in rows("group", "inflight", golden("pop-store"))}
-    (told,) = rows("trace", golden("pop-store"), found["k9"])
+    listed = {row["keys"][0]: row["msgId"] for row in rows("group", "inflight", golden("pop-store"))}
+    (told,) = rows("trace", golden("pop-store"), listed["k9"])
     assert [event["event"] for event in told["events"]] == ["stored", "popped"]
 
 
@@ -135,13 +135,13 @@ def segment(store: Path, kind: str, number: int) -> Path:
 
 def test_tiered_storage(golden: Unpacked) -> None:
     store = golden("tiered")
-    found = info(store)
+    facts = info(store)
     count = goldens.facts("tiered")["messages"]
     queues = [(topic, number) for topic in ("Orders", "Payments") for number in range(4)]
-    assert [(row["topic"], row["queueId"]) for row in found["tiered"]] == queues
-    assert {(row["minOffset"], row["maxOffset"], row["segments"]) for row in found["tiered"]} == {(0, count, 4)}
-    assert all(found["firstStoreTimestamp"] <= row["firstStoreTimestamp"] for row in found["tiered"])
-    assert [row["files"] for row in found["files"] if row["kind"] == "tieredstore"] == [33]
+    assert [(row["topic"], row["queueId"]) for row in facts["tiered"]] == queues
+    assert {(row["minOffset"], row["maxOffset"], row["segments"]) for row in facts["tiered"]} == {(0, count, 4)}
+    assert all(facts["firstStoreTimestamp"] <= row["firstStoreTimestamp"] for row in facts["tiered"])
+    assert [row["files"] for row in facts["files"] if row["kind"] == "tieredstore"] == [33]
     metadata = read_config(StoreLayout(str(store)), "tieredStoreMetadata.json")
     assert isinstance(metadata, TieredMetadata)
     assert TieredMetadata.parse(metadata.build()) == metadata
@@ -205,8 +205,8 @@ def test_damage_to_tiered_storage(damage: str, golden_copy: Unpacked) -> None:
 def test_segments_that_are_elsewhere(golden_copy: Unpacked, tmp_path: Path) -> None:
     store = golden_copy("tiered")
     shutil.move(store / "tieredstore", tmp_path / "cold")
-    found = list(check_store(StoreLayout(str(store))))
-    assert [finding.code for finding in found] == ["store-role", "not-checked"]
+    findings = list(check_store(StoreLayout(str(store))))
+    assert [finding.code for finding in findings] == ["store-role", "not-checked"]
     layout = StoreLayout(str(store), BrokerConf({"tieredStoreFilePath": str(tmp_path / "cold")}))
     assert [finding.code for finding in check_store(layout)] == ["store-role"]
 
@@ -219,12 +219,12 @@ def epochs(store: Path, *lines: str) -> None:
 
 
 def test_epochs_of_masters(golden: Unpacked) -> None:
-    found = info(golden("controller"))
-    assert len(found["epochs"]) == goldens.facts("controller")["epochs"]
-    starts = [row["startOffset"] for row in found["epochs"]]
+    facts = info(golden("controller"))
+    assert len(facts["epochs"]) == goldens.facts("controller")["epochs"]
+    starts = [row["startOffset"] for row in facts["epochs"]]
     assert starts == sorted(set(starts))
-    assert starts[-1] <= found["maxPhyOffset"]
-    assert found["identity"].startswith("LabCluster#lab-a#")
+    assert starts[-1] <= facts["maxPhyOffset"]
+    assert facts["identity"].startswith("LabCluster#lab-a#")
     assert "broker identity" in rmqtool("info", golden("controller")).out
 
 
@@ -286,8 +286,8 @@ def test_check_names_the_kind_of_each_topic(golden_copy: Unpacked) -> None:
     store = golden_copy("rolled")
     for path in (store / "batchconsumequeue").rglob("0" * 20):
         path.write_bytes(bytes(path.stat().st_size))
-    found = list(check_store(StoreLayout(str(store))))
-    assert {(finding.topic, finding.topicKind) for finding in found if finding.topic} == {
+    findings = list(check_store(StoreLayout(str(store))))
+    assert {(finding.topic, finding.topicKind) for finding in findings if finding.topic} == {
         ("Batches", "normal, batch queue")
     }
     assert "normal, batch queue" in rmqtool("check", store, "-o", "csv").out

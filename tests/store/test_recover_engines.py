@@ -96,8 +96,8 @@ def test_an_inner_batch_without_numbers_ends_the_log_for_5_3_only(
     properties: bytes, ends: bool, golden_copy: Unpacked
 ) -> None:
     store = golden_copy(CASE)
-    found = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, LocatedRecord)]
-    victim = next(item for item in found[-30:] if len(item.record.body) > 2 * len(properties))
+    located = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, LocatedRecord)]
+    victim = next(item for item in located[-30:] if len(item.record.body) > 2 * len(properties))
     body = victim.record.body[len(properties) :]
     rewrite(victim, body=body, properties=properties + victim.record.properties)
     assert planned(store, "4.9").actions == []
@@ -111,14 +111,14 @@ def test_an_inner_batch_without_numbers_ends_the_log_for_5_3_only(
         "INNER_BASE or INNER_NUM is not a number, which 5.3 takes for damage",
     )
     (store / "abort.bak").touch()
-    behind = len(found) - 1 - found.index(victim)
+    behind = len(located) - 1 - located.index(victim)
     (told,) = [finding for finding in check_store(layout_of(store)) if finding.code == "log-batch-numbers"]
     assert (told.offset, told.consequence) == (
         victim.at,
         f"a broker's next start ends the log here and cuts off {behind} messages after it",
     )
     salvaged = Salvage(layout_of(store), str(store.parent / "new")).run()
-    assert (salvaged.messages, [lost.at for lost in salvaged.lostRanges]) == (len(found) - 1, [victim.at])
+    assert (salvaged.messages, [lost.at for lost in salvaged.lostRanges]) == (len(located) - 1, [victim.at])
     assert planned(store.parent / "new").actions == []
     recover(layout_of(store))
     assert planned(store).actions == []
@@ -226,9 +226,9 @@ def test_exactly_it_is_left_out_and_its_queue_moves(golden_copy: Unpacked) -> No
 def test_a_log_that_ends_with_half_messages_is_in_order(golden_copy: Unpacked) -> None:
     """They are in no queue, so every start dispatches them again, which adds nothing to the index."""
     store = golden_copy(CASE)
-    found = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, LocatedRecord)]
+    located = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, LocatedRecord)]
     cut_queues(layout_of(store), 3)
-    for item in found[-3:]:
+    for item in located[-3:]:
         with open(item.file.path, "r+b") as file:
             file.seek(item.at + 36)
             file.write((item.record.sys_flag | 4).to_bytes(4, "big"))
@@ -423,9 +423,9 @@ def test_messages_of_a_topic_with_batch_queues_are_put_nowhere_else(golden_copy:
     recover(layout_of(store, case), release=V5_3)
     layout = layout_of(store, case)
     assert "TopicA" not in {queue.topic for queue in queues_of(layout)}
-    found = [item.record for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord)]
+    located = [item.record for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord)]
     for queue in batch_queues_of(layout):
-        own = [r for r in found if r.topic == b"TopicA" and r.queue_id == queue.queue_id]
+        own = [r for r in located if r.topic == b"TopicA" and r.queue_id == queue.queue_id]
         entries = [(entry.queue_offset, entry.physical_offset, entry.batch_num) for entry in queue.entries()]
         assert entries == [(record.queue_offset, record.physical_offset, 1) for record in own]
     assert {queue.topic for queue in batch_queues_of(layout)} == {"TopicA"}

@@ -50,10 +50,10 @@ def test_after_a_crash_the_database_is_filled(golden: Unpacked) -> None:
     report = planned(golden(CASE + "-crash"))
     assert sum(queue["entriesAdded"] for queue in report["queues"]) == 434
     healthy = ends(planned(golden(CASE), code=0))
-    found = ends(report)
-    assert found == {key: healthy[key] for key in found}
+    ends_now = ends(report)
+    assert ends_now == {key: healthy[key] for key in ends_now}
     # without settings, and with nothing of them in the database, light queues are not known
-    missing = {key for key, (_low, high) in healthy.items() if high} - found.keys()
+    missing = {key for key, (_low, high) in healthy.items() if high} - ends_now.keys()
     assert {topic for topic, _queue_id in missing} == {"%LMQ%all", "%LMQ%device-0", "%LMQ%device-1"}
     assert f"note in consumequeue that queues have the log up to {END}" in report["actions"]
     assert any("does not change RocksDB databases" in note and "rmqtool salvage" in note for note in report["notes"])

@@ -51,7 +51,7 @@ def rows(case: str, store: Path, *args: object) -> list[dict[str, Any]]:
 
 def codes(store: Path, case: str) -> Counter[str]:
     """Codes of findings other than infos."""
-    return Counter(found.code for found in check_store(layout_of(store, case)) if found.severity != INFO)
+    return Counter(finding.code for finding in check_store(layout_of(store, case)) if finding.severity != INFO)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -61,15 +61,15 @@ def test_check_finds_nothing_but_the_kill(case: str, golden: Unpacked) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_queue_entry_is_read_also_where_the_kill_took_them(case: str, golden: Unpacked) -> None:
-    found = {
+    result = {
         (queue.topic, queue.queue_id, offset): (unit.physical_offset, unit.size, unit.tags_code)
         for queue in rocks_queues_of(layout_of(golden(case), case))
         for offset, unit in queue.units()
     }
     wanted = {(entry["cqTopic"], entry["cqQueueId"], entry["cqOffset"]): entry for entry in goldens.messages(case)}
     assert len(wanted) > 400
-    assert found.keys() == wanted.keys()
-    for key, (physical, size, tags_code) in found.items():
+    assert result.keys() == wanted.keys()
+    for key, (physical, size, tags_code) in result.items():
         entry = wanted[key]
         assert (physical, size) == (entry["cqPhysicalOffset"], entry["cqSize"])
         if key[0] != SCHEDULE:  # deliver times: the start on a copy had the default levels
@@ -94,7 +94,7 @@ def test_each_message_is_found_by_its_keys(case: str, golden: Unpacked) -> None:
     reader = KeyReader(layout_of(golden(case), case), lambda _text: None)
     assert len(wanted) > 700
     for key, offsets in wanted.items():
-        assert {found.physical_offset for found in reader.query(*key)} == offsets, key
+        assert {located.physical_offset for located in reader.query(*key)} == offsets, key
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -127,27 +127,27 @@ def test_progress_in_the_single_database_is_not_written(golden: Unpacked) -> Non
 
 @pytest.mark.parametrize("case", [WHOLE, OLD_HALVES])
 def test_what_waits_is_told_from_what_was_delivered_and_recalled(case: str, golden: Unpacked) -> None:
-    found = rows(case, golden(case), "delay", "due", "--all")
-    assert {row["keys"][0] for row in found} == WAITING
-    assert not any(row["recalled"] for row in found)
+    listed = rows(case, golden(case), "delay", "due", "--all")
+    assert {row["keys"][0] for row in listed} == WAITING
+    assert not any(row["recalled"] for row in listed)
     (timer,) = [row for row in rows(case, golden(case), "delay", "list") if row["kind"] == "timer"]
     assert (timer["pending"], timer["note"]) == (6, "timeline in RocksDB")
 
 
 def test_after_the_kill_all_timer_messages_of_the_log_wait_again(golden: Unpacked) -> None:
     result = rmqtool("delay", "due", golden(KILLED), "--all", "--broker-conf", conf_file(KILLED), "-o", "ndjson")
-    found = [json.loads(line) for line in result.out.splitlines()]
-    assert {row["keys"][0] for row in found} > WAITING
-    assert [row["keys"][0] for row in found if row["recalled"]] == ["recall-0"]
+    listed = [json.loads(line) for line in result.out.splitlines()]
+    assert {row["keys"][0] for row in listed} > WAITING
+    assert [row["keys"][0] for row in listed if row["recalled"]] == ["recall-0"]
     assert "what was delivered is not known" in result.err
 
 
 @pytest.mark.parametrize(("case", "extra", "last"), [(WHOLE, set(), "given-up"), (KILLED, {"tx-18"}, "pending")])
 def test_transactions_ended_as_their_producer_saw_it(case: str, extra: set[str], last: str, golden: Unpacked) -> None:
-    found = rows(case, golden(case), "transaction", "list")
-    assert {row["keys"][0] for row in found if row["state"] == "committed"} == COMMITTED | extra
+    listed = rows(case, golden(case), "transaction", "list")
+    assert {row["keys"][0] for row in listed if row["state"] == "committed"} == COMMITTED | extra
     # after the kill nothing says how often it was checked
-    assert [(row["keys"][0], row["state"]) for row in found if row["state"] not in ("committed", "rolled-back")] == [
+    assert [(row["keys"][0], row["state"]) for row in listed if row["state"] not in ("committed", "rolled-back")] == [
         ("tx-5", last)
     ]
 
@@ -162,7 +162,7 @@ def test_a_store_in_files_has_all_of_it(command: str, case: str, golden: Unpacke
     before = tree(new)
     for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json"):
         assert read_config(StoreLayout(str(new)), name) == read_config(StoreLayout(str(store)), name)
-    assert Counter(found.severity for found in check_store(StoreLayout(str(new)))) == Counter()
+    assert Counter(finding.severity for finding in check_store(StoreLayout(str(new)))) == Counter()
     due = [json.loads(line) for line in rmqtool("delay", "due", new, "--all", "-o", "ndjson").out.splitlines()]
     assert {row["keys"][0] for row in due} == WAITING
     assert tree(new) == before

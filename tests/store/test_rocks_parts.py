@@ -63,8 +63,8 @@ def test_lost_delay_offsets_of_5_3(case: str, golden_copy: Unpacked) -> None:
     assert result.code == 0, result.err
     in_rocksdb = "what is in RocksDB (config/consumerOffsets, config/subscriptionGroups, config/topics)"
     assert (in_rocksdb in result.err) == (case == CASE)
-    found = read_config(StoreLayout(str(store)), "delayOffset.json")
-    assert isinstance(found, DelayOffsets)
+    table = read_config(StoreLayout(str(store)), "delayOffset.json")
+    assert isinstance(table, DelayOffsets)
     assert isinstance(delays, DelayOffsets)
-    assert found.offsets == {level: offset for level, offset in delays.offsets.items() if offset}
+    assert table.offsets == {level: offset for level, offset in delays.offsets.items() if offset}
     assert all(path.read_bytes() == content for path, content in before.items())

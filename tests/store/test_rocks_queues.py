@@ -46,11 +46,11 @@ def rows(*args: object) -> list[dict[str, Any]]:
 
 def touched(root: Path) -> dict[str, tuple[int, ...]]:
     """A value that changes with any creation, write, link or removal below a directory, but not with reads."""
-    found = {}
+    result = {}
     for path in [root, *root.rglob("*")]:
         stat = path.lstat()
-        found[str(path)] = (stat.st_ino, stat.st_mode, stat.st_nlink, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
-    return found
+        result[str(path)] = (stat.st_ino, stat.st_mode, stat.st_nlink, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+    return result
 
 
 def test_the_engine_read_something() -> None:
@@ -74,12 +74,12 @@ def test_times_of_units_are_those_of_messages(golden: Unpacked) -> None:
 
 def test_what_a_crash_took_from_the_queues_is_read_from_the_log(golden: Unpacked) -> None:
     store = golden("rocksdb-5.3.3-crash")
-    found = rows("consumequeue", "dump", store)
+    listed = rows("consumequeue", "dump", store)
     wanted = {
         (row["cqTopic"], row["cqQueueId"], row["cqOffset"]): row["cqPhysicalOffset"]
         for row in goldens.messages("rocksdb-5.3.3-crash")
     }
-    assert {(row["topic"], row["queueId"], row["queueOffset"]): row["physicalOffset"] for row in found} == wanted
+    assert {(row["topic"], row["queueId"], row["queueOffset"]): row["physicalOffset"] for row in listed} == wanted
     database = queue_database(StoreLayout(str(store)))
     assert database is not None
     assert built_up_to(database) == 0
@@ -87,8 +87,8 @@ def test_what_a_crash_took_from_the_queues_is_read_from_the_log(golden: Unpacked
 
 def test_selections(golden: Unpacked) -> None:
     store = golden(CASE)
-    found = rows("consumequeue", "dump", store, "--topic", "Orders", "--queue", 2, "--queue-offset", "10:13")
-    assert [(row["topic"], row["queueId"], row["queueOffset"]) for row in found] == [
+    listed = rows("consumequeue", "dump", store, "--topic", "Orders", "--queue", 2, "--queue-offset", "10:13")
+    assert [(row["topic"], row["queueId"], row["queueOffset"]) for row in listed] == [
         ("Orders", 2, n) for n in (10, 11, 12)
     ]
     assert rmqtool("consumequeue", "dump", store, "--topic", "Nothing", "-o", "csv").code == 1

@@ -35,8 +35,8 @@ def pages(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def bodies(layout: StoreLayout) -> dict[int, Record]:
     """Bodies by born timestamp, which numbers the messages."""
-    found = (item.record for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord))
-    return {record.born_timestamp: record for record in found}
+    located = (item.record for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord))
+    return {record.born_timestamp: record for record in located}
 
 
 @pytest.fixture(scope="module")
@@ -122,8 +122,8 @@ def test_a_file_is_read_to_the_last_byte_that_can_be(whole: Path, broken: Path, 
         assert is_fully_readable(str(whole / "commitlog" / name), size)
         with open(tmp_path / name, "w+b") as copy:
             copy.truncate(size)
-            found = copy_readable(str(path), size, copy)
-        assert [(gap.start, gap.stop) for gap in found] == pages(BAD[name])
+            gaps = copy_readable(str(path), size, copy)
+        assert [(gap.start, gap.stop) for gap in gaps] == pages(BAD[name])
         expected = bytearray((whole / "commitlog" / name).read_bytes())
         for start, stop in pages(BAD[name]):
             expected[start:stop] = bytes(stop - start)

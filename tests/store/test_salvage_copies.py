@@ -46,12 +46,12 @@ def salvage(layouts: list[StoreLayout], new: Path) -> SalvageReport:
 def by_identity(layout: StoreLayout) -> dict[copies.Identity, Queue]:
     """The queue offset of every message; none may be there twice."""
     items = records_of(layout)
-    found = {
+    result = {
         copies.identity(item.record): (item.record.topic, item.record.queue_id, item.record.queue_offset)
         for item in items
     }
-    assert len(found) == len(items)
-    return found
+    assert len(result) == len(items)
+    return result
 
 
 # -- what real brokers wrote ------------------------------------------------------------------------------------------
@@ -73,14 +73,16 @@ def test_all_copies_of_a_group(case: str, messages: int, from_base: int, tmp_pat
         layout.root for layout in layouts if layout.root != report.copies[0].store
     ]
     assert sum(copy.taken for copy in report.copies) == messages
-    found = by_identity(StoreLayout(str(tmp_path / "new")))
-    assert len(found) == messages
+    identities = by_identity(StoreLayout(str(tmp_path / "new")))
+    assert len(identities) == messages
     for layout in layouts:
         torn = 1 if (case, Path(layout.root).name) == (roles.SLAVE, "slave") else 0
         own = by_identity(layout)
-        assert len(own.keys() - found.keys()) == torn, "only a record with torn properties, of which the master has all"
+        assert len(own.keys() - identities.keys()) == torn, (
+            "only a record with torn properties, of which the master has all"
+        )
         if layout.root == report.copies[0].store:
-            assert all(found[key] == place for key, place in own.items()), "queue offsets are those of the base"
+            assert all(identities[key] == place for key, place in own.items()), "queue offsets are those of the base"
     assert [roles.prints(Path(layout.root)) for layout in layouts] == before
 
 
@@ -92,11 +94,11 @@ def test_each_pair_in_each_order(case: str, tmp_path: Path) -> None:
     for number, pair in enumerate(permutations(layouts, 2)):
         new = tmp_path / f"new-{number}"
         Salvage(pair[0], str(new), others=pair[1:]).run()
-        found = by_identity(StoreLayout(str(new)))
+        identities = by_identity(StoreLayout(str(new)))
         for layout in pair:
             torn = 1 if (case, Path(layout.root).name) == (roles.SLAVE, "slave") else 0
-            assert len(by_identity(layout).keys() - found.keys()) == torn
-        assert len(found) == len({key for layout in pair for key in by_identity(layout)}) - (case == roles.SLAVE)
+            assert len(by_identity(layout).keys() - identities.keys()) == torn
+        assert len(identities) == len({key for layout in pair for key in by_identity(layout)}) - (case == roles.SLAVE)
 
 
 def test_both_histories_are_kept(tmp_path: Path) -> None:
@@ -257,8 +259,8 @@ def test_killed_anywhere_and_run_again(tmp_path: Path, monkeypatch: pytest.Monke
         with pytest.raises(Killed):
             run(new)
         seam.begin()
-        found = content(new) if new.exists() else run(new)
-        assert found == expected, f"killed at step {stop} of {steps}"
+        state = content(new) if new.exists() else run(new)
+        assert state == expected, f"killed at step {stop} of {steps}"
     assert [content(store) for store in (first, other)] == before
 
 

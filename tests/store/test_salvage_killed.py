@@ -50,8 +50,8 @@ def test_killed_anywhere_and_run_again(tmp_path: Path, monkeypatch: pytest.Monke
             salvage(store, new)
         seam.begin()
         there += new.exists()
-        found = content(new) if new.exists() else salvage(store, new)
-        assert found == expected, f"killed at step {stop} of {steps}"
+        state = content(new) if new.exists() else salvage(store, new)
+        assert state == expected, f"killed at step {stop} of {steps}"
         assert not Path(f"{new}.salvaging").exists()
     assert 0 < there < 5  # its name is the last thing that it gets
 

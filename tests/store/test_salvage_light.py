@@ -44,7 +44,7 @@ def test_later_messages_move_down_and_offsets_with_them(golden_copy: Unpacked, t
     moved = json.loads((new / "config" / "lmqConsumerOffset.json").read_text())["lmqOffsetTable"]
     assert moved == {f"{LIGHT}@%LMQ%g": read - 1}
     old = CommitLog(StoreLayout(str(store), conf)).read(before[read])
-    found = CommitLog(layout).read(entries_of(layout)[read - 1])
+    located = CommitLog(layout).read(entries_of(layout)[read - 1])
     assert old is not None
-    assert found is not None
-    assert found.record.body == old.record.body
+    assert located is not None
+    assert located.record.body == old.record.body

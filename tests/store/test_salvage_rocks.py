@@ -36,8 +36,8 @@ def test_every_message_and_every_table_is_in_files(case: str, golden: Unpacked, 
     assert (report["messages"], report["lostRangeCount"]) == (434, 0)
     assert any("storeType=defaultRocksDB" in text for text in report["warnings"])
     entries = rmqtool("consumequeue", "dump", new, "-o", "ndjson").out.splitlines()
-    found = {(e["topic"], e["queueId"], e["queueOffset"], e["size"]) for e in map(json.loads, entries)}
-    assert found == {(row["cqTopic"], row["cqQueueId"], row["cqOffset"], row["cqSize"]) for row in SAID}
+    listed = {(e["topic"], e["queueId"], e["queueOffset"], e["size"]) for e in map(json.loads, entries)}
+    assert listed == {(row["cqTopic"], row["cqQueueId"], row["cqOffset"], row["cqSize"]) for row in SAID}
     for name in TABLES:
         assert name in report["configs"]
         assert read_config(StoreLayout(str(new)), name) == read_config(StoreLayout(str(store)), name)

@@ -35,9 +35,9 @@ def order_of(store: Path) -> list[tuple[bytes, int, bytes]]:
     )
 
 
-def set_number(found: LocatedRecord, number: int) -> None:
-    with open(found.file.path, "r+b") as file:
-        file.seek(found.at + 20)
+def set_number(located: LocatedRecord, number: int) -> None:
+    with open(located.file.path, "r+b") as file:
+        file.seek(located.at + 20)
         file.write(number.to_bytes(8, "big", signed=True))
 
 

@@ -63,9 +63,9 @@ def test_damaged_ranges_are_those_of_a_walk(seed: int, golden_copy: Unpacked) ->
     shape, _situation = shape_of(layout)
     walked = [item for item in CommitLog(layout).walk(crc=False) if isinstance(item, Damage)]
     inside = [(item.physical_offset, item.length) for item in walked if item.physical_offset < shape.end]
-    found = [each[:2] for each in shape.damaged if each.code in ("log-damage", "log-blank-missing", "log-blank-size")]
-    assert [each for each in found if each not in inside] == []
-    assert [each for each in inside if each not in found] == []
+    result = [each[:2] for each in shape.damaged if each.code in ("log-damage", "log-blank-missing", "log-blank-size")]
+    assert [each for each in result if each not in inside] == []
+    assert [each for each in inside if each not in result] == []
 
 
 def test_an_intact_log_has_no_damage(golden: Unpacked) -> None:

@@ -49,9 +49,9 @@ def test_an_index_file_too_short_for_its_slots(golden_copy: Unpacked) -> None:
     store = golden_copy("clean")
     path = next((store / "index").iterdir())
     os.truncate(path, 100)
-    (found,) = (f for f in open_index(StoreLayout(str(store), conf_of("clean"))) if f.path == str(path))
-    assert isinstance(found, BadIndex)
-    assert "100 bytes long: too short for 112 hash slots" in found.reason
+    (result,) = (f for f in open_index(StoreLayout(str(store), conf_of("clean"))) if f.path == str(path))
+    assert isinstance(result, BadIndex)
+    assert "100 bytes long: too short for 112 hash slots" in result.reason
 
 
 def test_new_index_names_are_later_than_all_where_that_can_be(tmp_path: Path) -> None:

@@ -67,8 +67,8 @@ def test_a_record_that_is_being_written_is_held_back(tmp_path: Path) -> None:
                 file.write(content)
         return content is not None
 
-    found = [item for item in follow(StoreLayout(str(store), BrokerConf()), 0, wait, never) if item is not None]
-    assert [bytes(item.record.properties) for item in found] == [b"a\x010", b"a\x011", b"a\x012"]
+    result = [item for item in follow(StoreLayout(str(store), BrokerConf()), 0, wait, never) if item is not None]
+    assert [bytes(item.record.properties) for item in result] == [b"a\x010", b"a\x011", b"a\x012"]
 
 
 def _store_of(folder: Path, *bodies: bytes) -> Path:
@@ -85,21 +85,21 @@ def test_a_log_that_is_not_the_one_that_was_read(kept: list[bytes], shown: list[
     store = _store_of(tmp_path / "store", b"0", b"1", b"2", b"3")
     other = _store_of(tmp_path / "other", *kept, *[b"new"] * 9)
     records = [item for item in log_of(store).walk() if isinstance(item, LocatedRecord)]
-    name, found = f"commitlog/{0:020d}", list[bytes]()
+    name, result = f"commitlog/{0:020d}", list[bytes]()
 
     def wait(_millis: int) -> bool:
-        if len(found) == len(shown):
+        if len(result) == len(shown):
             (store / name).write_bytes((other / name).read_bytes())
         return True
 
     start, last = (records[2].physical_offset, None) if shown else (records[-1].end, records[-1])
     with pytest.raises(Refused, match="read last, is not there any more"):
-        found.extend(
+        result.extend(
             bytes(item.record.body)
             for item in follow(StoreLayout(str(store), BrokerConf()), start, wait, never, last=last)
             if item is not None
         )
-    assert found == shown
+    assert result == shown
 
 
 def test_the_command_until_a_signal(tmp_path: Path) -> None:

@@ -237,8 +237,8 @@ def test_recover_ends_a_queue_where_its_tier_does(topic: str, damage: str, node:
 
 
 def test_truncate_does_not_cut_below_the_tier(node: Node) -> None:
-    found = rows("consumequeue", "dump", node.store, "--topic", "Invoices", "--queue", 0)
-    inside = {row["queueOffset"]: row["physicalOffset"] for row in found}
+    listed = rows("consumequeue", "dump", node.store, "--topic", "Invoices", "--queue", 0)
+    inside = {row["queueOffset"]: row["physicalOffset"] for row in listed}
     before = prints(node.store)
     refused = rmqtool("truncate", node.store, inside[60], "--yes", *node.options())
     assert (refused.code, prints(node.store)) == (4, before)
@@ -276,8 +276,8 @@ def test_config_is_mended_by_the_tier_too(node: Node) -> None:
     text = offsets.read_text()
     offsets.write_text(text.replace('"offsetTable":{', '"offsetTable":{"History@old":{0:12},', 1))
     assert rmqtool("rebuild", node.store, "config", "--yes", *node.options()).code == 0
-    found = rows("offsets", node.store, "--group", "old")
-    assert [row["consumerOffset"] for row in found] == [12]
+    listed = rows("offsets", node.store, "--group", "old")
+    assert [row["consumerOffset"] for row in listed] == [12]
 
 
 def test_metadata_that_are_lost_are_not_made_empty(node: Node) -> None:
@@ -293,40 +293,40 @@ def test_metadata_that_are_lost_are_not_made_empty(node: Node) -> None:
 
 
 def codes(node: Node) -> dict[str, list[dict[str, object]]]:
-    found: dict[str, list[dict[str, object]]] = {}
+    result: dict[str, list[dict[str, object]]] = {}
     for row in rows("check", node.store, *node.options()):
-        found.setdefault(row["code"], []).append(row)
-    return found
+        result.setdefault(row["code"], []).append(row)
+    return result
 
 
 def test_check_says_the_role_first_and_takes_nothing_for_damage(node: Node) -> None:
     first = rows("check", node.store, *node.options())[0]
     assert (first["code"], first["severity"]) == ("store-role", "info")
     assert "tiered" in str(first["actual"])
-    found = codes(node)
-    assert not {"file-ignored", "offset-expired", "offset-ahead"} & found.keys()
-    assert {code for code in found if code.startswith("tiered-")} == {"tiered-lost", "tiered-undelivered"}
-    assert "not-checked" not in found
+    by_code = codes(node)
+    assert not {"file-ignored", "offset-expired", "offset-ahead"} & by_code.keys()
+    assert {code for code in by_code if code.startswith("tiered-")} == {"tiered-lost", "tiered-undelivered"}
+    assert "not-checked" not in by_code
 
 
 def test_check_warns_of_a_start_without_the_metadata(node: Node) -> None:
     drop_metadata(node)
-    found = codes(node)["tiered-ignored"]
-    assert [(row["severity"], row["count"]) for row in found] == [("error", 229)]
-    assert "do not start a broker" in str(found[0]["fix"])
+    by_code = codes(node)["tiered-ignored"]
+    assert [(row["severity"], row["count"]) for row in by_code] == [("error", 229)]
+    assert "do not start a broker" in str(by_code[0]["fix"])
 
 
 def test_and_of_a_tier_that_ends_too_early(node: Node) -> None:
     for base in ("00000000000000000600", "00000000000000001200"):
         next((node.store / "tiered").rglob(f"Invoices/0/CONSUME_QUEUE/*{base}")).unlink()
-    (found,) = codes(node)["tiered-deleted"]
-    assert (found["topic"], found["queueId"], found["count"]) == ("Invoices", 0, 30)
+    (finding,) = codes(node)["tiered-deleted"]
+    assert (finding["topic"], finding["queueId"], finding["count"]) == ("Invoices", 0, 30)
 
 
 def test_and_of_a_queue_that_is_gone(node: Node) -> None:
     shutil.rmtree(node.store / "consumequeue" / "History")
-    found = codes(node)["tiered-stopped"]
-    assert [(row["topic"], row["queueId"], row["count"]) for row in found] == [("History", n, 13) for n in range(3)]
+    by_code = codes(node)["tiered-stopped"]
+    assert [(row["topic"], row["queueId"], row["count"]) for row in by_code] == [("History", n, 13) for n in range(3)]
 
 
 # -- what commands say of it -------------------------------------------------------------------------------------------
@@ -424,8 +424,8 @@ def test_a_time_is_looked_for_in_both(node: Node) -> None:
     assert reset(node, "--to-time", "2020-01-01T00:00:00Z") == {0: 0, 1: 0, 2: 0}
     for _offset, time in sorted(times[0])[::5]:
         expected = {
-            queue: next((offset for offset, at in sorted(found) if at >= time), len(found))
-            for queue, found in times.items()
+            queue: next((offset for offset, at in sorted(result) if at >= time), len(result))
+            for queue, result in times.items()
         }
         assert reset(node, "--to-time", str(time)) == expected
 

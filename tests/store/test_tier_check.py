@@ -37,8 +37,8 @@ def rows(*args: object) -> list[dict[str, Any]]:
 
 def checked(node: Node, command: tuple[str, ...] = ("tier", "check")) -> list[dict[str, Any]]:
     """Findings about the tier, but for messages that a healthy tier lacks, too."""
-    found = rows(*command, node.store, *node.options())
-    return [row for row in found if row["code"].startswith("tiered-") and row["code"] not in LACKS]
+    listed = rows(*command, node.store, *node.options())
+    return [row for row in listed if row["code"].startswith("tiered-") and row["code"] not in LACKS]
 
 
 LACKS = ("tiered-lost", "tiered-undelivered")
@@ -106,10 +106,10 @@ def test_a_tier_as_the_broker_left_it_has_no_fault(case: str, tmp_path: Path) ->
     node = roles.unpack(case, "a", tmp_path)
     before = roles.prints(node.store)
     assert checked(node) == []
-    found = rows("tier", "check", node.store, *node.options())
-    assert {row["code"] for row in found} == {*LACKS}
+    listed = rows("tier", "check", node.store, *node.options())
+    assert {row["code"] for row in listed} == {*LACKS}
     counts = Counter[str]()
-    for row in found:
+    for row in listed:
         counts[row["code"]] += row["count"]
     assert counts == {"tiered-lost": 23, "tiered-undelivered": 2}
     assert rmqtool("tier", "check", node.store, *node.options()).code == 1
@@ -314,8 +314,8 @@ DAMAGES: dict[str, Callable[[Node], dict[str, Any]]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_every_damage_is_named_in_its_place(damage: str, node: Node) -> None:
     expected = DAMAGES[damage](node)
-    found = checked(node)
-    assert [row for row in found if all(row[name] == value for name, value in expected.items())], found
+    result = checked(node)
+    assert [row for row in result if all(row[name] == value for name, value in expected.items())], result
     assert rmqtool("tier", "check", node.store, *node.options()).code == 1  # also for what the tier lacks
 
 
@@ -328,9 +328,9 @@ def test_what_is_between_tier_and_log_is_lost(node: Node) -> None:
     """The queue's tier ends at 30, its log begins at 34; a broker would delete the tier."""
     for number in (2, 1):
         segment(node, "Invoices/0", "CONSUME_QUEUE", number).unlink()
-    found = rows("tier", "check", node.store, *node.options())
-    assert (found[0]["code"], found[0]["topic"], found[0]["count"]) == ("tiered-deleted", "Invoices", 30)
-    (lost,) = [row for row in found if row["code"] == "tiered-lost" and row["topic"] == "Invoices"]
+    listed = rows("tier", "check", node.store, *node.options())
+    assert (listed[0]["code"], listed[0]["topic"], listed[0]["count"]) == ("tiered-deleted", "Invoices", 30)
+    (lost,) = [row for row in listed if row["code"] == "tiered-lost" and row["topic"] == "Invoices"]
     assert (lost["queueOffset"], lost["count"], lost["actual"]) == (30, 4, "queue offsets 30 to 33")
 
 

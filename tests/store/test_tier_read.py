@@ -54,11 +54,11 @@ def key_of(row: dict[str, Any]) -> Key:
     return row["topic"], row["queueId"], row["queueOffset"]
 
 
-def same_bodies(found: list[dict[str, Any]], case: str) -> None:
+def same_bodies(entries: list[dict[str, Any]], case: str) -> None:
     """Check that exactly the messages served by the broker are there, once each."""
     told = {key: entry["message"]["bodySha256"] for key, entry in served(case).items()}
-    assert len(found) == len(told)
-    assert {key_of(row): sha(row) for row in found} == told
+    assert len(entries) == len(told)
+    assert {key_of(row): sha(row) for row in entries} == told
 
 
 @by_turns(3)
@@ -115,25 +115,25 @@ def test_look_ups_answer_from_both(case: str, left: Get) -> None:
         assert row["offsetMsgId"] == entry["message"]["offsetMsgId"]
         keys = entry["message"]["keys"].split() if entry["message"].get("keys") else []
         for key in keys[:1]:
-            found = rows("query-key", node.store, entry["cqTopic"], key, *node.options())
-            assert (*queue, entry["cqOffset"]) in {key_of(row) for row in found}
-        found = rows("query-id", node.store, entry["message"]["msgId"], *node.options())
-        assert (*queue, entry["cqOffset"]) in {key_of(row) for row in found}
+            listed = rows("query-key", node.store, entry["cqTopic"], key, *node.options())
+            assert (*queue, entry["cqOffset"]) in {key_of(row) for row in listed}
+        listed = rows("query-id", node.store, entry["message"]["msgId"], *node.options())
+        assert (*queue, entry["cqOffset"]) in {key_of(row) for row in listed}
         assert "in the tier alone and read there" in rmqtool("trace", node.store, entry["message"]["msgId"]).err
 
 
 @pytest.mark.parametrize("case", ALONE)
 def test_a_pull_goes_on_where_the_tier_ends(case: str, left: Get) -> None:
-    node, offset, found = left(case), 0, []
+    node, offset, listed = left(case), 0, []
     while True:
         got = rows("query-offset", node.store, "Invoices", 0, offset, "--max-msgs", 7, *node.options())
         if not got:
             break
-        found += [row["queueOffset"] for row in got]
-        offset = found[-1] + 1
-    assert found == [at for topic, queue, at in sorted(served(case)) if (topic, queue) == ("Invoices", 0)]
+        listed += [row["queueOffset"] for row in got]
+        offset = listed[-1] + 1
+    assert listed == [at for topic, queue, at in sorted(served(case)) if (topic, queue) == ("Invoices", 0)]
     (pull,) = rows("query-offset", node.store, "Invoices", 0, 3, "--status", *node.options())
-    assert (pull["status"], pull["minOffset"], pull["maxOffset"]) == ("FOUND", 0, len(found))
+    assert (pull["status"], pull["minOffset"], pull["maxOffset"]) == ("FOUND", 0, len(listed))
 
 
 @pytest.mark.parametrize("case", ALONE)
@@ -157,13 +157,13 @@ def test_a_time_is_looked_for_in_both(case: str, left: Get) -> None:
 def test_a_query_counts_them(case: str, left: Get) -> None:
     node = left(case)
     sql = "select topic, queueId, count(*) as n, min(queueOffset) as low from messages group by topic, queueId"
-    found = {
+    listed = {
         (row["topic"], row["queueId"]): (row["n"], row["low"]) for row in rows("sql", node.store, sql, *node.options())
     }
     told: dict[tuple[str, int], list[int]] = {}
     for topic, queue, at in served(case):
         told.setdefault((topic, queue), []).append(at)
-    assert found == {key: (len(offsets), min(offsets)) for key, offsets in told.items()}
+    assert listed == {key: (len(offsets), min(offsets)) for key, offsets in told.items()}
     (row,) = rows("sql", node.store, "select count(*) as n from messages where topic = 'History'", *node.options())
     assert row["n"] == 39
 
@@ -299,15 +299,15 @@ def test_each_message_stands_once_whatever_is_damaged(
 ) -> None:
     damage(damaged)
     report = Salvage(layout_of(damaged), str(tmp_path / "new")).run()
-    found = rows("commitlog", "dump", tmp_path / "new")
-    bodies = [sha(row) for row in found]
+    listed = rows("commitlog", "dump", tmp_path / "new")
+    bodies = [sha(row) for row in listed]
     told = [entry["message"]["bodySha256"] for entry in roles.served(TIERED)]
-    assert report.messages == len(found)
+    assert report.messages == len(listed)
     assert sorted(set(bodies)) == sorted(set(bodies) & set(told))
-    assert lost is None or len(found) == 370 - lost
+    assert lost is None or len(listed) == 370 - lost
     assert "error" not in {finding["severity"] for finding in rows("check", tmp_path / "new")}
     if damage is lose_log_head:  # what was in both comes out of the tier
-        assert len(found) > 370 - 30
+        assert len(listed) > 370 - 30
 
 
 @pytest.mark.parametrize("case", ALONE)

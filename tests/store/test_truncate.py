@@ -55,7 +55,7 @@ def made(path: Path, count: int) -> Path:
 def test_what_is_left_is_what_was_there_before(tmp_path: Path) -> None:
     """Cut at any message, the store equals one in which the rest was never written, and appending works."""
     whole = made(tmp_path / "whole", 60)
-    offsets = [found.physical_offset for found in CommitLog(layout_of(whole)).walk()]
+    offsets = [located.physical_offset for located in CommitLog(layout_of(whole)).walk()]
     complete = content(whole)
     for count in range(0, 60, 7):
         store = tmp_path / f"s{count}"
@@ -94,10 +94,10 @@ def expired(path: Path, count: int) -> Path:
 def test_a_queue_of_which_no_message_is_left_keeps_its_end(tmp_path: Path) -> None:
     """With fillers as the last entries, brokers would take new messages for existing ones."""
     store = expired(tmp_path / "s", 60)
-    found = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, LocatedRecord)]
-    cut = found[2].physical_offset
+    located = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, LocatedRecord)]
+    cut = located[2].physical_offset
     firsts: dict[tuple[str, int], int] = {}
-    for item in found[2:]:
+    for item in located[2:]:
         firsts.setdefault((item.record.topic.decode(), item.record.queue_id), item.record.queue_offset)
     assert all(firsts.values())
     report = truncate(layout_of(store), cut)
@@ -118,10 +118,10 @@ def test_a_queue_that_cannot_keep_its_end_is_named(tmp_path: Path) -> None:
     store = made(tmp_path / "s", 60)
     for file in (store / "consumequeue").glob("*/*/*"):
         file.unlink()
-    found = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, LocatedRecord)]
+    located = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, LocatedRecord)]
     (store / "abort").touch()
     recover(layout_of(store), release=RELEASES["4.9"], exactly=True)  # which leaves out what is before the last files
-    report = truncate(layout_of(store), found[2].physical_offset)
+    report = truncate(layout_of(store), located[2].physical_offset)
     assert len([warning for warning in report.warnings if "and its queue offsets begin at 0 again" in warning]) == 6
     assert not any(queue.max_offset for queue in queues_of(layout_of(store)))
 
@@ -129,7 +129,7 @@ def test_a_queue_that_cannot_keep_its_end_is_named(tmp_path: Path) -> None:
 def test_undo_brings_all_back(tmp_path: Path) -> None:
     store = made(tmp_path / "s", 60)
     before = tree(store)
-    offset = [found.physical_offset for found in CommitLog(layout_of(store)).walk()][31]
+    offset = [located.physical_offset for located in CommitLog(layout_of(store)).walk()][31]
     assert truncate(layout_of(store), offset).applied
     assert tree(store) != before
     undo(str(store))
@@ -138,22 +138,22 @@ def test_undo_brings_all_back(tmp_path: Path) -> None:
 
 def test_only_at_a_message(tmp_path: Path) -> None:
     store = made(tmp_path / "s", 60)
-    found = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, LocatedRecord)]
-    second, last = found[1], found[-1]
+    located = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, LocatedRecord)]
+    second, last = located[1], located[-1]
     before = tree(store)
     for offset, said in (
         (second.physical_offset + 1, f"the nearest before it begins at {second.physical_offset}"),
         (last.physical_offset + last.record.total_size + 1, "they end at byte"),
-        (found[-1].file.end + 5, "not in the log"),
+        (located[-1].file.end + 5, "not in the log"),
     ):
         with pytest.raises(BadValue, match=said):
             truncate(layout_of(store), offset)
-    with open(found[0].file.path, "r+b") as file:
+    with open(located[0].file.path, "r+b") as file:
         file.seek(second.at + 4)
         file.write(b"\xff")
     with pytest.raises(CorruptFile, match=f"byte {second.at}.*run rmqtool recover .* first"):
-        truncate(layout_of(store), found[5].physical_offset)
-    with open(found[0].file.path, "r+b") as file:
+        truncate(layout_of(store), located[5].physical_offset)
+    with open(located[0].file.path, "r+b") as file:
         file.seek(second.at + 4)
         file.write(b"\xda")
     assert {name: digest for name, (_mtime, digest) in tree(store).items()} == {
@@ -164,7 +164,7 @@ def test_only_at_a_message(tmp_path: Path) -> None:
 def test_at_the_end_there_is_nothing_to_cut(tmp_path: Path) -> None:
     """So a run that was killed at its end can be repeated."""
     store = made(tmp_path / "s", 60)
-    offsets = [found.physical_offset for found in CommitLog(layout_of(store)).walk()]
+    offsets = [located.physical_offset for located in CommitLog(layout_of(store)).walk()]
     files = [int(path.name) for path in sorted((store / "commitlog").iterdir())]
     end, _ending = CommitLog(layout_of(store)).end()
     assert truncate(layout_of(store), end).clean

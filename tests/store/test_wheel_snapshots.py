@@ -55,11 +55,11 @@ def codes(store: Path, setting: str = "") -> set[str]:
 
 @pytest.mark.parametrize("setting", ["true", ""])
 def test_the_newest_is_read(setting: str, store: Path) -> None:
-    before, found = waiting(store), codes(store)
+    before, by_code = waiting(store), codes(store)
     assert before
     as_snapshot(store)
     assert waiting(store, setting) == before
-    assert codes(store, setting) == found
+    assert codes(store, setting) == by_code
 
 
 def test_it_counts_only_where_the_setting_is_on(store: Path) -> None:

@@ -82,8 +82,8 @@ GAPPED = {
 def intact(store: Path, base: Base) -> set[bytes]:
     """Bodies and queue offsets of all messages in the log."""
     log = CommitLog(StoreLayout(str(store), base.conf))
-    found = (item.record for item in log.walk() if isinstance(item, LocatedRecord))
-    return {b"%s %d %d " % (r.topic, r.queue_id, r.queue_offset) + r.body for r in found}
+    located = (item.record for item in log.walk() if isinstance(item, LocatedRecord))
+    return {b"%s %d %d " % (r.topic, r.queue_id, r.queue_offset) + r.body for r in located}
 
 
 def damaged(base: Base, store: Path, damage: Damage, *, abort: bool) -> set[bytes]:
@@ -123,7 +123,7 @@ def test_messages_behind_a_short_file_stay(name: str, abort: bool, engine: str, 
     assert not report.destroys
     assert not report.lost
     assert intact(store, base) == left
-    assert {found.code for found in check_store(StoreLayout(str(store), base.conf)) if is_problem(found)} <= GAPS
+    assert {finding.code for finding in check_store(StoreLayout(str(store), base.conf)) if is_problem(finding)} <= GAPS
     assert plan(StoreLayout(str(store), base.conf), release=RELEASES[engine]).clean
     undo(str(store))
     assert tree(store) == before

@@ -122,8 +122,8 @@ def test_check_advises_to_move_first_what_is_in_the_way(spoil: Callable[[Path], 
     place = queue.parent if spoil is make_the_topic_a_file else queue
     walk = Walk(store, store.parent, conf)
     problems, _advised = walk.check()
-    (found,) = (problem for problem in problems if problem.code == "file-foreign")
-    assert (found.file, [step.does for step in found.steps]) == (
+    (finding,) = (problem for problem in problems if problem.code == "file-foreign")
+    assert (finding.file, [step.does for step in finding.steps]) == (
         str(place.relative_to(store)), [f"move {place} out of the store: a directory belongs there"],
     )  # fmt: skip
     place.unlink()
@@ -146,10 +146,10 @@ def test_a_pipe_among_queue_files_is_moved_by_hand(golden_copy: Unpacked) -> Non
     pipe = queue_of(store) / f"{10**6:020d}"
     os.mkfifo(pipe)
     layout = layout_of(store, conf_of("clean"))
-    (found,) = (finding for finding in check_store(layout) if finding.code == "file-foreign")
+    (result,) = (finding for finding in check_store(layout) if finding.code == "file-foreign")
     wanted = f"move {pipe} out of the store"
-    assert [step.does.startswith(wanted) for step in found.steps if not step.command] == [True]
-    assert not [step for step in found.steps if step.command]
+    assert [step.does.startswith(wanted) for step in result.steps if not step.command] == [True]
+    assert not [step for step in result.steps if step.command]
     report = plan(layout, release=RELEASES["5.3"])
     assert any(step.startswith(wanted) for step in report.nextSteps)
 
@@ -159,9 +159,9 @@ def test_a_directory_with_the_name_of_an_index_file_is_moved_by_hand(engine: str
     store, conf = golden_copy("clean"), conf_of("clean")
     folder = store / "index" / "20201231235959999"
     folder.mkdir()
-    (found,) = check_store(layout_of(store, conf), release=RELEASES[engine])
+    (finding,) = check_store(layout_of(store, conf), release=RELEASES[engine])
     wanted = f"move the directory {folder} out of the store"
-    assert (found.code, [step.does.startswith(wanted) for step in found.steps]) == ("file-foreign", [True])
+    assert (finding.code, [step.does.startswith(wanted) for step in finding.steps]) == ("file-foreign", [True])
     report = plan(layout_of(store, conf), release=RELEASES[engine])
     assert not report.loadOk
     assert any(step.startswith(wanted) for step in report.nextSteps)
@@ -187,8 +187,8 @@ def test_a_log_file_twice_as_long_is_cut(golden_copy: Unpacked) -> None:
     length = first.stat().st_size
     os.truncate(first, 2 * length)
     before = tree(store)
-    (found,) = (finding for finding in check_store(layout_of(store, conf_of("clean"))) if finding.code == "file-size")
-    assert [step.command for step in found.steps] == [("rmqtool", "rebuild", "STORE", "files")]
+    (result,) = (finding for finding in check_store(layout_of(store, conf_of("clean"))) if finding.code == "file-size")
+    assert [step.command for step in result.steps] == [("rmqtool", "rebuild", "STORE", "files")]
     assert rmqtool("rebuild", store, "files", "--yes").code == 0
     assert first.stat().st_size == length
     assert faults_of(store, conf_of("clean"), "4.9") == []
@@ -241,8 +241,8 @@ def test_a_file_for_a_directory_and_a_directory_for_a_file(
     place = store / name
     put(place)
     wanted = f"move {place} out of the store: a {'directory' if put is put_a_file_at else 'file'} belongs there"
-    found = [finding for finding in check_store(StoreLayout(str(store))) if finding.code == "file-foreign"]
-    assert [(finding.file, [step.does for step in finding.steps]) for finding in found] == [(name, [wanted])]
+    result = [finding for finding in check_store(StoreLayout(str(store))) if finding.code == "file-foreign"]
+    assert [(finding.file, [step.does for step in finding.steps]) for finding in result] == [(name, [wanted])]
     shown = rmqtool("recover", store, "--dry-run", "-o", "json")
     warned = [json.loads(shown.out)["warnings"]] if shown.code < 3 else [[shown.err]]
     assert [wanted in warning for warning in warned[0]].count(True) == 1
@@ -276,8 +276,8 @@ def test_two_queues_with_one_directory_are_refused(link: str, target: str, golde
     shutil.rmtree(place)
     place.symlink_to(target)
     before = tree(store)
-    found = [finding for finding in check_store(StoreLayout(str(store))) if finding.code == "file-foreign"]
-    ((step,),) = (finding.steps for finding in found)
+    outcome = [finding for finding in check_store(StoreLayout(str(store))) if finding.code == "file-foreign"]
+    ((step,),) = (finding.steps for finding in outcome)
     assert step.does.startswith(f"move the link {place} out of the store")
     for args in (
         ["recover", store, "--dry-run"],

@@ -47,7 +47,7 @@ def broken_since(store: Path, timestamp: int | None = None) -> Path:
 
 
 def problems(store: Path) -> list[str]:
-    return [found.code for found in check_store(layout_of(store)) if is_problem(found)]
+    return [finding.code for finding in check_store(layout_of(store)) if is_problem(finding)]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -82,7 +82,7 @@ def test_a_topic_deleted_before_the_bak_is_not_brought_back(case: str, golden_co
     recover(layout_of(store))
     assert path.read_bytes() == older
     assert not (store / "consumequeue" / TOPIC).exists()
-    assert "topic-deleted" in {found.code for found in check_store(layout_of(store))}
+    assert "topic-deleted" in {finding.code for finding in check_store(layout_of(store))}
     assert plan(layout_of(store)).clean
 
 

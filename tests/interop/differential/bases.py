@@ -121,13 +121,13 @@ def make_bases(folder: Path, engine: Engine) -> list[Base]:
 
 def keys_of(messages: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """Keys to query: all that are in use, and an unused one."""
-    found = {("Topic0", "absent")}
+    result = {("Topic0", "absent")}
     for message in messages:
         for part in message.get("batch", [message]):
-            found |= {(message["topic"], key) for key in (part.get("keys") or "").split()}
+            result |= {(message["topic"], key) for key in (part.get("keys") or "").split()}
             if unique := (part.get("properties") or {}).get("UNIQ_KEY"):
-                found.add((message["topic"], unique))
-    return sorted(found)[:: max(1, len(found) // 60)]
+                result.add((message["topic"], unique))
+    return sorted(result)[:: max(1, len(result) // 60)]
 
 
 def expired(engine: Engine, base: Base) -> Base:

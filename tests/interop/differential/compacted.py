@@ -247,8 +247,8 @@ def _compare_reads(case: CompactedCase, store: Path, gets: list[Any], theirs: li
             case.noted["a read that the engine throws at"] += 1
             continue
         status, following, low, high, messages = get_compacted(queues[topic, number], offset, most)
-        found = [[m.record.queue_offset, m.record.body_crc] for m in messages]
-        ours = {"status": status, "next": following, "min": low, "max": high, "messages": found}
+        result = [[m.record.queue_offset, m.record.body_crc] for m in messages]
+        ours = {"status": status, "next": following, "min": low, "max": high, "messages": result}
         if ours == row:
             case.noted["reads alike"] += 1
             continue
@@ -282,8 +282,8 @@ def _compare_reads(case: CompactedCase, store: Path, gets: list[Any], theirs: li
 def _readable(queue: CompactionQueue, offset: int) -> bool:
     """Whether the first unit at or after an offset points to a record of its length."""
     entry = next(queue.entries(offset), None)
-    found = queue.at(entry.physical_offset, entry.size) if entry is not None else None
-    return entry is not None and found is not None and found.record.total_size == entry.size
+    result = queue.at(entry.physical_offset, entry.size) if entry is not None else None
+    return entry is not None and result is not None and result.record.total_size == entry.size
 
 
 def _is_loaded(layout: StoreLayout, queue: CompactionQueue) -> bool:

@@ -135,11 +135,11 @@ def comparable(report: RecoveryReport) -> dict[str, Any]:
 
 def snapshot(store: Path) -> dict[str, Any]:
     """Time and content of every file."""
-    found: dict[str, Any] = dict.fromkeys(map(str, store.rglob("*")))
-    for name in found:
+    result: dict[str, Any] = dict.fromkeys(map(str, store.rglob("*")))
+    for name in result:
         if os.path.isfile(name):
-            found[name] = os.stat(name).st_mtime_ns, hashlib.sha1(Path(name).read_bytes()).hexdigest()
-    return found
+            result[name] = os.stat(name).st_mtime_ns, hashlib.sha1(Path(name).read_bytes()).hexdigest()
+    return result
 
 
 def open_judged(case: Case, judged: Path, engine: Engine, report: RecoveryReport) -> dict[str, Any]:

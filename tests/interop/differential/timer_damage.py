@@ -56,10 +56,10 @@ def _slot(rng: Random, store: Path) -> tuple[Path, int, timer.Slot] | None:
 
 def slot_field(rng: Random, store: Path) -> str | None:
     """Change a field of a slot."""
-    found = _slot(rng, store)
-    if found is None:
+    picked = _slot(rng, store)
+    if picked is None:
         return None
-    path, at, slot = found
+    path, at, slot = picked
     name = rng.choice(("time", "first_position", "last_position", "last_position", "last_position", "count"))
     end = len(_units(store)) * timer.UNIT_SIZE
     old = getattr(slot, name)
@@ -73,10 +73,10 @@ def slot_field(rng: Random, store: Path) -> str | None:
 
 def slots_zero(rng: Random, store: Path) -> str | None:
     """Zero a slot, or its page."""
-    found = _slot(rng, store)
-    if found is None:
+    picked = _slot(rng, store)
+    if picked is None:
         return None
-    path, at, _slot_there = found
+    path, at, _slot_there = picked
     start, size = rng.choice(((at, timer.SLOT_SIZE), (at // 4096 * 4096, 4096)))
     _write(path, start, bytes(size))
     return f"{size} zeros at {start} of timerwheel"

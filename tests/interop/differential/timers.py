@@ -85,7 +85,7 @@ def make_bases(folder: Path, engine: Engine) -> list[TimerBase]:
         ("half", {"timerFlushIntervalMs": 50}, 2, False, True),
         ("moved-on", {"timerStopDequeue": True, "timerFlushIntervalMs": 50, "timerRollWindowSlot": 6}, 4, False, False),
     ]
-    found = []
+    result = []
     for name, settings, wait, kill, deliver in plans:
         config, path = {**_CONFIG, **settings}, folder / name
         begin = (int(time.time() + wait) + 1) * 1000
@@ -96,8 +96,8 @@ def make_bases(folder: Path, engine: Engine) -> list[TimerBase]:
         assert seen.get("quiet"), (name, seen)
         assert all(row["status"] == "PUT_OK" for row in seen["results"]), name
         config.pop("timerStopDequeue", None)
-        found.append(TimerBase(name, path, config | {"timerFlushIntervalMs": 50}, due))
-    return found
+        result.append(TimerBase(name, path, config | {"timerFlushIntervalMs": 50}, due))
+    return result
 
 
 def _messages(rng: Random, begin: int) -> list[dict[str, Any]]:
@@ -239,12 +239,12 @@ def _compare_exact(case: TimerCase, engine: Engine, again: dict[str, Any], state
     The first one leaves a checkpoint no longer beyond the end of the log, so the second may begin reading a file
     earlier, and find more.
     """
-    found, wanted = _without_dangling(again), _without_dangling(state)
-    if found != wanted:
+    result, wanted = _without_dangling(again), _without_dangling(state)
+    if result != wanted:
         second = engine.timers(copied(case.folder / "judged", case.folder / "second"), case.base.config, start=False)
         wanted = _without_dangling(second["timer"])
         case.noted["a broker's second start finds more than its first"] += 1
-    case.same("timer after an exact recovery", found, wanted)
+    case.same("timer after an exact recovery", result, wanted)
 
 
 def _coming(slots: Any, read_time: int) -> Iterator[tuple[int, tuple[int, int, int, int]]]:
@@ -330,8 +330,8 @@ def _compare_made_again(case: TimerCase, mine: Path, left: dict[str, Any], state
 
 
 def _leads_to_message(store: Path, case: TimerCase, unit: tuple[int, int, int]) -> bool:
-    found = CommitLog(StoreLayout(str(store), case.base.conf)).read(unit[0])
-    return found is not None and (found.record.topic, found.record.total_size) == (timer.TOPIC.encode(), unit[1])
+    located = CommitLog(StoreLayout(str(store), case.base.conf)).read(unit[0])
+    return located is not None and (located.record.topic, located.record.total_size) == (timer.TOPIC.encode(), unit[1])
 
 
 def _compare_delivered(
@@ -384,8 +384,8 @@ def _records(store: Path, conf: BrokerConf) -> Iterator[Any]:
 
 def _delivered(store: Path, conf: BrokerConf) -> Counter[str]:
     """Number of copies of each message in its own topic."""
-    found = (item.record for item in _records(store, conf) if item.record.topic == b"Real")
-    return Counter(parse(record.properties).get("UNIQ_KEY", "") for record in found)
+    walked = (item.record for item in _records(store, conf) if item.record.topic == b"Real")
+    return Counter(parse(record.properties).get("UNIQ_KEY", "") for record in walked)
 
 
 def _keys(store: Path, conf: BrokerConf) -> dict[tuple[int, ...], str]:

@@ -48,23 +48,23 @@ def make_topic(broker: Broker, topic: str, attributes: str, queues: int) -> None
 def until(so: Callable[[], Any], seconds: float = 120) -> Any:
     """Wait for a condition; returns its value."""
     for _ in range(int(seconds / 0.2)):
-        if found := so():
-            return found
+        if result := so():
+            return result
         time.sleep(0.2)
     raise AssertionError("it does not come")
 
 
 def pop(broker: Broker, topic: str, least: int, **more: Any) -> list[dict[str, Any]]:
     """Pop at least ``count`` messages, by default for an hour."""
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
 
     def enough() -> bool:
         given = {"group": "pop-group", "topic": topic, "invisible": HOUR, "poll": 1000, **more}
-        found.extend(broker.ask("pop", **given)["messages"])
-        return len(found) >= least
+        result.extend(broker.ask("pop", **given)["messages"])
+        return len(result) >= least
 
     until(enough)
-    return found
+    return result
 
 
 def pop_store(broker: Broker, store: Path, config: dict[str, str]) -> Facts:
@@ -122,14 +122,14 @@ def config_v2(broker: Broker, store: Path, config: dict[str, str]) -> Facts:
 
 def progress_of(broker: Broker, group: str) -> dict[str, int]:
     """Topic and queue → the group's offset, as answered by the broker."""
-    found = {}
+    result = {}
     for topic in ("Orders", "Payments"):
         for queue_id in range(4):
             fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id)}
             answer = broker.ask("request", code=14, fields=fields)
             if answer["code"] == 0:
-                found[f"{topic} {queue_id}"] = int(answer["fields"]["offset"])
-    return found
+                result[f"{topic} {queue_id}"] = int(answer["fields"]["offset"])
+    return result
 
 
 def tiered(broker: Broker, store: Path, config: dict[str, str]) -> Facts:
@@ -152,10 +152,10 @@ def tiered(broker: Broker, store: Path, config: dict[str, str]) -> Facts:
 
     def copied() -> bool:
         try:
-            found = TieredMetadata.parse(metadata.read_bytes())
+            body = TieredMetadata.parse(metadata.read_bytes())
         except (FormatError, OSError):
             return False  # it is being written
-        return sum(queue.maxOffset for queue in tiered_queues(found) if queue.topic in ("Orders", "Payments")) == 80
+        return sum(queue.maxOffset for queue in tiered_queues(body) if queue.topic in ("Orders", "Payments")) == 80
 
     until(copied, 300)  # the dispatcher looks every 20 seconds
     broker.stop()

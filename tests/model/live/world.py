@@ -243,8 +243,8 @@ class World:
     def remember(self) -> dict[str, set[str]]:
         """Which messages of replays are in the broker's log: replay and place to their unique ids."""
         there: dict[str, set[str]] = defaultdict(set)
-        for found in _walk(self.store):
-            mark = parse(found.record.properties)
+        for located in _walk(self.store):
+            mark = parse(located.record.properties)
             if REPLAY in mark:
                 there[mark[REPLAY]].add(mark[UNIQ_KEY])
         for place, ids in there.items():
@@ -266,7 +266,7 @@ class World:
         """
         if not self.store.exists():
             return
-        there = Counter(number for found in _walk(self.store) if (number := _number(found)) is not None)
+        there = Counter(number for located in _walk(self.store) if (number := _number(located)) is not None)
         if lost := self.told.stored.keys() - there.keys():
             raise Wrong(f"the broker has lost {sorted(lost)[:10]} ({len(lost)}), which it has acknowledged")
         foreign = {n: times for n, times in there.items() if times > 1 and n not in self.twice}
@@ -314,8 +314,8 @@ def _body(number: int) -> bytes:
     return b"<%d>" % number + b"z" * (number % 300)
 
 
-def _number(found: LocatedRecord) -> int | None:
-    record = found.record
+def _number(located: LocatedRecord) -> int | None:
+    record = located.record
     if record.topic.decode() not in (SENT, REPLAYED) or not (body := _BODY.match(record.body)):
         return None
     return int(body[1])
@@ -335,11 +335,11 @@ def numbers_of(store: Path, topic: str) -> dict[int, list[int]]:
         Wrong: offsets are missing, or are there twice.
     """
     queues: dict[int, list[int]] = defaultdict(list)
-    for found in _walk(store):
-        if found.record.topic.decode() == topic and (number := _number(found)) is not None:
-            queue = queues[found.record.queue_id]
-            if found.record.queue_offset != len(queue):
-                raise Wrong(f"{store}: {topic} queue {found.record.queue_id}: offset {found.record.queue_offset}")
+    for located in _walk(store):
+        if located.record.topic.decode() == topic and (number := _number(located)) is not None:
+            queue = queues[located.record.queue_id]
+            if located.record.queue_offset != len(queue):
+                raise Wrong(f"{store}: {topic} queue {located.record.queue_id}: offset {located.record.queue_offset}")
             queue.append(number)
     return queues
 
