@@ -128,8 +128,8 @@ def run(command: str, folder: Path) -> str:
     result = subprocess.run(
         ["bash", "-c", command], cwd=folder, env=variables, capture_output=True, text=True, check=False
     )
-    said = normal(result.stdout + result.stderr)
-    return re.sub(r"127\.0\.0\.1:\d{5}", "127.0.0.1:10911", said) if "@lab" in command else said
+    stderr = normal(result.stdout + result.stderr)
+    return re.sub(r"127\.0\.0\.1:\d{5}", "127.0.0.1:10911", stderr) if "@lab" in command else stderr
 
 
 def run_script(code: str, folder: Path) -> None:

@@ -52,8 +52,8 @@ def test_traffic() -> None:
 def test_quickstart() -> None:
     result = run("examples/quickstart.py")
     assert result.returncode == 0, result.stderr
-    (said,) = result.stderr.splitlines()  # Spark's own noise is not shown
-    assert said.startswith("608 messages by Spark")
+    (stderr,) = result.stderr.splitlines()  # Spark's own noise is not shown
+    assert stderr.startswith("608 messages by Spark")
     assert "Nothing to do: a broker's next start changes nothing." in result.stdout
     assert '"order-10' in result.stdout or "order-10 user-10" in result.stdout
     # one of the 609 records was torn
@@ -71,7 +71,7 @@ def test_spark_live(tmp_path: Path) -> None:
     from rmqtool.client.sync import Producer
     from rmqtool.testing import broker
 
-    said = []
+    notes = []
     with broker() as served, Producer(served.namesrv) as producer:
         for count in (30, 12):
             producer.send_batch([Message("Orders", b"%d" % number) for number in range(count)])
@@ -85,8 +85,8 @@ def test_spark_live(tmp_path: Path) -> None:
                 timeout=300,
             )
             assert result.returncode == 0, result.stderr
-            said.append(result.stdout)
-    assert said == ["30 messages\n", "12 messages\n"]
+            notes.append(result.stdout)
+    assert notes == ["30 messages\n", "12 messages\n"]
 
 
 @by_turns(7)

@@ -58,8 +58,8 @@ def test_numbers_of_a_topic_are_those_of_all(target: str) -> None:
     (orders,) = rows("topic", "list", target, "Orders")
     assert (orders["readQueueNums"], orders["writeQueueNums"], orders["queues"], orders["messages"]) == (10, 8, 8, 840)
     assert orders["perm"] is None
-    said = rmqtool("topic", "list", target, "Orders").err
-    assert "topic Orders: brokers differ in perm: lab-a RW, lab-b R" in said
+    stderr = rmqtool("topic", "list", target, "Orders").err
+    assert "topic Orders: brokers differ in perm: lab-a RW, lab-b R" in stderr
     (batched,) = rows("topic", "list", target, "Batched")
     assert (batched["perm"], batched["messages"], batched["groups"]) == ("RW", 40, 1)
 

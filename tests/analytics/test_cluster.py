@@ -122,8 +122,8 @@ def test_a_dump_that_no_worker_has_room_for(cluster: Cluster, tmp_path: Path) ->
     try:
         assert process.stderr is not None
         begun = time.monotonic()
-        said = process.stderr.readline()
-        assert said.startswith(
+        stderr = process.stderr.readline()
+        assert stderr.startswith(
             f"waiting for {cluster.master}: no task has begun in 10 s. Each executor needs 8g of memory"
         )
         assert time.monotonic() - begun < 90

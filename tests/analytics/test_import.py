@@ -124,7 +124,7 @@ def test_what_is_no_input(tmp_path: Path, golden: Unpacked) -> None:
     (tmp_path / "torn.parquet").write_bytes(b"PAR1" + bytes(100))
     pq.write_table(pa.table({"x": [1]}), tmp_path / "other.parquet")
     (tmp_path / "empty").mkdir()
-    for name, code, said in (
+    for name, code, text in (
         ("torn.parquet", 5, "not a Parquet file"),
         ("other.parquet", 5, "no column topic"),
         ("nothing.parquet", 3, "No such file"),
@@ -134,7 +134,7 @@ def test_what_is_no_input(tmp_path: Path, golden: Unpacked) -> None:
         result = rmqtool("import", tmp_path / "new", tmp_path / name)
         assert (result.code, result.out) == (code, ""), result
         assert result.err.startswith(f"error: {tmp_path / name}: ")
-        assert said in result.err
+        assert text in result.err
         assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "other.parquet", "torn.parquet"]
     assert rmqtool("import", golden("clean"), tmp_path / "other.parquet").code == 4
     with pytest.raises(UnreadableStore):

@@ -69,7 +69,7 @@ def test_what_means_the_same_is_taken(column: str, values: pa.Array, wanted: lis
 
 
 @pytest.mark.parametrize(
-    ("column", "values", "said"),
+    ("column", "values", "text"),
     [
         ("queueId", pa.array([1.5, 1.0]), "queueId: 1.5 is not a whole number"),
         ("queueId", pa.array([NAN, 1.0]), "queueId: nan is not a whole number"),
@@ -95,16 +95,16 @@ def test_what_means_the_same_is_taken(column: str, values: pa.Array, wanted: lis
         ("keys", pa.ListArray.from_arrays([0, 1, 2], pa.array([b"\xff", b"x"]).view(pa.string())), "keys: not UTF-8"),
     ],
 )
-def test_rows_that_are_refused_are_named(column: str, values: pa.Array, said: str, tmp_path: Path) -> None:
+def test_rows_that_are_refused_are_named(column: str, values: pa.Array, text: str, tmp_path: Path) -> None:
     done = imported(tmp_path, **{column: values})
     assert done.code == 1, done
     assert "1 message appended, 1 refused" in done.err
-    assert [line for line in done.err.splitlines() if line.startswith("row ") and said in line], done.err
+    assert [line for line in done.err.splitlines() if line.startswith("row ") and text in line], done.err
     assert "Traceback" not in done.err
 
 
 @pytest.mark.parametrize(
-    ("column", "values", "said"),
+    ("column", "values", "text"),
     [
         ("queueId", pa.array(["1", "2"]), "column queueId is string, not a number"),
         ("queueId", pa.array([True, False]), "column queueId is bool, not a number"),
@@ -120,12 +120,12 @@ def test_rows_that_are_refused_are_named(column: str, values: pa.Array, said: st
         ("body", pa.array([Decimal("1.5"), Decimal("2.5")]), "not bytes, a text, or what JSON has"),
     ],
 )
-def test_columns_that_are_of_no_use_are_told_once(column: str, values: pa.Array, said: str, tmp_path: Path) -> None:
+def test_columns_that_are_of_no_use_are_told_once(column: str, values: pa.Array, text: str, tmp_path: Path) -> None:
     done = imported(tmp_path, **{column: values})
     assert (done.code, done.out) == (5, "")
     (line,) = done.err.splitlines()
     assert line.startswith(f"error: {tmp_path / 'in.parquet'}: column {column} is ")
-    assert said in line
+    assert text in line
     assert not (tmp_path / "new").exists()
 
 

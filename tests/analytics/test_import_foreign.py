@@ -147,7 +147,7 @@ def test_what_is_written_of_messages_is_all_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "text"),
     [
         ("value", "map value: give COLUMN=FIELD"),
         ("value=", "map value=: give COLUMN=FIELD"),
@@ -156,10 +156,10 @@ def test_what_is_written_of_messages_is_all_known(tmp_path: Path) -> None:
         ("nothing=body", "map nothing=body: "),
     ],
 )
-def test_a_mapping_that_cannot_be_is_refused(given: str, said: str, tmp_path: Path) -> None:
+def test_a_mapping_that_cannot_be_is_refused(given: str, text: str, tmp_path: Path) -> None:
     result = rmqtool("import", tmp_path / "new", table(tmp_path, topic=["t"], value=["x"]), "--map", given)
     assert (result.code, result.err.count("\n")) == (2, 1)
-    assert result.err.startswith(f"error: {said}")
+    assert result.err.startswith(f"error: {text}")
     assert not (tmp_path / "new").exists()
 
 

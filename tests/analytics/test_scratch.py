@@ -15,8 +15,8 @@ HOLD += "print(Scratch('sql', sys.argv[1]).path, flush=True)\ntime.sleep(600)"
 def holder(above: Path) -> tuple["subprocess.Popen[str]", str]:
     process = subprocess.Popen([sys.executable, "-c", HOLD, str(above)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    with process.stdout as said:
-        return process, said.readline().strip()
+    with process.stdout as output:
+        return process, output.readline().strip()
 
 
 def test_what_a_killed_process_leaves_goes_and_nothing_else(tmp_path: Path) -> None:

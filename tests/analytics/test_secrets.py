@@ -34,8 +34,8 @@ URIS = [
 @pytest.mark.parametrize("uri", URIS)
 def test_no_message_has_them(uri: str) -> None:
     assert SECRET not in show_uri(uri)
-    said = f"Cannot open '{uri}': {SECRET} was refused"
-    assert SECRET not in remove_secrets(said, [uri])
+    text = f"Cannot open '{uri}': {SECRET} was refused"
+    assert SECRET not in remove_secrets(text, [uri])
 
 
 @pytest.mark.parametrize("uri", URIS)
@@ -45,9 +45,9 @@ def test_no_failure_of_spark_has_them(uri: str, monkeypatch: pytest.MonkeyPatch)
         f"An error occurred while calling o1.load.\n: java.io.IOException: {uri}: {SECRET} was refused\n\tat x.Y.z()"
     )
     assert SECRET not in failure(RuntimeError(stack))
-    said = f"a stack\n  Traceback (most recent call last):\n    File x\n  OSError: {uri}: no {SECRET}"
-    assert failure(RuntimeError(said)).startswith("OSError: ")
-    assert SECRET not in failure(RuntimeError(said))
+    text = f"a stack\n  Traceback (most recent call last):\n    File x\n  OSError: {uri}: no {SECRET}"
+    assert failure(RuntimeError(text)).startswith("OSError: ")
+    assert SECRET not in failure(RuntimeError(text))
     with pytest.raises(BadValue) as told_of, translate_errors():
         raise ParseException(f"[TABLE_OR_VIEW_NOT_FOUND] `{uri}` with {SECRET}")
     assert SECRET not in str(told_of.value)

@@ -46,10 +46,10 @@ def test_messages_are_what_the_engine_says(case: str, golden: Unpacked) -> None:
     by_offset = {row["physicalOffset"]: plain(row) for row in rows}
     assert {row["broker"] for row in rows} <= {"store"}
     # of a damaged store the engine's own recovery has cut what lies behind the damage
-    said = engine_messages(case) if goldens.has(case, "messages.ndjson.gz") else {}
-    messages = {at: message for at, message in said.items() if at in by_offset}
+    answer = engine_messages(case) if goldens.has(case, "messages.ndjson.gz") else {}
+    messages = {at: message for at, message in answer.items() if at in by_offset}
     if not damage:
-        assert messages.keys() == said.keys()
+        assert messages.keys() == answer.keys()
     for offset, message in messages.items():
         same_as_golden(by_offset[offset], message)
     assert sum(row["storeSize"] for row in rows if row["physicalOffset"] in messages) == sum(
@@ -69,9 +69,9 @@ def test_the_other_tables_are_what_the_commands_say(case: str, golden: Unpacked)
     entries = {(row["topic"], row["queueId"], row["queueOffset"]): row for row in queues}
     assert len(entries) == len(queues)
     if case in ("clean", "broker", "delay", "ipv6", "large-bodies", "queue-ext"):
-        said = list(goldens.messages(case))
-        assert len(said) == len(queues)
-        for row in said:
+        answer = list(goldens.messages(case))
+        assert len(answer) == len(queues)
+        for row in answer:
             entry = entries[row["cqTopic"], row["cqQueueId"], row["cqOffset"]]
             told = (row["cqPhysicalOffset"], row["cqSize"], row["cqTagsCode"])
             assert (entry["physicalOffset"], entry["size"], entry["tagsCode"]) == told
@@ -228,7 +228,7 @@ def test_schemas(golden: Unpacked) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "text"),
     [
         ({"table": "message"}, "none of messages, queues"),
         ({"Topics": "x"}, "option Topics is not known"),
@@ -239,8 +239,8 @@ def test_schemas(golden: Unpacked) -> None:
         ({"path": ""}, "no path"),
     ],
 )
-def test_bad_options(options: dict[str, str], said: str, golden: Unpacked) -> None:
-    with pytest.raises(BadValue, match=said):
+def test_bad_options(options: dict[str, str], text: str, golden: Unpacked) -> None:
+    with pytest.raises(BadValue, match=text):
         request_of({"path": str(golden("clean")), **options})
 
 
@@ -313,9 +313,9 @@ def test_sizes_come_from_the_brokers_properties(golden: Unpacked, tmp_path: Path
 
 def test_bodies_come_whole(golden: Unpacked) -> None:
     rows, _counters = read(golden("large-bodies"), columns=["physicalOffset", "body"])
-    said = engine_messages("large-bodies")
+    answer = engine_messages("large-bodies")
     assert {row["physicalOffset"]: hashlib.sha256(row["body"]).hexdigest() for row in rows} == {
-        at: message["bodySha256"] for at, message in said.items()
+        at: message["bodySha256"] for at, message in answer.items()
     }
 
 

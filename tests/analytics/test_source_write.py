@@ -82,11 +82,11 @@ def test_columns_of_other_types(spark: "SparkSession", tmp_path: Path) -> None:
     # what Spark itself advises where no mode is given
     some.coalesce(1).write.format("rocketmq").mode("overwrite").save(str(tmp_path / "new"))
     assert [(row["queueId"], row["body"]) for row in told(tmp_path / "new")] == [(3, "eA=="), (3, "eQ==")]
-    for kinds, values, said in (
+    for kinds, values, text in (
         ("topic string, queueId string", ("t", "1"), "column queueId is string, not a number"),
         ("topic string, queueId double", ("t", 1.5), "queueId: 1.5 is not a whole number"),
     ):
-        with pytest.raises(Exception, match=said):
+        with pytest.raises(Exception, match=text):
             spark.createDataFrame([values], kinds).write.format("rocketmq").mode("append").save(str(tmp_path / "no"))
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
 
@@ -110,8 +110,8 @@ def test_what_is_refused_leaves_nothing(spark: "SparkSession", golden: Unpacked,
     some = frame(spark, golden("clean")).limit(5)
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "file").touch()
-    for name, mode, said in (("there", "append", "exists already"), ("there", "overwrite", "not overwritten")):
-        with pytest.raises(Exception, match=said):
+    for name, mode, text in (("there", "append", "exists already"), ("there", "overwrite", "not overwritten")):
+        with pytest.raises(Exception, match=text):
             some.write.format("rocketmq").mode(mode).save(str(tmp_path / name))
     with pytest.raises(Exception, match="topic of 0 bytes"):
         spark.createDataFrame([("", b"x")], "topic string, body binary").write.format("rocketmq").mode("append").save(

@@ -132,7 +132,7 @@ def test_sums_of_every_golden_store_are_the_engines(spark: "SparkSession", golde
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "text"),
     [
         ("SELECT * FROM nothing", "[TABLE_OR_VIEW_NOT_FOUND]"),
         ("SELEC 1", "[PARSE_SYNTAX_ERROR]"),
@@ -146,11 +146,11 @@ def test_sums_of_every_golden_store_are_the_engines(spark: "SparkSession", golde
         ("", "[PARSE_"),
     ],
 )
-def test_queries_that_cannot_be_run(query: str, said: str, spark: "SparkSession", golden: Unpacked) -> None:
+def test_queries_that_cannot_be_run(query: str, text: str, spark: "SparkSession", golden: Unpacked) -> None:
     result = rmqtool("sql", golden("clean"), query)
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith("error: ")
-    assert said in result.err
+    assert text in result.err
     assert result.err.count("\n") == 1
 
 

@@ -59,13 +59,13 @@ def test_a_python_worker_that_is_killed_is_told(spark: "SparkSession") -> None:
         os.kill(os.getpid(), 9)
         return 0
 
-    said = "a Python worker of Spark's ended before it was done: it was killed, or the memory did not suffice"
+    text = "a Python worker of Spark's ended before it was done: it was killed, or the memory did not suffice"
     with pytest.raises(RmqError) as failed:
         tasks._collect(spark.sparkContext.parallelize([1], 1).map(die))
-    assert str(failed.value) == f"Spark job failed: {said}"
+    assert str(failed.value) == f"Spark job failed: {text}"
     with pytest.raises(RmqError) as failed, translate_errors():
         spark.sparkContext.parallelize([1], 1).map(die).collect()
-    assert str(failed.value) == said
+    assert str(failed.value) == text
 
 
 @only_in_all

@@ -117,8 +117,10 @@ def report(folder: Path, count: int, body: int, batch: int, rounds: int, *, besi
         with Engine("4.9.8") as engine:
             for _ in range(rounds):  # in the first the JVM still compiles
                 shutil.rmtree(folder / "theirs", ignore_errors=True)
-                said = engine.bench(folder / "theirs", count, body_size=body, topics=TOPICS, queues=QUEUES, batch=batch)
-                theirs = max(theirs, count / said["seconds"])
+                answer = engine.bench(
+                    folder / "theirs", count, body_size=body, topics=TOPICS, queues=QUEUES, batch=batch
+                )
+                theirs = max(theirs, count / answer["seconds"])
         shutil.rmtree(folder / "theirs", ignore_errors=True)
         print(f"  the engine, 4.9.8             {theirs:>10,.0f} messages/s; ours is {best / theirs:.2f} of it")
     elif beside:

@@ -109,12 +109,12 @@ def _start(store: Path) -> Start:
 def starts(folder: Path, topics: int, clients: int) -> tuple[Start, Start]:
     """Starts of ``serve`` after a kill and after a clean stop, on a store with many topics of one message each."""
     with Serving(folder / "started", "--create", "--engine", "5.3") as serving:
-        said = Thread(target=_read_all, args=(serving.process.stderr,))
-        said.start()
+        draining = Thread(target=_read_all, args=(serving.process.stderr,))
+        draining.start()
         asyncio.run(_grow(serving, _topic, topics, clients))
         serving.process.kill()
         serving.process.wait()
-        said.join()
+        draining.join()
     return _start(folder / "started"), _start(folder / "started")
 
 
@@ -123,12 +123,12 @@ def report(folder: Path, count: int, clients: int) -> dict[str, list[Part]]:
     result = {}
     for kind, make in KINDS.items():
         with Serving(folder / kind, "--create", "--engine", "5.3") as serving:
-            said = Thread(target=_read_all, args=(serving.process.stderr,))
-            said.start()  # a line for each topic is more than a pipe holds
+            draining = Thread(target=_read_all, args=(serving.process.stderr,))
+            draining.start()  # a line for each topic is more than a pipe holds
             result[kind] = parts = asyncio.run(_grow(serving, make, count, clients))
             serving.process.terminate()
             assert serving.process.wait(60) == 0
-            said.join()
+            draining.join()
         first, last = parts[0], parts[-1]
         print(f"{count} new {kind} by {clients} clients, s of the processor (and on the clock) for each tenth:")
         print("  " + ", ".join(f"{part.used:.2f} ({part.passed:.1f})" for part in parts))

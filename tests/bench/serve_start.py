@@ -46,8 +46,8 @@ def write_store(folder: Path, size: int, engine: str) -> int:
 
 def _ask(broker: Broker, wanted: int) -> None:
     fields = {"topic": _TOPIC, "queueId": "0"}
-    said = broker.ask("request", code=int(RequestCode.GET_MAX_OFFSET), fields=fields)
-    assert (said["code"], int(said["fields"]["offset"])) == (0, wanted), said
+    answer = broker.ask("request", code=int(RequestCode.GET_MAX_OFFSET), fields=fields)
+    assert (answer["code"], int(answer["fields"]["offset"])) == (0, wanted), answer
 
 
 def starts(release: str, folder: Path, size: int) -> tuple[float, float]:

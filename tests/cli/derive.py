@@ -63,12 +63,12 @@ def text() -> str:
         for parameter in command.params:
             if (choice_list := choices(parameter)) and not parameter.hidden:
                 known = parameter.opts if parameter.param_type_name == "option" else [kind_of(name)]
-                said = [
+                message = [
                     f"{name} {parameter_name}: {' '.join(choice_list)}"
                     for parameter_name in known
                     if parameter_name not in CHOICES
                 ]
-                for line in said:
+                for line in message:
                     values += textwrap.wrap(line, 118, subsequent_indent="  ", break_on_hyphens=False)
         line = f"{name}: {' '.join(sorted({*names, '--help', '-h'}))}"
         lines += textwrap.wrap(line, 118, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)

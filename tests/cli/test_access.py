@@ -33,7 +33,7 @@ def test_a_file_as_mqadmin_has_it_counts_before_the_environment(
 
 @by_turns(2)
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "not a file like mqadmin's tools.yml"),
         ("- s3cret", "not a file like"),
@@ -48,12 +48,12 @@ def test_a_file_as_mqadmin_has_it_counts_before_the_environment(
         ("accessKey: a\nsecretKey: s3cret\0", "not YAML"),
     ],
 )
-def test_a_file_that_is_none_is_one_error_without_its_secret(text: str, said: str, tmp_path: Path) -> None:
+def test_a_file_that_is_none_is_one_error_without_its_secret(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "tools.yml"
     file.write_text(text)
     with pytest.raises(BadValue) as failed:
         credentials(str(file))
-    assert said in str(failed.value)
+    assert message in str(failed.value)
     assert "s3cret" not in str(failed.value)
     result = rmqtool("send", "--namesrv", "127.0.0.1:1", "T", "--acl", file)
     assert result.code == 2

@@ -62,12 +62,12 @@ def test_what_is_dumped_can_be_appended(case: str, golden: Unpacked, tmp_path: P
     ]
     assert len(after) == len(before) > 0
     inflated = {"sysFlag", "bodyCrc", "storeSize"}
-    for old, new, said in zip(before, after, acknowledged, strict=True):
+    for old, new, answer in zip(before, after, acknowledged, strict=True):
         same = set(MESSAGE_FIELDS) - PLACED - POINTER - (inflated if old["sysFlag"] & 1 else set()) | {"storeTimestamp"}
         if "UNIQ_KEY" not in old["properties"]:
             same -= {"msgId"}
         assert {name: new[name] for name in same} == {name: old[name] for name in same}
-        assert {name: new[name] for name in PLACED} == {name: said[name] for name in PLACED}
+        assert {name: new[name] for name in PLACED} == {name: answer[name] for name in PLACED}
     assert process("check", target).out.count("error") == 0
 
 

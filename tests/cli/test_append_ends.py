@@ -64,12 +64,12 @@ def test_a_signal_closes_the_store(number: int, code: int, store: Path) -> None:
             assert b"PUT_OK" in running.stdout.readline()
         assert (store / "abort").exists()
         running.send_signal(number)
-        out, said = running.communicate(timeout=60)
+        out, stderr = running.communicate(timeout=60)
     name = signal.Signals(number).name
     assert running.returncode == code
     assert out == b""
     upto = f"{name}: 10 messages appended up to line 10; what follows was not read"
-    assert said.decode() == f"{upto}; to go on, begin with line 11\n"
+    assert stderr.decode() == f"{upto}; to go on, begin with line 11\n"
     assert count(store) == 10
 
 
@@ -80,8 +80,8 @@ def test_a_signal_leaves_no_half_import(number: int, code: int, tmp_path: Path) 
         running.stdin.flush()
         assert b"PUT_OK" in running.stdout.readline()
         running.send_signal(number)
-        _out, said = running.communicate(timeout=60)
-    assert (running.returncode, said.decode()) == (code, f"{signal.Signals(number).name}: no store was made\n")
+        _out, stderr = running.communicate(timeout=60)
+    assert (running.returncode, stderr.decode()) == (code, f"{signal.Signals(number).name}: no store was made\n")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -200,7 +200,7 @@ def test_what_is_nothing_to_append(store: Path, tmp_path: Path) -> None:
     (tmp_path / "utf-16").write_bytes('{"topic": "t"}\n'.encode("utf-16"))
     (tmp_path / "latin").write_bytes('{"topic": "é"}\n'.encode("latin-1"))
     before = tree(store)
-    for args, options, said in (
+    for args, options, text in (
         ([], {"stdin": None, "preexec_fn": lambda: os.close(0)}, "stdin: is closed"),
         ([tmp_path], {}, f"{tmp_path}: is a directory"),
         ([tmp_path / "none"], {}, f"{tmp_path}/none: No such file"),
@@ -211,7 +211,7 @@ def test_what_is_nothing_to_append(store: Path, tmp_path: Path) -> None:
     ):
         result = process("append", store, *args, **options)
         assert (result.code, result.out) == (3, "")
-        assert result.err.startswith(f"error: {said}")
+        assert result.err.startswith(f"error: {text}")
         assert len(result.err.splitlines()) == 1
         assert tree(store) == before
 

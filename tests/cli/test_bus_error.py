@@ -44,14 +44,14 @@ def test_it_is_said_where_a_file_cannot_be_read(command: list[str], way: str, go
         result = subprocess.run(args, capture_output=True, text=True, check=False, timeout=100)
         if result.returncode == 3:
             break
-    said = re.fullmatch(
+    stderr = re.fullmatch(
         r"(?:.*\n)?error: (.*): byte (\d+): cannot be read: the file was cut short meanwhile\n",
         result.stderr,
         re.DOTALL,
     )
-    assert said, result.stderr
-    assert Path(said[1]).parent == store / "commitlog"
-    assert 8192 <= int(said[2]) < file_length("consumequeue-deleted")
+    assert stderr, result.stderr
+    assert Path(stderr[1]).parent == store / "commitlog"
+    assert 8192 <= int(stderr[2]) < file_length("consumequeue-deleted")
     assert (store / "abort").exists()
     assert not (store / "consumequeue").exists()
 

@@ -24,9 +24,11 @@ from tests.conftest import Unpacked
     ],
 )  # fmt: skip
 def test_a_word_leads_to_a_command(word: str, command: str) -> None:
-    said = rmqtool(word, "store")
-    assert (said.code, said.out) == (2, "")
-    assert re.search(rf"no such command '{word}' \(did you mean (.*(, | or ))?rmqtool {command}\b", said.err), said.err
+    output = rmqtool(word, "store")
+    assert (output.code, output.out) == (2, "")
+    assert re.search(rf"no such command '{word}' \(did you mean (.*(, | or ))?rmqtool {command}\b", output.err), (
+        output.err
+    )
 
 
 @pytest.mark.parametrize("word", ["find", "repair", "tail"])
@@ -70,8 +72,8 @@ def test_topics_that_are_not_there(golden: Unpacked) -> None:
         ("query-time", store, "orders", "0", "0"), ("topic", "show", store, "orders"),
         ("topic", "latest", store, "orders"),
     ):  # fmt: skip
-        said = rmqtool(*arguments)
-        assert (said.code, "the store has no topic orders (did you mean Orders?)" in said.err) == (1, True), said
+        output = rmqtool(*arguments)
+        assert (output.code, "the store has no topic orders (did you mean Orders?)" in output.err) == (1, True), output
     assert rmqtool("query-key", store, "Invoices", "x").err == "the store has no topic Invoices\n"
     assert "no message of topic Orders with key x" in rmqtool("query-key", store, "Orders", "x").err
 
@@ -120,5 +122,5 @@ def test_group_and_topic_are_words_or_options(
 
 
 def test_a_topic_is_given_once(golden: Unpacked) -> None:
-    said = rmqtool("topic", "show", golden("broker"), "Orders", "--topic", "Payments")
-    assert (said.code, said.out) == (2, "")
+    output = rmqtool("topic", "show", golden("broker"), "Orders", "--topic", "Payments")
+    assert (output.code, output.out) == (2, "")

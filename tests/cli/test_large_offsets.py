@@ -42,10 +42,10 @@ def peak(store: Path, *args: str) -> int:
         [*RMQTOOL, *args[:at], store, *args[at:]], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     ) as child:
         assert child.stderr is not None
-        said = child.stderr.read()
+        stderr = child.stderr.read()
         _pid, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
-    assert child.returncode in (0, 1), said
+    assert child.returncode in (0, 1), stderr
     return usage.ru_maxrss
 
 

@@ -177,7 +177,7 @@ def test_nothing_in_a_pipe(golden: Unpacked, monkeypatch: pytest.MonkeyPatch) ->
 @by_turns(7)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "text"),
     [
         (["check", "STORE"], "%): nothing was changed, and the same command begins again\n"),
         (["recover", "STORE", "--yes"], "{}: nothing was changed\n"),
@@ -186,7 +186,7 @@ def test_nothing_in_a_pipe(golden: Unpacked, monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_a_signal_makes_it_say_what_was_going_on(
-    args: list[str], said: str, number: signal.Signals, tmp_path: Path
+    args: list[str], text: str, number: signal.Signals, tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
     write_log(store / "commitlog", body=128, file_size=64 << 20, messages=BLOCK * 10_000)
@@ -204,6 +204,6 @@ def test_a_signal_makes_it_say_what_was_going_on(
         process.send_signal(number)
         err = process.stderr.read()
     assert process.returncode == 128 + number, (row, err)
-    assert said.format(number.name) in err
+    assert text.format(number.name) in err
     assert tree(store) == before
     assert [path.name for path in tmp_path.iterdir()] == ["store"]

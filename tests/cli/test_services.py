@@ -95,12 +95,12 @@ def test_rows_are_the_same_in_every_form(text: str, golden: Unpacked) -> None:
         assert err.startswith("nothing matches --")
     else:
         nobody = "none of 3 groups is behind: no messages to consume, and none in flight\n"
-        said = {
+        answer = {
             "group lag STORE --lagging": nobody,
             "topic unused STORE": "no topic is unused\n",
             "group diff STORE --bak": "no offset differs\n",
         }
-        assert err == said.get(text, "" if rows else "there is nothing to list\n")
+        assert err == answer.get(text, "" if rows else "there is nothing to list\n")
     assert [json.loads(line) for line in results["ndjson"].out.splitlines()] == rows
     assert len(results["table"].out.splitlines()) == len(rows) + 1
     table = list(csv.DictReader(io.StringIO(results["csv"].out, newline="")))

@@ -98,8 +98,8 @@ def test_a_topic_has_messages_and_bytes(golden: Unpacked) -> None:
 
 def test_csv_is_not_imported(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("topic,body\nT,x\n")
-    said = rmqtool("import", tmp_path / "new", tmp_path / "rows.csv")
-    assert (said.code, "CSV is not taken" in said.err, (tmp_path / "new").exists()) == (2, True, False)
+    output = rmqtool("import", tmp_path / "new", tmp_path / "rows.csv")
+    assert (output.code, "CSV is not taken" in output.err, (tmp_path / "new").exists()) == (2, True, False)
 
 
 def test_a_pipe_gets_all_columns_in_one_line(golden: Unpacked, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,7 +172,7 @@ def test_two_processes_share_the_queues(served: TestBroker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "text"),
     [
         (["--ack"], "--group"),
         (["--group", "g", "--orderly"], "--ack"),
@@ -182,11 +182,11 @@ def test_two_processes_share_the_queues(served: TestBroker) -> None:
         (["--group", "g", "--ack", "--sql", "a > 1", "--tag", "b"], "--sql"),
     ],
 )
-def test_what_does_not_go_together_is_refused(served: TestBroker, args: list[str], said: str) -> None:
+def test_what_does_not_go_together_is_refused(served: TestBroker, args: list[str], text: str) -> None:
     result = rmqtool("consume", "--namesrv", served.namesrv, "T", *args)
     assert result.code == 2
     assert result.err.startswith("error: ")
-    assert said in result.err
+    assert text in result.err
 
 
 def test_conditions_select_what_is_shown(served: TestBroker, tmp_path: Path) -> None:

@@ -91,22 +91,22 @@ def test_messages_are_sent_back_as_by_the_java_client(release: str) -> None:
     async def test(cluster: Cluster, one: Peer) -> None:
         one.replies[C.CONSUMER_SEND_MSG_BACK] = lambda request: request.response()
         for java in wanted:
-            said = fields_of(java)
+            java_fields = fields_of(java)
             stored = read(
                 pack(
                     compose(
-                        topic=said["originTopic"].encode(), queue_id=0, queue_offset=0,
-                        physical_offset=int(said["offset"]), body=b"x",
-                        properties=build({"UNIQ_KEY": said["originMsgId"]}), born_timestamp=1,
+                        topic=java_fields["originTopic"].encode(), queue_id=0, queue_offset=0,
+                        physical_offset=int(java_fields["offset"]), body=b"x",
+                        properties=build({"UNIQ_KEY": java_fields["originMsgId"]}), born_timestamp=1,
                         born_address=b"\x7f\0\0\1", born_port=1, store_timestamp=1, store_address=b"\x7f\0\0\1",
                         store_port=1,
                     )
                 ), 0, 1 << 20,
             )  # fmt: skip
             assert not isinstance(stored, End)
-            message = Received(MessageQueue(said["originTopic"], BROKER, 0), stored)
-            back = SendBack(cluster, said["group"], int(said["maxReconsumeTimes"]))
-            await back.back(message, int(said["delayLevel"]))
+            message = Received(MessageQueue(java_fields["originTopic"], BROKER, 0), stored)
+            back = SendBack(cluster, java_fields["group"], int(java_fields["maxReconsumeTimes"]))
+            await back.back(message, int(java_fields["delayLevel"]))
             same(one.of(C.CONSUMER_SEND_MSG_BACK)[-1], java)
 
     topics = {fields_of(java)["originTopic"] for java in wanted}
@@ -117,12 +117,12 @@ def test_messages_are_sent_back_as_by_the_java_client(release: str) -> None:
 def test_queues_are_locked_and_given_back_as_by_the_java_client(release: str) -> None:
     wanted = list(recorded(release, C.LOCK_BATCH_MQ, C.UNLOCK_BATCH_MQ))
     assert {java.code for java, _answer in wanted} == {C.LOCK_BATCH_MQ, C.UNLOCK_BATCH_MQ}
-    said = [json.loads(java.body) for java, _answer in wanted]
-    (client_id,) = {body["clientId"] for body in said}
-    topics = {queue["topic"] for body in said for queue in body["mqSet"]}
+    shown = [json.loads(java.body) for java, _answer in wanted]
+    (client_id,) = {body["clientId"] for body in shown}
+    topics = {queue["topic"] for body in shown for queue in body["mqSet"]}
 
     async def test(cluster: Cluster, one: Peer) -> None:
-        for (java, answer), body in zip(wanted, said, strict=True):
+        for (java, answer), body in zip(wanted, shown, strict=True):
             assert answer is not None
             one.replies[C(java.code)] = lambda request, told=answer: request.response(body=told.body)  # type: ignore[misc]
             locks = Locks(cluster, body["consumerGroup"])
@@ -145,14 +145,14 @@ def test_offsets_are_asked_for_and_kept_as_by_the_java_client(release: str) -> N
     async def test(cluster: Cluster, one: Peer) -> None:
         one.replies[C.GET_MIN_OFFSET] = lambda request: request.response(fields={"offset": "0"})
         for java, answer in wanted:
-            said = fields_of(java)
-            queue = MessageQueue(said["topic"], said["bname"], int(said["queueId"]))
-            puller = Puller(cluster, said.get("consumerGroup", "g"))
+            java_fields = fields_of(java)
+            queue = MessageQueue(java_fields["topic"], java_fields["bname"], int(java_fields["queueId"]))
+            puller = Puller(cluster, java_fields.get("consumerGroup", "g"))
             one.replies[C(java.code)] = lambda request, told=answer: request.response(  # type: ignore[misc]
                 told.code if told else 0, fields=told.fields if told else None
             )
             if java.code == C.UPDATE_CONSUMER_OFFSET:
-                await puller.commit(queue, int(said["commitOffset"]))
+                await puller.commit(queue, int(java_fields["commitOffset"]))
             elif java.code == C.QUERY_CONSUMER_OFFSET:
                 committed = await puller.committed(queue)
                 assert answer is not None
@@ -169,11 +169,11 @@ def test_offsets_are_asked_for_and_kept_as_by_the_java_client(release: str) -> N
 
 def test_queues_of_groups_that_pop_are_asked_for_as_by_the_java_client() -> None:
     wanted = list(recorded("5.3.3", C.QUERY_ASSIGNMENT))
-    said = [json.loads(java.body) for java, _answer in wanted]
-    (client_id,) = {body["clientId"] for body in said}
+    shown = [json.loads(java.body) for java, _answer in wanted]
+    (client_id,) = {body["clientId"] for body in shown}
 
     async def test(cluster: Cluster, one: Peer) -> None:
-        for (java, answer), body in zip(wanted, said, strict=True):
+        for (java, answer), body in zip(wanted, shown, strict=True):
             assert answer is not None
             one.replies[C.QUERY_ASSIGNMENT] = lambda request, told=answer: request.response(body=told.body)  # type: ignore[misc]
             asking = BrokerAssignments(cluster, body["consumerGroup"], body["strategyName"])
@@ -188,7 +188,7 @@ def test_queues_of_groups_that_pop_are_asked_for_as_by_the_java_client() -> None
             assert sorted(ours) == sorted(theirs)
             same(one.got[-1], java)
 
-    repeat("5.3.3", client_id, test, *{body["topic"] for body in said})
+    repeat("5.3.3", client_id, test, *{body["topic"] for body in shown})
 
 
 def test_what_is_popped_is_settled_with_the_handles_of_the_java_client() -> None:
@@ -203,28 +203,32 @@ def test_what_is_popped_is_settled_with_the_handles_of_the_java_client() -> None
             one.replies[code] = lambda request: request.response()
         popper: Any = None
         for java, answer in pops:
-            said = fields_of(java)
-            popper = Popper(cluster, said["consumerGroup"], [] if said["exp"] == "*" else said["exp"].split(" || "))
+            java_fields = fields_of(java)
+            popper = Popper(
+                cluster,
+                java_fields["consumerGroup"],
+                [] if java_fields["exp"] == "*" else java_fields["exp"].split(" || "),
+            )
             told = answer or java.response(ResponseCode.POLLING_TIMEOUT)  # one that the end of the recording cut off
             one.replies[C.POP_MESSAGE] = lambda request, told=told: request.response(  # type: ignore[misc]
                 told.code, fields=told.fields, body=told.body
             )
-            queue = MessageQueue(said["topic"], said["bname"], int(said["queueId"]))
+            queue = MessageQueue(java_fields["topic"], java_fields["bname"], int(java_fields["queueId"]))
             messages = await popper.pop(
-                queue, most=int(said["maxMsgNums"]), invisible=int(said["invisibleTime"]) / 1000,
-                wait=int(said["pollTime"]) / 1000, from_first=said["initMode"] == "0",
+                queue, most=int(java_fields["maxMsgNums"]), invisible=int(java_fields["invisibleTime"]) / 1000,
+                wait=int(java_fields["pollTime"]) / 1000, from_first=java_fields["initMode"] == "0",
             )  # fmt: skip
             same(one.of(C.POP_MESSAGE)[-1], java, "bornTime")
             result.update((message.handle, message) for message in messages)
         assert len(result) >= 20
         assert {Handle.parse(handle).origin for handle in result} == {"0", "1"}  # from the topic, and from its retries
         for java in settled:
-            said = fields_of(java)
-            message = result[said["extraInfo"]]
+            java_fields = fields_of(java)
+            message = result[java_fields["extraInfo"]]
             if java.code == C.ACK_MESSAGE:
                 await popper.ack(message)
             else:
-                await popper.change(message, int(said["invisibleTime"]) / 1000)
+                await popper.change(message, int(java_fields["invisibleTime"]) / 1000)
             same(one.got[-1], java)
 
     topics = {fields_of(java)["topic"] for java, _answer in pops} | {fields_of(java)["topic"] for java in settled}

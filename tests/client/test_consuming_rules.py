@@ -175,7 +175,7 @@ class Ordering(RuleBasedStateMachine):
         said=st.sampled_from(["well", "commit", "roll back", "again", "some are dead"]),
         data=st.data(),
     )
-    def call(self, most: int, said: str, data: st.DataObject) -> None:
+    def call(self, most: int, text: str, data: st.DataObject) -> None:
         taken = self.process.take(most)
         offsets = [received.queue_offset for received in taken]
         held = [offset for offset in self.pulled() if offset not in self.open]
@@ -183,16 +183,16 @@ class Ordering(RuleBasedStateMachine):
         assert [received.reconsume_times for received in taken] == [self.tries.get(offset, 0) for offset in offsets]
         if not taken:
             return
-        if said in ("well", "commit"):
+        if text in ("well", "commit"):
             self.open += offsets
-            if said == "commit":
+            if text == "commit":
                 self.commit()
-        elif said == "roll back":
+        elif text == "roll back":
             self.open += offsets
             self.process.put_back(self.process.taken)
             self.open.clear()
         else:
-            dead = data.draw(st.sets(st.sampled_from(taken))) if said == "some are dead" and len(taken) > 1 else set()
+            dead = data.draw(st.sets(st.sampled_from(taken))) if text == "some are dead" and len(taken) > 1 else set()
             again = [replace(received, retried=received.retried + 1) for received in taken if received not in dead]
             self.process.discard(dead)
             self.process.put_back(again)

@@ -70,18 +70,20 @@ def test_a_producer_says_who_it_is_and_leaves(release: str) -> None:
         return not data["consumerDataSet"] and len(data["producerDataSet"]) == 2
 
     wanted = java(release, C.HEART_BEAT, of_producer)
-    said = groups(wanted.body)
+    answer = groups(wanted.body)
 
     async def test() -> None:
         async with peer() as namesrv, peer() as broker:
             namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("lab-a", broker.address))})
             broker.replies[C.SEND_MESSAGE_V2] = stored
-            options = ClientOptions(namesrv=namesrv.address, release=RELEASES[release[:3]], client_id=said["clientID"])
-            async with Producer(options, said["producerDataSet"][0]["groupName"]) as producer:
+            options = ClientOptions(
+                namesrv=namesrv.address, release=RELEASES[release[:3]], client_id=answer["clientID"]
+            )
+            async with Producer(options, answer["producerDataSet"][0]["groupName"]) as producer:
                 await producer.send(Message("T", b"x"))
                 await until(lambda: broker.of(C.HEART_BEAT))
             (ours, *_), (left,) = broker.of(C.HEART_BEAT), broker.of(C.UNREGISTER_CLIENT)
-            assert groups(ours.body) == said
+            assert groups(ours.body) == answer
             assert list(json.loads(ours.body)) == list(json.loads(wanted.body))
             assert (ours.fields or {}, ours.flag, ours.version) == (wanted.fields or {}, wanted.flag, wanted.version)
             theirs = java(release, C.UNREGISTER_CLIENT, lambda command: "producerGroup" in (command.fields or {}))
@@ -144,8 +146,8 @@ def test_a_consumer_asks_as_the_java_client_does(release: str) -> None:
             own = {"sysFlag": str(2 | _SUBSCRIPTION), "subscription": subscribed[topic]}
             assert lasting(ours) == lasting(pull, **own)
             assert (ours.flag, ours.body, ours.version) == (pull.flag, pull.body, pull.version)
-            said = groups(beat.body)
-            assert groups(broker.of(C.HEART_BEAT)[-1].body) == said
+            answer = groups(beat.body)
+            assert groups(broker.of(C.HEART_BEAT)[-1].body) == answer
             for code in (C.QUERY_CONSUMER_OFFSET, C.UPDATE_CONSUMER_OFFSET, C.GET_CONSUMER_LIST_BY_GROUP):
                 theirs = java(release, code, lambda command: (command.fields or {})["consumerGroup"] == group)
                 mine = broker.of(code)[0]

@@ -26,8 +26,8 @@ def test_what_was_told_is_left_out_until_something_changes() -> None:
             knows = changed = False
 
             def answer(request: Command) -> Command:
-                said = h.HeartbeatAnswer(is_support_heart_beat_v2=knows or None, is_sub_change=changed)
-                return request.response(fields=to_fields(said))
+                answer = h.HeartbeatAnswer(is_support_heart_beat_v2=knows or None, is_sub_change=changed)
+                return request.response(fields=to_fields(answer))
 
             broker.replies[C.HEART_BEAT] = answer
             broker.replies[C.GET_MAX_OFFSET] = lambda request: request.response()
@@ -39,12 +39,12 @@ def test_what_was_told_is_left_out_until_something_changes() -> None:
                     """Whether each heartbeat was short, and its number of topics."""
                     before = len(broker.of(C.HEART_BEAT))
                     await cluster.heartbeat()
-                    said = [read_body(b.HeartbeatData, request.body) for request in broker.of(C.HEART_BEAT)[before:]]
-                    assert all(data.heartbeat_fingerprint for data in said)
-                    assert all([group.group_name for group in data.consumer_data_set] for data in said)
+                    answer = [read_body(b.HeartbeatData, request.body) for request in broker.of(C.HEART_BEAT)[before:]]
+                    assert all(data.heartbeat_fingerprint for data in answer)
+                    assert all([group.group_name for group in data.consumer_data_set] for data in answer)
                     return [
                         (bool(data.without_sub), sum(len(g.subscription_data_set) for g in data.consumer_data_set))
-                        for data in said
+                        for data in answer
                     ]
 
                 def short(at: int) -> bool:

@@ -87,9 +87,9 @@ def test_what_is_consumed(broker: Neighbour, tmp_path: Path, count: int) -> None
     with subprocess.Popen(args, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         until(lambda: asyncio.run(committed(broker.namesrv)) == [10] * 4)
         another_store(broker, tmp_path / "store", count)
-        out, said = running.communicate(timeout=90)
-    assert running.returncode == 3, said
-    assert "made again" in said
+        out, stderr = running.communicate(timeout=90)
+    assert running.returncode == 3, stderr
+    assert "made again" in stderr
     assert numbers(out) == set(range(40))
     assert asyncio.run(committed(broker.namesrv)) in ([0] * 4, [None] * 4)
     result = rmqtool(*consume, "-o", "ndjson")

@@ -57,8 +57,8 @@ def send(served: TestBroker, topic: str, lines: list[str], tmp_path: Path) -> No
 def test_topics_are_copied_once_and_gone_on_with(served: TestBroker, tmp_path: Path, conf: str) -> None:
     store = tmp_path / "copy"
     send(served, "Grows", [str(n) for n in range(40)], tmp_path)
-    code, rows, said = mirror(served, "Grows", "Second", store, "--broker-conf", conf)
-    assert code == 0, said
+    code, rows, text = mirror(served, "Grows", "Second", store, "--broker-conf", conf)
+    assert code == 0, text
     assert sum(row["messages"] for row in rows) == 90
     for topic in ("Grows", "Second"):
         theirs = messages(served.store, topic)
@@ -120,8 +120,8 @@ def test_killed_again_and_again_it_copies_each_once(tmp_path: Path, conf: str) -
             while not (len(messages(str(store), "Many")) >= 500 and heeds(last.pid)) and time.monotonic() < until + 60:
                 time.sleep(0.1)
             last.send_signal(signal.SIGTERM)
-            _out, said = last.communicate(timeout=60)
-        assert last.returncode == 0, said
+            _out, stderr = last.communicate(timeout=60)
+        assert last.returncode == 0, stderr
         assert bodies(messages(str(store), "Many")) == bodies(messages(running_broker.store, "Many"))
         assert rmqtool("check", store, "--broker-conf", conf).code == 0
 
@@ -135,16 +135,16 @@ def test_a_log_that_was_cut_and_has_grown_again_is_not_gone_on_with(
     copied = messages(str(store), "Second")
     middle = sorted(row["physicalOffset"] for row in copied)[25]
     assert rmqtool("truncate", store, middle, "--yes", *sized).code == 0
-    code, _rows, said = mirror(served, "Second", store, *sized)
+    code, _rows, stderr = mirror(served, "Second", store, *sized)
     assert code == 4
-    assert "mirror into another store" in said
+    assert "mirror into another store" in stderr
     other = "".join(json.dumps({"topic": "Other", "body": "x" * 500}) + "\n" for _ in range(200))
     (tmp_path / "other").write_text(other)
     assert rmqtool("append", store, tmp_path / "other", *sized).code == 0
-    code, _rows, said = mirror(served, "Second", store, *sized)
+    code, _rows, stderr = mirror(served, "Second", store, *sized)
     assert code == 4
-    assert "is not there any more" in said
-    assert "mirror into another store" in said
+    assert "is not there any more" in stderr
+    assert "mirror into another store" in stderr
 
 
 def known(path: Path, topic: str, count: int) -> Path:
@@ -176,9 +176,9 @@ def test_a_topic_that_was_made_again_is_another(tmp_path: Path, conf: str, grown
         kept["positions"] = [[*row[:3], 0] for row in kept["positions"]]
     path.write_text(json.dumps(kept))
     with broker(known(tmp_path / "anew", "Again", grown)) as running:
-        code, _rows, said = mirror(running, "Again", store, *sized)
-    assert code == 3, said
-    assert "mirror it into another store" in said
+        code, _rows, stderr = mirror(running, "Again", store, *sized)
+    assert code == 3, stderr
+    assert "mirror it into another store" in stderr
     assert len(messages(str(store), "Again")) == 80
     with broker(tmp_path / "origin") as running:  # the old one is still gone on with
         assert mirror(running, "Again", store, *sized)[0] == 0
@@ -207,11 +207,11 @@ def test_a_topic_that_is_made_again_while_it_is_followed(tmp_path: Path, conf: s
             first.terminate()
             first.communicate(timeout=60)
             with serve(known(tmp_path / "anew", "Again", 100)) as second:
-                _out, said = running.communicate(timeout=60)
+                _out, stderr = running.communicate(timeout=60)
                 second.terminate()
                 second.communicate(timeout=60)
-    assert running.returncode == 3, said
-    assert "mirror it into another store" in said
+    assert running.returncode == 3, stderr
+    assert "mirror it into another store" in stderr
     assert len(messages(str(store), "Again")) == 40
 
 
@@ -284,9 +284,9 @@ def test_positions_that_are_no_file(make: Callable[[Path], None], tmp_path: Path
 def test_a_store_with_other_messages_of_the_topic_is_left_alone(served: TestBroker, tmp_path: Path) -> None:
     store = made(tmp_path / "other", "Second", 3)
     (tmp_path / "c").write_text(SMALL)
-    code, rows, said = mirror(served, "Second", store, "--broker-conf", tmp_path / "c")
+    code, rows, text = mirror(served, "Second", store, "--broker-conf", tmp_path / "c")
     assert (code, rows) == (4, [])
-    assert "were not mirrored" in said
+    assert "were not mirrored" in text
 
 
 @pytest.mark.parametrize(

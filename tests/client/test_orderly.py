@@ -99,8 +99,10 @@ def test_a_queue_that_another_has_is_waited_for() -> None:
     run(test)
 
 
-@pytest.mark.parametrize("said", [Suspend(), Suspend(0.01), Later(), "nonsense", ValueError("no"), Ordered.ROLLBACK])
-def test_what_fails_comes_again_and_nothing_behind_it_before(said: Any) -> None:
+@pytest.mark.parametrize(
+    "expected", [Suspend(), Suspend(0.01), Later(), "nonsense", ValueError("no"), Ordered.ROLLBACK]
+)
+def test_what_fails_comes_again_and_nothing_behind_it_before(expected: Any) -> None:
     async def test() -> None:
         seen: list[tuple[int, int]] = []
 
@@ -108,15 +110,15 @@ def test_what_fails_comes_again_and_nothing_behind_it_before(said: Any) -> None:
             (message,) = messages
             seen.append((message.queue_offset, message.reconsume_times))
             if message.queue_offset == 3 and len(seen) < 7:
-                if isinstance(said, Exception):
-                    raise said
-                return said
+                if isinstance(expected, Exception):
+                    raise expected
+                return expected
             return None
 
-        options = replace(ORDERLY, auto_commit=said is not Ordered.ROLLBACK)
+        options = replace(ORDERLY, auto_commit=expected is not Ordered.ROLLBACK)
         async with orderly(6, listen, options) as (_store, _locks, _consumer, _got):
             await until(lambda: bool(seen) and seen[-1][0] == 5)
-        if said is Ordered.ROLLBACK:  # of all that was not committed
+        if expected is Ordered.ROLLBACK:  # of all that was not committed
             assert [offset for offset, _ in seen] == [0, 1, 2, 3, 0, 1, 2, 3, 4, 5]
             assert {times for _, times in seen} == {0}
         else:

@@ -255,8 +255,8 @@ def consume(served: TestBroker, *args: object) -> tuple[int, list[dict[str, Any]
 
 def test_consume_shows_all_and_leaves_no_trace(served: TestBroker) -> None:
     before = {name: Path(served.store, "config", name).read_bytes() for name in ("topics.json",)}
-    code, shown, said = consume(served, TOPIC)
-    assert (code, said) == (0, "100 messages\n")
+    code, shown, stderr = consume(served, TOPIC)
+    assert (code, stderr) == (0, "100 messages\n")
     assert sorted(int(row["body"]) for row in shown) == list(range(COUNT))
     assert all(list(row) == list(MESSAGE_FIELDS) for row in shown)
     dumped = [json.loads(line) for line in rmqtool("commitlog", "dump", served.store, "-o", "ndjson").out.splitlines()]
@@ -291,9 +291,9 @@ def test_bad_options_are_one_line(args: list[str], code: int, part: str) -> None
 
 
 def test_a_topic_that_nobody_knows(served: TestBroker) -> None:
-    code, shown, said = consume(served, "Nowhere")
+    code, shown, stderr = consume(served, "Nowhere")
     assert (code, shown) == (3, [])
-    assert "no name server knows the topic" in said
+    assert "no name server knows the topic" in stderr
 
 
 @pytest.mark.parametrize("args", [(), ("--group", "g", "--ack")])
@@ -338,8 +338,8 @@ def test_a_broker_that_has_gone_is_not_idle(args: tuple[str, ...]) -> None:
             assert running.stdout
             assert "Left" in running.stdout.readline()
             stack.close()
-            _out, said = running.communicate(timeout=60)
-    assert running.returncode == 3, said
+            _out, stderr = running.communicate(timeout=60)
+    assert running.returncode == 3, stderr
 
 
 def test_follow_shows_what_comes_until_a_signal(served: TestBroker) -> None:
@@ -355,8 +355,8 @@ def test_follow_shows_what_comes_until_a_signal(served: TestBroker) -> None:
             producer.send(Message("Followed", b"one"), queue=first.queue)
             assert running.stdout.readline().rstrip().endswith("one")
             running.send_signal(signal.SIGTERM)
-            rest, said = running.communicate(timeout=60)
-    assert (running.returncode, rest, said) == (0, "", "2 messages\n")
+            rest, stderr = running.communicate(timeout=60)
+    assert (running.returncode, rest, stderr) == (0, "", "2 messages\n")
 
 
 def test_asyncio_is_not_left_with_tasks(served: TestBroker) -> None:

@@ -219,5 +219,5 @@ def test_a_signal_is_told_by_the_exit_code(name: str, number: signal.Signals, tm
             while not brokers[0].got:
                 time.sleep(0.01)
             running.send_signal(number)
-            _out, said = running.communicate(timeout=60)
-    assert running.returncode == 128 + number, said
+            _out, stderr = running.communicate(timeout=60)
+    assert running.returncode == 128 + number, stderr

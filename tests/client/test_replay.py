@@ -76,8 +76,8 @@ def test_what_has_expired_between_two_runs_is_no_success(served: TestBroker, tmp
     assert done.code == 0, done.err
     first = int(messages(str(tmp_path / "origin"), "Expired")[0]["body"])
     assert first > 10
-    code, _rows, said = replay(served, tmp_path / "origin")
-    assert (code, "messages between them have expired, and are not sent" in said) == (1, True)
+    code, _rows, stderr = replay(served, tmp_path / "origin")
+    assert (code, "messages between them have expired, and are not sent" in stderr) == (1, True)
     got = sorted(int(row["body"]) for row in messages(served.store, "Expired"))
     assert got == [*range(10), *range(first, 500)]
     assert replay(served, tmp_path / "origin")[0] == 0
@@ -85,8 +85,8 @@ def test_what_has_expired_between_two_runs_is_no_success(served: TestBroker, tmp
 
 def test_all_of_a_store_arrives_once_and_in_order(served: TestBroker, tmp_path: Path) -> None:
     source = made(tmp_path / "origin", "Whole", 500)
-    code, rows, said = replay(served, source)
-    assert code == 0, said
+    code, rows, stderr = replay(served, source)
+    assert code == 0, stderr
     assert sum(row["messages"] for row in rows) == 500
     assert {(row["queueId"], row["toQueueId"], row["status"]) for row in rows} == {(n, n, "SENT") for n in range(4)}
     got, sent = messages(served.store, "Whole"), messages(str(source), "Whole")
@@ -100,9 +100,9 @@ def test_all_of_a_store_arrives_once_and_in_order(served: TestBroker, tmp_path: 
     assert replay(served, source)[:2] == (0, [])
     with Store(source, write=True, broker_conf=CONF) as store:
         store.append(Message(topic="Whole", queue_id=1, body=b"500"))
-    code, rows, said = replay(served, source)
+    code, rows, stderr = replay(served, source)
     assert (code, [row["messages"] for row in rows]) == (0, [1])
-    assert "500 were sent before" in said
+    assert "500 were sent before" in stderr
     assert len(messages(served.store, "Whole")) == 501
 
 
@@ -110,26 +110,26 @@ def test_a_selection_goes_to_another_topic(served: TestBroker, tmp_path: Path) -
     source = made(tmp_path / "origin", "Chosen", 100)
     journal = tmp_path / "journal"
     args = ["--to", "Other", "--tag", "odd", "--queue", "1", "--journal", journal]
-    code, rows, said = replay(served, source, *args, "--dry-run")
+    code, rows, stderr = replay(served, source, *args, "--dry-run")
     assert (code, [(row["status"], row["messages"], row["toTopic"]) for row in rows]) == (0, [("TO_SEND", 25, "Other")])
-    assert "nothing was sent" in said
+    assert "nothing was sent" in stderr
     assert not journal.exists()
-    code, rows, said = replay(served, source, *args, "--since", "2026-11-21", "--until", "2026-11-21", "--dry-run")
+    code, rows, stderr = replay(served, source, *args, "--since", "2026-11-21", "--until", "2026-11-21", "--dry-run")
     assert (code, rows) == (0, [])
-    assert said.startswith("--until is not later than --since: an empty range\n")
+    assert stderr.startswith("--until is not later than --since: an empty range\n")
     assert replay(served, source, *args, "--limit", 10)[1][0]["messages"] == 10
     assert replay(served, source, *args)[1][0]["messages"] == 15
     assert bodies(messages(served.store, "Other")) == {1: list(range(1, 100, 4))}
-    code, _rows, said = replay(served, source, "--to", "Other", "--journal", journal)
+    code, _rows, stderr = replay(served, source, "--to", "Other", "--journal", journal)
     assert code == 4
-    assert "of another replay (queues, tags)" in said
+    assert "of another replay (queues, tags)" in stderr
 
 
 @pytest.mark.parametrize("name", [os.fsdecode(b"\xff\xfe"), "with \x01 and \x02", "two\nlines"])
 def test_a_store_whose_name_no_property_can_hold(served: TestBroker, tmp_path: Path, name: str) -> None:
     source, topic = made(tmp_path / name, f"Named-{len(name)}", 8), f"Named-{len(name)}"
-    code, rows, said = replay(served, source)
-    assert (code, {row["status"] for row in rows}) == (0, {"SENT"}), said
+    code, rows, stderr = replay(served, source)
+    assert (code, {row["status"] for row in rows}) == (0, {"SENT"}), stderr
     got = messages(served.store, topic)
     assert len(got) == 8
     assert all("\ufffd" in row["properties"][ORIGIN] for row in got)
@@ -145,24 +145,24 @@ def test_rows_are_replayed_as_a_store_is(served: TestBroker, tmp_path: Path, for
         result = rmqtool("dump-to-parquet", source, path, "--runner", "local")
         assert result.code == 0, result.err
     first = replay(served, path, "--limit", 20)
-    code, rows, said = replay(served, path)
+    code, rows, stderr = replay(served, path)
     assert first[0] == 0
-    assert code == (1 if form == "ndjson" else 0), said
+    assert code == (1 if form == "ndjson" else 0), stderr
     assert [row["reason"] for row in rows if row["status"] == "REFUSED"] == (
         ["topic: missing"] if form == "ndjson" else []
     )
     assert bodies(messages(served.store, f"Rows-{form}")) == bodies(messages(str(source), f"Rows-{form}"))
     if form == "ndjson":
         path.write_text("\n".join(reversed(path.read_text().splitlines())))
-        code, _rows, said = replay(served, path)
+        code, _rows, stderr = replay(served, path)
         assert code == 4
-        assert "another input?" in said
+        assert "another input?" in stderr
 
 
 def test_what_brokers_wrote_for_themselves_is_passed_over(served: TestBroker, golden: Unpacked, tmp_path: Path) -> None:
     store = golden("delay")
-    code, rows, said = replay(served, store, "--journal", tmp_path / "journal")
-    assert code == 0, said
+    code, rows, stderr = replay(served, store, "--journal", tmp_path / "journal")
+    assert code == 0, stderr
     passed = {row["topic"]: row["reason"] for row in rows if row["status"] == "PASSED_OVER"}
     assert "waits for its delay" in passed["SCHEDULE_TOPIC_XXXX"]
     dumped = rmqtool("commitlog", "dump", store, "-o", "ndjson").out.splitlines()
@@ -244,11 +244,11 @@ def test_answers_that_are_lost_are_asked_for(
 
     monkeypatch.setattr(Cluster, "call", lossy)
     monkeypatch.setattr(Replay, "_wait", wait)
-    code, rows, said = replay(served, source, "--batch", 20)
+    code, rows, stderr = replay(served, source, "--batch", 20)
     while code == 3:
-        assert "goes on from there" in said
-        code, rows, said = replay(served, source, "--batch", 20)
-    assert code == 0, said
+        assert "goes on from there" in stderr
+        code, rows, stderr = replay(served, source, "--batch", 20)
+    assert code == 0, stderr
     assert rows
     assert bodies(messages(served.store, "Uncertain")) == bodies(messages(str(source), "Uncertain"))
 
@@ -261,8 +261,8 @@ def test_a_signal_ends_it_and_it_goes_on(served: TestBroker, tmp_path: Path) -> 
         while not messages(served.store, "Stopped") and time.monotonic() < until:
             time.sleep(0.1)
         running.send_signal(signal.SIGTERM)
-        out, said = running.communicate(timeout=60)
-    assert running.returncode == 143, said
+        out, stderr = running.communicate(timeout=60)
+    assert running.returncode == 143, stderr
     sent = sum(json.loads(line)["messages"] for line in out.splitlines())
     assert 0 < sent < 400
     assert len(messages(served.store, "Stopped")) == sent

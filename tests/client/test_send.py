@@ -248,8 +248,8 @@ def test_a_signal_ends_it_and_all_that_was_stored_is_answered(number: signal.Sig
             running.stdin.flush()
             first = [running.stdout.readline() for _ in range(50)]
             running.send_signal(number)
-            rest, said = running.communicate(timeout=60)
-    assert running.returncode == 128 + number, said
+            rest, stderr = running.communicate(timeout=60)
+    assert running.returncode == 128 + number, stderr
     answers = [json.loads(line) for line in [*first, *rest.splitlines()]]
     assert 50 <= len(answers) < 20_000
     assert [row["status"] for row in answers] == ["SEND_OK"] * len(answers)
@@ -257,7 +257,7 @@ def test_a_signal_ends_it_and_all_that_was_stored_is_answered(number: signal.Sig
     with Store(str(tmp_path / "store")) as store:  # and nothing else of it is there
         mine = list(store.messages(topic="Signal"))
     assert len(mine) == len(answers)
-    assert f"{len(answers)} messages sent; up to line {len(answers)}" in said
+    assert f"{len(answers)} messages sent; up to line {len(answers)}" in stderr
 
 
 def test_halves_of_transactions_are_ended(served: TestBroker) -> None:

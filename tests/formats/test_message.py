@@ -196,11 +196,11 @@ def test_packing_is_what_the_declaration_builds(record: Record) -> None:
 
 
 def test_a_wrong_checksum_is_told_in_fields_too() -> None:
-    said = derived.HEAD_V4_V4.field("body_crc").unpack_from(RAW)[0]
-    assert said == zlib.crc32(a_record().body) & 0x7FFFFFFF
-    end = read(put(RAW, derived.HEAD_V4_V4.offsets["body_crc"], said ^ 1), 0, SIZE)
+    answer = derived.HEAD_V4_V4.field("body_crc").unpack_from(RAW)[0]
+    assert answer == zlib.crc32(a_record().body) & 0x7FFFFFFF
+    end = read(put(RAW, derived.HEAD_V4_V4.offsets["body_crc"], answer ^ 1), 0, SIZE)
     assert isinstance(end, End)
-    assert (end.expected, end.actual) == (f"0x{said ^ 1:08X}", f"0x{said:08X}")
+    assert (end.expected, end.actual) == (f"0x{answer ^ 1:08X}", f"0x{answer:08X}")
     assert end.reason == f"body CRC is {end.actual}, the record says {end.expected}"
     other = read(put(RAW, 0, SIZE + 1), 0, SIZE)
     assert isinstance(other, End)

@@ -108,8 +108,8 @@ def _compacted(rng: Random, store: Path, base: Base) -> None:
 def _delayed(rng: Random, store: Path, base: Base) -> None:
     """Delay levels and the timer, with all waiting messages."""
     log = CommitLog(_layout(rng, store, base))
-    now, said = rng.choice((0, _NOW, _NOW + 86_400_000, 2**62)), list[str]()
-    delays, timers = Delays(log, now, said.append), Timers(log, now, said.append)
+    now, notes = rng.choice((0, _NOW, _NOW + 86_400_000, 2**62)), list[str]()
+    delays, timers = Delays(log, now, notes.append), Timers(log, now, notes.append)
     rows: list[Any] = [*delays.levels(), *delays.pending(due_only=rng.random() < 0.5)]
     if timers.present:
         rows += [timers.row(), *timers.pending(due_only=rng.random() < 0.5)]
@@ -171,13 +171,13 @@ def _index(rng: Random, store: Path, base: Base) -> None:
 
 
 def _key(rng: Random, store: Path, base: Base) -> None:
-    layout, said = _layout(rng, store, base), list[str]()
+    layout, notes = _layout(rng, store, base), list[str]()
     for scan in (False, rng.random() < 0.3):
         topic, _queue, key, unique = rng.choice(base.asked)
         to = message_writer("ndjson")
-        for hits in query_key(layout, topic, key, Search(scan, rng.choice((None, 1))), said.append):
+        for hits in query_key(layout, topic, key, Search(scan, rng.choice((None, 1))), notes.append):
             to.row(message_row(hits.record, hits.physical_offset))
-        query_id(layout, unique, Search(scan), said.append)
+        query_id(layout, unique, Search(scan), notes.append)
 
 
 def _pull(rng: Random, store: Path, base: Base) -> None:
@@ -267,11 +267,11 @@ def _copy(source: str, target: str) -> None:
 def _either_way(rng: Random, store: Path, base: Base) -> None:
     """Compare compiled code with plain code, which small stores use."""
     layout = _layout(rng, store, base)
-    said = []
+    notes = []
     for way in (nullcontext(), compiled_way()):
         with way:
-            said.append([_said(ask, layout) for ask in (_planned, _found, _rebuilt, _salvaged)])
-    for plain, compiled in zip(*said, strict=True):
+            notes.append([_said(ask, layout) for ask in (_planned, _found, _rebuilt, _salvaged)])
+    for plain, compiled in zip(*notes, strict=True):
         assert compiled == plain, "\n".join(unified_diff(plain, compiled, "plain", "compiled", lineterm="", n=1))
 
 

@@ -54,7 +54,7 @@ class Broker:
         self._home = tempfile.TemporaryDirectory(prefix="broker-judge-")
         self.log, self.offsets = Path(self._home.name, "said"), Path(self._home.name, "offsets")
         self._running, self.namesrv, self.turn = False, "", 0
-        with open(self.log, "wb") as said:
+        with open(self.log, "wb") as output:
             self._jvm = subprocess.Popen(
                 [engine._java_tool("java"), *engine._JVM_OPTIONS, f"-Duser.home={self._home.name}",
                  f"-Drocketmq.client.rebalance.waitInterval={_REBALANCE}",
@@ -62,7 +62,7 @@ class Broker:
                  *options, "-Drocketmq.client.logUseSlf4j=false", f"-Drocketmq.client.logRoot={self._home.name}/logs",
                  f"-Drocketmq.client.localOffsetStoreDir={self.offsets}",
                  "-cp", _classpath(version), "judge.Broker"],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, cwd=self._home.name, encoding="utf-8",
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, cwd=self._home.name, encoding="utf-8",
             )  # fmt: skip
 
     @property

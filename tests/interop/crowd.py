@@ -56,8 +56,8 @@ def crowd(store: Path, connections: int, greedy: int) -> Stood:
             busy = greet(address, _ASKED)
             crowded = memory(pid)
         greet(address, _ASKED)
-        code, said = serving.end()
-    return Stood(said.splitlines(), alone, crowded, idle, busy, code)
+        code, stderr = serving.end()
+    return Stood(stderr.splitlines(), alone, crowded, idle, busy, code)
 
 
 def _connect(opened: ExitStack, address: tuple[str, int]) -> socket.socket:

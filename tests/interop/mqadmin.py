@@ -248,29 +248,29 @@ _INTERRUPTED = re.compile(r"^java\.lang\.InterruptedException.*\n?", re.MULTILIN
 _NAMES = re.compile(r"^(?:\S+ +)?(\w+) *:.*")
 
 
-def plain(said: str) -> list[str]:
+def plain(text: str) -> list[str]:
     """Lines of an output without times, addresses, ids, column widths and machine-specific values."""
-    said = _INTERRUPTED.sub("\n", re.sub(r"\n\tat .*", "", said)).replace("MessageTrack [", "\nMessageTrack [")
-    said = re.sub(r"See https?://.* for further details\.?[^\n]*", "", said)
-    said = re.sub(r"\b[0-9A-F]{40,64}\b", "UNIQUE", said)
-    said = re.sub(r"\brt=\d+ms|\bspentTimeMills=\d+|\b(true|false) +\d+$", "RT", said, flags=re.MULTILINE)
-    said = re.sub(r"\b\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}([.,:]\d+)?", "TIME", said)
-    said = re.sub(r"\b[0-9A-F]{32}\b", "ID", said)
-    said = re.sub(r"(127\.0\.0\.1|[0-9.]+)@[0-9a-zA-Z@#.-]+", "CLIENT", said)
-    said = re.sub(r"/?127\.0\.0\.1:\d+", "ADDRESS", said)
-    said = re.sub(r"(?<![\w.])-?\d+\.\d+(E-?\d+)?(?![\w.])", "N", said)
-    said = re.sub(r"\bMQ[A-Za-z]+Exception: (CODE: -?\d+).*", r"EXCEPTION \1", said)
-    said = re.sub(r"(CODE: -?\d+)\s+DESC: .*", r"\1", said)
-    said = re.sub(r"\b\d{14,17}\b|\b1[6-9]\d{11}\b|\b1[6-9]\d{8}\b", "TIME", said)
-    said = re.sub(r"/tmp/[^\s\"]*", "PATH", said)
-    said = re.sub(r"(MasterCommitLogMaxOffset\s+)\d+", r"\1N", said)
-    lines = [" ".join(line.split()) for line in said.splitlines()]
+    text = _INTERRUPTED.sub("\n", re.sub(r"\n\tat .*", "", text)).replace("MessageTrack [", "\nMessageTrack [")
+    text = re.sub(r"See https?://.* for further details\.?[^\n]*", "", text)
+    text = re.sub(r"\b[0-9A-F]{40,64}\b", "UNIQUE", text)
+    text = re.sub(r"\brt=\d+ms|\bspentTimeMills=\d+|\b(true|false) +\d+$", "RT", text, flags=re.MULTILINE)
+    text = re.sub(r"\b\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}([.,:]\d+)?", "TIME", text)
+    text = re.sub(r"\b[0-9A-F]{32}\b", "ID", text)
+    text = re.sub(r"(127\.0\.0\.1|[0-9.]+)@[0-9a-zA-Z@#.-]+", "CLIENT", text)
+    text = re.sub(r"/?127\.0\.0\.1:\d+", "ADDRESS", text)
+    text = re.sub(r"(?<![\w.])-?\d+\.\d+(E-?\d+)?(?![\w.])", "N", text)
+    text = re.sub(r"\bMQ[A-Za-z]+Exception: (CODE: -?\d+).*", r"EXCEPTION \1", text)
+    text = re.sub(r"(CODE: -?\d+)\s+DESC: .*", r"\1", text)
+    text = re.sub(r"\b\d{14,17}\b|\b1[6-9]\d{11}\b|\b1[6-9]\d{8}\b", "TIME", text)
+    text = re.sub(r"/tmp/[^\s\"]*", "PATH", text)
+    text = re.sub(r"(MasterCommitLogMaxOffset\s+)\d+", r"\1N", text)
+    lines = [" ".join(line.split()) for line in text.splitlines()]
     return [line for line in lines if not (line.startswith("For more information") or _BESIDES.search(line))]
 
 
-def told(command: Command, said: str) -> list[str]:
+def told(command: Command, text: str) -> list[str]:
     """The comparable part of an output; tables in hash order are sorted."""
-    lines = plain(said)
+    lines = plain(text)
     if command.name == "brokerStatus":
         lines = [_NAMES.sub(r"\1", line) for line in lines if "_PATH" not in line]
     elif command.name == "statsAll":  # messages of a day are known after some time
@@ -319,9 +319,9 @@ def outputs(broker: Broker, commands: Iterable[Command], filled: dict[str, str])
     result = []
     for command in commands:
         arguments = [word.format_map(filled) for word in command.line.split()]
-        said: dict[str, Any] = broker.ask("admin", arguments=arguments, seconds=command.seconds)
-        ending = "" if said["ended"] else "\n(goes on)"
-        result.append(said["said"] + ending)
+        answer: dict[str, Any] = broker.ask("admin", arguments=arguments, seconds=command.seconds)
+        ending = "" if answer["ended"] else "\n(goes on)"
+        result.append(answer["said"] + ending)
     return result
 
 
@@ -350,9 +350,9 @@ def on_ours(broker: Broker, folder: Path, commands: Iterable[Command]) -> list[s
             result = outputs(broker, commands, {**addresses, **prepare(broker, folder / "files")})
         finally:
             broker.stop()
-        code, said = serving.end()
-        assert code == 0, said
-        assert "Traceback" not in said, said
+        code, stderr = serving.end()
+        assert code == 0, stderr
+        assert "Traceback" not in stderr, stderr
     return result
 
 

@@ -76,9 +76,9 @@ class Pair:
             for side, turn in zip((self.broker, self.clients), self._turns, strict=True):
                 if side.turn == turn:
                     side.stop()
-            code, said = serving.end()
-        assert code == 0, said
-        assert "Traceback" not in said, said
+            code, stderr = serving.end()
+        assert code == 0, stderr
+        assert "Traceback" not in stderr, stderr
         report = examine(StoreLayout(str(self.store))).report
         assert report.clean, report
 

@@ -115,8 +115,8 @@ def run(minutes: float, seed: int) -> None:
                 asyncio.run(_work(soak, serving.broker, time.monotonic() + 2, sends=False))
                 if soak.sent <= soak.acked:
                     break
-            code, said = serving.end()
-        assert code == 0, said
+            code, stderr = serving.end()
+        assert code == 0, stderr
         problems = [finding for finding in check_store(StoreLayout(str(store))) if is_problem(finding)]
         print(
             f"sent {len(soak.sent)}, handed out {sum(soak.got.values())}, acked {len(soak.acked)}, "

@@ -43,8 +43,8 @@ class Serving:
     def end(self, how: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
         """End it; returns its exit code and stderr."""
         self.process.send_signal(how)
-        said = self.process.communicate(timeout=60)[1]
-        return self.process.returncode, said
+        stderr = self.process.communicate(timeout=60)[1]
+        return self.process.returncode, stderr
 
     def __enter__(self) -> Self:
         return self

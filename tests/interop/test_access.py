@@ -166,8 +166,8 @@ def test_every_account_gets_what_it_gets_from_a_real_broker(
             clients.connect(serving.namesrv, serving.broker)
             got = program(clients)
             clients.stop()
-            code, said = serving.end()
+            code, stderr = serving.end()
         assert code == 0
-        assert "Traceback" not in said
+        assert "Traceback" not in stderr
         differing = [pair for pair in zip(got, wanted, strict=True) if pair[0] != pair[1]]
         assert not differing, differing

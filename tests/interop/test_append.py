@@ -165,8 +165,8 @@ def same_files(variant: str, engine: Engine, tmp_path: Path) -> None:
     """Check that both write the same messages to identical files."""
     made = puts(Random(variant), 260, light=variant == "light")
     theirs = tmp_path / "theirs"
-    said = engine.write(theirs, made, SIZES | VARIANTS[variant])
-    assert {row["status"] for row in said["results"]} == {"PUT_OK"}
+    answer = engine.write(theirs, made, SIZES | VARIANTS[variant])
+    assert {row["status"] for row in answer["results"]} == {"PUT_OK"}
     ours = tmp_path / "ours"
     with Store.create(ours, broker_conf=settings(variant), release=RELEASES[engine.version[:3]]) as store:
         append_all(store, made, times_in(theirs, variant), engine.version[:3])
@@ -187,11 +187,11 @@ def test_an_engine_goes_on_where_we_stopped(engine: Engine, tmp_path: Path) -> N
             assert all(result.ok for result in results)
     layout = StoreLayout(str(store), _conf("plain"))
     before = entries_of(layout)
-    said = engine.open(store, config, keys=[("Mixed", "key3"), ("Other", "键2")])
-    assert said["loadOk"]
-    assert said["dispatchBehind"] == 0
-    assert _entries(said) == before
-    assert {(q["topic"], q["key"]): sorted(q["physicalOffsets"]) for q in said["queries"]} == {
+    answer = engine.open(store, config, keys=[("Mixed", "key3"), ("Other", "键2")])
+    assert answer["loadOk"]
+    assert answer["dispatchBehind"] == 0
+    assert _entries(answer) == before
+    assert {(q["topic"], q["key"]): sorted(q["physicalOffsets"]) for q in answer["queries"]} == {
         (topic, key): key_hits(layout, topic, key) for topic, key in (("Mixed", "key3"), ("Other", "键2"))
     }
     results = engine.write(store, made[100:], config)["results"]
@@ -201,10 +201,10 @@ def test_an_engine_goes_on_where_we_stopped(engine: Engine, tmp_path: Path) -> N
         assert all(result.ok for result in more)
         assert len(ours.query_key("Mixed", "last")) == 600
     layout = StoreLayout(str(store), _conf("plain"))
-    said = engine.open(store, config)
-    assert said["loadOk"]
-    assert _entries(said) == entries_of(layout)
-    assert all(row["message"] is not None for row in said["messages"])
+    answer = engine.open(store, config)
+    assert answer["loadOk"]
+    assert _entries(answer) == entries_of(layout)
+    assert all(row["message"] is not None for row in answer["messages"])
 
 
 @by_turns(2)
@@ -218,15 +218,15 @@ def test_we_append_to_what_an_engine_wrote(case: str, engine: Engine, tmp_path: 
         for n in range(150):
             topic, queue_id = topics[n % len(topics)]
             assert ours.append(Message(topic=topic, queue_id=queue_id, body=b"%d" % n, tags="new", keys="new")).ok
-    said = engine.open(store, golden_config(case))
-    assert said["loadOk"]
-    assert said["dispatchBehind"] == 0
+    answer = engine.open(store, golden_config(case))
+    assert answer["loadOk"]
+    assert answer["dispatchBehind"] == 0
     layout = StoreLayout(str(store), conf_of(case))
-    assert [row[:5] for row in _entries(said)] == [row[:5] for row in entries_of(layout)]
-    new = [row for row in said["messages"] if row["message"] and row["message"]["properties"].get("KEYS") == "new"]
+    assert [row[:5] for row in _entries(answer)] == [row[:5] for row in entries_of(layout)]
+    new = [row for row in answer["messages"] if row["message"] and row["message"]["properties"].get("KEYS") == "new"]
     assert len(new) == 150
 
 
-def _entries(said: dict[str, Any]) -> list[tuple[Any, ...]]:
+def _entries(answer: dict[str, Any]) -> list[tuple[Any, ...]]:
     names = ("cqTopic", "cqQueueId", "cqOffset", "cqPhysicalOffset", "cqSize", "cqTagsCode")
-    return sorted(tuple(row[name] for name in names) for row in said["messages"])
+    return sorted(tuple(row[name] for name in names) for row in answer["messages"])

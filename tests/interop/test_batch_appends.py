@@ -60,8 +60,8 @@ def dispatched(broker: Broker, wanted: int) -> bool:
     """Whether the queue reaches its expected length; a broker dispatches slightly after it answers."""
     give_up = time.monotonic() + 20
     while True:
-        said = broker.ask("request", code=MAX, fields={"topic": TOPIC, "queueId": "0"})
-        if (result := int(said["fields"]["offset"])) >= wanted or time.monotonic() > give_up:
+        answer = broker.ask("request", code=MAX, fields={"topic": TOPIC, "queueId": "0"})
+        if (result := int(answer["fields"]["offset"])) >= wanted or time.monotonic() > give_up:
             return result == wanted
         time.sleep(0.05)
 

@@ -51,8 +51,8 @@ def test_offsets_pulls_and_times(broker_5: Broker, tmp_path: Path) -> None:
     for queue in batch_queues_of(log.layout):
         number = queue.queue_id
         for code, offset in ((MAX, queue.max_offset), (MIN, queue.min_offset(log.min_offset))):
-            said = broker_5.ask("request", code=code, fields=fields(queueId=number))
-            assert (said["code"], int(said["fields"]["offset"])) == (0, offset)
+            stderr = broker_5.ask("request", code=code, fields=fields(queueId=number))
+            assert (stderr["code"], int(stderr["fields"]["offset"])) == (0, offset)
         units = list(queue.entries())
         for offset in range(-1, queue.max_offset + 3):
             for most in (1, 7, 8, 22, 32):
@@ -60,11 +60,11 @@ def test_offsets_pulls_and_times(broker_5: Broker, tmp_path: Path) -> None:
                     consumerGroup="g", queueId=number, queueOffset=offset, maxMsgNums=most, sysFlag=_SUBSCRIBED,
                     commitOffset=0, suspendTimeoutMillis=0, subscription="*", subVersion=0, expressionType="TAG",
                 )  # fmt: skip
-                said = broker_5.ask("request", code=PULL, fields=pull)
+                stderr = broker_5.ask("request", code=PULL, fields=pull)
                 got = get_message(log, queue, offset, most)
                 status = "MOVED" if got.status in _MOVED else got.status
-                ranges = [int(said["fields"][name]) for name in ("nextBeginOffset", "minOffset", "maxOffset")]
-                assert (_FOUND[said["code"]], *ranges) == (status, *got[1:4]), (number, offset, most)
+                ranges = [int(stderr["fields"][name]) for name in ("nextBeginOffset", "minOffset", "maxOffset")]
+                assert (_FOUND[stderr["code"]], *ranges) == (status, *got[1:4]), (number, offset, most)
                 pulls += 1
         times = {0, 1 << 62}
         for unit in units:
@@ -72,8 +72,8 @@ def test_offsets_pulls_and_times(broker_5: Broker, tmp_path: Path) -> None:
             assert located is not None
             times.update(located.record.store_timestamp + shift for shift in (-1, 0, 1))
         for time in sorted(times):
-            said = broker_5.ask("request", code=BY_TIME, fields=fields(queueId=number, timestamp=time))
-            assert int(said["fields"]["offset"]) == offset_by_time_batches(queue, time), (number, time)
+            stderr = broker_5.ask("request", code=BY_TIME, fields=fields(queueId=number, timestamp=time))
+            assert int(stderr["fields"]["offset"]) == offset_by_time_batches(queue, time), (number, time)
     broker_5.stop()
     assert pulls > 200
 
@@ -141,8 +141,8 @@ def test_recovery_leaves_what_a_broker_leaves(damage: str, broker_5: Broker, tmp
     queues = [queue for queue in batch_queues_of(StoreLayout(str(ours))) if queue.topic == TOPIC]
     broker_5.boot(theirs, config())
     for queue in queues:
-        said = broker_5.ask("request", code=MAX, fields=fields(queueId=queue.queue_id))
-        assert int(said["fields"]["offset"]) == queue.max_offset
+        answer = broker_5.ask("request", code=MAX, fields=fields(queueId=queue.queue_id))
+        assert int(answer["fields"]["offset"]) == queue.max_offset
     broker_5.stop()
     left, result = batch_files(theirs), batch_files(ours)
     if damage.startswith("log"):

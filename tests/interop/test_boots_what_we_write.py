@@ -36,17 +36,17 @@ CASES = [
 
 def opened(engine: Engine, store: Path, case: str) -> list[tuple[str, int, int, int, int, int]]:
     """Every queue entry read by the engine, each with a readable message."""
-    said = engine.open(store, golden_config(case))
-    assert said["loadOk"], said
-    return rows_of(said)
+    answer = engine.open(store, golden_config(case))
+    assert answer["loadOk"], answer
+    return rows_of(answer)
 
 
-def rows_of(said: dict[str, Any]) -> list[tuple[str, int, int, int, int, int]]:
+def rows_of(answer: dict[str, Any]) -> list[tuple[str, int, int, int, int, int]]:
     """The entries in an engine's answer."""
-    assert all(row["message"] is not None for row in said["messages"])
+    assert all(row["message"] is not None for row in answer["messages"])
     rows = (
         (r["cqTopic"], r["cqQueueId"], r["cqOffset"], r["cqPhysicalOffset"], r["cqSize"], r["cqTagsCode"])
-        for r in said["messages"]
+        for r in answer["messages"]
     )
     return sorted(rows)
 
@@ -70,10 +70,12 @@ def test_a_salvaged_store(case: str, engine: Engine, tmp_path: Path) -> None:
     records = [item.record for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord)]
     assert len(records) == report.messages
     ours = entries_of(layout)
-    said = opened(engine, tmp_path / "new", case)
-    assert said == ours
+    answer = opened(engine, tmp_path / "new", case)
+    assert answer == ours
     by_queue = Counter((record.topic.decode(), record.queue_id) for record in records)
-    assert {key: n for key, n in Counter(row[:2] for row in said).items() if not key[0].startswith("%LMQ%")} == by_queue
+    assert {
+        key: n for key, n in Counter(row[:2] for row in answer).items() if not key[0].startswith("%LMQ%")
+    } == by_queue
 
 
 @by_turns(2)
@@ -86,9 +88,9 @@ def test_a_truncated_store(case: str, engine: Engine, tmp_path: Path) -> None:
     truncate(layout, cut)
     layout = StoreLayout(str(store), conf_of(case))
     ours = entries_of(layout)
-    said = engine.open(store, golden_config(case))
-    assert said["afterStart"]["maxPhyOffset"] == cut
-    assert rows_of(said) == ours
+    answer = engine.open(store, golden_config(case))
+    assert answer["afterStart"]["maxPhyOffset"] == cut
+    assert rows_of(answer) == ours
     assert (
         engine.write(store, [{"topic": "New", "body": b"x"}], golden_config(case))["results"][0]["wroteOffset"] == cut
     )
@@ -110,8 +112,8 @@ def test_a_queue_whose_messages_have_expired_takes_new_ones(engine: Engine, tmp_
     layout = make_expired(tmp_path / "store", engine.version[:3])
     zero_a_unit(tmp_path / "store")
     assert recover(StoreLayout(layout.root, CONF), release=RELEASES[engine.version[:3]]).applied
-    said = engine.write(tmp_path / "store", [{"topic": "Old", "body": b"new"}], CONF.values)
-    assert [result["logicsOffset"] for result in said["results"]] == [OLD]
+    answer = engine.write(tmp_path / "store", [{"topic": "Old", "body": b"new"}], CONF.values)
+    assert [result["logicsOffset"] for result in answer["results"]] == [OLD]
     read = engine.open(tmp_path / "store", CONF.values, gets=[("Old", 0, OLD, 8)])
     rows = [row for row in read["messages"] if row["cqTopic"] == "Old" and row["cqOffset"] >= OLD]
     assert [row["message"] is not None for row in rows] == [True], read["getMessage"]
@@ -126,9 +128,9 @@ def test_a_log_whose_files_were_put_right(name: str, engine: Engine, tmp_path: P
     left = damaged(base, store, (WHOLE | GAPPED)[name], abort=True)
     recover(StoreLayout(str(store), base.conf), release=RELEASES[engine.version[:3]])
     for _start in range(2):
-        said = engine.open(store, base.conf.values)
-        assert said["loadOk"], said
-        read = {_place(row["message"]) for row in said["messages"] if row["message"] is not None}
+        answer = engine.open(store, base.conf.values)
+        assert answer["loadOk"], answer
+        read = {_place(row["message"]) for row in answer["messages"] if row["message"] is not None}
         kept = (finding.split(b" ", 3) for finding in left)
         assert read == {(topic.decode(), int(queue), int(offset)) for topic, queue, offset, _body in kept}
 

@@ -245,8 +245,8 @@ def test_started_while_we_append(broker: Engine, tmp_path: Path) -> None:
     assert not [finding for finding in check_store(layout) if is_fault(finding)]
     assert all(answer.ok for answer in answers)
     assert {answer.physical_offset for answer in answers} <= {at for at, _body in messages(store)}
-    said = broker.open(store, config)
-    assert len([row for row in said["messages"] if row["cqTopic"] == "New" and row["message"] is not None]) == 100
+    expected = broker.open(store, config)
+    assert len([row for row in expected["messages"] if row["cqTopic"] == "New" and row["message"] is not None]) == 100
 
 
 @by_turns(3)
@@ -292,8 +292,8 @@ def test_started_while_we_run(broker: Engine, tmp_path: Path) -> None:
     assert report.delivered == len(late) - len(first)
     assert sorted(delivered()) == sorted(late)
     assert not [finding for finding in check_store(layout) if is_fault(finding)]
-    said = broker.open(store, config)
-    assert len([row for row in said["messages"] if row["cqTopic"] == "Late" and row["message"]]) == len(late)
+    answer = broker.open(store, config)
+    assert len([row for row in answer["messages"] if row["cqTopic"] == "Late" and row["message"]]) == len(late)
 
 
 @by_turns(3)
@@ -320,12 +320,12 @@ def test_started_while_we_serve(broker: Engine, tmp_path: Path) -> None:
         assert broker.step("load", store)["loadOk"]
         assert not broker.step("start", store)["started"]
         broker._end(kill=True)
-        said = serving.process.communicate(timeout=120)[1]
+        stderr = serving.process.communicate(timeout=120)[1]
         ended.set()
         sending.join()
-    assert serving.process.returncode == 4, said
-    assert "Nothing more is taken" in said
-    assert "Traceback" not in said
+    assert serving.process.returncode == 4, stderr
+    assert "Nothing more is taken" in stderr
+    assert "Traceback" not in stderr
     assert len(sent) >= 50
     assert (store / "abort").exists()
     layout = StoreLayout(str(store), conf_of("clean"))

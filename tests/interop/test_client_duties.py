@@ -116,24 +116,24 @@ def test_traces_are_read_by_the_admin_tool(broker: Broker, tmp_path: Path) -> No
     sent, half = asyncio.run(work())
 
     def told(message_id: str, subs: int) -> str:
-        said = ""
+        text = ""
         for _ in range(100):  # the index is built behind the log
-            said = broker.ask("admin", arguments=["queryMsgTraceById", "-i", message_id], seconds=15)["said"]
-            if "Pub" in said and said.count("Sub ") >= subs:
+            text = broker.ask("admin", arguments=["queryMsgTraceById", "-i", message_id], seconds=15)["said"]
+            if "Pub" in text and text.count("Sub ") >= subs:
                 break
             time.sleep(0.2)
-        return said
+        return text
 
-    said = told(sent, 2)
-    pub = next(line.split() for line in said.splitlines() if line.startswith("Pub"))
+    answer = told(sent, 2)
+    pub = next(line.split() for line in answer.splitlines() if line.startswith("Pub"))
     assert pub[1:3] == ["traced", "127.0.0.1"] or "traced" in pub
     assert "success" in pub
-    consumed = [line.split() for line in said.splitlines() if line.startswith("Sub")]
+    consumed = [line.split() for line in answer.splitlines() if line.startswith("Sub")]
     assert [fields[1:3] for fields in consumed] == [["listeners", "127.0.0.1"]] * 2
-    assert sorted(fields[-1] for fields in consumed) == ["failed", "success"], said  # it came twice
-    said = told(half, 1)
-    assert "Pub" in said
-    assert "listeners" in said
+    assert sorted(fields[-1] for fields in consumed) == ["failed", "success"], answer  # it came twice
+    answer = told(half, 1)
+    assert "Pub" in answer
+    assert "listeners" in answer
     broker.stop()
 
 

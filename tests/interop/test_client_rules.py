@@ -56,14 +56,14 @@ NAMES = [
 ]
 
 
-def agree(said: dict[str, Any], rule: Any, *arguments: Any) -> bool:
+def agree(answer: dict[str, Any], rule: Any, *arguments: Any) -> bool:
     """Check that our rule accepts or refuses like the client, with the same code and text; returns whether refused."""
     ours: tuple[int, str] | None = None
     try:
         rule(*arguments)
     except Rejected as err:
         ours = err.code, str(err)
-    assert ours == ((said.get("code", -1), said["message"]) if "error" in said else None), arguments
+    assert ours == ((answer.get("code", -1), answer["message"]) if "error" in answer else None), arguments
     return ours is not None
 
 
@@ -87,8 +87,8 @@ def test_messages(client: Client) -> None:
     outcomes = set()
     for body in bodies:
         for topic in ("Orders", "a b", "OFFSET_MOVED_EVENT"):
-            said = client.ask("checkMessage", items=[as_item(topic, body)])
-            outcomes.add(agree(said, send_rules.check_message, topic, body))
+            answer = client.ask("checkMessage", items=[as_item(topic, body)])
+            outcomes.add(agree(answer, send_rules.check_message, topic, body))
     assert outcomes == {True, False}
 
 
@@ -115,16 +115,16 @@ def test_batches(client: Client) -> None:
         ]
         named = [dict(message.properties) for message in messages]
         items = [as_item(m.topic, m.body, m.flag, properties) for m, properties in zip(messages, named, strict=True)]
-        said = client.ask("batch", items=items)
+        answer = client.ask("batch", items=items)
         topics = [message.topic for message in messages]
-        if agree(said, send_rules.check_batch, list(zip(topics, named, strict=True))):
+        if agree(answer, send_rules.check_batch, list(zip(topics, named, strict=True))):
             refused += 1
             continue
-        theirs, ours = base64.b64decode(said["body"]), encode(messages, named)
+        theirs, ours = base64.b64decode(answer["body"]), encode(messages, named)
         # a hash map decides about the order of properties there, so all else is compared byte by byte
         assert len(theirs) == len(ours)
         assert decode(theirs) == decode(ours)
-        assert said["properties"] == "WAIT\x01" + send_rules.batch_properties(named[0])["WAIT"]
+        assert answer["properties"] == "WAIT\x01" + send_rules.batch_properties(named[0])["WAIT"]
         item = as_item("T", messages[0].body, messages[0].flag, {"KEYS": "k"})
         encoded = base64.b64decode(client.ask("batch", items=[item])["body"])
         assert encoded == encode(messages[:1], [{"KEYS": "k"}])
@@ -154,19 +154,19 @@ def nearly_time(unique_id: str, now: int, zone: tzinfo | None = None) -> int:
 
 
 def test_unique_ids(client: Client) -> None:
-    said = client.ask("createId", count=5)
-    parts = [parse_unique_id(text, said["now"]) for text in said["ids"]]
+    answer = client.ask("createId", count=5)
+    parts = [parse_unique_id(text, answer["now"]) for text in answer["ids"]]
     assert [part.counter for part in parts] == list(range(5))
-    assert all(part.process_id == said["pid"] & 0xFFFF for part in parts)
-    assert all(part.timestamp is not None and abs(part.timestamp - said["now"]) < 10_000 for part in parts)
-    assert all(abs(nearly_time(text, said["now"] + 1, UTC) - said["now"]) < 10_000 for text in said["ids"])
-    for address, now in (("192.0.2.10", said["now"]), ("2001:db8:0:0:0:0:0:1", said["now"] - 40 * 86_400_000)):
+    assert all(part.process_id == answer["pid"] & 0xFFFF for part in parts)
+    assert all(part.timestamp is not None and abs(part.timestamp - answer["now"]) < 10_000 for part in parts)
+    assert all(abs(nearly_time(text, answer["now"] + 1, UTC) - answer["now"]) < 10_000 for text in answer["ids"])
+    for address, now in (("192.0.2.10", answer["now"]), ("2001:db8:0:0:0:0:0:1", answer["now"] - 40 * 86_400_000)):
         make = send_ids.UniqueIds(parse_address(address), 70_000, 0x5FFD2B27, lambda at=now: at, UTC)  # type: ignore[misc]
         for text in (make(), make()):
             read = client.ask("parseId", text=text)
             assert read["pid"] == 70_000 & 0xFFFF
             assert parse_address(read["address"]) == parse_address(address)
-            assert read["time"] == nearly_time(text, said["now"] + 1, UTC)
+            assert read["time"] == nearly_time(text, answer["now"] + 1, UTC)
 
 
 def test_choice_of_queues(client: Client) -> None:
@@ -176,12 +176,12 @@ def test_choice_of_queues(client: Client) -> None:
         queues = [QueueName("T", broker, n) for broker in brokers for n in range(pick.randrange(1, 5))]
         start = pick.choice([0, 5, 2**31 - 3, 2**31 - 1, -7])
         last = pick.choice([None, "b1", "nobody"])
-        said = client.ask("select", queues=as_json(queues), index=start, last=last, count=9)
+        answer = client.ask("select", queues=as_json(queues), index=start, last=last, count=9)
         selector, ours = Selector(queues, QueueIndex(start)), []
         for _ in range(9):
             ours.append(selector.select(last))
             last = ours[-1].broker_name if last is not None else None
-        assert ours == from_json(said["queues"])
+        assert ours == from_json(answer["queues"])
 
 
 def test_choice_of_queues_with_fault_tolerance(client: Client) -> None:
@@ -197,13 +197,13 @@ def test_choice_of_queues_with_fault_tolerance(client: Client) -> None:
             {"broker": broker, "latency": 10 * n, "duration": pick.choice([0, 600_000])}
             for n, broker in enumerate(hurt)
         ]
-        said = client.ask("select", queues=as_json(queues), index=start, faults=faults, count=9)
+        answer = client.ask("select", queues=as_json(queues), index=start, faults=faults, count=9)
         table = Faults(lambda: 1_000_000, QueueIndex(start), V4_9)
         for fault in faults:
             table.put(fault["broker"], fault["latency"], fault["duration"])
         left_out += not any(table.available(broker) for broker in brokers)
         selector = Selector(queues, QueueIndex(start), table, nums)
-        assert [selector.select("b1") for _ in range(9)] == from_json(said["queues"])
+        assert [selector.select("b1") for _ in range(9)] == from_json(answer["queues"])
     assert left_out > 10
 
 
@@ -236,7 +236,7 @@ def test_choice_of_queues_of_5_3(broker_5: Broker, tolerant: bool, monkeypatch: 
                 choice.note_failure(name, took, refused=what == "refused", unasked=what == "unasked")
             unreachable = what == "refused" or (what == "failed" and detected)
             events.append((name, took, what in ("refused", "failed"), not unreachable))
-        said = broker_5.ask(
+        text = broker_5.ask(
             "choose", tolerant=tolerant, queues=[(queue.broker_name, queue.queue_id) for queue in queues],
             events=events, index=start, last=last, count=9,
         )  # fmt: skip
@@ -244,8 +244,8 @@ def test_choice_of_queues_of_5_3(broker_5: Broker, tolerant: bool, monkeypatch: 
         choice._selectors["T"][1].index = index = QueueIndex(start)
         monkeypatch.setattr(choosing, "_index", lambda index=index: index)  # no new start where an attempt has failed
         ours = [choice.select(route, last) for _ in range(9)]
-        assert [[queue.broker_name, queue.queue_id] for queue in ours] == said["chosen"]
-        for name, left in said["leftOut"].items():
+        assert [[queue.broker_name, queue.queue_id] for queue in ours] == text["chosen"]
+        for name, left in text["leftOut"].items():
             assert 0 <= choice.left_out(name) - left < 1900, name  # time passes there
             seen["left out" if left else "there"] += 1
         seen["unreachable"] += bool(choice.unreachable)
@@ -260,9 +260,9 @@ def test_sharding_keys(client: Client) -> None:
     for count in (1, 3, 4, 7):
         queues = [QueueName("T", "b", n) for n in range(count)]
         for key in keys:
-            said = client.ask("selectByHash", queues=as_json(queues), text=key)
+            answer = client.ask("selectByHash", queues=as_json(queues), text=key)
             chosen = by_hash(key)([MessageQueue(*queue) for queue in queues])
-            assert [QueueName(chosen.topic, chosen.broker_name, chosen.queue_id)] == from_json(said["queues"])
+            assert [QueueName(chosen.topic, chosen.broker_name, chosen.queue_id)] == from_json(answer["queues"])
 
 
 def test_compression(client: Client) -> None:

@@ -37,9 +37,9 @@ def pulled(broker: Broker, topic: str, queue: int, offset: int, most: int) -> tu
         "sysFlag": SUBSCRIBED, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0,
         "expressionType": "TAG",
     }  # fmt: skip
-    said = broker.ask("request", code=PULL, fields={name: str(value) for name, value in fields.items()})
-    ranges = [int(said["fields"][name]) for name in ("nextBeginOffset", "minOffset", "maxOffset")]
-    return _FOUND[said["code"]], ranges
+    answer = broker.ask("request", code=PULL, fields={name: str(value) for name, value in fields.items()})
+    ranges = [int(answer["fields"][name]) for name in ("nextBeginOffset", "minOffset", "maxOffset")]
+    return _FOUND[answer["code"]], ranges
 
 
 def consumed(broker: Broker, topic: str, queue: int, offset: int = 0) -> list[tuple[int, str, str]]:
@@ -47,9 +47,9 @@ def consumed(broker: Broker, topic: str, queue: int, offset: int = 0) -> list[tu
     listed: list[tuple[int, str, str]] = []
     status = "FOUND"
     while status == "FOUND":
-        said = broker.ask("pull", group="g", topic=topic, queueId=queue, offset=offset, count=32)
-        status, offset = said["status"], said["next"]
-        listed += [(row["queueOffset"], row["keys"], row["body"]) for row in said["messages"]]
+        answer = broker.ask("pull", group="g", topic=topic, queueId=queue, offset=offset, count=32)
+        status, offset = answer["status"], answer["next"]
+        listed += [(row["queueOffset"], row["keys"], row["body"]) for row in answer["messages"]]
     return listed
 
 

@@ -55,15 +55,15 @@ async def ask(broker: Broker, *, orderly: bool) -> None:
             raise ValueError("a third time")
 
     async def admin(*arguments: str) -> str:
-        said: dict[str, Any] = await asyncio.to_thread(broker.ask, "admin", arguments=arguments, seconds=60)
-        assert said["ended"], said
-        return str(said["said"])
+        answer: dict[str, Any] = await asyncio.to_thread(broker.ask, "admin", arguments=arguments, seconds=60)
+        assert answer["ended"], answer
+        return str(answer["said"])
 
     async def moved(*arguments: str) -> None:
         """Retried if mqadmin's own time limits were too short for a busy machine."""
         async with asyncio.timeout(60):
-            while "lab-a" not in (said := await admin(*arguments)):
-                assert "Exception" in said, said
+            while "lab-a" not in (output := await admin(*arguments)):
+                assert "Exception" in output, output
 
     async with asyncio.timeout(240), Producer(options, "asked-producer", PATIENT) as producer:
         queues = await producer.queues(topic)
@@ -74,11 +74,13 @@ async def ask(broker: Broker, *, orderly: bool) -> None:
             client = consumer.cluster.client_id
 
             # 307, as mqadmin shows it
-            said = await admin("consumerStatus", "-g", group, "-i", client)
-            text = " ".join(said.split())
-            assert "PROP_CONSUMER_START_TIMESTAMP : 1" in text, said
-            assert f"PROP_CONSUMEORDERLY : {str(orderly).lower()}" in text, said
-            assert len([line for line in said.splitlines() if line.startswith(topic) and "lab-a" in line]) >= 4, said
+            output = await admin("consumerStatus", "-g", group, "-i", client)
+            text = " ".join(output.split())
+            assert "PROP_CONSUMER_START_TIMESTAMP : 1" in text, output
+            assert f"PROP_CONSUMEORDERLY : {str(orderly).lower()}" in text, output
+            assert len([line for line in output.splitlines() if line.startswith(topic) and "lab-a" in line]) >= 4, (
+                output
+            )
             summary = await admin("consumerStatus", "-g", group)
             assert client in summary
             assert "Rebalance OK" in summary, summary
@@ -94,12 +96,12 @@ async def ask(broker: Broker, *, orderly: bool) -> None:
             # 309: one message, once more; its second call succeeds, its third fails
             named = [] if broker.engine == "4.9" else ["-t", topic]
             ask_again = ("queryMsgById", *named, "-i", sent[7].offset_message_id, "-g", group, "-d", client)
-            said = await admin(*ask_again)
-            assert "CR_SUCCESS" in said, said
+            output = await admin(*ask_again)
+            assert "CR_SUCCESS" in output, output
             assert got["k7"] == 2
-            said = await admin(*ask_again)
-            assert "CR_THROW_EXCEPTION" in said, said
-            assert "a third time" in said, said
+            output = await admin(*ask_again)
+            assert "CR_THROW_EXCEPTION" in output, output
+            assert "a third time" in output, output
             assert got["k7"] == 3
 
             # 220 of 4.9, and what 5.3 does in its place: all come again, and then none

@@ -45,8 +45,8 @@ def test_a_topic_that_a_broker_has_deleted(each_broker: Broker, tmp_path: Path) 
     for n in range(12):
         for topic in ("Kept", "Gone"):
             each_broker.ask("send", topic=topic, keys=f"k{n}", queueId=n % 4)
-    said = each_broker.ask("admin", arguments=["deleteTopic", "-c", CLUSTER, "-t", "Gone"], seconds=60)["said"]
-    assert "success" in said
+    answer = each_broker.ask("admin", arguments=["deleteTopic", "-c", CLUSTER, "-t", "Gone"], seconds=60)["said"]
+    assert "success" in answer
     each_broker.ask("send", topic="Kept", keys="last", queueId=0)  # a start of 4.9 queues again what is behind it
     time.sleep(2)  # a 5.5 that stops before all is dispatched leaves a checkpoint of zeros
     for again in (True, False):

@@ -47,8 +47,8 @@ class Both:
     def admin(self, line: str) -> str:
         """The output of ``mqadmin``."""
         args = [word.format_map(self.filled) for word in line.split()]
-        said: str = self.judge.ask("admin", arguments=args, seconds=20)["said"]
-        return said
+        answer: str = self.judge.ask("admin", arguments=args, seconds=20)["said"]
+        return answer
 
     def ours(self, line: str, code: int = 0) -> Any:
         """The rows of our command."""
@@ -94,9 +94,9 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield result
 
 
-def columns(said: str, *, begin: str = "#") -> list[dict[str, str]]:
+def columns(text: str, *, begin: str = "#") -> list[dict[str, str]]:
     """The table in an output: rows by column title, with columns separated by two spaces."""
-    lines = said.splitlines()
+    lines = text.splitlines()
     first = next(n for n, line in enumerate(lines) if line.startswith(begin))
     titles = [title.strip() for title in re.split(r"  +|(?<=\S) (?=#)", lines[first]) if title]
     rows = []
@@ -113,9 +113,9 @@ def millis(text: str) -> int:
     return round(datetime.fromisoformat(result).replace(tzinfo=UTC).timestamp() * 1000)
 
 
-def fields(said: str, separator: str) -> dict[str, str]:
+def fields(text: str, separator: str) -> dict[str, str]:
     """Parse lines of name and value."""
-    pairs = (line.partition(separator) for line in said.splitlines())
+    pairs = (line.partition(separator) for line in text.splitlines())
     return {name.strip(): value.strip() for name, sign, value in pairs if sign}
 
 
@@ -184,30 +184,30 @@ def test_group_lag(both: Both) -> None:
 def test_group_list(both: Both) -> None:
     ours = {row["group"]: row for row in both.ours("group list TARGET")}
     for group in ("readers", "idle"):
-        said = fields(both.admin(f"getConsumerConfig -g {group}"), "=")
-        assert said["groupName"] == group
-        assert said["consumeEnable"] == str(ours[group]["consumeEnable"]).lower()
-        assert int(said["retryMaxTimes"]) == ours[group]["retryMaxTimes"]
+        text = fields(both.admin(f"getConsumerConfig -g {group}"), "=")
+        assert text["groupName"] == group
+        assert text["consumeEnable"] == str(ours[group]["consumeEnable"]).lower()
+        assert int(text["retryMaxTimes"]) == ours[group]["retryMaxTimes"]
     configured = both.ours("config TARGET subscriptionGroup.json")["subscriptionGroupTable"]
     assert configured.keys() == {group for group, row in ours.items() if row["configured"]}
-    said = columns(both.admin("consumerProgress"))
-    assert {row["#Group"]: int(row["#Diff Total"]) for row in said if row["#Group"] == "readers"} == {
+    text = columns(both.admin("consumerProgress"))
+    assert {row["#Group"]: int(row["#Diff Total"]) for row in text if row["#Group"] == "readers"} == {
         "readers": ours["readers"]["diff"]
     }
 
 
 def test_client_list(both: Both) -> None:
-    said = both.admin("consumerConnection -g readers")
-    (theirs,) = columns(said)
+    output = both.admin("consumerConnection -g readers")
+    (theirs,) = columns(output)
     (ours,) = both.ours("client list TARGET --group readers")
     assert theirs["#ClientId"] == ours["clientId"]
     assert theirs["#ClientAddr"] == ours["clientAddr"]
     assert theirs["#Language"] == ours["language"]
-    kinds = fields(said, ":")
+    kinds = fields(output, ":")
     assert kinds["ConsumeType"] == ours["consumeType"]
     assert kinds["MessageModel"] == ours["messageModel"]
     assert kinds["ConsumeFromWhere"] == ours["consumeFromWhere"]
-    wants = {row["#Topic"]: row["#SubExpression"] for row in columns(said, begin="#Topic")}
+    wants = {row["#Topic"]: row["#SubExpression"] for row in columns(output, begin="#Topic")}
     assert wants == ours["subscriptions"]
 
 
@@ -256,10 +256,10 @@ def test_slaves(both: Both) -> None:
         done = rmqtool("cluster", "replicas", both.target)
         assert (done.code, "do not report their slaves" in done.err) == (1, True)
         return
-    said = both.admin("haStatus -b {broker}")
+    output = both.admin("haStatus -b {broker}")
     (row,) = both.ours("cluster replicas TARGET")
     assert row["slaveAddress"] is None
-    assert str(row["masterMaxOffset"]) in said
+    assert str(row["masterMaxOffset"]) in output
 
 
 def test_settings_beside_the_defaults(both: Both) -> None:
@@ -297,22 +297,22 @@ def test_round_trips(both: Both) -> None:
 def test_a_message(admin: str, ours: str, both: Both) -> None:
     if both.judge.engine == "4.9":
         admin = admin.replace("queryMsgById -t Orders", "queryMsgById")
-    said = fields(both.admin(admin), ":")
+    output = fields(both.admin(admin), ":")
     (our,) = both.ours(ours)
-    assert said.get("OffsetID", our["offsetMsgId"]) == our["offsetMsgId"]  # 5.x alone says it, and not each command
-    assert said["Topic"] == our["topic"]
-    assert said["Tags"] == f"[{our['tags']}]"
-    assert said["Keys"] == f"[{' '.join(our['keys'])}]"
-    assert int(said["Queue ID"]) == our["queueId"]
-    assert int(said["Queue Offset"]) == our["queueOffset"]
-    assert int(said["CommitLog Offset"]) == our["physicalOffset"]
-    assert int(said["Reconsume Times"]) == our["reconsumeTimes"]
-    assert millis(said["Born Timestamp"]) == our["bornTimestamp"]
-    assert millis(said["Store Timestamp"]) == our["storeTimestamp"]
-    assert said["Born Host"] == our["bornHost"]
-    assert said["Store Host"] == our["storeHost"]
-    assert int(said["System Flag"]) == our["sysFlag"]
-    properties = dict(part.split("=", 1) for part in said["Properties"].strip("{}").split(", "))
+    assert output.get("OffsetID", our["offsetMsgId"]) == our["offsetMsgId"]  # 5.x alone says it, and not each command
+    assert output["Topic"] == our["topic"]
+    assert output["Tags"] == f"[{our['tags']}]"
+    assert output["Keys"] == f"[{' '.join(our['keys'])}]"
+    assert int(output["Queue ID"]) == our["queueId"]
+    assert int(output["Queue Offset"]) == our["queueOffset"]
+    assert int(output["CommitLog Offset"]) == our["physicalOffset"]
+    assert int(output["Reconsume Times"]) == our["reconsumeTimes"]
+    assert millis(output["Born Timestamp"]) == our["bornTimestamp"]
+    assert millis(output["Store Timestamp"]) == our["storeTimestamp"]
+    assert output["Born Host"] == our["bornHost"]
+    assert output["Store Host"] == our["storeHost"]
+    assert int(output["System Flag"]) == our["sysFlag"]
+    properties = dict(part.split("=", 1) for part in output["Properties"].strip("{}").split(", "))
     kept = {name: value for name, value in properties.items() if name not in ("MIN_OFFSET", "MAX_OFFSET")}
     assert kept == our["properties"]
 
@@ -407,9 +407,9 @@ def test_dead_letters(both: Both) -> None:
         assert (again.code, json.loads(again.out)["state"]) == (0, "before"), again.err
     (waiting,) = both.ours("retry list TARGET --group idle")
     assert (waiting["state"], waiting["msgId"], waiting["reconsumeTimes"]) == ("waiting", row["msgId"], 0)
-    said = fields(both.admin(f"queryMsgByOffset -t %RETRY%idle -b {NAME} -i 0 -o {sent['targetQueueOffset']}"), ":")
-    assert int(said["Reconsume Times"]) == 0
-    assert said["Topic"] == "%RETRY%idle"
+    text = fields(both.admin(f"queryMsgByOffset -t %RETRY%idle -b {NAME} -i 0 -o {sent['targetQueueOffset']}"), ":")
+    assert int(text["Reconsume Times"]) == 0
+    assert text["Topic"] == "%RETRY%idle"
     (trace,) = [both.ours(f"trace TARGET {row['msgId']}")]
     assert [event["event"] for event in trace["events"]] == ["stored", "dead-letter", "retry"]
     assert {event["brokerName"] for event in trace["events"]} == {NAME}

@@ -97,8 +97,8 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def queues_of(lab: Lab, topic: str) -> tuple[int, int, int]:
     """Read queues, write queues and permission, as mqadmin has them from the name server."""
-    said = lab.admin(f"topicRoute -t {topic}")
-    route = json.loads(re.sub(r"([{,]\s*)([0-9]+):", r'\1"\2":', said[said.index("{") :]))  # Java's keys are numbers
+    text = lab.admin(f"topicRoute -t {topic}")
+    route = json.loads(re.sub(r"([{,]\s*)([0-9]+):", r'\1"\2":', text[text.index("{") :]))  # Java's keys are numbers
     (queue,) = [row for row in route["queueDatas"] if row["brokerName"] == NAME]
     return queue["readQueueNums"], queue["writeQueueNums"], queue["perm"]
 
@@ -203,8 +203,8 @@ def offsets_of(lab: Lab, group: str) -> list[int]:
     """What mqadmin says of the queues of Orders."""
     if lab.judge.engine == "4.9":
         # its consumerProgress knows no topic, and needs the group's retry topic; this leaves out what is at offset 0
-        said = columns(lab.admin("brokerConsumeStats -b {broker}"))
-        rows = [row for row in said if (row["#Group"], row["#Topic"]) == (group, "Orders")]
+        output = columns(lab.admin("brokerConsumeStats -b {broker}"))
+        rows = [row for row in output if (row["#Group"], row["#Topic"]) == (group, "Orders")]
         assert rows
     else:
         rows = columns(lab.admin(f"consumerProgress -g {group} -t Orders"))
@@ -286,9 +286,9 @@ def test_users_and_rules(lab: Lab, tmp_path: Path) -> None:
     password = tmp_path / "password"
     password.write_text("secretive\n")
     lab.change(f"user create TARGET ours --password-file {password}")
-    said = lab.admin("getUser -b {broker} -u ours")
-    assert "ours" in said
-    assert "Normal" in said
+    output = lab.admin("getUser -b {broker} -u ours")
+    assert "ours" in output
+    assert "Normal" in output
     (row,) = lab.ours("user list TARGET ours")
     assert (row["userType"], row["userStatus"]) == ("Normal", "enable")
     lab.change("user update TARGET ours --super")
@@ -300,9 +300,9 @@ def test_users_and_rules(lab: Lab, tmp_path: Path) -> None:
 
     lab.change("acl set TARGET User:ours --resource Topic:Orders --action Sub")
     lab.change("acl set TARGET User:ours --resource Group:readers --action Sub --action Get")
-    said = lab.admin("getAcl -b {broker} -s User:ours")
-    assert "Topic:Orders" in said
-    assert "Group:readers" in said
+    output = lab.admin("getAcl -b {broker} -s User:ours")
+    assert "Topic:Orders" in output
+    assert "Group:readers" in output
     lab.change("undo TARGET")
     assert "Group:readers" not in lab.admin("getAcl -b {broker} -s User:ours")
     lab.admin("updateAcl -b {broker} -s User:ours -r Topic:Orders -a Pub -d Deny")

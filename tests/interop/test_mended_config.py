@@ -38,8 +38,8 @@ def test_the_engine_loads_delay_offsets_again(engine_4: Engine, tmp_path: Path) 
     tear(store)
     assert not engine_4.open(shutil.copytree(store, tmp_path / "torn"), golden_config("broker"), start=False)["loadOk"]
     mend(store)
-    said = engine_4.open(store, golden_config("broker"))
-    assert said["loadOk"], said
+    answer = engine_4.open(store, golden_config("broker"))
+    assert answer["loadOk"], answer
     assert read(store)["delayOffset.json"]["offsetTable"] == {1: 13, 2: 3, 3: 8, 4: 8}
 
 

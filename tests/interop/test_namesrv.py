@@ -50,12 +50,12 @@ class Java:
         ]  # fmt: skip
 
     def start(self, name: str, *args: str, **options: Any) -> "subprocess.Popen[str]":
-        with open(self.home / "said", "a") as said:
+        with open(self.home / "said", "a") as output:
             return subprocess.Popen(
                 [*self._command, name, *args],
                 **{
-                    "stdout": said,
-                    "stderr": said,
+                    "stdout": output,
+                    "stderr": output,
                     "stdin": subprocess.DEVNULL,
                     "text": True,
                     "cwd": self.home,
@@ -226,14 +226,14 @@ def administer(java: Java, clients: Broker, names: str, address: str, release: s
     }
     assert {"Shuttle", "%RETRY%shuttle-Shuttle", BROKER, CLUSTER} <= set(admin("topicList").split())
 
-    said = admin("updateTopic", "-c", CLUSTER, "-t", "Made", "-r", "2", "-w", "3")
-    assert "success" in said
+    output = admin("updateTopic", "-c", CLUSTER, "-t", "Made", "-r", "2", "-w", "3")
+    assert "success" in output
     wait("a new topic", lambda: ask(names, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="Made") is not None, java)
     assert ask(names, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="Made")["queueDatas"][0]["writeQueueNums"] == 3
     topics = len(ask(names, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)["topicList"])
     for command, perm in (("wipeWritePerm", 4), ("addWritePerm", 6)):
-        said = admin(command, "-b", BROKER)
-        assert re.search(rf"write perm of broker\[{BROKER}\].* OK, {topics}", said), said
+        output = admin(command, "-b", BROKER)
+        assert re.search(rf"write perm of broker\[{BROKER}\].* OK, {topics}", output), output
         assert ask(names, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="Made")["queueDatas"][0]["perm"] == perm
     assert "success" in admin("deleteTopic", "-c", CLUSTER, "-t", "Made")
     assert ask(names, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="Made") is None

@@ -175,7 +175,7 @@ async def die(broker: Broker) -> None:
         await asyncio.to_thread(broker.ask, "leave", instance="dying")
     assert ours.body == theirs.body == b"bad"
     assert ours.reconsume_times == theirs.reconsume_times
-    said, java = [
+    answer, java = [
         {
             name: text.replace("java-dead", "our-dead")
             for name, text in process.properties.items()
@@ -183,7 +183,7 @@ async def die(broker: Broker) -> None:
         }
         for process in (ours, theirs)
     ]
-    assert said == java
+    assert answer == java
 
 
 async def dead_letter(options: ClientOptions, group: str) -> Received:

@@ -52,6 +52,6 @@ def test_an_engine_between_a_kill_and_the_end(engine: Engine, tmp_path: Path) ->
     assert run("recover", store, "--yes", "--broker-conf", conf).code == 0
     assert bodies(store) == there
     assert run("append", store, "-", "--broker-conf", conf, stdin=line).code == 0
-    said = engine.open(store, golden_config(CASE))
-    mine = [row for row in said["messages"] if row["cqTopic"] == "New" and row["message"] is not None]
+    engine_answer = engine.open(store, golden_config(CASE))
+    mine = [row for row in engine_answer["messages"] if row["cqTopic"] == "New" and row["message"] is not None]
     assert len(mine) == 51

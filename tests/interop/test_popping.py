@@ -264,7 +264,7 @@ def test_ours_brings_back_what_a_real_broker_has_in_flight(broker: Broker, tmp_p
         rows = pops(broker, "Given", len(open_ones), seconds=120)
         more = pops(broker, "Given", 1, seconds=3)
         broker.stop()
-        code, said = serving.end()
-    assert code == 0, said
+        code, stderr = serving.end()
+    assert code == 0, stderr
     assert Counter(row["keys"] for row in rows + more) == Counter(open_ones)
     assert {row["reconsumeTimes"] for row in rows} == {1}

@@ -59,8 +59,8 @@ def test_members_of_both_languages_pop_each_message_once(broker_5: Broker, tmp_p
         make(broker_5, "Together")
         asyncio.run(together(broker_5))
         broker_5.stop()
-        code, said = serving.end()
-    assert code == 0, said
+        code, stderr = serving.end()
+    assert code == 0, stderr
 
 
 async def together(broker: Broker) -> None:
@@ -81,9 +81,9 @@ async def together(broker: Broker) -> None:
         return [row["keys"] for row in broker.ask("seen") if row["group"] == "together"]
 
     async def admin(*arguments: str) -> str:
-        said: dict[str, Any] = await asyncio.to_thread(broker.ask, "admin", arguments=arguments, seconds=60)
-        assert said["ended"], said
-        return str(said["said"])
+        answer: dict[str, Any] = await asyncio.to_thread(broker.ask, "admin", arguments=arguments, seconds=60)
+        assert answer["ended"], answer
+        return str(answer["said"])
 
     async with asyncio.timeout(240), Producer(client, "together-producer", PATIENT) as producer:
         address = where["broker"]
@@ -108,9 +108,9 @@ async def together(broker: Broker) -> None:
             while len(wanted) < _COUNT or not await asyncio.to_thread(java):  # until both have had their turns
                 wanted |= await send(f"k{len(wanted)}-", 20)
             await until(lambda: {key for key, _times in got} | set(java()) >= wanted | again)
-            said = await admin("consumerConnection", "-g", "together")
-            assert "Together" in said, said  # heartbeats that say little have told it before
-            assert "CLUSTERING" in said, said
+            output = await admin("consumerConnection", "-g", "together")
+            assert "Together" in output, output  # heartbeats that say little have told it before
+            assert "CLUSTERING" in output, output
         theirs = java()
         await asyncio.to_thread(broker.ask, "leave", instance="java")
     assert Counter([key for key, times in got if times == 0] + theirs) == Counter(wanted | again)

@@ -35,18 +35,18 @@ def test_times_and_pulls(case: str, engine_5: Engine, tmp_path: Path) -> None:
         times += [(topic, queue_id, stamp) for stamp in sorted(stamps)]
         offsets = {-1, 0, low - 1, low, low + 1, (low + high) // 2, high - 1, high, high + 1, high + 1000}
         gets += [(topic, queue_id, offset, count) for offset in sorted(offsets) for count in (1, 3, 32)]
-    said = engine_5.open(theirs, golden_config(case), times=times, gets=gets, messages=False)
-    assert said["loadOk"]
-    for row in said["offsetByTime"]:
+    answer = engine_5.open(theirs, golden_config(case), times=times, gets=gets, messages=False)
+    assert answer["loadOk"]
+    for row in answer["offsetByTime"]:
         queue = queues[row["topic"], row["queueId"]]
         assert offset_by_time_v5(log, queue, row["timestamp"]) == row["offset"], row
-    for row in said["getMessage"]:
+    for row in answer["getMessage"]:
         queue = queues[row["topic"], row["queueId"]]
         got = get_message(log, queue, row["offset"], row["maxMsgNums"], release=V5_3)
         expected = (row["status"], row["nextBeginOffset"], row["minOffset"], row["maxOffset"], row["count"])
         assert (*got[:4], len(got.messages)) == expected, row
-    assert len(said["offsetByTime"]) > 50
-    assert len(said["getMessage"]) > 50
+    assert len(answer["offsetByTime"]) > 50
+    assert len(answer["getMessage"]) > 50
 
 
 _SIZES = {"mappedFileSizeCommitLog": 16_384, "mappedFileSizeConsumeQueue": 400}  # 20 entries in each queue file
@@ -80,9 +80,9 @@ def test_lowest_offsets_where_the_log_begins_later(engine_5: Engine, tmp_path: P
         low = CommitLog(layout).min_offset
         queues = {queue.topic: queue for queue in queues_of(layout) if queue.topic in when_written}
         gets = [(topic, 0, 0, 1) for topic in when_written]
-        said = engine_5.open(theirs, _SIZES, gets=gets, messages=False)
-        assert said["loadOk"]
-        for row in said["getMessage"]:
+        answer = engine_5.open(theirs, _SIZES, gets=gets, messages=False)
+        assert answer["loadOk"]
+        for row in answer["getMessage"]:
             queue = queues[row["topic"]]
             ends_of_queue = queue.min_offset(low), queue.max_offset  # by the rules of the release that wrote the store
             assert ends_of_queue == (row["minOffset"], row["maxOffset"]), (gone, row)

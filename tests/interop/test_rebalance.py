@@ -80,10 +80,10 @@ def test_strategies(name: str, client: Client) -> None:
     for seed in range(250):
         case = Case(seed)
         queues, consumers = rebalance.sort(case.queues, case.consumers)
-        said = client.ask("sort", queues=as_json(case.queues), cids=case.consumers)
-        assert (queues, consumers) == (from_json(said["queues"]), said["cids"])
+        text = client.ask("sort", queues=as_json(case.queues), cids=case.consumers)
+        assert (queues, consumers) == (from_json(text["queues"]), text["cids"])
         for consumer in dict.fromkeys([*consumers, "stranger"]):
-            said = client.ask(
+            text = client.ask(
                 "allocate",
                 strategy=name,
                 inner=case.inner,
@@ -98,10 +98,10 @@ def test_strategies(name: str, client: Client) -> None:
             try:
                 ours = case.strategy(name)(consumer, queues, consumers)
             except BadAllocation:
-                assert "error" in said, (seed, consumer)
+                assert "error" in text, (seed, consumer)
                 refused += 1
                 continue
-            assert ours == from_json(said["queues"]), (seed, consumer)
+            assert ours == from_json(text["queues"]), (seed, consumer)
             gave += len(ours)
     assert gave > 500
     assert refused > 5 or name == "CONFIG"

@@ -60,12 +60,12 @@ def test_batches_as_the_broker_stores_them(broker: Broker, tmp_path: Path) -> No
          "properties": {f"p{m}": "v" * m for m in range(1, n)}}
         for n in range(6)
     ]  # fmt: skip
-    said = broker.ask("sendBatch", messages=sent)
+    answer = broker.ask("sendBatch", messages=sent)
     broker.stop()
     outcome = stored(theirs, "Batched")
     named = [
         {"KEYS": str(row["keys"]), "TAGS": "tag", "WAIT": "true", "UNIQ_KEY": unique} | dict(row["properties"])  # type: ignore[call-overload]
-        for row, unique in zip(sent, said["msgId"].split(","), strict=True)
+        for row, unique in zip(sent, answer["msgId"].split(","), strict=True)
     ]
     items = [
         (int(str(row["flag"])), str(row["body"]).encode(), build(properties))
@@ -77,20 +77,20 @@ def test_batches_as_the_broker_stores_them(broker: Broker, tmp_path: Path) -> No
     if broker.engine == "5.3":
         added |= {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
         unique = parse(first.properties)["UNIQ_KEY"]
-        assert unique not in said["msgId"]
+        assert unique not in answer["msgId"]
     else:
         unique = None
     with Store.create(ours, broker_conf=SETTINGS, release=RELEASES[broker.engine]) as store:
         result = store.live.append_encoded(
             Message(
-                topic="Batched", queue_id=said["queueId"], body=build_batch(items),
+                topic="Batched", queue_id=answer["queueId"], body=build_batch(items),
                 properties=batch_properties(named[0], unique) | added,
                 born_timestamp=first.born_timestamp, store_timestamp=first.store_timestamp,
                 born_host=host_text(first.born_address, first.born_port),
                 store_host=host_text(first.store_address, first.store_port),
             )
         )  # fmt: skip
-    assert (result.messages, result.queue_offset) == (6, said["queueOffset"])
+    assert (result.messages, result.queue_offset) == (6, answer["queueOffset"])
     for left, right in zip(outcome, stored(ours, "Batched"), strict=True):
         assert left._replace(properties=b"") == right._replace(properties=b"")
         assert pairs(left.properties) == pairs(right.properties)

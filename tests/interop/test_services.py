@@ -368,8 +368,8 @@ def test_delivery_as_the_engine_of_4_9_8_does_it(engine_4: Engine, tmp_path: Pat
     theirs = tmp_path / "theirs"
     shutil.copytree(ours, theirs)
     for _ in range(20):  # until it has had time enough
-        said = engine_4.open(theirs, SETTINGS, deliver=True, lingerMillis=3000, messages=False)
-        assert said["loadOk"], said
+        answer = engine_4.open(theirs, SETTINGS, deliver=True, lingerMillis=3000, messages=False)
+        assert answer["loadOk"], answer
         delays = Delays(CommitLog(StoreLayout(str(theirs), BrokerConf(SETTINGS))), now(), never)
         if not any(delays.due(level) for level in (1, 2, 3)):
             break

@@ -69,8 +69,8 @@ def test_none_is_lost_when_one_is_killed_and_comes_back(
             make(each_broker.broker)
             if popping:
                 args = ["setConsumeMode", "-b", each_broker.broker, "-t", _TOPIC, "-g", _GROUP, "-m", "POP", "-q", "8"]
-                said = broker.ask("admin", arguments=args, seconds=60)
-                assert said["ended"], said
+                answer = broker.ask("admin", arguments=args, seconds=60)
+                assert answer["ended"], answer
         consume("one")
         send("before-", 200)
         consume("two")

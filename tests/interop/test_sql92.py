@@ -66,9 +66,9 @@ def test_ours_says_what_the_broker_says(broker: Broker) -> None:
     made = [expression(source, source.randrange(4)) for _ in range(4000)]
     made += [broken(source, text) for text in made[:2000]]
     rows = [{name: source.choice(_VALUES) for name in ("a", "b", "_x1", "TAGS", "$y")} for _ in range(12)] + [{}]
-    said = broker.ask("filter", expressions=made, properties=rows)
+    answer = broker.ask("filter", expressions=made, properties=rows)
     wrong, refused, hits = [], 0, 0
-    for text, wanted in zip(made, said, strict=True):
+    for text, wanted in zip(made, answer, strict=True):
         try:
             matches = compile_filter(text, wide=broker.engine != "4.9")
             got: object = [matches(row) for row in rows]

@@ -49,9 +49,9 @@ def test_both_ways(java: Broker, made: Certificates, tmp_path: Path) -> None:
         pulled = java.ask("pull", group="g", topic="Secret", queueId=0, offset=0, count=5)
         assert [row["keys"] for row in pulled["messages"]] == wanted
         java.stop()
-        code, said = serving.end()
+        code, stderr = serving.end()
     assert code == 0
-    assert "Traceback" not in said, said
+    assert "Traceback" not in stderr, stderr
 
     (tmp_path / "real").mkdir()
     java.boot(tmp_path / "real", {})

@@ -64,17 +64,17 @@ def run_case(rng: Random, base: Base, folder: Path, engine: Engine, *, logs: boo
     release = engine.version[:3]
     args = ["recover", store, "--yes", "--accept-loss", "--engine", release]
     args += ["--broker-conf", conf_file(base.conf, folder)]
-    said = rmqtool(*args)
+    output = rmqtool(*args)
     if move_directories(store):  # as is advised
-        said = rmqtool(*args)
-    if _REFUSED in said.out:
+        output = rmqtool(*args)
+    if _REFUSED in output.out:
         rmqtool("rebuild", store, "files", "--yes", *args[-2:])
-        said = rmqtool(*args)
-    if said.code > 1 or _REFUSED in said.out:
-        outcome.faults.append(f"refused: {said.out}{said.err}")
+        output = rmqtool(*args)
+    if output.code > 1 or _REFUSED in output.out:
+        outcome.faults.append(f"refused: {output.out}{output.err}")
     else:
         again = plan(StoreLayout(str(store), base.conf), release=RELEASES[release])
-        warnings = [" ".join(said.out.split()), *again.warnings]
+        warnings = [" ".join(output.out.split()), *again.warnings]
         if any("and cuts the log there" in warning for warning in warnings):
             outcome.done.append("named: damage that this recovery did not look at, and the next start does")
         else:

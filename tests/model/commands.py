@@ -67,8 +67,8 @@ class Done(NamedTuple):
     killed: bool  # the signal was sent
 
     def __str__(self) -> str:
-        said = " | ".join(self.err.splitlines()[-4:])
-        return f"rmqtool {' '.join(self.words)} -> {self.code}{' (signal sent)' if self.killed else ''}: {said}"
+        text = " | ".join(self.err.splitlines()[-4:])
+        return f"rmqtool {' '.join(self.words)} -> {self.code}{' (signal sent)' if self.killed else ''}: {text}"
 
 
 def run(

@@ -58,12 +58,12 @@ class Forked:
             self._become(write)
         os.close(write)
         with open(read) as file:
-            said = file.read()
-        if not said:
+            answer = file.read()
+        if not answer:
             os.waitpid(self._child, 0)
             self._child = 0
             raise RuntimeError(f"{self!r} does not start")
-        return said
+        return answer
 
     def end(self, number: int) -> None:
         """Stop or kill it."""

@@ -303,9 +303,9 @@ class World:
                     entries[queue.topic, queue.queue_id, entry.queue_offset] = entry.physical_offset
         for number in sorted(self.must):
             place = self.places[number]
-            said = entries.get((place.topic, place.queue_id, place.queue_offset))
-            if said != place.physical_offset:
-                raise Wrong(f"message {number} is not where its queue leads: {place}, the queue says {said}")
+            answer = entries.get((place.topic, place.queue_id, place.queue_offset))
+            if answer != place.physical_offset:
+                raise Wrong(f"message {number} is not where its queue leads: {place}, the queue says {answer}")
         if (said_offsets := self.offsets_said()) != self.offsets:
             raise Wrong(f"offsets are {said_offsets}, not {self.offsets}")
 

@@ -134,7 +134,7 @@ def logged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_mutated_requests_neither_grow_the_server_nor_stop_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = logged(monkeypatch)
+    answer = logged(monkeypatch)
     asks = [
         register("Orders"), Command(C.REGISTER_BROKER, 1, 0, who(compressed="true"), PACKED),
         command(C.GET_ROUTEINFO_BY_TOPIC, topic="Orders"), command(C.PUT_KV_CONFIG, namespace="n", key="k", value="v"),
@@ -180,5 +180,5 @@ def test_mutated_requests_neither_grow_the_server_nor_stop_it(monkeypatch: pytes
         assert grown < 500_000
 
     asked(test)
-    assert said
-    assert not [text for text in said if not text.startswith("WARNING ") or "\n" in text]
+    assert answer
+    assert not [text for text in answer if not text.startswith("WARNING ") or "\n" in text]

@@ -109,8 +109,8 @@ def test_a_store_without_topics_json_is_served_as_its_queues_show_it(
 
     with caplog.at_level("WARNING"):
         serving(store, test, read_only=read_only)
-    (said,) = [record.getMessage() for record in caplog.records if "topics.json" in record.getMessage()]
-    assert said.endswith(f"has no topics.json: 1 topic is served as the queues show; rmqtool rebuild {store} "
+    (answer,) = [record.getMessage() for record in caplog.records if "topics.json" in record.getMessage()]
+    assert answer.endswith(f"has no topics.json: 1 topic is served as the queues show; rmqtool rebuild {store} "
                          f"config writes one")  # fmt: skip
 
 

@@ -110,10 +110,10 @@ def test_randomly_damaged_copies(seed: int, tmp_path: Path) -> None:
     anywhere = [source.pieces[number].record for number in set.union(*whole)]
     wanted = {identity(record): record.queue_offset for record in anywhere if not record.sys_flag & 4}
     sent = {piece.record.body for piece in source.pieces}
-    said: list[str] = []
+    notes: list[str] = []
     refused = ""
     try:
-        store = UnionStore(rank_copies(layouts, said.append), said.append)
+        store = UnionStore(rank_copies(layouts, notes.append), notes.append)
     except Refused as err:  # bits of a queue offset, which no checksum covers
         refused = str(err)
     if refused:
@@ -123,7 +123,7 @@ def test_randomly_damaged_copies(seed: int, tmp_path: Path) -> None:
     assert [key for key, number in Counter(result).items() if number > 1] == []
     assert {key[0][2] for key in result} <= sent
     missing = wanted.items() - set(result)
-    assert len(missing) <= sum("contradict" in text or "impossible" in text for text in said) * 4, missing
+    assert len(missing) <= sum("contradict" in text or "impossible" in text for text in notes) * 4, missing
 
 
 def test_over_a_connection(tmp_path: Path) -> None:

@@ -56,9 +56,9 @@ def test_filtered(golden_copy: Unpacked) -> None:
 
 def test_a_key_is_no_id(golden: Unpacked) -> None:
     assert topics_with_key(StoreLayout(str(golden(CASE))), "order-40") == ["Orders"]
-    said = rmqtool("trace", golden(CASE), "order-40")
-    assert said.code == 1
-    assert f"order-40 is a key in topic Orders: rmqtool query-key {golden(CASE)} Orders order-40" in said.err
+    output = rmqtool("trace", golden(CASE), "order-40")
+    assert output.code == 1
+    assert f"order-40 is a key in topic Orders: rmqtool query-key {golden(CASE)} Orders order-40" in output.err
 
 
 def test_an_event_is_one_line(golden: Unpacked) -> None:

@@ -43,13 +43,13 @@ def without_progress(store: Path) -> Path:
 
 @pytest.mark.parametrize("case", [CASE, f"{CASE}-crash"])
 def test_lag_is_what_the_admin_tool_said(case: str, golden: Unpacked) -> None:
-    said, group = {}, ""
+    answer, group = {}, ""
     for line in (FACTS / "consumer-progress.txt").read_text().splitlines():
         if line.startswith("## "):
             group = line[3:]
         elif match := re.match(r"(\S+)\s+lab-a\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)", line):
             topic, *numbers = match.groups()
-            said[group, topic, int(numbers[0])] = tuple(map(int, numbers[1:]))
+            answer[group, topic, int(numbers[0])] = tuple(map(int, numbers[1:]))
     listed = {
         (row["group"], row["topic"], row["queueId"]): (
             row["brokerOffset"], row["consumerOffset"], row["diff"], row["inFlight"],
@@ -57,8 +57,8 @@ def test_lag_is_what_the_admin_tool_said(case: str, golden: Unpacked) -> None:
         for row in rows("group", "lag", golden(case))
         if not row["group"].startswith("CID_")
     }  # fmt: skip
-    assert len(said) == 20
-    assert listed == said
+    assert len(answer) == 20
+    assert listed == answer
 
 
 @pytest.mark.parametrize("case", [CASE, f"{CASE}-crash"])

@@ -101,9 +101,9 @@ def test_a_command_that_cannot_be_run_is_an_error_and_no_answer(tmp_path: Path) 
     args = ("run", store, "--once", "--broker-conf", tmp_path / "broker.conf", "--transactions")
     plain = tmp_path / "plain"
     plain.write_text("echo commit")
-    for command, said in ((plain, "not executable"), (tmp_path, "not executable"), ("no-such-word", "no such command")):
+    for command, text in ((plain, "not executable"), (tmp_path, "not executable"), ("no-such-word", "no such command")):
         result = rmqtool(*args, f"exec {command}")
-        assert (result.code, said in result.err) == (2, True), result.err
+        assert (result.code, text in result.err) == (2, True), result.err
     strange = tmp_path / "strange"  # found, and not to be started
     strange.write_bytes(b"#!/nonexistent/interpreter\n")
     strange.chmod(0o755)

@@ -39,11 +39,11 @@ def content(root: Path) -> dict[str, str]:
     return result
 
 
-def state_of(said: dict[str, Any]) -> tuple[int, int, list[tuple[str, int, int, int]]]:
+def state_of(answer: dict[str, Any]) -> tuple[int, int, list[tuple[str, int, int, int]]]:
     """A golden state without the empty queues of the delay topic that every start of the engine creates."""
-    queues = [(q["topic"], q["queueId"], q["minOffset"], q["maxOffset"]) for q in said["queues"]]
+    queues = [(q["topic"], q["queueId"], q["minOffset"], q["maxOffset"]) for q in answer["queues"]]
     kept = [q for q in queues if q[3] or q[0] != "SCHEDULE_TOPIC_XXXX"]
-    return said["minPhyOffset"], said["maxPhyOffset"], sorted(kept)
+    return answer["minPhyOffset"], answer["maxPhyOffset"], sorted(kept)
 
 
 def state_from(state: StoreState) -> tuple[int, int, list[tuple[str, int, int, int]]]:

@@ -60,7 +60,7 @@ def test_of_a_message_that_names_its_light_queue_no_more(golden_copy: Unpacked, 
 
 
 def test_commands_are_found_in_words() -> None:
-    said = (
+    text = (
         "x: was not stopped cleanly: run rmqtool recover /a/b --broker-conf /c first; rmqtool salvage STORE NEWSTORE."
     )
-    assert list(commands_in(said)) == [["recover", "/a/b", "--broker-conf", "/c"], ["salvage", "STORE", "NEWSTORE"]]
+    assert list(commands_in(text)) == [["recover", "/a/b", "--broker-conf", "/c"], ["salvage", "STORE", "NEWSTORE"]]

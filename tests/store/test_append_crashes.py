@@ -150,8 +150,8 @@ def test_killed_without_a_word(tmp_path: Path) -> None:
                 process.wait(300)
             kills += process.poll() is None
             process.kill()
-            _, said = process.communicate()
-            assert process.returncode in (0, -9), said
+            _, stderr = process.communicate()
+            assert process.returncode in (0, -9), stderr
         whole_lines = [line for line in (tmp_path / "out").read_bytes().split(b"\n")[:-1] if line]
         acknowledged = [json.loads(line) for line in whole_lines]
         assert all(row["status"] == "PUT_OK" for row in acknowledged)

@@ -65,8 +65,8 @@ def test_clean_removes_files_of_batch_queues(tmp_path: Path) -> None:
 
 def test_import_keeps_that_a_topic_has_batch_queues(golden: Unpacked, tmp_path: Path) -> None:
     old, new, rows = golden("broker-5.3.3"), tmp_path / "new", tmp_path / "rows.ndjson"
-    said = rmqtool("commitlog", "dump", old, "--topic", "BatchQueue", "--output", "ndjson")
-    rows.write_text(said.out)
+    output = rmqtool("commitlog", "dump", old, "--topic", "BatchQueue", "--output", "ndjson")
+    rows.write_text(output.out)
     assert rmqtool("import", new, rows, "--topics-of", old).code == 0
     assert sorted(path.name for path in (new / "batchconsumequeue" / "BatchQueue").iterdir()) == ["0", "1"]
     assert not (new / "consumequeue" / "BatchQueue").exists()

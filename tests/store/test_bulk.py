@@ -129,8 +129,8 @@ def test_numbers_of_batches_are_read_the_same(base: bytes) -> None:
 
 
 def test_units_of_batches() -> None:
-    said = b"INNER_NUM\x0111\x02INNER_BASE\x0140"
-    made = [a_record(queue_offset=n, properties=said if n in (1, 2) else b"INNER_NUM\x013") for n in range(4)]
+    text = b"INNER_NUM\x0111\x02INNER_BASE\x0140"
+    made = [a_record(queue_offset=n, properties=text if n in (1, 2) else b"INNER_NUM\x013") for n in range(4)]
     raw = positioned(made)
     (batch,), _end = drained(recovery_batches(memoryview(raw), 0, len(raw), BatchBuilder(DelayLevels([]))))
     at = batch.physical_offset.tolist()

@@ -54,13 +54,13 @@ def test_while_it_is_applied(number: signal.Signals, times: int, wide: Path, con
     done = ended(number, STEP, *args, times=times)
     assert done.code == CODES[number], done
     assert done.out == ""
-    said = re.fullmatch(
+    text = re.fullmatch(
         rf"error: {number.name}: (\d+) of (\d+) changes are done and durable, (\d+) are left: the same command goes on "
         rf"with them, and rmqtool undo {wide} puts all back\n",
         done.err,
     )
-    assert said is not None, done.err
-    assert 0 < int(said[1]) < int(said[2]) == int(said[1]) + int(said[3])
+    assert text is not None, done.err
+    assert 0 < int(text[1]) < int(text[2]) == int(text[1]) + int(text[3])
     assert (wide / MARKER).exists()
     assert rmqtool(*args).code == 0
     assert pending_runs(Places(str(wide))) == []

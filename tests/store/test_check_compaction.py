@@ -335,8 +335,8 @@ def test_the_newest_message_of_each_key(golden: Unpacked) -> None:
     store = golden(CASE)
     newest = queue_of(store).latest()
     assert sorted(m.record.queue_offset for m in newest.values()) == sorted(KEPT)
-    said = rmqtool("topic", "latest", store, "Prices", "--key", "rare-2", "--output", "json")
-    assert (said.code, [row["body"] for row in json.loads(said.out)]) == (0, ["rare 2"])
+    output = rmqtool("topic", "latest", store, "Prices", "--key", "rare-2", "--output", "json")
+    assert (output.code, [row["body"] for row in json.loads(output.out)]) == (0, ["rare 2"])
     assert rmqtool("topic", "latest", store, "Prices", "--key", "none").code == 1
 
 

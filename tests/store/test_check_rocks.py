@@ -178,9 +178,9 @@ def test_damage_has_its_code(name: str, small: Path) -> None:
 
 def test_findings_say_what_is_expected(small: Path) -> None:
     [finding] = [f for f in damaged(small, lambda f: unit(f, 9, size=17)) if f.code == "rcq-size"]
-    said = next(r for r in goldens.messages(CASE) if (r["cqTopic"], r["cqQueueId"], r["cqOffset"]) == (*ORDER, 9))
+    answer = next(r for r in goldens.messages(CASE) if (r["cqTopic"], r["cqQueueId"], r["cqOffset"]) == (*ORDER, 9))
     assert (finding.file, finding.topic, finding.queueId, finding.queueOffset) == ("consumequeue", *ORDER, 9)
-    assert (finding.expected, finding.actual) == (str(said["cqSize"]), "17")
+    assert (finding.expected, finding.actual) == (str(answer["cqSize"]), "17")
     assert [step.command[:2] for step in finding.steps] == [("rmqtool", "salvage")]
 
 

@@ -40,14 +40,14 @@ def test_the_same_command_goes_on_and_removes_no_more(store: Path, conf: Path) -
         result = rmqtool(*args, *more, "--output", "json")
         assert result.code == 0, result
         assert log_of(store) == files[2:]
-        said = json.loads(result.out)
+        answer = json.loads(result.out)
         (folder,) = Path(f"{store}.rmqtool").glob("*/manifest.json")
-        assert said["backup"] == str(folder.parent)
-        assert (said["applied"], said["deleted"]) == (True, False)
-        assert (said["minPhyOffset"], said["newMinPhyOffset"]) == (0, files[2])
-        assert [file["file"] for file in said["files"][:2]] == [f"commitlog/{base:020d}" for base in files[:2]]
-        assert {file["bytes"] for file in said["files"][:2]} == {1 << 16}
-        assert said["warnings"] == ["a run that was interrupted has been finished, and nothing else was removed"]
+        assert answer["backup"] == str(folder.parent)
+        assert (answer["applied"], answer["deleted"]) == (True, False)
+        assert (answer["minPhyOffset"], answer["newMinPhyOffset"]) == (0, files[2])
+        assert [file["file"] for file in answer["files"][:2]] == [f"commitlog/{base:020d}" for base in files[:2]]
+        assert {file["bytes"] for file in answer["files"][:2]} == {1 << 16}
+        assert answer["warnings"] == ["a run that was interrupted has been finished, and nothing else was removed"]
         assert rmqtool("undo", store, "--yes", "--broker-conf", conf).code == 0
         assert {**content(store), "lock": ""} == {**before, "lock": ""}
         for path in sorted(folder.parent.rglob("*"), reverse=True):

@@ -25,8 +25,8 @@ CASE = "clean"  # several files of the log, and of queues
 
 def sizes(**changed: str | None) -> str:
     """The case's settings with changes; None removes a setting."""
-    said = {name: str(value) for name, value in goldens.about(CASE)["config"].items()} | changed
-    return "".join(f"{name}={value}\n" for name, value in said.items() if value is not None)
+    answer = {name: str(value) for name, value in goldens.about(CASE)["config"].items()} | changed
+    return "".join(f"{name}={value}\n" for name, value in answer.items() if value is not None)
 
 
 def opened(store: Path, text: str) -> StoreLayout:
@@ -51,7 +51,7 @@ def test_the_right_file_is_no_finding(golden_copy: Unpacked) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (sizes(mappedFileSizeCommitLog=None), "mappedFileSizeCommitLog not set: 1073741824 bytes"),
         (sizes(mappedFileSizeCommitLog=None) + "mapedFileSizeCommitLog=65536\n", "mappedFileSizeCommitLog not set"),
@@ -62,12 +62,12 @@ def test_the_right_file_is_no_finding(golden_copy: Unpacked) -> None:
         (sizes(maxIndexNum=None), "maxHashSlotNum, maxIndexNum: "),
     ],
 )
-def test_another_length_is_an_error(golden_copy: Unpacked, text: str, said: str) -> None:
+def test_another_length_is_an_error(golden_copy: Unpacked, text: str, message: str) -> None:
     store = golden_copy(CASE)
     layout = opened(store, text)
     by_code = codes(layout)
     (sentence,) = by_code.pop("conf-size")
-    assert sentence.startswith(said)
+    assert sentence.startswith(message)
     assert sentence.endswith("(error)")
     for code in ("conf-unknown", "conf-value"):
         by_code.pop(code, None)

@@ -197,8 +197,8 @@ def test_another_store_has_every_message(verb: str, name: str, member: Get, tmp_
     assert result.code == 0, result.err
     report = json.loads(result.out)
     assert (report["messages"], report["lostRangeCount"], report["renumbered"]) == (count, 0, [])
-    said = f"{UNCOMMITTED} messages from physical offset 126295 on are behind the committed index 236"
-    assert (said in " ".join(report["warnings"])) is (name == "5.3 alone")
+    text = f"{UNCOMMITTED} messages from physical offset 126295 on are behind the committed index 236"
+    assert (text in " ".join(report["warnings"])) is (name == "5.3 alone")
     assert prints(node.store) == before
     # a queue offset as it was, a physical offset without the headers of entries
     told = [

@@ -30,8 +30,8 @@ WORDS = "nothing is exported; rmqtool salvage keeps every intact message"
 
 
 def rows(store: Path, *args: str) -> list[dict[str, object]]:
-    said = rmqtool(*args[:2], store, *args[2:], "-o", "ndjson")
-    return [json.loads(line) for line in said.out.splitlines()]
+    output = rmqtool(*args[:2], store, *args[2:], "-o", "ndjson")
+    return [json.loads(line) for line in output.out.splitlines()]
 
 
 @by_turns(7)
@@ -179,13 +179,13 @@ def test_of_a_broker_that_runs(golden_copy: Unpacked, tmp_path: Path) -> None:
 
 
 def test_the_report_is_that_of_salvage(golden: Unpacked, tmp_path: Path) -> None:
-    said = [
+    answer = [
         json.loads(rmqtool(name, golden("clean"), tmp_path / name, "-o", "json").out) for name in ("export", "salvage")
     ]
-    for text, name in zip(said, ("export", "salvage"), strict=True):
+    for text, name in zip(answer, ("export", "salvage"), strict=True):
         assert text.pop("store") == str(tmp_path / name)
-    assert said[0] == said[1]
-    assert said[0]["lostRanges"] == said[0]["leftOut"] == []
+    assert answer[0] == answer[1]
+    assert answer[0]["lostRanges"] == answer[0]["leftOut"] == []
 
 
 def test_what_is_in_the_way_stays(golden: Unpacked, tmp_path: Path) -> None:

@@ -82,14 +82,14 @@ def test_it_may_be_full_at_any_step(command: str, way: str, golden_copy: Unpacke
         run(StoreLayout(str(whole), conf))
         steps, expected = disk.count, content(whole)
         assert expected != before
-        said = set()
+        messages = set()
         for room in [*range(0, steps, some(11, 1) * (9 if steps > 200 else 1)), *range(steps - 40, steps, some(7, 1))]:
             store = prepared(golden_copy, command)
             disk.begin(room)
             with pytest.raises((Refused, UnreadableStore), match="No space left on device") as told:
                 run(StoreLayout(str(store), conf))
             half_done = "half done; when that is mended, the same command goes on with it" in str(told.value)
-            said.add(half_done)
+            messages.add(half_done)
             disk.begin()
             if not half_done:
                 assert str(told.value).startswith(f"{store}.rmqtool")
@@ -98,7 +98,7 @@ def test_it_may_be_full_at_any_step(command: str, way: str, golden_copy: Unpacke
                 assert not Path(f"{store}.rmqtool").exists()
             run(StoreLayout(str(store), conf))
             assert content(store) == expected, f"room for {room} of {steps} steps"
-    assert said == {False, True}
+    assert messages == {False, True}
 
 
 def test_an_undo_without_room_is_gone_on_with(golden_copy: Unpacked, disk: Disk) -> None:

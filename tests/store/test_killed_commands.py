@@ -137,8 +137,8 @@ def test_killed_and_run_again(name: str, whole: Path, tmp_path: Path) -> None:
         if written is None and writes(calm, name):
             written = time.monotonic() - begun
         time.sleep(0.001)
-    _, said = done.communicate()
-    assert done.returncode == success, said
+    _, stderr = done.communicate()
+    assert done.returncode == success, stderr
     took = time.monotonic() - begun
     assert result(calm) != before
     rng, kills = Random(name), 0
@@ -157,11 +157,11 @@ def test_killed_and_run_again(name: str, whole: Path, tmp_path: Path) -> None:
             time.sleep(rng.uniform(0, 0.9) * (took - (written or took)) if number else 0)
         kills += running.poll() is None
         running.kill()
-        _, said = running.communicate()
-        assert running.returncode in (success, -9) or over in said, said
+        _, stderr = running.communicate()
+        assert running.returncode in (success, -9) or over in stderr, stderr
     last = start(store)
-    _, said = last.communicate()
-    assert last.returncode == success or over in said, said
+    _, stderr = last.communicate()
+    assert last.returncode == success or over in stderr, stderr
     assert kills > 0
     assert result(store) == result(calm)
     assert not list(tmp_path.glob("*.salvaging"))

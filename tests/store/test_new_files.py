@@ -248,13 +248,13 @@ def test_a_part_whose_file_system_is_full(part: str, tmp_path: Path, mounted: An
         with suppress(BrokenPipeError):
             running.stdin.write(lines[len(lines) // 20 :])
             running.stdin.close()
-        said = running.stderr.read().decode()
+        stderr = running.stderr.read().decode()
         code = running.wait(60)
     (path / part / ".filler").unlink()
-    assert code in (3, 4), said
-    assert said.startswith(("error: ", '{"error":'))
-    assert len(said.splitlines()) == 1
-    assert "No space left on device" in said or "left on its file system" in said
+    assert code in (3, 4), stderr
+    assert stderr.startswith(("error: ", '{"error":'))
+    assert len(stderr.splitlines()) == 1
+    assert "No space left on device" in stderr or "left on its file system" in stderr
     done = (tmp_path / "out").read_bytes().count(b"PUT_OK")
     assert done > 0
     assert code == 3 or not (path / "abort").exists()

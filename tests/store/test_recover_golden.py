@@ -34,13 +34,13 @@ def test_there_are_damaged_cases() -> None:
 def test_the_plan_tells_the_engines_state_and_changes_nothing(case: str, golden_copy: Unpacked) -> None:
     store = golden_copy(case)
     before = tree(store.parent)
-    said = goldens.recovered(case)
-    report = plan(layout_of(store, case), exactly=not said["loadOk"])  # else what the engine refuses is mended
-    assert report.loadOk is said["loadOk"]
-    assert state_from(report.afterLoad) == state_of(said["afterLoad"])
-    if "afterStart" in said:
+    answer = goldens.recovered(case)
+    report = plan(layout_of(store, case), exactly=not answer["loadOk"])  # else what the engine refuses is mended
+    assert report.loadOk is answer["loadOk"]
+    assert state_from(report.afterLoad) == state_of(answer["afterLoad"])
+    if "afterStart" in answer:
         assert report.afterStart is not None
-        assert state_from(report.afterStart) == state_of(said["afterStart"])
+        assert state_from(report.afterStart) == state_of(answer["afterStart"])
     assert tree(store.parent) == before
 
 

@@ -307,14 +307,14 @@ except Exception as err:
 """
 
 
-@pytest.mark.parametrize(("most", "said"), [(40, "UnreadableStore"), (400, "60")])
-def test_many_tables_and_few_descriptors_are_no_damage(most: int, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("most", "text"), [(40, "UnreadableStore"), (400, "60")])
+def test_many_tables_and_few_descriptors_are_no_damage(most: int, text: str, tmp_path: Path) -> None:
     rocks.write_tables(tmp_path / "many", 60)
     told = subprocess.run(
         [sys.executable, "-c", OPEN_ALL, str(tmp_path / "many"), str(most)], capture_output=True, text=True, check=True
     ).stdout
-    assert told.startswith(said), told
-    assert said == "60" or "60 tables" in told
+    assert told.startswith(text), told
+    assert text == "60" or "60 tables" in told
 
 
 def test_a_table_of_somebody_else_is_no_damage(monkeypatch: pytest.MonkeyPatch, golden: Unpacked) -> None:

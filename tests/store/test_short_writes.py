@@ -25,8 +25,8 @@ def store(tmp_path: Path) -> Path:
 def second(store: Path, conf: Path) -> tuple[int, int]:
     """The start of some message, and a file length beyond it."""
     at = 45_000
-    said = rmqtool("truncate", store, at, "--dry-run", "--broker-conf", conf).err
-    begins = int(said.rpartition("begins at ")[2].split()[0])
+    text = rmqtool("truncate", store, at, "--dry-run", "--broker-conf", conf).err
+    begins = int(text.rpartition("begins at ")[2].split()[0])
     return begins, begins + 700
 
 

@@ -39,11 +39,11 @@ def test_it_is_named_and_does_no_harm(
     first, second = (log_files(store)[number] for number in pair)
     assert "log-position" in {finding.code for finding in check_store(layout)}
     for exactly in (False, True):
-        said = " ".join(plan(layout, exactly=exactly).warnings)
-        assert f"{first}: its records say that it begins at {int(second.name)}" in said or not first.read_bytes().strip(
+        text = " ".join(plan(layout, exactly=exactly).warnings)
+        assert f"{first}: its records say that it begins at {int(second.name)}" in text or not first.read_bytes().strip(
             b"\0"
         )
-        assert f"{second}: its records say that it begins at {int(first.name)}" in said
+        assert f"{second}: its records say that it begins at {int(first.name)}" in text
     result = rmqtool("recover", store, "--yes")
     assert result.code == 4
     assert f"give it the name {first.name} again before anything is written" in result.err

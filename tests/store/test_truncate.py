@@ -141,12 +141,12 @@ def test_only_at_a_message(tmp_path: Path) -> None:
     located = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, LocatedRecord)]
     second, last = located[1], located[-1]
     before = tree(store)
-    for offset, said in (
+    for offset, text in (
         (second.physical_offset + 1, f"the nearest before it begins at {second.physical_offset}"),
         (last.physical_offset + last.record.total_size + 1, "they end at byte"),
         (located[-1].file.end + 5, "not in the log"),
     ):
-        with pytest.raises(BadValue, match=said):
+        with pytest.raises(BadValue, match=text):
             truncate(layout_of(store), offset)
     with open(located[0].file.path, "r+b") as file:
         file.seek(second.at + 4)

@@ -39,12 +39,12 @@ def test_the_first_message_that_no_queue_has(
     intact = entries_of(layout)
     first = cut_queues(layout, missing)[0]
     judged = shutil.copytree(layout.root, tmp_path / "judged")
-    said = engine_entries(engine_5.open(judged, CONFIG))
-    assert len(said) == len(intact) - (missing < 300)
+    answer = engine_entries(engine_5.open(judged, CONFIG))
+    assert len(answer) == len(intact) - (missing < 300)
 
     exact = shutil.copytree(layout.root, tmp_path / "exact")
     recover(layout_of(exact), exactly=True)
-    assert entries_of(layout_of(exact)) == said
+    assert entries_of(layout_of(exact)) == answer
 
     report = recover(layout)
     assert report.engine == "5.3"
@@ -57,8 +57,8 @@ def test_a_queue_with_an_empty_last_file(layout: StoreLayout, engine_5: Engine, 
     (last,) = cut_queues(layout, 1)
     other = next(path for path in Path(layout.path("consumequeue")).glob("*/*") if path.name != str(last.queue_id))
     max(other.iterdir()).write_bytes(bytes(20 * UNIT))
-    said = engine_5.open(shutil.copytree(layout.root, tmp_path / "judged"), CONFIG)
-    assert not said["loadOk"]
+    answer = engine_5.open(shutil.copytree(layout.root, tmp_path / "judged"), CONFIG)
+    assert not answer["loadOk"]
     assert not plan(layout, exactly=True).loadOk
     assert recover(layout).loadOk
     assert engine_5.open(Path(layout.root), CONFIG)["loadOk"]

@@ -52,10 +52,10 @@ class Proxy:
         with self._log.open("w") as out:
             self._process = subprocess.Popen(command, env=environment, stdout=out, stderr=out)
         end = time.monotonic() + _SECONDS
-        while "startup successfully" not in (said := self._log.read_text()):
+        while "startup successfully" not in (answer := self._log.read_text()):
             if self._process.poll() is not None or time.monotonic() > end:
                 self._process.kill()
-                raise AssertionError(said)
+                raise AssertionError(answer)
             time.sleep(0.1)
 
     def __enter__(self) -> Self:

@@ -117,8 +117,8 @@ def judge(name: str, release: str, store: Path) -> None:
     """
     with Serving(store, "--create", "--engine", release) as serving:
         asyncio.run(_make_topic(serving.broker))
-        said, logged = run(name, serving.namesrv)
-        assert said == LANGUAGES[name].wanted, said + logged[-3000:]
+        output, logged = run(name, serving.namesrv)
+        assert output == LANGUAGES[name].wanted, output + logged[-3000:]
         code, told = serving.end()
     assert code == 0
     assert "ERROR" not in told, told

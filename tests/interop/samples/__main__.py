@@ -188,9 +188,9 @@ def _controller(folder: Path, port: int) -> Any:
     source = Path(__file__).with_name("Controller.java")
     opened = "--add-opens=java.base/java.lang=ALL-UNNAMED"  # its library for copies of objects looks into them
     command = ["java", *engine._JVM_OPTIONS, opened, f"-Duser.home={folder}", "-cp", brokers._classpath("5.3.3")]
-    with open(folder / "controller.log", "wb") as said:
-        jvm = subprocess.Popen([*command, str(source), str(folder), str(port)], stdin=subprocess.PIPE, stderr=said,
-                               stdout=said, cwd=folder)  # fmt: skip
+    with open(folder / "controller.log", "wb") as output:
+        jvm = subprocess.Popen([*command, str(source), str(folder), str(port)], stdin=subprocess.PIPE, stderr=output,
+                               stdout=output, cwd=folder)  # fmt: skip
         try:
             yield
         finally:
