@@ -4,9 +4,9 @@ from rmqtool.admin.changes.access import Rules, Users
 from rmqtool.admin.changes.change import Kind
 from rmqtool.admin.changes.controllers import ControllerSettings, Masters, ReplicaEntries
 from rmqtool.admin.changes.modes import ColdThresholds, Modes
-from rmqtool.admin.changes.name_servers import KeyValues, NameServerSettings, Routes, WritePermissions
+from rmqtool.admin.changes.name_servers import KeyValues, Routes, WritePermissions
 from rmqtool.admin.changes.plain_access import Accounts, WhiteAddresses
-from rmqtool.admin.changes.tables import Groups, Offsets, Settings, Topics
+from rmqtool.admin.changes.tables import Groups, NameServerSettings, Offsets, Settings, Topics
 
 KINDS: dict[str, type[Kind]] = {
     kind.name: kind

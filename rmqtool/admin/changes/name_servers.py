@@ -9,9 +9,7 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.topics import Perm
 from rmqtool.admin.changes.change import Change, Kind, Name, Value
-from rmqtool.admin.changes.tables import property_line
 from rmqtool.admin.live.questions import Node, Questions, body
-from rmqtool.admin.live.settings import fetch_name_server_settings
 
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 """Namespace of ordered topics: which queues they have on which broker."""
@@ -61,19 +59,6 @@ class Routes(Kind):
     @classmethod
     def show(cls, value: Value) -> Value:
         return None if value is None else ", ".join(value)
-
-
-class NameServerSettings(Kind):
-    """Settings of a name server; the name is the setting's."""
-
-    name = "namesrv-setting"
-
-    async def read(self, questions: Questions, node: Node, names: Sequence[Name]) -> Mapping[Name, Value]:
-        table = await fetch_name_server_settings(questions, node)
-        return {name: table[name[0]] for name in names if name[0] in table}
-
-    async def write(self, questions: Questions, node: Node, change: Change) -> None:
-        await questions.send(node, C.UPDATE_NAMESRV_CONFIG, None, property_line(change.place.name[0], change.after))
 
 
 async def fetch_route(questions: Questions, node: Node, topic: str) -> TopicRouteData | None:

@@ -11,9 +11,9 @@ from formats.topics import DLQ_PREFIX, RETRY_PREFIX, Perm
 from rmqtool.admin.changes.access import Rules, Users
 from rmqtool.admin.changes.change import Change, Place, Value
 from rmqtool.admin.changes.modes import ColdThresholds, Modes
-from rmqtool.admin.changes.name_servers import ORDER_TOPICS, KeyValues, NameServerSettings, Routes, WritePermissions
+from rmqtool.admin.changes.name_servers import ORDER_TOPICS, KeyValues, Routes, WritePermissions
 from rmqtool.admin.changes.run import Plan, Servers, need_values
-from rmqtool.admin.changes.tables import Groups, Offsets, Settings, Topics, group_value, topic_value
+from rmqtool.admin.changes.tables import Groups, NameServerSettings, Offsets, Settings, Topics, group_value, topic_value
 from rmqtool.admin.live.brokers import fetch_settings
 from rmqtool.admin.live.questions import Node, NotTold, Questions
 from rmqtool.admin.live.tables import fetch_clients, fetch_offsets, fetch_ranges

@@ -1,9 +1,9 @@
-"""Topics, groups, offsets and settings of a broker."""
+"""Topics, groups, offsets and settings of a broker, and settings of a name server."""
 
 import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from formats.fastjson.declare import NEWEST
 from formats.fastjson.dialects import BODY
@@ -18,6 +18,7 @@ from formats.topics import AUTO_CREATE
 from rmqtool.admin.changes.change import Change, Kind, Name, Value
 from rmqtool.admin.live.brokers import fetch_settings
 from rmqtool.admin.live.questions import Node, Questions
+from rmqtool.admin.live.settings import fetch_name_server_settings
 from rmqtool.admin.live.tables import fetch_clients, fetch_groups, fetch_offsets, fetch_topics
 
 _ATTRIBUTES = "attributes"
@@ -189,13 +190,23 @@ class Settings(Kind):
     """Settings of a broker; the name is the setting's."""
 
     name = "setting"
+    fetch: ClassVar = staticmethod(fetch_settings)
+    update: ClassVar[C] = C.UPDATE_BROKER_CONFIG
 
     async def read(self, questions: Questions, node: Node, names: Sequence[Name]) -> Mapping[Name, Value]:
-        table = await fetch_settings(questions, node)
+        table = await self.fetch(questions, node)
         return {name: table[name[0]] for name in names if name[0] in table}
 
     async def write(self, questions: Questions, node: Node, change: Change) -> None:
-        await questions.send(node, C.UPDATE_BROKER_CONFIG, None, property_line(change.place.name[0], change.after))
+        await questions.send(node, self.update, None, property_line(change.place.name[0], change.after))
+
+
+class NameServerSettings(Settings):
+    """Settings of a name server."""
+
+    name = "namesrv-setting"
+    fetch = staticmethod(fetch_name_server_settings)
+    update = C.UPDATE_NAMESRV_CONFIG
 
 
 def property_line(name: str, value: str) -> bytes:
