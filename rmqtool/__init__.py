@@ -34,7 +34,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> object:
-    """The engine is loaded when it is first asked for: most commands do without."""
+    """Load what a name needs when it is first used: most commands do without."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

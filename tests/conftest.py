@@ -64,6 +64,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 _QUICK_FOLDERS = {"cli", "formats", "kernels", "remoting", "rules", "server", "services", "store"}
 _QUICK_MODULES = {"test_architecture", "test_docstrings", "test_start"}
+_NOT_QUICK = {"test_browse"}  # 40 s for the keys of one command
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -103,7 +104,11 @@ def _mark_quick(items: list[pytest.Item]) -> None:
     for item in items:
         parts = item.path.relative_to(here).parts
         inside = parts[0] in _QUICK_FOLDERS if len(parts) > 1 else item.path.stem in _QUICK_MODULES
-        if inside and not any(map(item.get_closest_marker, ("slow", "spark", "interop"))):
+        if (
+            inside
+            and item.path.stem not in _NOT_QUICK
+            and not any(map(item.get_closest_marker, ("slow", "spark", "interop")))
+        ):
             item.add_marker(pytest.mark.quick)
 
 

@@ -1,4 +1,4 @@
-"""The subjects of a store directory, implemented by classes of the engine."""
+"""The subjects of a store directory, implemented by classes of the services."""
 
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence

@@ -1,1 +1,1 @@
-"""The command line: parse, one engine call, render."""
+"""The command line: parse, one call, render."""

@@ -1,6 +1,6 @@
 """The application: a stack of lists, a message or a finding on top, a search and an export.
 
-The engine is imported by what needs it, as the first list is to appear at once.
+Services are imported by what needs them, as the first list is to appear at once.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """What lists show: each knows how many rows it has, and makes a row when it is looked at.
 
-The engine is imported by what needs it, as the first list is to appear at once.
+Services are imported by what needs them, as the first list is to appear at once.
 """
 
 from abc import ABC, abstractmethod

@@ -42,7 +42,7 @@ def trace(
     from rmqtool.cli.render.progress import showing
     from rmqtool.cli.render.rows import Warnings
     from rmqtool.cli.render.text import note
-    from rmqtool.services import trace as engine
+    from rmqtool.services import trace as tracing
 
     warn, now = Warnings(), int(time.time() * 1000)
     if (target := live_target(store)) is not None:
@@ -59,12 +59,12 @@ def trace(
         return warn.tell() or (0 if live.events else 1)
     with showing("auto", streams=False):
         log = need_messages(store, broker_conf, reads_tier=True)
-        report = engine.trace(log, message_id, now, warn, scan=scan, body=body.value, trace_topic=trace_topic)
+        report = tracing.trace(log, message_id, now, warn, scan=scan, body=body.value, trace_topic=trace_topic)
     if report.events or output in (Output.json, Output.ndjson):
         write_trace(report, output.value)
     if not report.events:
         note(f"no message with id {message_id} found in the log")
-        for topic in engine.topics_with_key(log.layout, message_id):
+        for topic in tracing.topics_with_key(log.layout, message_id):
             query = log.layout.command("query-key", topic, message_id)
             note(f"{message_id} is a key in topic {topic}: {query} lists the messages, with their ids")
     return warn.tell() or (0 if report.events else 1)

@@ -59,7 +59,7 @@ def undo(
     from rmqtool.cli.render.output import Column, write_all, write_object, writer
     from rmqtool.cli.render.text import note
     from rmqtool.errors import BadValue
-    from rmqtool.store.changes import undo as engine
+    from rmqtool.store.changes import undo as changes
     from rmqtool.store.changes.places import Places, named_outside
     from rmqtool.store.roles.table import heed
 
@@ -73,13 +73,13 @@ def undo(
     for text in heed(layout, "undo --force" if force else "undo"):
         note(f"warning: {text}")
 
-    def do(shown: engine.UndoReport | None) -> engine.UndoReport:
-        plan = shown or engine.plan_undo(root, backup)
-        return plan if plan.backup is None else engine.undo(root, backup, force=force, shown=shown)
+    def do(shown: changes.UndoReport | None) -> changes.UndoReport:
+        plan = shown or changes.plan_undo(root, backup)
+        return plan if plan.backup is None else changes.undo(root, backup, force=force, shown=shown)
 
     report, _done = carry_out(
         consent,
-        plan=lambda: engine.plan_undo(root, backup),
+        plan=lambda: changes.plan_undo(root, backup),
         settled=lambda plan: plan.backup is None,
         show=lambda plan: note_actions(plan.actions),
         question=lambda _plan: "Do this?",

@@ -151,7 +151,7 @@ class Store:
 
     @property
     def live(self) -> LiveStore:
-        """The engine under an open store.
+        """The writer under an open store.
 
         Raises:
             Refused: opened for reading only.
