@@ -6,23 +6,17 @@ from dataclasses import asdict
 from formats.remoting import controller as c
 from formats.remoting.codes import ControllerCode as K
 from rmqtool.admin.changes.change import Change, Kind, Name, Value
-from rmqtool.admin.changes.tables import property_line
+from rmqtool.admin.changes.tables import Settings
 from rmqtool.admin.live.controllers import fetch_controller_settings, fetch_replicas
 from rmqtool.admin.live.questions import Node, Questions
 
 
-class ControllerSettings(Kind):
-    """Settings of a controller; the name is the setting's."""
+class ControllerSettings(Settings):
+    """Settings of a controller."""
 
     name, at_controllers = "controller-setting", True
-
-    async def read(self, questions: Questions, node: Node, names: Sequence[Name]) -> Mapping[Name, Value]:
-        table = await fetch_controller_settings(questions, node)
-        return {name: table[name[0]] for name in names if name[0] in table}
-
-    async def write(self, questions: Questions, node: Node, change: Change) -> None:
-        line = property_line(change.place.name[0], change.after)
-        await questions.send(node, K.UPDATE_CONTROLLER_CONFIG, None, line)
+    fetch = staticmethod(fetch_controller_settings)
+    update = K.UPDATE_CONTROLLER_CONFIG
 
 
 class Masters(Kind):

@@ -17,7 +17,7 @@ from formats.remoting.codes import ResponseCode
 from formats.topics import AUTO_CREATE
 from rmqtool.admin.changes.change import Change, Kind, Name, Value
 from rmqtool.admin.live.brokers import fetch_settings
-from rmqtool.admin.live.questions import Node, Questions
+from rmqtool.admin.live.questions import Code, Node, Questions
 from rmqtool.admin.live.settings import fetch_name_server_settings
 from rmqtool.admin.live.tables import fetch_clients, fetch_groups, fetch_offsets, fetch_topics
 
@@ -191,7 +191,7 @@ class Settings(Kind):
 
     name = "setting"
     fetch: ClassVar = staticmethod(fetch_settings)
-    update: ClassVar[C] = C.UPDATE_BROKER_CONFIG
+    update: ClassVar[Code] = C.UPDATE_BROKER_CONFIG
 
     async def read(self, questions: Questions, node: Node, names: Sequence[Name]) -> Mapping[Name, Value]:
         table = await self.fetch(questions, node)
