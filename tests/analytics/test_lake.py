@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
@@ -23,6 +24,7 @@ from rmqtool.analytics.dump.report import DumpOptions, DumpReport
 from rmqtool.analytics.lake.delta import DeltaLakeTable
 from rmqtool.analytics.lake.dump import dump_to_table
 from rmqtool.analytics.lake.iceberg import IcebergTable
+from rmqtool.analytics.lake.output import DataFile, partition_of
 from rmqtool.analytics.remote.files import Folder
 from rmqtool.errors import BadValue, Refused
 from rmqtool.store.layout.paths import StoreLayout
@@ -189,6 +191,29 @@ def test_several_stores_at_once(lake: Lake, tmp_path: Path) -> None:
         lake.dump(layouts[1])
 
 
+def test_a_commit_after_another_of_the_same_source_is_refused(lake: Lake, tmp_path: Path) -> None:
+    layout = a_store(tmp_path)
+    lake.dump(layout)
+    rows, tables = lake.read().num_rows, []
+    for _machine in range(2):  # which share no lock
+        table = open_table(lake, layout.root)
+        table.load()
+        tables.append(table)
+    written = next(Path(tables[0].location).rglob("*.parquet"))
+    for number, table in enumerate(tables):
+        path = written.with_name(f"again-{number}.parquet")
+        shutil.copy(written, path)
+        name, metadata = str(path.relative_to(table.location)), pq.read_metadata(path)
+        file = DataFile(name, metadata.num_rows, path.stat().st_size, partition_of(name))
+        state = {"id": number + 1, "source": layout.root, "manifest": {}}
+        if number == 0:
+            table.commit([file], state, {})
+        else:
+            with pytest.raises(Refused, match="run again"):
+                table.commit([file], state, {})
+    assert lake.read().num_rows == rows + pq.read_metadata(written).num_rows
+
+
 @contextmanager
 def closing_lock(path: str) -> Iterator[None]:
     lock = LocalLock(path)
@@ -196,9 +221,14 @@ def closing_lock(path: str) -> Iterator[None]:
     lock.release()
 
 
+def open_table(lake: Lake, source: str) -> DeltaLakeTable | IcebergTable:
+    """A table as a dump of a source opens it."""
+    return DeltaLakeTable(lake.name, source) if lake.kind == "delta" else IcebergTable(lake.name, source, ())
+
+
 def staging_of(lake: Lake, source: str) -> str:
     """The directory in which a dump of a source works, made as a dump makes it."""
-    opened = DeltaLakeTable(lake.name, source) if lake.kind == "delta" else IcebergTable(lake.name, source, ())
+    opened = open_table(lake, source)
     path = f"{opened.location}/_rmqtool-{opened.source_key}"
     os.mkdir(path)
     return path

@@ -25,6 +25,7 @@ from rmqtool.errors import BadValue, MissingRuntime, Refused
 
 _STATE = "rmqtool.state."
 _ATTEMPTS = 10
+_RETRIES = "commit.retry.num-retries"
 _FIELDS = {"topic": ("topic", "identity"), "day": ("storeTimestamp", "day"), "hour": ("storeTimestamp", "hour")}
 
 
@@ -135,6 +136,8 @@ class IcebergTable(LakeTable):
         if logger.level == logging.NOTSET:  # it warns of each column without statistics, of which there are on purpose
             logger.setLevel(logging.ERROR)
         for attempt in range(_ATTEMPTS):
+            # here alone, not in the table: PyIceberg would repeat the commit, whatever another run has added meanwhile
+            self._table.metadata.properties[_RETRIES] = "0"
             try:
                 with self._table.transaction() as adding:
                     adding.set_properties({f"{_STATE}{self.source_key}": json.dumps(state)})

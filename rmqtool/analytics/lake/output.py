@@ -208,7 +208,7 @@ class TableOutput(DumpOutput):
             assert self._lock is not None
             self._lock.check()
             files = [
-                DataFile(path, report[name]["rows"], report[name]["bytes"], _partition(name))
+                DataFile(path, report[name]["rows"], report[name]["bytes"], partition_of(name))
                 for name, path in final.items()
             ]
             self.table.commit(files, state, self._describe(manifest))
@@ -244,7 +244,8 @@ def _final_name(name: str) -> str:
     return "/".join(_UNSAFE.sub("_", level) for level in name.split("/"))
 
 
-def _partition(name: str) -> dict[str, str | None]:
+def partition_of(name: str) -> dict[str, str | None]:
+    """The partitions in the path of a file, by name as the path has it."""
     values: dict[str, str | None] = {}
     for level in name.split("/")[:-1]:
         key, _equals, value = level.partition("=")
