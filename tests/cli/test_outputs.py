@@ -47,6 +47,7 @@ WORDS |= {
     "undo": ["undo", "STORE", "--dry-run"],
     "run": ["run", "STORE", "--once"],
     "transaction show": ["transaction", "show", "STORE", "0"],
+    "consolidate": ["consolidate", "STORE", "NEW", "--broker-conf", "CONF"],
 }
 # exit code where it is not 0, on a store that a broker closed
 CODES = {
@@ -100,6 +101,10 @@ def test_every_form_of_every_command(name: str, form: str, golden_copy: Unpacked
     messages = tmp_path / "messages.ndjson"
     messages.write_text('{"topic": "t", "body": "x"}\n')
     places = {"STORE": store, "NEW": tmp_path / "new", "MESSAGES": messages}
+    if "CONF" in WORDS[name]:
+        places["CONF"] = tmp_path / "broker.conf"
+        places["CONF"].write_text(f"storePathCommitLog={store}/commitlog,{tmp_path / 'more'}\n")
+        (tmp_path / "more").mkdir()
     if "COPY" in WORDS[name]:
         places["COPY"] = shutil.copytree(store, tmp_path / "copy")
     args = [places.get(word, word) for word in WORDS[name]]

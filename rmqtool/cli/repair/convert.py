@@ -107,12 +107,16 @@ def consolidate(
 def _carry_out(layout: StoreLayout, run: "Callable[[StoreLayout], ConversionReport]", output: Output) -> int:
     """Convert, and show the report."""
     from rmqtool.cli.read.show_info import console, facts_table
-    from rmqtool.cli.render.output import PEOPLE, write_object
+    from rmqtool.cli.render.output import PEOPLE, Column, write_all, write_object, writer
     from rmqtool.cli.render.text import note
     from rmqtool.words import command_line, counted
 
     report = run(layout)
-    if output not in PEOPLE:
+    if output is Output.csv:
+        columns = (Column("setting"), Column("value"))
+        rows = [{"setting": change.name, "value": change.value} for change in report.settings]
+        write_all(writer("csv", ("setting", "value"), columns), rows)
+    elif output not in PEOPLE:
         write_object(output.value, report.to_dict())
     else:
         facts = [("log", f"{counted(report.files, 'file')}, {counted(report.bytes, 'byte')}")] if report.files else []
