@@ -29,7 +29,6 @@ APART = {
     "serve": "tests/server", "namesrv": "test_namesrv", "send": "tests/client", "consume": "tests/client",
     "replay": "tests/client", "mirror": "tests/client",
     **dict.fromkeys(("backup list", "backup verify", "backup restore"), "tests/store/test_backup.py"),
-    "consolidate": "tests/store/test_convert.py",
     "browse": "test_browse", "sql": "tests/analytics", "dump-to-parquet": "test_dump", "dump": "test_dump",
     "warm-up": "tests/analytics",
 }  # fmt: skip
