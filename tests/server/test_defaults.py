@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 # where we answer otherwise on purpose
 _OTHER = {
     "transactionCheckInterval": "by release, at its only use",
+    "totalReplicas": "0 stands for a group whose size is not stated: nothing is counted then",
     "listenPort": "BrokerStartup sets 10911 before it reads the file",
 }
 SERVED = tuple(map(release_named, RELEASES))

@@ -76,9 +76,9 @@ class StoreLayout:
                 )
 
     def _copy(self) -> "StoreLayout":
-        from copy import copy  # takes time to load
-
-        return copy(self)
+        layout = object.__new__(StoreLayout)  # the module copy takes time to load
+        vars(layout).update(vars(self))
+        return layout
 
     def listed_once(self) -> "StoreLayout":
         """The same store with cached listings: each directory is listed the first time it is needed.
