@@ -119,11 +119,11 @@ def test_a_command_that_needs_files_says_so(name: str) -> None:
 NEEDED = {
     "topic update": ("--queues", "4"), "group update": ("--consume",), "group reset": ("--to-latest",),
     "user create": ("--super", "--password-file", "/etc/hostname"), "user update": ("--disable",),
-    "acl set": ("--resource", "Topic:T", "--action", "Sub"),
+    "acl set": ("--resource", "Topic:T", "--action", "Sub"), "plain-acl set": ("--admin",), "dump": ("--to", "delta"),
 }  # fmt: skip
 VALUES = {
     "message_id": "X", "time": "now", "settings": "a=b", "perm": "R", "queues": "lab-a:4", "subject": "User:a",
-    "target": "2", "mode": "POP",
+    "target": "2", "mode": "POP", "access_key": "billing-app",
 }  # fmt: skip
 
 

@@ -30,7 +30,8 @@ def load_config(layout: StoreLayout, name: str, warn: Warn) -> ConfigFile | None
             raise err from None
         if older is None:
             raise
-        warn(f"{err}: that one is read, as a broker does at its start")
+        older_name = "that one" if isinstance(err, CorruptFile) else f"{name}.bak"  # which a CorruptFile names itself
+        warn(f"{err}: {older_name} is read, as a broker does at its start")
         return older
     if config is None and (config := read_config(layout, name, bak=True)) is not None:
         warn(f"{layout.path('config', name)}: missing: {name}.bak is read, as a broker does at its start")

@@ -16,7 +16,7 @@ from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.log.epochs import Unlisted, audit_epochs
 from rmqtool.store.log.scan import scan_file
 
-COMPARE = by_hand("compare it with the other replicas (rmqtool replicas): they show what the group kept")
+COMPARE = by_hand("compare it with the other replicas: they show what the group kept")
 IDENTITY = "brokerIdentity"
 
 
