@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from formats.layouts.derived import HEAD_V4_V4
+from formats.variants.dledger import HEAD_SIZE
 from rmqtool import Message, Store
 from rmqtool.errors import Refused
 from rmqtool.services.comparison.replicas import rank_copies
@@ -157,6 +158,22 @@ def test_the_majority_decides_between_intact_records(tmp_path: Path) -> None:
     assert by_identity(StoreLayout(str(tmp_path / "new"))) == by_identity(layouts[1])
     assert report.contradictions == 2, "the record of each side is kept"
     assert [copy.contradicting for copy in report.copies] == [1, 0, 0]
+
+
+def test_a_broken_head_of_a_dledger_entry_in_one_copy(tmp_path: Path) -> None:
+    """Its record is intact, and stands against the same record of the first copy, in which a field is wrong."""
+    nodes = []
+    for name in "abc":
+        (tmp_path / name).mkdir()
+        nodes.append(roles.unpack(roles.DLEDGER, "n0", tmp_path / name))
+    layouts = layouts_of(nodes)
+    items = [records_of(layout)[70] for layout in layouts]
+    overwrite(items[0], HEAD_V4_V4.offsets["born_timestamp"] + 6, b"\x7f")
+    overwrite(items[1], -HEAD_SIZE, b"\x55" * 7)
+    expected = Counter(copies.identity(item.record) for item in records_of(layouts[2]))
+    Salvage(layouts[0], str(tmp_path / "new"), others=layouts[1:]).run()
+    new = StoreLayout(str(tmp_path / "new"))
+    assert Counter(copies.identity(item.record) for item in records_of(new)) == expected
 
 
 def test_a_wrong_queue_offset_in_one_of_two_copies(tmp_path: Path) -> None:

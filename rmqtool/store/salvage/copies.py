@@ -115,7 +115,8 @@ class MergedLog:
         self._parted = any(copy.limit != _EVERYWHERE for copy in self._copies[1:])
         self._given: set[bytes] = set()  # digests of what other copies than the base gave, if any has an own history
         self._entries = any(file.entries for file in base.segments)
-        self._filled: list[tuple[int, int]] = []
+        self._filled: list[tuple[int, int]] = []  # ranges without an intact record of the base
+        self._chosen: list[int] = []  # physical offsets of its records that were held against the others
 
     @classmethod
     def of(cls, layouts: Sequence[StoreLayout]) -> "MergedLog":
@@ -188,10 +189,11 @@ class MergedLog:
         if begin not in self._differing and torn_properties(item.record) is None:
             self._copies[0].taken += 1
             return Taken(item)
+        self._chosen.append(item.physical_offset)
         candidates = [_Candidate(0, item)]
         for number, copy in enumerate(self._copies[1:], 1):
-            there = look_at(copy.log, begin, crc=True) if begin < copy.limit else None
-            if isinstance(there, LocatedRecord):
+            there = _record_at(copy.log, begin, item.physical_offset, crc=True) if begin < copy.limit else None
+            if there is not None:
                 candidates.append(_Candidate(number, there))
         return self._take(candidates, begin, expects)
 
@@ -264,11 +266,11 @@ class MergedLog:
 
     def _vote(self, candidates: list[_Candidate], begin: int) -> bytes | None:
         """The bits that most copies have at a place, rotten ones included; None without three of one length."""
-        size = len(candidates[0].raw)
+        size, at = len(candidates[0].raw), candidates[0].located.physical_offset
         pieces = []
         for copy in self._copies:
-            item = look_at(copy.log, begin) if begin < copy.limit or copy is self._copies[0] else None
-            if isinstance(item, LocatedRecord) and item.record.total_size == size:
+            item = _record_at(copy.log, begin, at) if begin < copy.limit or copy is self._copies[0] else None
+            if item is not None and item.record.total_size == size:
                 pieces.append(np.unpackbits(np.frombuffer(_raw(item), np.uint8)))
         if len(pieces) < 3:
             return None
@@ -281,6 +283,7 @@ class MergedLog:
         stops = np.array([stop for _start, stop in self._filled], np.int64)
         rows = np.searchsorted(starts, copy.own, "right") - 1
         handled = (rows >= 0) & (copy.own < stops[rows]) & (copy.own < copy.limit)
+        handled |= np.isin(copy.own, self._chosen) & (copy.own < copy.limit)
         for physical_offset in copy.own[~handled].tolist():
             located = copy.log.read(physical_offset)
             if located is None:
@@ -366,6 +369,12 @@ def _begin(item: LocatedRecord | Damage) -> int:
 
 def _begin_of(candidate: _Candidate) -> int:
     return _begin(candidate.located)
+
+
+def _record_at(log: CommitLog, begin: int, physical_offset: int, *, crc: bool = False) -> LocatedRecord | None:
+    """The record at a physical offset, in the DLedger entry at ``begin`` even if the entry's head is broken."""
+    item = look_at(log, begin, crc=crc)
+    return item if isinstance(item, LocatedRecord) else log.read(physical_offset, crc=crc)
 
 
 def _raw(item: LocatedRecord) -> bytes:
