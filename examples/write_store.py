@@ -5,18 +5,20 @@ Usage: python write_store.py NEWSTORE
 
 import sys
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 
 
 def main(path: str) -> int:
     with Store.create(path) as store:
-        one = store.append(Message(topic="Orders", body=b"first", tags="created", keys="order-1"))
+        one = store.append(NewMessage(topic="Orders", body=b"first", tags="created", keys="order-1"))
         print(f"{one.status}: offset {one.physical_offset}, queue offset {one.queue_offset}, id {one.message_id}")
-        delayed = store.append(Message(topic="Orders", body=b"in 10 s", properties={"DELAY": "3"}))
+        delayed = store.append(NewMessage(topic="Orders", body=b"in 10 s", properties={"DELAY": "3"}))
         print(f"a delayed message waits in {delayed.topic} queue {delayed.queue_id}")
-        many = store.append_many([Message(topic="Orders", queue_id=n % 4, keys=f"order-{n}") for n in range(2, 1002)])
+        many = store.append_many(
+            [NewMessage(topic="Orders", queue_id=n % 4, keys=f"order-{n}") for n in range(2, 1002)]
+        )
         print(f"{sum(result.ok for result in many)} more; the last one at {many[-1].physical_offset}")
-        refused = store.append(Message(topic="字" * 43))
+        refused = store.append(NewMessage(topic="字" * 43))
         print(f"{refused.status}: {refused.reason}")
     with Store(path) as store:  # reading: no lock, nothing written
         (found,) = store.query_key("Orders", "order-77")

@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from rmqtool.services.consumers.groups import consumer_groups, consumer_lag
     from rmqtool.services.open_store.message import StoredMessage
     from rmqtool.services.open_store.store import Store
-    from rmqtool.store.append.outgoing import Message
+    from rmqtool.store.append.outgoing import NewMessage
     from rmqtool.store.log.commit_log import Damage
 
 __all__ = [
-    "Damage", "DumpOptions", "Message", "Store", "StoredMessage", "__version__", "consumer_groups", "consumer_lag",
+    "Damage", "DumpOptions", "NewMessage", "Store", "StoredMessage", "__version__", "consumer_groups", "consumer_lag",
     "dump_to_parquet", "read_arrow", "register",
 ]  # fmt: skip
 _LAZY = {
     "Damage": "rmqtool.store.log.commit_log",
     "DumpOptions": "rmqtool.analytics.dump.report",
-    "Message": "rmqtool.store.append.outgoing",
+    "NewMessage": "rmqtool.store.append.outgoing",
     "Store": "rmqtool.services.open_store.store",
     "StoredMessage": "rmqtool.services.open_store.message",
     "consumer_groups": "rmqtool.services.consumers.groups",
@@ -35,6 +35,8 @@ _LAZY = {
 
 def __getattr__(name: str) -> object:
     """Load what a name needs when it is first used: most commands do without."""
+    if name == "Message":
+        name = "NewMessage"  # as it was called before there was a client, which has a Message, too
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from rmqtool import Message, Store, read_arrow
+from rmqtool import NewMessage, Store, read_arrow
 from rmqtool.admin.target import parse_target
 from rmqtool.analytics.dump import live
 from rmqtool.analytics.dump.live import dump_cluster_to_parquet
 from rmqtool.analytics.dump.report import DumpOptions, DumpReport
 from rmqtool.analytics.table.schema import MESSAGE_TABLE
-from rmqtool.client import Message as Sent
+from rmqtool.client import Message
 from rmqtool.client.cluster import attempts
 from rmqtool.client.sync import Producer
 from rmqtool.errors import BadValue, Refused, RmqError
@@ -40,10 +40,10 @@ def served() -> Iterator[TestBroker]:
     with broker() as running, Producer(running.namesrv) as producer:
         queues = producer.queues("Orders")
         for number in range(200):
-            producer.send(Sent("Orders", b"%d" % number, tags="t", keys=[f"k{number}"]), queue=queues[number % 4])
+            producer.send(Message("Orders", b"%d" % number, tags="t", keys=[f"k{number}"]), queue=queues[number % 4])
             if number == 100:
                 time.sleep(0.05)
-        producer.send(Sent("Other", b"long " * 5000))
+        producer.send(Message("Other", b"long " * 5000))
         yield running
 
 
@@ -193,7 +193,7 @@ def test_messages_that_expired_between_runs(neighbour: Neighbour, tmp_path: Path
     dump(neighbour.namesrv, tmp_path / "out")
     neighbour.end(signal.SIGTERM)
     with Store(store, write=True, broker_conf=CONF) as opened:
-        opened.append_many([Message(topic=TOPIC, queue_id=n % 4, body=b"%-400d" % n) for n in range(40, 20_040)])
+        opened.append_many([NewMessage(topic=TOPIC, queue_id=n % 4, body=b"%-400d" % n) for n in range(40, 20_040)])
     for folder in (store / "commitlog", *(store / "consumequeue" / TOPIC).iterdir()):
         min(folder.iterdir()).unlink()
     neighbour.start()
@@ -236,7 +236,7 @@ def test_killed_at_any_time(seed: int, tmp_path: Path) -> None:
             with Producer(running.namesrv) as producer:
                 while not over.is_set():
                     number = len(sent)
-                    producer.send(Sent("Orders", b"%d" % number))
+                    producer.send(Message("Orders", b"%d" % number))
                     sent[number] += 1
 
         sender = Thread(target=send)

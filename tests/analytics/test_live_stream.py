@@ -27,7 +27,7 @@ from rmqtool.analytics.table.schema import MESSAGE_TABLE
 from rmqtool.client.cluster import attempts
 from rmqtool.errors import BadValue, RmqError
 from rmqtool.services.open_store.broker_state import BrokerState
-from rmqtool.store.append.outgoing import Message
+from rmqtool.store.append.outgoing import NewMessage
 from tests.client.test_made_again import CONF, TOPIC, another_store, fill
 from tests.model.neighbours import Neighbour
 
@@ -105,7 +105,7 @@ def more(broker: Neighbour, store: Path, first: int, count: int, queues: int = 4
         if queues > 4:
             _set_queues(state, queues)
         numbers = range(first, first + count)
-        opened.append_many([Message(topic=TOPIC, queue_id=n % queues, body=b"%-400d" % n) for n in numbers])
+        opened.append_many([NewMessage(topic=TOPIC, queue_id=n % queues, body=b"%-400d" % n) for n in numbers])
     broker.start()
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 
 from formats.message.bodies import BatchItem, build_batch
 from formats.message.properties import build
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from tests.bench.measure import in_own_process, peak_rss
 from tests.interop.engine import Engine, available
 
@@ -55,11 +55,11 @@ def _input(way: str, bodies: list[bytes], count: int, batch: int) -> list[Any]:
         topic, queue_id = _place(first // batch)
         if way == "batches":
             items = [BatchItem(0, bodies[n % _BODIES], build(_properties(n))) for n in numbers]
-            made.append(Message(topic=topic, queue_id=queue_id, body=build_batch(items)))
+            made.append(NewMessage(topic=topic, queue_id=queue_id, body=build_batch(items)))
         else:
             made.append(
                 [
-                    Message(topic=topic, queue_id=queue_id, body=bodies[n % _BODIES], properties=_properties(n))
+                    NewMessage(topic=topic, queue_id=queue_id, body=bodies[n % _BODIES], properties=_properties(n))
                     for n in numbers
                 ]
             )
@@ -85,8 +85,8 @@ def measure(store: str, count: int, body: int, batch: int, rounds: int) -> Figur
 def _timed(path: Path, way: str, given: list[Any], count: int) -> tuple[float, float]:
     """Seconds for the appends with dispatch, and for closing the store."""
     with Store.create(path) as made:
-        made.append_many([Message(topic="warm", body=b"up")] * 2000)
-        made.live.append_encoded(Message(topic="warm", body=build_batch([BatchItem(0, b"up", b"")] * 10)))
+        made.append_many([NewMessage(topic="warm", body=b"up")] * 2000)
+        made.live.append_encoded(NewMessage(topic="warm", body=build_batch([BatchItem(0, b"up", b"")] * 10)))
         made.dispatch()
         start = time.perf_counter()
         if way == "batches":

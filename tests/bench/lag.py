@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.rules.releases import V5_3
 from tests.cli.running import RMQTOOL
 from tests.interop.serving import Serving
@@ -38,7 +38,7 @@ def write_store(folder: Path, topics: int, groups: int) -> None:
             numbers = range(first, min(first + 500, topics))
             store.append_many(
                 [
-                    Message(topic=f"topic-{number:05d}", queue_id=queue, body=b"x")
+                    NewMessage(topic=f"topic-{number:05d}", queue_id=queue, body=b"x")
                     for number in numbers
                     for queue in range(QUEUES)
                 ]

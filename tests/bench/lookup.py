@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.services.lookup.query import KeyReader
 from rmqtool.store.layout.paths import StoreLayout
 
@@ -23,7 +23,9 @@ def measure(folder: Path, messages: int, lookups: int, rounds: int) -> list[floa
         for first in range(0, messages, 10_000):
             made.append_many(
                 [
-                    Message(topic=f"t{n % 4}", body=b"x" * 128, properties={"KEYS": f"k{n}", "UNIQ_KEY": f"{n:032X}"})
+                    NewMessage(
+                        topic=f"t{n % 4}", body=b"x" * 128, properties={"KEYS": f"k{n}", "UNIQ_KEY": f"{n:032X}"}
+                    )
                     for n in range(first, min(first + 10_000, messages))
                 ]
             )

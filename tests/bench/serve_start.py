@@ -20,7 +20,7 @@ from formats.remoting.codes import RequestCode, ResponseCode
 from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData, SubscriptionData
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.remoting.client import open_connection
 from rmqtool.rules.releases import RELEASES
 from tests.interop.broker import VERSIONS, Broker
@@ -36,7 +36,7 @@ _SUSPEND, _SUBSCRIBED = 2, 4  # bits of a pull
 def write_store(folder: Path, size: int, engine: str) -> int:
     """Write a healthy store with about ``size`` bytes of messages; returns their number."""
     count = 0
-    batch = [Message(topic=_TOPIC, queue_id=number % _QUEUES, body=bytes(_BODY)) for number in range(_BATCH)]
+    batch = [NewMessage(topic=_TOPIC, queue_id=number % _QUEUES, body=bytes(_BODY)) for number in range(_BATCH)]
     with Store.create(folder, release=RELEASES[engine]) as store:
         while count * _BODY < size:
             store.append_many(batch)

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import TypedDict
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.cli.render.output import NdjsonWriter, write_all
 from rmqtool.rules.releases import V5_3
 from rmqtool.services.timers.plain import PlainTimers
@@ -60,7 +60,7 @@ def make(store: Path, messages: int, timers: int) -> None:
     with Store(store, broker_conf=CONFIG, write=True, release=V5_3) as made:
         for first in range(0, messages, BATCH):
             batch = [
-                Message(
+                NewMessage(
                     topic="Batches", queue_id=first // BATCH % 4, body=b"x" * 128, properties={"UNIQ_KEY": f"{n:032X}"}
                 )
                 for n in range(first, min(first + BATCH, messages))
@@ -69,7 +69,7 @@ def make(store: Path, messages: int, timers: int) -> None:
         for first in range(0, timers, 10_000):
             made.append_many(
                 [
-                    Message(
+                    NewMessage(
                         topic="Timed",
                         body=b"x" * 128,
                         properties={"KEYS": f"k{n}", "UNIQ_KEY": f"{n:032X}", "TIMER_DELIVER_MS": str(begin + n % DAY)},

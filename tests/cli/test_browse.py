@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.cli.browse.app import Browser, ListScreen, MessageScreen
 from rmqtool.cli.browse.rows import Rows
 from rmqtool.cli.browse.sources import Messages
@@ -132,7 +132,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Store.create(path) as store:
         for start in range(0, 50_000, 10_000):
             numbers = range(start, start + 10_000)
-            store.append_many([Message(topic="Big", queue_id=0, body=b"x", keys=f"key-{n}") for n in numbers])
+            store.append_many([NewMessage(topic="Big", queue_id=0, body=b"x", keys=f"key-{n}") for n in numbers])
     return path
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.cli.framework import planning
 from tests.cli.running import rmqtool
 
@@ -20,7 +20,7 @@ def store(tmp_path: Path) -> Path:
     with Store.create(path, broker_conf=CONF) as made:
         for number in range(50):
             delayed = {"DELAY": "3"} if number % 5 == 4 else {}
-            made.append(Message(topic="Orders", body=b"x" * 500, properties=delayed))
+            made.append(NewMessage(topic="Orders", body=b"x" * 500, properties=delayed))
     files = sorted((path / "commitlog").iterdir())
     assert len(files) > 3
     for file in files[:-1]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.store.check.common.findings import MOST
 from tests.amounts import by_turns
 from tests.cli.running import RMQTOOL, rmqtool
@@ -28,7 +28,7 @@ def offsets_of(groups: int) -> str:
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("large") / "store"
     with Store.create(path) as made:
-        made.append_many([Message(topic="Topic-00", queue_id=n % QUEUES, body=b"x") for n in range(64)])
+        made.append_many([NewMessage(topic="Topic-00", queue_id=n % QUEUES, body=b"x") for n in range(64)])
     return path
 
 

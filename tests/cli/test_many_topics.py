@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from tests.cli.running import rmqtool
 
 
@@ -13,7 +13,7 @@ def written(path: Path, topics: int) -> Path:
     """A store in which topic number n has n + 1 messages in two queues."""
     with Store.create(path) as store:
         store.append_many(
-            [Message(topic=f"T{n:03d}", queue_id=k % 2, body=b"x") for n in range(topics) for k in range(n + 1)]
+            [NewMessage(topic=f"T{n:03d}", queue_id=k % 2, body=b"x") for n in range(topics) for k in range(n + 1)]
         )
     return path
 

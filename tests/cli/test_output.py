@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.cli.render.output import TABLES, Column, TableWriter, write_all, writer
 from rmqtool.cli.render.rows import columns_of
 from rmqtool.cli.render.text import dump_json
@@ -77,7 +77,7 @@ def test_bodies_that_inflate_to_gigabytes_are_shown_one_at_a_time(tmp_path: Path
     bomb = zlib.compress(b"A" * (128 << 20), 9)
     with Store(store, write=True) as live:
         for _ in range(8):
-            live.append(Message(topic="T", body=bomb, sys_flag=1))
+            live.append(NewMessage(topic="T", body=bomb, sys_flag=1))
     script = (
         "import sys\n"
         "from rmqtool.main import _run\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.cli.framework import planning
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
@@ -36,7 +36,7 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]],
 
 def append(store: Path, count: int) -> None:
     with Store(store, write=True) as opened:
-        opened.append_many([Message(topic="TopicA", body=b"in between") for _ in range(count)])
+        opened.append_many([NewMessage(topic="TopicA", body=b"in between") for _ in range(count)])
 
 
 def middle(store: Path) -> int:
@@ -95,7 +95,7 @@ def test_requeue_gives_back_only_the_dead_letters_it_showed(
     def die_again() -> None:
         properties = {"RETRY_TOPIC": "Orders", "ORIGIN_MESSAGE_ID": "0" * 32}
         with Store(store, write=True) as opened:
-            opened.append(Message(topic=f"%DLQ%{GROUP}", body=b"in between", properties=properties))
+            opened.append(NewMessage(topic=f"%DLQ%{GROUP}", body=b"in between", properties=properties))
 
     between(die_again)
     result = rmqtool("dlq", "requeue", store, GROUP, "-o", "ndjson")

@@ -19,7 +19,7 @@ from rmqtool.client.consumer.proof import MadeAgain, ProvingPuller
 from rmqtool.client.consumer.puller import Puller
 from rmqtool.client.copying import replay as replaying
 from rmqtool.services.open_store.broker_state import BrokerState
-from rmqtool.store.append.outgoing import Message
+from rmqtool.store.append.outgoing import NewMessage
 from tests.amounts import by_turns
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
 from tests.client.test_replay import CONF, bodies, made, messages
@@ -36,7 +36,7 @@ def fill(path: Path, first: int, count: int, topic: str = TOPIC) -> None:
         state.ensure_topic(topic, 4)
         state.persist()
         numbers = range(first, first + count)
-        store.append_many([Message(topic=topic, queue_id=n % 4, body=b"%d" % n) for n in numbers])
+        store.append_many([NewMessage(topic=topic, queue_id=n % 4, body=b"%d" % n) for n in numbers])
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.frame import Command
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.cli.live.copying.journal import FileJournal
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.copying.replay import Replay
@@ -44,7 +44,7 @@ def made(path: Path, topic: str, count: int) -> Path:
     """A store with messages in four queues."""
     with Store.create(path, broker_conf=CONF) as store:
         store.append_many([
-            Message(topic=topic, queue_id=n % 4, body=b"%d" % n, tags="odd" if n % 2 else "even", keys=f"k{n}")
+            NewMessage(topic=topic, queue_id=n % 4, body=b"%d" % n, tags="odd" if n % 2 else "even", keys=f"k{n}")
             for n in range(count)
         ])  # fmt: skip
     return path
@@ -70,7 +70,7 @@ def replay(served: TestBroker, source: object, *args: object) -> tuple[int, list
 def test_what_has_expired_between_two_runs_is_no_success(served: TestBroker, tmp_path: Path) -> None:
     conf = {**CONF, "mappedFileSizeCommitLog": "16384"}
     with Store.create(tmp_path / "origin", broker_conf=conf) as store:
-        store.append_many([Message(topic="Expired", queue_id=n % 4, body=b"%d" % n) for n in range(500)])
+        store.append_many([NewMessage(topic="Expired", queue_id=n % 4, body=b"%d" % n) for n in range(500)])
     assert replay(served, tmp_path / "origin", "--limit", 10)[0] == 0
     done = rmqtool("clean", tmp_path / "origin", "--files", 1, "--hours", 0, "--delete", "--yes")
     assert done.code == 0, done.err
@@ -99,7 +99,7 @@ def test_all_of_a_store_arrives_once_and_in_order(served: TestBroker, tmp_path: 
     # again: nothing is left; more: only that
     assert replay(served, source)[:2] == (0, [])
     with Store(source, write=True, broker_conf=CONF) as store:
-        store.append(Message(topic="Whole", queue_id=1, body=b"500"))
+        store.append(NewMessage(topic="Whole", queue_id=1, body=b"500"))
     code, rows, stderr = replay(served, source)
     assert (code, [row["messages"] for row in rows]) == (0, [1])
     assert "500 were sent before" in stderr

@@ -7,7 +7,7 @@ from typing import Any
 from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, parse
 from formats.message.read import Record
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.rules.releases import RELEASES
 from rmqtool.services.delays.delivery import Delivered, Delivery
 from rmqtool.services.open_store.broker_state import BrokerState
@@ -71,9 +71,9 @@ def without(record: Record, *names: str) -> dict[str, str]:
     return {name: value for name, value in parse(record.properties).items() if name not in names}
 
 
-def resent(record: Record) -> Message:
+def resent(record: Record) -> NewMessage:
     """The message that a client sent to the group's retry topic, reconstructed from the stored one."""
-    return Message(
+    return NewMessage(
         topic=RETRY, body=record.body, flag=record.flag, sys_flag=record.sys_flag,
         properties=without(record, REAL_TOPIC, REAL_QID), reconsume_times=record.reconsume_times,
     )  # fmt: skip
@@ -109,7 +109,7 @@ class Replay:
     def send(self, record: Record, topic: str, queue_id: int, properties: dict[str, str]) -> int:
         """Append a message as its producer sent it; returns its physical offset."""
         result = self.store.append(
-            Message(
+            NewMessage(
                 topic=topic, queue_id=queue_id, body=record.body, properties=properties, flag=record.flag,
                 sys_flag=record.sys_flag, born_timestamp=record.born_timestamp,
             )

@@ -12,7 +12,7 @@ import pytest
 
 from formats.message.bodies import BatchItem, build_batch
 from formats.message.properties import build
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.rules.releases import RELEASES
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
@@ -82,7 +82,7 @@ def puts(rng: Random, count: int, *, light: bool) -> list[Put]:
     return made
 
 
-def messages_of(put: Put, times: Sequence[tuple[int, int | None]]) -> list[Message]:
+def messages_of(put: Put, times: Sequence[tuple[int, int | None]]) -> list[NewMessage]:
     """The judge's messages as ours, with (born, stored) of each taken from the engine's store."""
     parts = put.get("batch", [put])
     made = []
@@ -91,7 +91,7 @@ def messages_of(put: Put, times: Sequence[tuple[int, int | None]]) -> list[Messa
         if level := part.get("delayLevel"):
             properties["DELAY"] = str(level)
         made.append(
-            Message(
+            NewMessage(
                 topic=put["topic"],
                 queue_id=put["queueId"],
                 body=part["body"],
@@ -109,7 +109,7 @@ def messages_of(put: Put, times: Sequence[tuple[int, int | None]]) -> list[Messa
     return made
 
 
-def encoded(messages: list[Message], release: str) -> bytes:
+def encoded(messages: list[NewMessage], release: str) -> bytes:
     """A batch encoded as by clients."""
     ended = release != "4.9"
     return build_batch([BatchItem(m.flag, m.body, build(m.property_map(), trailing_separator=ended)) for m in messages])
@@ -197,7 +197,9 @@ def test_an_engine_goes_on_where_we_stopped(engine: Engine, tmp_path: Path) -> N
     results = engine.write(store, made[100:], config)["results"]
     assert {row["status"] for row in results} == {"PUT_OK"}
     with Store(store, write=True, broker_conf=settings("plain"), release=RELEASES[release]) as ours:
-        more = ours.append_many([Message(topic="Mixed", queue_id=1, body=b"%d" % n, keys="last") for n in range(600)])
+        more = ours.append_many(
+            [NewMessage(topic="Mixed", queue_id=1, body=b"%d" % n, keys="last") for n in range(600)]
+        )
         assert all(result.ok for result in more)
         assert len(ours.query_key("Mixed", "last")) == 600
     layout = StoreLayout(str(store), _conf("plain"))
@@ -217,7 +219,7 @@ def test_we_append_to_what_an_engine_wrote(case: str, engine: Engine, tmp_path: 
         topics = sorted({(queue.topic, queue.queueId) for queue in ours.queues() if queue.topic[0] not in "%R"})[:3]
         for n in range(150):
             topic, queue_id = topics[n % len(topics)]
-            assert ours.append(Message(topic=topic, queue_id=queue_id, body=b"%d" % n, tags="new", keys="new")).ok
+            assert ours.append(NewMessage(topic=topic, queue_id=queue_id, body=b"%d" % n, tags="new", keys="new")).ok
     answer = engine.open(store, golden_config(case))
     assert answer["loadOk"]
     assert answer["dispatchBehind"] == 0

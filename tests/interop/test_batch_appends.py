@@ -14,7 +14,7 @@ from formats.message.inner import is_inner_batch, messages_in
 from formats.message.properties import INNER_BASE, INNER_NUM, UNIQ_KEY
 from formats.message.read import Record
 from formats.primitives import host_text
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.rules.releases import V5_3
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
@@ -66,9 +66,9 @@ def dispatched(broker: Broker, wanted: int) -> bool:
         time.sleep(0.05)
 
 
-def as_sent(record: Record) -> Message:
+def as_sent(record: Record) -> NewMessage:
     """A stored record as it was sent, with its stored times and hosts."""
-    return Message(
+    return NewMessage(
         topic=TOPIC, queue_id=record.queue_id, body=record.body, flag=record.flag,
         properties=without(record, INNER_NUM, INNER_BASE), born_timestamp=record.born_timestamp,
         store_timestamp=record.store_timestamp, born_host=host_text(record.born_address, record.born_port),
@@ -137,7 +137,7 @@ def test_batches_as_a_broker_stores_them(broker_5: Broker, tmp_path: Path) -> No
     assert dispatched(broker_5, 2 * (5 + 1 + 1 + 1 + 7 + 1 + 3))
     broker_5.stop()
     with Store(ours, write=True, broker_conf=CONF) as store:
-        result = store.append_batch([Message(topic=TOPIC, body=b"last", keys=f"k{n}") for n in range(4)])
+        result = store.append_batch([NewMessage(topic=TOPIC, body=b"last", keys=f"k{n}") for n in range(4)])
         assert [message.queue_offset for message in result] == [38, 39, 40, 41]
     (queue,) = batch_queues_of(StoreLayout(str(ours), conf()))
     assert queue.max_offset == 42

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from formats.message.ids import parse_offset_id
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.client.cluster.errors import ClientError
-from rmqtool.client.producing.message import Message as ClientMessage
+from rmqtool.client.producing.message import Message
 from rmqtool.client.sync import Producer
 from rmqtool.errors import Refused
 from rmqtool.remoting.errors import RemotingError
@@ -220,15 +220,15 @@ def test_started_while_we_append(broker: Engine, tmp_path: Path) -> None:
     store = unpack_golden("clean", tmp_path)
     config = golden_config("clean")
     ours = Store(str(store), write=True, broker_conf=conf_of("clean").values)
-    answers = [ours.append(Message(topic="New", body=b"first %d" % n, keys=f"k{n}")) for n in range(50)]
+    answers = [ours.append(NewMessage(topic="New", body=b"first %d" % n, keys=f"k{n}")) for n in range(50)]
     ours.flush()
-    answers += [ours.append(Message(topic="New", body=b"second %d" % n)) for n in range(50)]
+    answers += [ours.append(NewMessage(topic="New", body=b"second %d" % n)) for n in range(50)]
     broker.step("construct", store, config)
     assert broker.step("load", store)["loadOk"]
     with pytest.raises(Disturbed, match=r"process \d+ \(java\)"):
         ours.flush()
     with pytest.raises(Refused):
-        ours.append(Message(topic="New", body=b"never"))
+        ours.append(NewMessage(topic="New", body=b"never"))
     closing = threading.Thread(target=ours.close)
     closing.start()
     # it must not get the lock: it would write where it took the end to be
@@ -262,7 +262,9 @@ def test_started_while_we_run(broker: Engine, tmp_path: Path) -> None:
 
     with Store(store, write=True, broker_conf=conf, clock=lambda: clock[0]) as ours:
         for n, body in enumerate(sorted(late)):
-            ours.append(Message(topic="Late", body=body.encode(), properties={"DELAY": str(1 + n % 3)}))  # 1, 5, 10 s
+            ours.append(
+                NewMessage(topic="Late", body=body.encode(), properties={"DELAY": str(1 + n % 3)})
+            )  # 1, 5, 10 s
 
     def wait(millis: int) -> None:
         clock[0] += millis
@@ -309,7 +311,7 @@ def test_started_while_we_serve(broker: Engine, tmp_path: Path) -> None:
             with suppress(ClientError, RemotingError):
                 while not ended.is_set() and len(sent) < 20_000:
                     body = b"served %d" % len(sent) + b"x" * 3000
-                    result = producer.send(ClientMessage("Served", body))
+                    result = producer.send(Message("Served", body))
                     sent.append((parse_offset_id(result.offset_message_id).physical_offset, body))
 
         sending = threading.Thread(target=send)

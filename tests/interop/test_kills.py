@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from formats.message.properties import UNIQ_KEY
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.rules.releases import RELEASES
 from rmqtool.services.serving.run_loop import RunLoop
 from tests.amounts import by_turns
@@ -83,7 +83,7 @@ def test_a_timer_after_the_clock_stepped_back(version: str, tmp_path: Path) -> N
     with Store.create(made, broker_conf=conf, release=release, clock=lambda: int(time.time() * 1000) + ahead) as store:
         for number in range(3):
             properties = {"TIMER_DELAY_MS": str(wait), UNIQ_KEY: f"{number}"}
-            assert store.append(Message(topic="Orders", body=b"%d" % number, properties=properties)).ok
+            assert store.append(NewMessage(topic="Orders", body=b"%d" % number, properties=properties)).ok
         RunLoop(store, lambda _text: None).run(lambda _millis: None, once=True)  # into the wheel
     shutil.copytree(made, tmp_path / "real")
     (tmp_path / "broker.conf").write_text("".join(f"{name}={value}\n" for name, value in conf.items()))

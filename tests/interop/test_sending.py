@@ -15,7 +15,7 @@ from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, build, parse
 from formats.model.topics import TopicConfig
 from formats.primitives import host_text
 from formats.topics import AUTO_CREATE, DLQ_PREFIX, NOT_SENT_TO, RETRY_PREFIX, SCHEDULE
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.rules.releases import RELEASES
 from rmqtool.rules.sending import (
     COMPRESS_FROM,
@@ -82,7 +82,7 @@ def test_batches_as_the_broker_stores_them(broker: Broker, tmp_path: Path) -> No
         unique = None
     with Store.create(ours, broker_conf=SETTINGS, release=RELEASES[broker.engine]) as store:
         result = store.live.append_encoded(
-            Message(
+            NewMessage(
                 topic="Batched", queue_id=answer["queueId"], body=build_batch(items),
                 properties=batch_properties(named[0], unique) | added,
                 born_timestamp=first.born_timestamp, store_timestamp=first.store_timestamp,
@@ -142,7 +142,7 @@ def verdict(check: Callable[..., None], *arguments: Any, **named: Any) -> int:
     return 0
 
 
-def at_store(message: Message, most: int) -> int:
+def at_store(message: NewMessage, most: int) -> int:
     """Our response code for what the store accepts, 0 if accepted."""
     try:
         AppendRules(max_message_size=most).ready(message)
@@ -242,7 +242,7 @@ def test_what_the_broker_refuses(broker: Broker, tmp_path: Path) -> None:
         ours = verdict(
             check_at_broker, topic, fields.get("queueId", 0), theirs.get(topic), release=RELEASES[broker.engine]
         )
-        ours = ours or at_store(Message(topic=topic, body=body, properties=parse(properties)), most)
+        ours = ours or at_store(NewMessage(topic=topic, body=body, properties=parse(properties)), most)
         assert code == ours, (topic, len(body), {**fields, "properties": len(properties)})
     assert len({*codes}) > 3
 

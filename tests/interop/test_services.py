@@ -17,7 +17,7 @@ from formats.message.properties import REAL_QID, REAL_TOPIC, parse
 from formats.message.read import Record
 from formats.model.topics import TopicConfig
 from formats.topics import GIVEN_UP, HALF, OP, SCHEDULE
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.rules.releases import RELEASES
 from rmqtool.services.delays.delays import Delays
 from rmqtool.services.delays.delivery import Delivery, deliver_due
@@ -71,9 +71,9 @@ def our_store(path: Path, engine: str) -> tuple[Store, BrokerState]:
     return store, BrokerState(store, never)
 
 
-def message(topic: str, name: str, **properties: str) -> Message:
+def message(topic: str, name: str, **properties: str) -> NewMessage:
     named = {"KEYS": name, "TAGS": "tag", "UNIQ_KEY": name.encode().hex().upper().rjust(32, "0"), **properties}
-    return Message(topic=topic, body=name.encode(), properties=named)
+    return NewMessage(topic=topic, body=name.encode(), properties=named)
 
 
 @by_turns(7)
@@ -287,7 +287,7 @@ def test_transactions_as_the_broker_does_them(broker: Broker, tmp_path: Path) ->
         replay.at(record)
         end = replay.store.live.end
         if topic == HALF and "TRANSACTION_CHECK_TIMES" not in named:
-            half = Message(
+            half = NewMessage(
                 topic="Payments", queue_id=int(named[REAL_QID]), body=record.body,
                 properties=without(record, REAL_TOPIC, REAL_QID), born_timestamp=record.born_timestamp,
             )  # fmt: skip
@@ -355,7 +355,7 @@ def test_delivery_as_the_engine_of_4_9_8_does_it(engine_4: Engine, tmp_path: Pat
             "区域": "华东😀"[: n % 3 + 1],
         }
         properties |= rng.choice(({}, {"TAGS": "t", "KEYS": "a b"}, {"WAIT": "true"}, {"RETRY_TOPIC": "X"}))
-        sent = Message(
+        sent = NewMessage(
             topic=rng.choice(("T", "%RETRY%g", "第三")), queue_id=n % 5, body=rng.randbytes(n % 90),
             properties=properties,
             flag=n - 100, sys_flag=rng.choice((0, 1, 8)), born_timestamp=clock[0] - n, born_host=rng.choice(hosts),

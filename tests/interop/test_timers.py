@@ -9,7 +9,7 @@ import pytest
 
 from formats.message.properties import parse
 from formats.variants import timer
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.rules.releases import V5_3
 from rmqtool.services.serving.run_loop import RunLoop, RunReport
 from rmqtool.services.timers.timers import Timers
@@ -172,7 +172,7 @@ def test_the_same_sends_are_stored_alike(broker_5: Broker, tmp_path: Path) -> No
     assert len(theirs) + len(refused) == len(asked)
     with Store.create(tmp_path / "ours", broker_conf=SETTINGS, release=V5_3) as store:
         for number, properties in enumerate(asked):
-            result = store.append(Message(topic="Timed", body=b"x", keys=str(number), properties=properties))
+            result = store.append(NewMessage(topic="Timed", body=b"x", keys=str(number), properties=properties))
             assert result.ok == (number not in refused), (number, result)
     for record in records(tmp_path / "ours"):
         own, other = parse(record.properties), theirs[parse(record.properties)["KEYS"]]
@@ -213,10 +213,12 @@ def test_a_real_broker_and_ours_take_turns(broker_5: Broker, tmp_path: Path) -> 
 
     with Store(store, write=True, broker_conf=CONF) as opened:
         own = {timer.DELIVER_MS: str(later + 300 * 33), "KEYS": "ours"}
-        assert opened.append(Message(topic="Timed", body=b"x", properties=own)).topic == timer.TOPIC
+        assert opened.append(NewMessage(topic="Timed", body=b"x", properties=own)).topic == timer.TOPIC
         own = {timer.DELIVER_MS: str(later + 300 * 35), timer.DELETE_KEY: f"Timed+{ids[35]}"}
-        assert opened.append(Message(topic="Timed", body=b"x", properties=own)).topic == timer.TOPIC
-        assert opened.append(Message(topic="Timed", body=b"x", properties={timer.DELAY_MS: "1", "KEYS": "at-once"})).ok
+        assert opened.append(NewMessage(topic="Timed", body=b"x", properties=own)).topic == timer.TOPIC
+        assert opened.append(
+            NewMessage(topic="Timed", body=b"x", properties={timer.DELAY_MS: "1", "KEYS": "at-once"})
+        ).ok
     report = run_for(store, max(later / 1000 + 5 - time(), 2))
     assert report.delivered > 2
     assert [finding for finding in check_store(StoreLayout(str(store))) if is_problem(finding)] == []

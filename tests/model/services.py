@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from formats.message.properties import parse
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.analytics import dump as dump_package
 from rmqtool.client.copying import replay as replaying
 from rmqtool.client.copying.steps import REPLAY
@@ -291,7 +291,9 @@ def _fill(store: Path, conf: dict[str, str]) -> None:
             first = _FIRST + generation * _AT_ONCE
             made.append_many(
                 [
-                    Message(topic=f"M{generation}", queue_id=n % _QUEUES, body=b"<m%d>" % (first + n) + b"z" * (n * 9))
+                    NewMessage(
+                        topic=f"M{generation}", queue_id=n % _QUEUES, body=b"<m%d>" % (first + n) + b"z" * (n * 9)
+                    )
                     for n in range(_AT_ONCE)
                 ]
             )

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.rules.releases import V5_3
 from rmqtool.services.open_store.broker_state import BrokerState
 from tests.amounts import by_turns, every
@@ -46,10 +46,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     hour_ago = int(time.time() * 1000) - 3_600_000
     with Store.create(path, broker_conf=SIZES, release=V5_3, clock=lambda: hour_ago) as store:
         for n in range(30):
-            store.append(Message(topic=f"T{n % 2}", queue_id=n % 2, body=b"plain %d" % n, keys=f"k{n}"))
-            store.append(Message(topic="T0", body=b"level %d" % n, properties={"DELAY": "2"}))
-            store.append(Message(topic="T1", body=b"timer %d" % n, properties={"TIMER_DELAY_SEC": "9"}))
-            store.append(Message(topic="%DLQ%G", body=b"dead %d" % n, properties={"RETRY_TOPIC": "T0"}))
+            store.append(NewMessage(topic=f"T{n % 2}", queue_id=n % 2, body=b"plain %d" % n, keys=f"k{n}"))
+            store.append(NewMessage(topic="T0", body=b"level %d" % n, properties={"DELAY": "2"}))
+            store.append(NewMessage(topic="T1", body=b"timer %d" % n, properties={"TIMER_DELAY_SEC": "9"}))
+            store.append(NewMessage(topic="%DLQ%G", body=b"dead %d" % n, properties={"RETRY_TOPIC": "T0"}))
     (path / "timerlog").mkdir(exist_ok=True)  # as a broker of 5.x makes it at once
     offsets = {"offsetTable": {"T0@G": {"0": 3}, "T1@G": {"1": 4}}}
     (path / "config" / "consumerOffset.json").write_text(json.dumps(offsets))
@@ -66,7 +66,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Neighbour]:
         state.ensure_topic("Mirrored", 4)
         state.persist()
         for n in range(60):
-            store.append(Message(topic="Mirrored", queue_id=n % 4, body=b"mirrored %d" % n))
+            store.append(NewMessage(topic="Mirrored", queue_id=n % 4, body=b"mirrored %d" % n))
     with Neighbour(path, SIZES) as neighbour:
         yield neighbour
 

@@ -16,7 +16,7 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.fields import from_fields, to_fields
 from formats.remoting.frame import Command
-from rmqtool import Message
+from rmqtool import NewMessage
 from rmqtool.errors import Refused
 from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
@@ -91,7 +91,7 @@ def test_a_store_that_is_served_read_only_is_not_touched(golden_copy: Unpacked, 
     for count, reason in ((len(messages) + 5, "has another message before that now"), (len(messages) - 1, "ends at")):
         shutil.rmtree(tmp_path / "another", ignore_errors=True)
         with Store.create(tmp_path / "another") as another:
-            another.append_many([Message(topic="Orders", queue_id=1, body=b"new") for _ in range(count)])
+            another.append_many([NewMessage(topic="Orders", queue_id=1, body=b"new") for _ in range(count)])
         with pytest.raises(Refused, match=f"{reason}.*offsets of another store"):
             serving(tmp_path / "another", again, broker_conf=None, read_only=True, offsets=str(offsets))
 

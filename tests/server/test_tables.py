@@ -16,7 +16,7 @@ from formats.remoting.codes import ResponseCode
 from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData
-from rmqtool import Message
+from rmqtool import NewMessage
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import RELEASES, V4_9, V5_3
 from rmqtool.services.open_store.store import Store
@@ -95,7 +95,7 @@ def test_a_store_without_topics_json_is_served_as_its_queues_show_it(
     """A store created by ``append``, ``import`` or ``salvage``: its messages are served, with a hint."""
     store = tmp_path / "store"
     with Store.create(store, broker_conf=CONF) as made:
-        made.append_many([Message(topic="Orders", queue_id=n % 3, body=b"x") for n in range(6)])
+        made.append_many([NewMessage(topic="Orders", queue_id=n % 3, body=b"x") for n in range(6)])
     assert not (store / "config" / "topics.json").exists()
 
     async def test(client: Connection) -> None:

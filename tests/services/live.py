@@ -4,7 +4,7 @@ from pathlib import Path
 
 from formats.message.properties import parse
 from formats.message.read import Record
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.rules.releases import RELEASES
 from rmqtool.services.lookup.queue_messages import TopicQueues, messages_of
 from rmqtool.services.open_store.broker_state import BrokerState
@@ -51,7 +51,7 @@ class Lab:
     def send(self, body: str, topic: str = "T", queue_id: int = 0, **properties: str) -> int:
         """Store a message; returns its physical offset."""
         result = self.store.append(
-            Message(topic=topic, queue_id=queue_id, body=body.encode(), properties={"UNIQ_KEY": body, **properties})
+            NewMessage(topic=topic, queue_id=queue_id, body=body.encode(), properties={"UNIQ_KEY": body, **properties})
         )
         assert result.ok, result
         return result.physical_offset

@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.services.transactions.service import TransactionService
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
@@ -26,7 +26,7 @@ def waiting_store(root: Path) -> Path:
     lab.send("late", DELAY="17")
     service = TransactionService(lab.store, lab.state, never)
     for name in ("yes", "no", "odd"):
-        assert service.prepare(Message(topic="T", body=name.encode(), properties={"UNIQ_KEY": name}), "G").ok
+        assert service.prepare(NewMessage(topic="T", body=name.encode(), properties={"UNIQ_KEY": name}), "G").ok
     lab.state.persist()
     lab.store.close()
     (root / "broker.conf").write_text("".join(f"{name}={value}\n" for name, value in SIZES.items()))

@@ -8,7 +8,7 @@ import pytest
 from formats.message.properties import REAL_QID, REAL_TOPIC
 from formats.message.read import SCHEDULE_TOPIC
 from formats.topics import HALF, SCHEDULE
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.errors import CorruptFile
 from rmqtool.services.delays.delivery import Delivered, Delivery, deliver_due
 from rmqtool.services.open_store.broker_state import BrokerState
@@ -159,7 +159,7 @@ def test_what_cannot_be_delivered_holds_up_its_level_only(broken: dict[str, str]
     lab = Lab(tmp_path)
     lab.send("first", DELAY="1")
     properties = {"DELAY": "1", REAL_TOPIC: "T", REAL_QID: "0", "UNIQ_KEY": "u"} | broken
-    stored = Message(topic=SCHEDULE_TOPIC.decode(), body=b"bad", properties=properties, was_stored=True)
+    stored = NewMessage(topic=SCHEDULE_TOPIC.decode(), body=b"bad", properties=properties, was_stored=True)
     assert lab.store.append(stored).ok
     lab.send("behind", DELAY="1")
     lab.send("other", DELAY="2")
@@ -216,7 +216,7 @@ def test_a_broken_offset_file_stops_everything(tmp_path: Path) -> None:
 def test_ten_thousand(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     lab.store.append_many(
-        [Message(topic="T", queue_id=n % 4, body=b"%d" % n, properties={"DELAY": "1"}) for n in range(10_000)]
+        [NewMessage(topic="T", queue_id=n % 4, body=b"%d" % n, properties={"DELAY": "1"}) for n in range(10_000)]
     )
     lab.now += 1000
     assert delivery(lab).deliver_due(lab.now).delivered == 10_000

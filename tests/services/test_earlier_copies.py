@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.services.sending.copies import EarlierCopies, copy_of
 from tests.services.live import SIZES
 
@@ -11,10 +11,10 @@ def test_each_copy_counts_for_one_message(tmp_path: Path) -> None:
     """The same message sent twice, delivered once: one of the two is to be delivered."""
     with Store.create(tmp_path / "store", broker_conf=SIZES) as store:
         twins = [
-            store.append(Message(topic="Waiting", body=b"x", born_timestamp=7, properties={"UNIQ_KEY": "k"}))
+            store.append(NewMessage(topic="Waiting", body=b"x", born_timestamp=7, properties={"UNIQ_KEY": "k"}))
             for _ in range(2)
         ]
-        nameless = store.append(Message(topic="Waiting", body=b"x", born_timestamp=7))
+        nameless = store.append(NewMessage(topic="Waiting", body=b"x", born_timestamp=7))
         store.dispatch()
         by_place = {message.record.physical_offset: message.record for message in store.messages()}
         first, second, third = (by_place[result.physical_offset] for result in (*twins, nameless))
@@ -41,7 +41,7 @@ def test_each_copy_counts_for_one_message(tmp_path: Path) -> None:
 def test_the_search_ends_where_copies_end(tmp_path: Path) -> None:
     with Store.create(tmp_path / "store", broker_conf=SIZES) as store:
         for number in range(40):
-            store.append(Message(topic="Waiting", body=b"x", properties={"UNIQ_KEY": f"k{number}"}))
+            store.append(NewMessage(topic="Waiting", body=b"x", properties={"UNIQ_KEY": f"k{number}"}))
         records = [message.record for message in store.messages()]
         copied = records[0], records[20], records[39]
         for record in copied:
@@ -60,10 +60,10 @@ def test_the_index_may_grow_meanwhile(tmp_path: Path) -> None:
         for topic in ("Waiting", "T"):
             for number in range(30):
                 given = {"UNIQ_KEY": f"k{number}"}
-                store.append(Message(topic=topic, body=b"x", born_timestamp=7, properties=given))
+                store.append(NewMessage(topic=topic, body=b"x", born_timestamp=7, properties=given))
         records = [message.record for message in store.messages()][:30]
         found = EarlierCopies(store, store.live.end)
         for number, record in enumerate(records):
             assert found.take(record, "T", 0, {}), number
             for new in range(5):
-                store.append(Message(topic="New", properties={"UNIQ_KEY": f"n{number}-{new}"}))
+                store.append(NewMessage(topic="New", properties={"UNIQ_KEY": f"n{number}-{new}"}))

@@ -11,7 +11,7 @@ from rmqtool.services.lookup.get_message import get_message
 from rmqtool.services.lookup.info import store_info
 from rmqtool.services.lookup.topics import StoreTopics
 from rmqtool.services.open_store.store import Store
-from rmqtool.store.append.outgoing import Message
+from rmqtool.store.append.outgoing import NewMessage
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.reader import open_queue
@@ -32,9 +32,9 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path, 
     root = tmp_path / "store"
     with Store.create(root, broker_conf=CONF, release=RELEASES[request.param]) as store:
         for n in range(5):
-            store.append(Message(topic="Gone", body=n.to_bytes(2, "big")))
+            store.append(NewMessage(topic="Gone", body=n.to_bytes(2, "big")))
         for _ in range(60):
-            store.append(Message(topic="Here", body=bytes(200)))
+            store.append(NewMessage(topic="Here", body=bytes(200)))
     (root / "commitlog" / f"{0:020d}").unlink()
     if request.param == "5.3":
         (root / "abort.bak").touch()  # nothing else shows who wrote it

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.services.open_store.following import Following
 from rmqtool.store.append.create import create
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 def write(path: Path, count: int) -> None:
     with Store(path, write=True, broker_conf=_CONF) as store:
         for number in range(count):
-            assert store.append(Message(topic="T", queue_id=0, body=b"x" * 1000, properties={"n": str(number)})).ok
+            assert store.append(NewMessage(topic="T", queue_id=0, body=b"x" * 1000, properties={"n": str(number)})).ok
 
 
 def queue_file(path: Path, number: int) -> Path:

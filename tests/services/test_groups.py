@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from formats.config.files import QueueOffset
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.errors import CorruptFile
 from rmqtool.services.consumers.groups import ConsumerGroups, GroupLag, compare, sums
 from rmqtool.store.layout.paths import StoreLayout
@@ -129,7 +129,7 @@ def test_an_impossible_offset_takes_nothing_of_another_lag(tmp_path: Path) -> No
     """A lag of 20 messages, and in another topic an offset 20 beyond the end."""
     path = tmp_path / "store"
     with Store.create(path) as store:
-        store.append_many([Message(topic=topic, body=b"x") for topic in ("Ahead", "Behind") for _ in range(20)])
+        store.append_many([NewMessage(topic=topic, body=b"x") for topic in ("Ahead", "Behind") for _ in range(20)])
     table = {"Ahead@g": {"0": 40}, "Behind@g": {"0": 0}}
     (path / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
     log = CommitLog(StoreLayout(str(path)))

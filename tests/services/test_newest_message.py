@@ -9,7 +9,7 @@ from formats.fastjson.declare import read_body
 from formats.remoting.bodies import KVTable
 from formats.remoting.codes import RequestCode
 from formats.remoting.frame import Command
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.remoting.client import open_connection
 from rmqtool.server.serve import Served, ServeOptions
 from rmqtool.services.lookup.info import store_info
@@ -69,7 +69,7 @@ def test_messages_behind_damage_count(golden: Unpacked, tmp_path: Path) -> None:
 @pytest.mark.parametrize("torn", [100, 200, 391])
 def test_messages_that_no_queue_has_yet_count_where_they_are_whole(tmp_path: Path, torn: int) -> None:
     with Store.create(tmp_path / "store") as store:
-        done = [store.append(Message(topic="T", queue_id=0, body=b"x" * 300)) for _ in range(40)]
+        done = [store.append(NewMessage(topic="T", queue_id=0, body=b"x" * 300)) for _ in range(40)]
     log = tmp_path / "store/commitlog/00000000000000000000"
     last = done[-1].physical_offset + done[-1].size
     with log.open("r+b") as file:
@@ -87,9 +87,9 @@ def test_messages_that_no_queue_has_yet_count_where_they_are_whole(tmp_path: Pat
 
 def test_the_end_moves_with_a_store_that_is_followed(tmp_path: Path) -> None:
     with Store.create(tmp_path / "store") as store:
-        first = store.append(Message(topic="T", queue_id=0, body=b"one"))
+        first = store.append(NewMessage(topic="T", queue_id=0, body=b"one"))
         store.flush()
         assert served_end(tmp_path / "store", tmp_path, follow=True) == first.physical_offset + first.size
-        second = store.append(Message(topic="T", queue_id=0, body=b"two"))
+        second = store.append(NewMessage(topic="T", queue_id=0, body=b"two"))
         store.flush()
         assert served_end(tmp_path / "store", tmp_path, follow=True) == second.physical_offset + second.size

@@ -14,7 +14,7 @@ from rmqtool.services.open_store.opened import read_store
 from rmqtool.services.open_store.reading import Reading
 from rmqtool.services.open_store.store import Store
 from rmqtool.store.append.create import create
-from rmqtool.store.append.outgoing import Message
+from rmqtool.store.append.outgoing import NewMessage
 from rmqtool.store.disk.segments import Segments
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.queues.reader import ConsumeQueue
@@ -34,7 +34,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     with Store(str(tmp_path / "store"), write=True, broker_conf=conf, release=V4_9) as opened:
         for number in range(_MESSAGES):
             size = random.choice(_SIZES) if number % 100 > 60 else 90
-            opened.append(Message(topic="T", queue_id=number % 2, body=bytes(size)))
+            opened.append(NewMessage(topic="T", queue_id=number % 2, body=bytes(size)))
         opened.dispatch()
         yield opened
 
@@ -126,7 +126,7 @@ def test_the_settings_limit_an_answer(tmp_path: Path) -> None:
     sizes = {"mappedFileSizeCommitLog": str(_LOG_FILE), "mappedFileSizeConsumeQueue": str(_QUEUE_FILE)}
     with Store.create(tmp_path / "store", broker_conf=sizes) as opened:
         for _ in range(50):
-            opened.append(Message(topic="T", body=bytes(100)))
+            opened.append(NewMessage(topic="T", body=bytes(100)))
 
     def pulled(**settings: str) -> set[int]:
         """How many messages both ways give."""

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from formats.message.properties import KEYS, UNIQ_KEY, parse, split_keys
 from formats.message.read import Record
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.services.lookup.query import Search, has_key, query_key
 from rmqtool.store.layout.paths import StoreLayout
 from tests.formats.strategies import examples
@@ -37,7 +37,7 @@ def test_a_time_finds_the_message_that_was_stored_at_it(tmp_path: Path) -> None:
     times = [1_767_225_600_123 + 777 * number for number in range(14)]
     with Store.create(tmp_path / "store") as store:
         for time in times:
-            store.append(Message(topic="T", keys="k", body=str(time).encode(), store_timestamp=time))
+            store.append(NewMessage(topic="T", keys="k", body=str(time).encode(), store_timestamp=time))
     layout = StoreLayout(str(tmp_path / "store"))
 
     def found(begin: int, end: int, *, scan: bool = False) -> list[int]:

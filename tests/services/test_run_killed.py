@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.services.retries.send_back import SendBackStore
 from rmqtool.services.serving.run_loop import RunLoop
@@ -32,12 +32,12 @@ def prepare(path: Path) -> None:
         back, service = SendBackStore(store, state, Random(1)), TransactionService(store, state, never)
         for n in range(6):
             asked = {"DELAY": str(1 + n % 2), "UNIQ_KEY": f"d{n}"}
-            assert store.append(Message(topic="T", queue_id=n % 2, body=b"delay%d" % n, properties=asked)).ok
-            given = Message(topic="F", body=b"retry%d" % n, properties={"UNIQ_KEY": f"r{n}"})
+            assert store.append(NewMessage(topic="T", queue_id=n % 2, body=b"delay%d" % n, properties=asked)).ok
+            given = NewMessage(topic="F", body=b"retry%d" % n, properties={"UNIQ_KEY": f"r{n}"})
             failed = store.append(given).physical_offset
             back.send_back(GROUP, failed, delay_level=1)
         for n in range(6):
-            half = service.prepare(Message(topic="T", body=b"half%d" % n, properties={"UNIQ_KEY": f"h{n}"}), GROUP)
+            half = service.prepare(NewMessage(topic="T", body=b"half%d" % n, properties={"UNIQ_KEY": f"h{n}"}), GROUP)
             if n < 2:
                 service.end(half.physical_offset, half.queue_offset, GROUP, [Decision.COMMIT, Decision.ROLLBACK][n])
         state.persist()

@@ -9,7 +9,7 @@ import pytest
 
 from formats.config.files import DelayOffsets
 from formats.topics import HALF, OP, SCHEDULE
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.services.lookup.configs import known_offsets, offsets_of
 from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.services.transactions.half_messages import CHECK_GROUP
@@ -82,7 +82,7 @@ def test_transactions_round_by_round(tmp_path: Path) -> None:
     lab = Loop(tmp_path, transactionCheckInterval="30000", transactionCheckMax="3")
     service = TransactionService(lab.store, lab.state, never)
     for name in ("yes", "no", "never"):
-        assert service.prepare(Message(topic="T", body=name.encode()), "G").ok
+        assert service.prepare(NewMessage(topic="T", body=name.encode()), "G").ok
     lab.state.persist()
     asked: list[tuple[int, str]] = []
 
@@ -101,7 +101,7 @@ def test_transactions_round_by_round(tmp_path: Path) -> None:
 
 def test_without_an_answer_transactions_are_left_alone(tmp_path: Path) -> None:
     lab = Loop(tmp_path)
-    assert TransactionService(lab.store, lab.state, never).prepare(Message(topic="T"), "G").ok
+    assert TransactionService(lab.store, lab.state, never).prepare(NewMessage(topic="T"), "G").ok
     RunLoop(lab.store, never).run(lab.wait, until=TIME + 10**6)
     assert len(lab.records(HALF)) == 1
 
@@ -109,7 +109,7 @@ def test_without_an_answer_transactions_are_left_alone(tmp_path: Path) -> None:
 def test_a_level_that_stands_still_is_tried_again(tmp_path: Path) -> None:
     lab = Loop(tmp_path)
     properties = {"DELAY": "1", "REAL_TOPIC": "T", "REAL_QID": "x"}
-    assert lab.store.append(Message(topic=SCHEDULE, properties=properties, was_stored=True)).ok
+    assert lab.store.append(NewMessage(topic=SCHEDULE, properties=properties, was_stored=True)).ok
     lab.send("other", DELAY="2")
     report = RunLoop(lab.store, lab.warnings.append).run(lab.wait, until=TIME + 61_000)
     assert (report.stuck, report.delivered) == ([1], 1)
@@ -136,7 +136,7 @@ def test_what_was_delivered_before_an_error_does_not_come_twice(
     lab.now += 1000
     append, left = lab.store.append, [7]
 
-    def failing(message: Message) -> PutResult:
+    def failing(message: NewMessage) -> PutResult:
         left[0] -= 1
         if left[0] < 0:
             lab.store.live._broken = isinstance(error, OSError)  # as a write does that fails
@@ -162,7 +162,7 @@ def test_offsets_are_written_while_a_pass_goes_on(tmp_path: Path, monkeypatch: p
     lab.now += 1000
     append, seen = lab.store.append, []
 
-    def slow(message: Message) -> PutResult:
+    def slow(message: NewMessage) -> PutResult:
         seen.append(saved(lab).get(1, 0))
         lab.now += 500
         return append(message)
@@ -178,7 +178,7 @@ def test_a_clock_that_is_set_back_holds_up_nothing(back: int, tmp_path: Path) ->
     lab = Loop(tmp_path, transactionCheckInterval="30000")
     lab.send("first", DELAY="1")
     lab.send("later", DELAY="4")
-    assert TransactionService(lab.store, lab.state, never).prepare(Message(topic="T", body=b"half"), "G").ok
+    assert TransactionService(lab.store, lab.state, never).prepare(NewMessage(topic="T", body=b"half"), "G").ok
     asked: list[int] = []
     steps: list[int] = []
 
@@ -212,7 +212,7 @@ def test_a_clock_that_is_set_back_holds_up_nothing(back: int, tmp_path: Path) ->
 def test_until_delivered_does_not_wait_for_what_never_will_be(tmp_path: Path) -> None:
     lab = Loop(tmp_path)
     properties = {"DELAY": "1", "REAL_TOPIC": "T", "REAL_QID": "x"}
-    assert lab.store.append(Message(topic=SCHEDULE, properties=properties, was_stored=True)).ok
+    assert lab.store.append(NewMessage(topic=SCHEDULE, properties=properties, was_stored=True)).ok
     lab.send("behind", DELAY="1")
     lab.send("other", DELAY="5")
     report = RunLoop(lab.store, lab.warnings.append).run(
@@ -226,7 +226,7 @@ def test_until_delivered_does_not_wait_for_what_never_will_be(tmp_path: Path) ->
 def test_a_message_that_would_come_back_for_ever_is_not_delivered(tmp_path: Path) -> None:
     lab = Loop(tmp_path)
     properties = {"DELAY": "1", "REAL_TOPIC": SCHEDULE, "REAL_QID": "0"}
-    assert lab.store.append(Message(topic=SCHEDULE, properties=properties, was_stored=True)).ok
+    assert lab.store.append(NewMessage(topic=SCHEDULE, properties=properties, was_stored=True)).ok
     report = RunLoop(lab.store, lab.warnings.append).run(lab.wait, until_delivered=True)
     assert (report.delivered, report.stuck) == (0, [1])
 
@@ -234,10 +234,10 @@ def test_a_message_that_would_come_back_for_ever_is_not_delivered(tmp_path: Path
 def test_a_half_message_with_a_bad_level_stays_open(tmp_path: Path) -> None:
     lab = Loop(tmp_path)
     service = TransactionService(lab.store, lab.state, lab.warnings.append)
-    assert not service.prepare(Message(topic="T", properties={"DELAY": "+-3"}), "G").ok
+    assert not service.prepare(NewMessage(topic="T", properties={"DELAY": "+-3"}), "G").ok
     half = {"REAL_TOPIC": "T", "REAL_QID": "0", "PGROUP": "G", "TRAN_MSG": "true"}
     for level in ("+-3", "4294967295", "0"):  # by another producer
-        message = Message(topic=HALF, body=level.encode(), properties=half | {"DELAY": level}, was_stored=True)
+        message = NewMessage(topic=HALF, body=level.encode(), properties=half | {"DELAY": level}, was_stored=True)
         assert lab.store.append(message).ok
     lab.now += 10_000
     report = RunLoop(lab.store, lab.warnings.append, lambda _request: Decision.COMMIT).run(lab.wait, once=True)
@@ -265,7 +265,7 @@ def test_delays_with_an_extension_of_the_queue(tmp_path: Path) -> None:
 def test_transactions_are_checked_as_often_as_the_release_does(engine: str, seconds: int, tmp_path: Path) -> None:
     lab = Lab(tmp_path, engine=engine)
     service = TransactionService(lab.store, lab.state, never)
-    assert service.prepare(Message(topic="T", body=b"a"), "G").ok
+    assert service.prepare(NewMessage(topic="T", body=b"a"), "G").ok
     lab.state.persist()
     asked: list[int] = []
 

@@ -13,7 +13,7 @@ from formats.config.files import SubscriptionGroups, Topics
 from formats.message.ids import offset_id
 from formats.message.properties import parse
 from formats.topics import DLQ_PREFIX, HALF, RETRY_PREFIX, SCHEDULE
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.rules.sending import Rejected
 from rmqtool.services.delays.delivery import Delivery
 from rmqtool.services.open_store.broker_state import BrokerState
@@ -100,7 +100,7 @@ def test_sent_to_the_retry_topic(
     lab = Lab(tmp_path, engine=engine)
     back = SendBackStore(lab.store, lab.state)
     named = {"RETRY_TOPIC": "T", "RECONSUME_TIME": str(times), **({"DELAY": str(level)} if level else {})}
-    sent = Message(topic=RETRY, tags="t", properties=named, reconsume_times=times)
+    sent = NewMessage(topic=RETRY, tags="t", properties=named, reconsume_times=times)
     result = back.send_to_retry(sent, most, locked=locked)
     waits = level and not (dead and engine == "5.3")
     assert result.topic == (SCHEDULE if waits else DEAD if dead else RETRY)
@@ -121,7 +121,7 @@ def test_sent_to_the_retry_topic(
 def test_nobody_retries_without_a_group(tmp_path: Path) -> None:
     lab = Lab(tmp_path, autoCreateSubscriptionGroup="false")
     with pytest.raises(Rejected) as refused:
-        SendBackStore(lab.store, lab.state).send_to_retry(Message(topic=RETRY))
+        SendBackStore(lab.store, lab.state).send_to_retry(NewMessage(topic=RETRY))
     assert refused.value.code == 26
 
 
@@ -138,7 +138,7 @@ def test_levels_and_limits(
     (lab.path / "config" / "subscriptionGroup.json").write_text(json.dumps(table))
     lab.again()
     back = SendBackStore(lab.store, lab.state, Random(3))
-    put = lab.store.append(Message(topic="T", body=b"x", reconsume_times=times))
+    put = lab.store.append(NewMessage(topic="T", body=b"x", reconsume_times=times))
     result = back.send_back(GROUP, put.physical_offset, delay_level=level, max_reconsume_times=most)
     assert result is not None
     assert (result.topic, result.queue_id) == ((DEAD, 0) if goes is None else (SCHEDULE, goes - 1))

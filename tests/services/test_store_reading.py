@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool import Damage, Message, Store, StoredMessage, consumer_groups, consumer_lag
+from rmqtool import Damage, NewMessage, Store, StoredMessage, consumer_groups, consumer_lag
 from rmqtool.errors import CorruptFile
 from rmqtool.services.consumers.groups import ConsumerGroups
 from rmqtool.store.layout.paths import StoreLayout
@@ -31,7 +31,7 @@ def written(tmp_path: Path) -> Path:
         for n in range(10):
             hours = 1_767_225_600_000 + n * 3_600_000
             store.append(
-                Message(
+                NewMessage(
                     topic="Orders" if n % 3 else "Bills",
                     queue_id=n % 2,
                     body=f"n{n}".encode(),
@@ -161,7 +161,7 @@ def test_entries_without_a_message_are_counted(written: Path) -> None:
 
 def test_a_body_that_does_not_inflate_names_its_file(tmp_path: Path) -> None:
     with Store.create(tmp_path / "store") as store:
-        store.append(Message(topic="T", body=b"not zlib", sys_flag=1))
+        store.append(NewMessage(topic="T", body=b"not zlib", sys_flag=1))
     (message,) = Store(tmp_path / "store").messages()
     with pytest.raises(CorruptFile, match=r"commitlog/0{20}: byte 0: body of the message"):
         message.body  # noqa: B018
@@ -222,3 +222,9 @@ def test_a_program_of_others_sees_our_types(tmp_path: Path) -> None:
     )  # fmt: skip
     assert "dict[str, str]" in result.stdout.replace("builtins.", ""), result.stdout
     assert result.returncode == 0, result.stdout
+
+
+def test_the_old_name_of_what_is_appended() -> None:
+    import rmqtool
+
+    assert rmqtool.Message is rmqtool.NewMessage

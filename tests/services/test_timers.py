@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from formats.variants import timer
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.rules.releases import V5_3
 from rmqtool.services.delays.delays import DelayedMessage
 from rmqtool.services.timers.plain import PlainTimers
@@ -244,7 +244,9 @@ def test_messages_in_many_files_of_the_log_come_in_the_order_of_their_slots(tmp_
     with Store.create(tmp_path / "s", broker_conf=config, release=V5_3) as made:
         for n in range(200):
             properties = {"UNIQ_KEY": f"{n:032X}", "TIMER_DELIVER_MS": str(begin + n * 7919 % 50_000)}
-            made.append(Message(topic="Timed", body=b"x", properties=properties | ({"KEYS": f"k{n}"} if n % 3 else {})))
+            made.append(
+                NewMessage(topic="Timed", body=b"x", properties=properties | ({"KEYS": f"k{n}"} if n % 3 else {}))
+            )
     point = timer.TimerCheckpoint(begin - 2 * HOUR, 0, 0, 0)
     (tmp_path / "s" / "config" / "timercheck").write_bytes(timer.build_checkpoint(point))
     rebuild(StoreLayout(str(tmp_path / "s"), BrokerConf(config)), ("timer",))

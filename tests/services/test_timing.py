@@ -9,7 +9,7 @@ import pytest
 
 from formats.message.properties import parse
 from formats.variants import timer
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.errors import Refused
 from rmqtool.rules.releases import V5_3
 from rmqtool.services.serving.run_loop import RunLoop
@@ -174,7 +174,7 @@ def test_recalled_ones(tmp_path: Path) -> None:
 def test_a_message_that_cannot_be_taken_up_holds_up_what_follows(tmp_path: Path) -> None:
     lab = Loop(tmp_path)
     lab.later("a", 5_000)
-    assert lab.store.append(Message(topic=timer.TOPIC, body=b"bad", was_stored=True)).ok
+    assert lab.store.append(NewMessage(topic=timer.TOPIC, body=b"bad", was_stored=True)).ok
     lab.later("b", 5_000)
     report = lab.run(until_delivered=True)
     assert (report["delivered"], report["stuck"]) == (1, [0])
@@ -186,7 +186,7 @@ def test_messages_that_go_nowhere_are_passed_over(tmp_path: Path) -> None:
     lab = Loop(tmp_path)
     for topic in (timer.TOPIC, "SCHEDULE_TOPIC_XXXX", "a/b"):
         properties = {"TIMER_OUT_MS": str(lab.now // 1000 * 1000 + 3_000), "REAL_TOPIC": topic, "REAL_QID": "0"}
-        assert lab.store.append(Message(topic=timer.TOPIC, properties=properties)).ok
+        assert lab.store.append(NewMessage(topic=timer.TOPIC, properties=properties)).ok
     lab.later("a", 5_000)
     report = lab.run(until_delivered=True)
     assert (report["delivered"], report["discarded"]) == (1, 3)
@@ -256,9 +256,9 @@ def prepare(path: Path, conf: dict[str, str]) -> None:
     with Store.create(path, broker_conf=conf, release=V5_3, clock=lambda: TIME) as store:
         for n in range(12):
             asked = {"TIMER_DELIVER_MS": str(TIME + (1_500 + 400 * n if n != 6 else 15_000)), "UNIQ_KEY": f"k{n}"}
-            assert store.append(Message(topic="T", body=b"%d" % n, properties=asked)).ok
+            assert store.append(NewMessage(topic="T", body=b"%d" % n, properties=asked)).ok
         mark = {"TIMER_DELIVER_MS": str(TIME + 15_000), "TIMER_DEL_UNIQKEY": "T+k6"}
-        assert store.append(Message(topic="T", body=b"mark", properties=mark)).ok
+        assert store.append(NewMessage(topic="T", body=b"mark", properties=mark)).ok
 
 
 def serve(path: Path, conf: dict[str, str], start: int) -> int:
@@ -272,7 +272,7 @@ def serve(path: Path, conf: dict[str, str], start: int) -> int:
         loop.run(wait, until=start + 3_000)
         late = {"TIMER_DELIVER_MS": str(now[0] + 700), "UNIQ_KEY": "late"}
         if start == TIME and not s.query_key("T", "late") and not s.query_key(timer.TOPIC, "late"):
-            assert s.append(Message(topic="T", body=b"late", properties=late)).ok
+            assert s.append(NewMessage(topic="T", body=b"late", properties=late)).ok
         loop.run(wait, until=start + 20_000)
     return now[0]
 
@@ -355,7 +355,7 @@ def test_a_clock_that_is_set_back_holds_up_no_timer(restart: bool, tmp_path: Pat
     for seconds in (10, 20, 30):
         lab.send(f"after {seconds}", TIMER_DELAY_SEC=str(seconds))
     lab.send("milliseconds", TIMER_DELAY_MS="20000")
-    named = Message(
+    named = NewMessage(
         topic="T", queue_id=1, body=b"named", born_timestamp=TIME - 2 * HOUR,
         properties={"TIMER_DELIVER_MS": str(TIME + 20_000)},
     )  # fmt: skip

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from formats.variants import timer
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.rules.releases import V5_3
 from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.store.check import is_problem
@@ -38,7 +38,7 @@ def prepare(path: Path) -> None:
         with Store(path, write=True, broker_conf=CONF, release=V5_3, clock=lambda now=now: now) as store:  # type: ignore[misc]
             for n in numbers:
                 asked = {"TIMER_DELIVER_MS": str(now + wait), "UNIQ_KEY": f"k{n}"}
-                assert store.append(Message(topic="T", body=b"%d" % n + bytes(300), properties=asked)).ok
+                assert store.append(NewMessage(topic="T", body=b"%d" % n + bytes(300), properties=asked)).ok
         serve(path, now, 10_000)
 
 

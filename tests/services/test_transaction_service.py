@@ -8,7 +8,7 @@ import pytest
 
 from formats.message.properties import REAL_QID, REAL_TOPIC
 from formats.topics import GIVEN_UP, HALF, OP, SCHEDULE
-from rmqtool import Message
+from rmqtool import NewMessage
 from rmqtool.rules.sending import Rejected
 from rmqtool.services.lookup.configs import topics_of
 from rmqtool.services.serving.run_loop import RunLoop
@@ -38,7 +38,7 @@ class Desk(Lab):
 
     def prepare(self, body: str, **properties: str) -> PutResult:
         properties = {"UNIQ_KEY": body, **properties}
-        message = Message(topic="T", queue_id=2, body=body.encode(), properties=properties, sys_flag=5, flag=9)
+        message = NewMessage(topic="T", queue_id=2, body=body.encode(), properties=properties, sys_flag=5, flag=9)
         result = self.service.prepare(message, "G")
         assert result.ok
         return result
@@ -118,8 +118,8 @@ def test_the_ends_that_are_refused(tmp_path: Path) -> None:
             desk.service.end(physical, queue_offset, group, Decision.COMMIT)
     assert desk.end(half, Decision.UNKNOWN) is None
     assert desk.store.live.end == size
-    assert desk.service.prepare(Message(topic="T", properties={"DELAY": "2"}), "G").reason
-    assert desk.service.prepare(Message(topic="T", properties={"DELAY": "0"}), "G").ok
+    assert desk.service.prepare(NewMessage(topic="T", properties={"DELAY": "2"}), "G").reason
+    assert desk.service.prepare(NewMessage(topic="T", properties={"DELAY": "0"}), "G").ok
 
 
 def test_as_5_3_does(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_the_batched_ends_of_5_x_are_read(tmp_path: Path) -> None:
     for n in range(5):
         desk.prepare(str(n))
     for body in (b"0,3,", b"1,9,"):
-        assert desk.store.append(Message(topic=OP, body=body, tags="d")).ok
+        assert desk.store.append(NewMessage(topic=OP, body=body, tags="d")).ok
     desk.now += 7000
     assert desk.check() == CheckCounts(checked=2, unknown=2)
     assert [request.message_id for request in desk.asked] == ["2", "4"]
@@ -240,7 +240,7 @@ def test_an_immune_message_that_has_ended(tmp_path: Path) -> None:
     desk.now += 7000
     # the first is younger than its copy: so the offset of the check stays in front of both
     copy = {"UNIQ_KEY": "patient", IMMUNITY: "600", PREPARED: "1", CHECK_TIMES: "1", "TRAN_MSG": "true"}
-    assert desk.store.append(Message(topic=HALF, body=b"patient", properties=copy, born_timestamp=TIME)).ok
+    assert desk.store.append(NewMessage(topic=HALF, body=b"patient", properties=copy, born_timestamp=TIME)).ok
     desk.now += 1
     desk.state.set_offset(HALF, CHECK_GROUP, 0, 0)
     desk.end(patient, Decision.COMMIT)
@@ -273,7 +273,7 @@ def test_from_the_future(tmp_path: Path) -> None:
     desk.prepare("a")
     desk.now -= 5000
     assert desk.check() == CheckCounts()
-    half = Message(topic="T", body=b"b", born_timestamp=desk.now + 9000, store_timestamp=desk.now - 1)
+    half = NewMessage(topic="T", body=b"b", born_timestamp=desk.now + 9000, store_timestamp=desk.now - 1)
     desk.state.set_offset(HALF, CHECK_GROUP, 0, 1)
     assert desk.service.prepare(half, "G").ok
     assert desk.check(Decision.COMMIT) == CheckCounts(checked=1, committed=1)
@@ -310,7 +310,7 @@ def test_ends_that_say_nothing_do_not_stop_the_offset(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     half = desk.prepare("a")
     for body, tag in ((b"x", "d"), (b"", "d"), (b"0", "e")):
-        assert desk.store.append(Message(topic=OP, body=body, tags=tag)).ok
+        assert desk.store.append(NewMessage(topic=OP, body=body, tags=tag)).ok
     desk.end(half, Decision.COMMIT)
     desk.now += 7000
     assert desk.check() == CheckCounts()
@@ -333,7 +333,7 @@ def test_offsets_that_cannot_be(tmp_path: Path) -> None:
 def test_a_half_message_that_cannot_be_committed(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     properties = {"TRAN_MSG": "true", "PGROUP": "G", "UNIQ_KEY": "bad"}
-    assert desk.store.append(Message(topic=HALF, body=b"bad", properties=properties)).ok
+    assert desk.store.append(NewMessage(topic=HALF, body=b"bad", properties=properties)).ok
     desk.prepare("good")
     desk.now += 7000
     assert desk.check(Decision.COMMIT, Decision.COMMIT) == CheckCounts(checked=2, committed=1, unknown=1)
@@ -345,7 +345,7 @@ def test_a_delayed_half_message_is_not_lost_by_the_check(tmp_path: Path) -> None
     """In a broker the copy would wait in a delay level, and be dropped there."""
     desk = Desk(tmp_path)
     properties = {"TRAN_MSG": "true", "PGROUP": "G", "DELAY": "1", REAL_TOPIC: "T", REAL_QID: "0"}
-    assert desk.store.append(Message(topic=HALF, body=b"a", properties=properties, was_stored=True)).ok
+    assert desk.store.append(NewMessage(topic=HALF, body=b"a", properties=properties, was_stored=True)).ok
     desk.now += 7000
     assert desk.check().checked == 1
     assert desk.records(SCHEDULE) == []
@@ -406,7 +406,7 @@ def test_a_commit_that_was_not_ended_by_an_op_message(tmp_path: Path) -> None:
     half = desk.prepare("a")
     put = desk.service._put
 
-    def put_but_op(message: Message) -> PutResult:
+    def put_but_op(message: NewMessage) -> PutResult:
         assert message.topic != OP
         return put(message)
 
@@ -451,12 +451,12 @@ def test_two_that_look_alike_are_two(tmp_path: Path) -> None:
     """Without a unique id, copies cannot be recognised; with one, two messages sent at once are both ended."""
     desk = Desk(tmp_path)
     for properties in ({}, {}, {"UNIQ_KEY": "same"}, {"UNIQ_KEY": "same"}):
-        message = Message(topic="T", queue_id=2, body=b"tick", properties=properties, born_timestamp=TIME)
+        message = NewMessage(topic="T", queue_id=2, body=b"tick", properties=properties, born_timestamp=TIME)
         half = desk.service.prepare(message, "G")
         desk.end(half, Decision.COMMIT)
     assert len(desk.bodies()) == 4
     for _ in range(2):
-        assert desk.service.prepare(Message(topic="T", body=b"tock", born_timestamp=TIME), "G").ok
+        assert desk.service.prepare(NewMessage(topic="T", body=b"tock", born_timestamp=TIME), "G").ok
     desk.now += 7000
     desk.check(Decision.UNKNOWN)
     desk.killed()

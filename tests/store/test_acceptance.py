@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from formats.message.bodies import BatchItem, build_batch
 from formats.message.properties import parse
 from formats.message.read import SCHEDULE_TOPIC, java_int
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.rules.releases import RELEASES
 from rmqtool.store.append.answers import Illegal
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -95,8 +95,8 @@ TAKEN: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-def message(**fields: Any) -> Message:
-    return Message(**{"topic": "T", "body": b"x", **fields})
+def message(**fields: Any) -> NewMessage:
+    return NewMessage(**{"topic": "T", "body": b"x", **fields})
 
 
 def kept_by_both(path: Path, count: int) -> None:
@@ -185,7 +185,7 @@ MESSAGES = st.builds(
 @given(messages=st.lists(MESSAGES, max_size=12), engine=st.sampled_from(["4.9", "5.3"]), light=st.booleans())
 @settings(max_examples=40)
 def test_whatever_is_taken_is_kept(
-    messages: list[Message], engine: str, light: bool, tmp_path_factory: pytest.TempPathFactory
+    messages: list[NewMessage], engine: str, light: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("s") / "store"
     conf = SIZES | ({"enableMultiDispatch": "true", "enableLmq": "true"} if light else {})
@@ -270,11 +270,11 @@ def test_properties_out_of_a_store_keep_what_they_have(tmp_path: Path) -> None:
 def test_what_no_reader_would_get_is_not_stored(properties: dict[str, str], engine: str, tmp_path: Path) -> None:
     """RocketMQ ignores properties without a name or a value, and check would warn about them."""
     with Store.create(tmp_path / "store", release=RELEASES[engine]) as store:
-        lacking = Message(topic="T", properties=properties)
+        lacking = NewMessage(topic="T", properties=properties)
         refused = store.append(lacking)
         assert not refused.ok
         assert "no value" in str(refused.reason) or "no name" in str(refused.reason)
-        good = Message(topic="T", properties={"a": "1"})
+        good = NewMessage(topic="T", properties={"a": "1"})
         assert [result.ok for result in store.append_many([good, lacking, good])] == [True, False, True]
-        assert not store.append(Message(topic="T", tags="")).ok
+        assert not store.append(NewMessage(topic="T", tags="")).ok
     assert [message.properties for message in Store(tmp_path / "store").messages()] == [{"a": "1"}] * 2

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from formats.message.bodies import BatchItem, build_batch
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.errors import NoRoom, Refused, UnreadableStore
 from rmqtool.rules.releases import RELEASES, V4_9, V5_3, Release
 from rmqtool.store.append import dispatching, live, live_files
@@ -45,7 +45,7 @@ def new(path: Path, **options: object) -> Store:
 def test_every_way_gives_the_same_store(way: str, tmp_path: Path) -> None:
     """Appending one by one is compared with the engine elsewhere; here the other ways are compared with it."""
     messages = [
-        Message(
+        NewMessage(
             topic="abc"[n % 3 if way != "batches" else n // 40 % 3],
             queue_id=0 if way == "batches" else n % 2,
             body=b"%d" % n * (n % 70),
@@ -85,8 +85,8 @@ def test_every_way_gives_the_same_store(way: str, tmp_path: Path) -> None:
 
 def test_a_batch_stays_in_one_file(tmp_path: Path) -> None:
     with new(tmp_path / "s") as store:
-        store.append(Message(topic="t", body=bytes(10_000)))
-        results = store.append_batch([Message(topic="t", body=bytes(3_000)) for _ in range(3)])
+        store.append(NewMessage(topic="t", body=bytes(10_000)))
+        results = store.append_batch([NewMessage(topic="t", body=bytes(3_000)) for _ in range(3)])
     assert [result.physical_offset // 16384 for result in results] == [1, 1, 1]
     assert results[0].physical_offset == 16384
 
@@ -94,10 +94,13 @@ def test_a_batch_stays_in_one_file(tmp_path: Path) -> None:
 def test_what_a_batch_may_not_have(tmp_path: Path) -> None:
     with new(tmp_path / "s") as store:
         for wrong, reason in (
-            ([Message(topic="a"), Message(topic="b")], "one queue"),
-            ([Message(topic="a", properties={"DELAY": "1"})], "delayed"),
-            ([Message(topic="a", sys_flag=4)], "transactional"),
-            ([Message(topic="a", body=bytes(9_000)), Message(topic="a", body=bytes(9_000))], "has room for 16376"),
+            ([NewMessage(topic="a"), NewMessage(topic="b")], "one queue"),
+            ([NewMessage(topic="a", properties={"DELAY": "1"})], "delayed"),
+            ([NewMessage(topic="a", sys_flag=4)], "transactional"),
+            (
+                [NewMessage(topic="a", body=bytes(9_000)), NewMessage(topic="a", body=bytes(9_000))],
+                "has room for 16376",
+            ),
         ):
             with pytest.raises(Illegal, match=reason):
                 store.append_batch(wrong)
@@ -105,28 +108,28 @@ def test_what_a_batch_may_not_have(tmp_path: Path) -> None:
 
 
 REFUSED = [
-    (Message(topic=""), PutStatus.MESSAGE_ILLEGAL, "topic of 0 bytes"),
-    (Message(topic="x" * 128), PutStatus.MESSAGE_ILLEGAL, "topic of 128 bytes"),
-    (Message(topic="字" * 43), PutStatus.MESSAGE_ILLEGAL, "topic of 129 bytes"),
-    (Message(topic="../up"), PutStatus.MESSAGE_ILLEGAL, "directory"),
-    (Message(topic="a,b"), PutStatus.MESSAGE_ILLEGAL, "directory"),
-    (Message(topic="a\udcff"), PutStatus.MESSAGE_ILLEGAL, "no text"),
-    (Message(topic="a", queue_id=-1), PutStatus.MESSAGE_ILLEGAL, "negative"),
-    (Message(topic="a", queue_id=2**31), PutStatus.MESSAGE_ILLEGAL, "32-bit"),
-    (Message(topic="a", born_timestamp=2**63), PutStatus.MESSAGE_ILLEGAL, "64-bit"),
-    (Message(topic="a", born_host="here"), PutStatus.MESSAGE_ILLEGAL, "address:port"),
-    (Message(topic="a", properties={"x": "y" * 32766}), PutStatus.PROPERTIES_SIZE_EXCEEDED, "32768"),
-    (Message(topic="a", properties={"DELAY": "soon"}), PutStatus.MESSAGE_ILLEGAL, "not a number"),
-    (Message(topic="a", properties={"a": "\udcff"}), PutStatus.MESSAGE_ILLEGAL, "no text"),
+    (NewMessage(topic=""), PutStatus.MESSAGE_ILLEGAL, "topic of 0 bytes"),
+    (NewMessage(topic="x" * 128), PutStatus.MESSAGE_ILLEGAL, "topic of 128 bytes"),
+    (NewMessage(topic="字" * 43), PutStatus.MESSAGE_ILLEGAL, "topic of 129 bytes"),
+    (NewMessage(topic="../up"), PutStatus.MESSAGE_ILLEGAL, "directory"),
+    (NewMessage(topic="a,b"), PutStatus.MESSAGE_ILLEGAL, "directory"),
+    (NewMessage(topic="a\udcff"), PutStatus.MESSAGE_ILLEGAL, "no text"),
+    (NewMessage(topic="a", queue_id=-1), PutStatus.MESSAGE_ILLEGAL, "negative"),
+    (NewMessage(topic="a", queue_id=2**31), PutStatus.MESSAGE_ILLEGAL, "32-bit"),
+    (NewMessage(topic="a", born_timestamp=2**63), PutStatus.MESSAGE_ILLEGAL, "64-bit"),
+    (NewMessage(topic="a", born_host="here"), PutStatus.MESSAGE_ILLEGAL, "address:port"),
+    (NewMessage(topic="a", properties={"x": "y" * 32766}), PutStatus.PROPERTIES_SIZE_EXCEEDED, "32768"),
+    (NewMessage(topic="a", properties={"DELAY": "soon"}), PutStatus.MESSAGE_ILLEGAL, "not a number"),
+    (NewMessage(topic="a", properties={"a": "\udcff"}), PutStatus.MESSAGE_ILLEGAL, "no text"),
     # 4.9.8 answers PUT_OK to this one, and loses it
-    (Message(topic="a", body=bytes(16_300)), PutStatus.MESSAGE_ILLEGAL, "does not fit"),
+    (NewMessage(topic="a", body=bytes(16_300)), PutStatus.MESSAGE_ILLEGAL, "does not fit"),
 ]
 
 
 @pytest.mark.parametrize("many", [1, 300])
 def test_what_is_not_taken_changes_nothing(many: int, tmp_path: Path) -> None:
     """One by one, and in a batch large enough to be validated at once."""
-    good = [Message(topic="a", body=b"%d" % n) for n in range(many)]
+    good = [NewMessage(topic="a", body=b"%d" % n) for n in range(many)]
     with new(tmp_path / "s") as store:
         for message, status, reason in REFUSED:
             results = store.append_many([*good, message, *good])
@@ -141,11 +144,11 @@ def test_what_is_not_taken_changes_nothing(many: int, tmp_path: Path) -> None:
 
 
 def test_5_3_takes_longer_retry_topics(tmp_path: Path) -> None:
-    long = Message(topic="%RETRY%" + "g" * 200, body=b"x")
+    long = NewMessage(topic="%RETRY%" + "g" * 200, body=b"x")
     with new(tmp_path / "s", release=V5_3) as store:
         assert store.append(long).ok
         assert all(result.ok for result in store.append_many([long] * 300))
-        assert not store.append(Message(topic="g" * 200)).ok
+        assert not store.append(NewMessage(topic="g" * 200)).ok
         record = store.message_at(0)
     assert record is not None
     assert record.record.version == 2
@@ -157,7 +160,7 @@ def test_5_3_takes_longer_retry_topics(tmp_path: Path) -> None:
 def test_delayed_messages_wait_in_their_level(tmp_path: Path) -> None:
     with new(tmp_path / "s", clock=lambda: 1_000_000) as store:
         for level in ("1", "18", "99", "0", "-1"):
-            store.append(Message(topic="t", queue_id=2, properties={"DELAY": level}))
+            store.append(NewMessage(topic="t", queue_id=2, properties={"DELAY": level}))
         ranges = {(q.topic, q.queueId): q.maxOffset for q in store.queues()}
         entry = store.get("SCHEDULE_TOPIC_XXXX", 0, 0).messages[0].record
     assert ranges == {("SCHEDULE_TOPIC_XXXX", 0): 1, ("SCHEDULE_TOPIC_XXXX", 17): 2, ("t", 2): 2}
@@ -168,7 +171,7 @@ def test_the_life_of_a_store(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with new(path) as store:
         assert not (path / "abort").exists()  # nothing written yet
-        store.append(Message(topic="t"))
+        store.append(NewMessage(topic="t"))
         assert (path / "abort").exists()
         with pytest.raises(Refused, match="held by this process"), Store(path, write=True, broker_conf=SIZES):
             pass
@@ -178,10 +181,10 @@ def test_the_life_of_a_store(tmp_path: Path) -> None:
     with Store(path, write=True, broker_conf=SIZES):
         pass
     with Store(path, broker_conf=SIZES) as reading, pytest.raises(Refused, match="opened for reading"):
-        reading.append(Message(topic="t"))
+        reading.append(NewMessage(topic="t"))
     assert tree(path) == before
     with pytest.raises(Refused, match="closed"):
-        store.append(Message(topic="t"))
+        store.append(NewMessage(topic="t"))
     with pytest.raises(Refused, match="not empty"):
         Store.create(path)
     with pytest.raises(UnreadableStore):
@@ -201,7 +204,7 @@ def test_mending_stops_where_messages_would_be_lost(golden_copy: Unpacked) -> No
     crashed, damaged = golden_copy("crash"), golden_copy("size-field-negative")
     with Store(crashed, write=True, broker_conf=conf_of("crash").values, mend=True) as store:
         assert store.live.mended is not None
-        assert store.append(Message(topic="t")).ok
+        assert store.append(NewMessage(topic="t")).ok
     (damaged / "abort").touch()
     before = tree(damaged)
     with pytest.raises(Refused, match="not healthy"):
@@ -234,15 +237,15 @@ def test_a_full_disk_takes_nothing_and_a_store_goes_on_when_there_is_room(
         raise OSError(28, "No space left on device")
 
     with new(path) as store:
-        store.append(Message(topic="t", body=b"before", keys="k"))
+        store.append(NewMessage(topic="t", body=b"before", keys="k"))
         store.flush()
         with monkeypatch.context() as patched:
             patched.setattr(os, "pwrite", full)
             for _ in range(2):
                 with pytest.raises(NoRoom, match="No space"):
-                    store.append(Message(topic="t", body=b"refused"))
+                    store.append(NewMessage(topic="t", body=b"refused"))
             assert [m.record.body for m in store.query_key("t", "k")] == [b"before"]
-        assert store.append(Message(topic="t", body=b"again")).queue_offset == 1
+        assert store.append(NewMessage(topic="t", body=b"again")).queue_offset == 1
     assert not (path / "abort").exists()
     with Store(path, write=True, broker_conf=SIZES) as store:
         assert [m.record.body for m in store.messages()] == [b"before", b"again"]
@@ -250,7 +253,7 @@ def test_a_full_disk_takes_nothing_and_a_store_goes_on_when_there_is_room(
 
 def test_dispatch_beside_appends_gives_the_same_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = [
-        Message(topic="ab"[n % 2], queue_id=n % 3, body=b"x", keys=f"k{n % 9}", born_timestamp=1, store_timestamp=n)
+        NewMessage(topic="ab"[n % 2], queue_id=n % 3, body=b"x", keys=f"k{n % 9}", born_timestamp=1, store_timestamp=n)
         for n in range(1, 600)
     ]
     with new(tmp_path / "one") as store:
@@ -281,7 +284,7 @@ def test_an_error_of_the_dispatch_beside_is_told_by_the_next_call(
     monkeypatch.setattr(live, "_DISPATCH_BYTES", 700)
     done = 0
     with new(path) as store:
-        store.append(Message(topic="t", body=b"before"))
+        store.append(NewMessage(topic="t", body=b"before"))
         store.dispatch()
 
         def full(*_args: object) -> None:
@@ -290,17 +293,17 @@ def test_an_error_of_the_dispatch_beside_is_told_by_the_next_call(
         def until_full() -> None:
             nonlocal done
             while done < 1000:
-                done += store.append(Message(topic="t", body=b"more")).ok
+                done += store.append(NewMessage(topic="t", body=b"more")).ok
 
         with monkeypatch.context() as patch:
             patch.setattr(live_files.WritableQueue, "put", full)
             with pytest.raises(UnreadableStore, match="No space"):
                 until_full()
         with pytest.raises(Refused):
-            store.append(Message(topic="t", body=b"after"))
+            store.append(NewMessage(topic="t", body=b"after"))
     assert (path / "abort").exists()
     with Store(path, write=True, broker_conf=SIZES, mend=True) as store:
-        assert store.append(Message(topic="t", body=b"again")).queue_offset >= done + 1
+        assert store.append(NewMessage(topic="t", body=b"again")).queue_offset >= done + 1
     assert [f.code for f in check_store(layout_of(path)) if f.severity == "error"] == []
 
 
@@ -311,7 +314,7 @@ def test_no_room_for_the_next_file(size: int, tmp_path: Path, monkeypatch: pytes
     real = os.ftruncate
     sizes = SIZES | {"mappedFileSizeCommitLog": "1048576"}
     with Store.create(path, broker_conf=sizes) as store:
-        before = [store.append(Message(topic="t", body=bytes(size))) for _ in range(100)]
+        before = [store.append(NewMessage(topic="t", body=bytes(size))) for _ in range(100)]
 
         def full(*_args: object) -> None:
             raise OSError(28, "No space left on device")
@@ -320,15 +323,15 @@ def test_no_room_for_the_next_file(size: int, tmp_path: Path, monkeypatch: pytes
 
         def until_full() -> None:
             while True:
-                before.extend(store.append_many([Message(topic="t", body=bytes(size))] * 300))
+                before.extend(store.append_many([NewMessage(topic="t", body=bytes(size))] * 300))
 
         with pytest.raises(NoRoom, match="No space"):
             until_full()
         monkeypatch.setattr(os, "ftruncate", real)
-        assert store.append(Message(topic="t", body=b"after")).queue_offset == len(before)
+        assert store.append(NewMessage(topic="t", body=b"after")).queue_offset == len(before)
     assert not (path / "abort").exists()
     with Store(path, write=True, broker_conf=sizes) as store:
-        assert store.append(Message(topic="t", body=b"again")).queue_offset == len(before) + 1
+        assert store.append(NewMessage(topic="t", body=b"again")).queue_offset == len(before) + 1
     assert [f.code for f in check_store(StoreLayout(str(path), BrokerConf(sizes)))] == []
 
 
@@ -341,7 +344,7 @@ def test_too_little_room_is_refused_before_anything_is_written(tmp_path: Path, m
         values[4] = 1  # f_bavail
         monkeypatch.setattr(os, "statvfs", lambda _path: os.statvfs_result(values))
         with pytest.raises(Refused, match="left on its file system"):
-            store.append(Message(topic="t"))
+            store.append(NewMessage(topic="t"))
     assert tree(path) == before
 
 
@@ -349,14 +352,14 @@ def test_too_little_room_is_refused_before_anything_is_written(tmp_path: Path, m
 def test_the_limit_of_bodies_is_for_new_messages(count: int, tmp_path: Path) -> None:
     """Messages already in a store are delivered, whatever the limit is now."""
     with new(tmp_path / "store") as store:
-        store.append(Message(topic="a", body=bytes(2_000)))
+        store.append(NewMessage(topic="a", body=bytes(2_000)))
     with Store(tmp_path / "store", write=True, broker_conf=SIZES | {"maxMessageSize": "1000"}) as store:
         bodies = [bytes(1_000)] * (count - 1) + [bytes(1_001)]
-        results = store.append_many([Message(topic="a", body=body) for body in bodies])
+        results = store.append_many([NewMessage(topic="a", body=body) for body in bodies])
         assert [result.ok for result in results] == [True] * (count - 1) + [False]
         assert results[-1].status == PutStatus.MESSAGE_ILLEGAL
         assert results[-1].reason == "body of 1001 bytes, the broker takes 1000"
-        assert store.append(Message(topic="a", body=bytes(2_000), was_stored=True)).ok
+        assert store.append(NewMessage(topic="a", body=bytes(2_000), was_stored=True)).ok
     assert list(check_store(layout_of(tmp_path / "store"))) == []
 
 
@@ -364,7 +367,7 @@ def test_the_limit_of_bodies_is_for_new_messages(count: int, tmp_path: Path) -> 
 def test_a_batch_shares_its_properties_up_to_5_3(release: Release, tmp_path: Path) -> None:
     items = build_batch([BatchItem(0, b"body", b"KEYS\x01k%d" % n) for n in range(2)])
     with new(tmp_path / "s", release=release) as store:
-        batch = Message(topic="t", body=items, properties={"MSG_REGION": "R"})
+        batch = NewMessage(topic="t", body=items, properties={"MSG_REGION": "R"})
         assert store.live.append_encoded(batch).messages == 2
         stored = [message.record.properties for message in store.messages()]
     own = [b"KEYS\x01k%d" % n for n in range(2)]

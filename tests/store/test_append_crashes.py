@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.store.append import live
 from rmqtool.store.append.create import create
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -28,7 +28,7 @@ SIZES = {
     "maxIndexNum": "40",
 }
 MESSAGES = [
-    Message(
+    NewMessage(
         topic="ab"[n % 2],
         queue_id=n % 3,
         body=b"%d" % n * (n % 40),

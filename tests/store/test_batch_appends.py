@@ -12,7 +12,7 @@ from formats.message.bodies import BatchItem, build_batch
 from formats.message.inner import BATCH_BITS
 from formats.message.properties import parse
 from formats.primitives import COMPRESSED
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.rules.releases import V5_3
 from rmqtool.store.append.answers import Illegal
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -33,8 +33,8 @@ ITEMS = [BatchItem(n, b"body %d" % n, b"KEYS\x01key%d\x02TAGS\x01t\x02" % n) for
 NUMBERED = BatchItem(0, b"x", b"INNER_NUM\x015\x02INNER_BASE\x010")
 
 
-def batch(**fields: Any) -> Message:
-    return Message(**{"topic": TOPIC, "body": build_batch(ITEMS), "properties": NAMED, **fields})
+def batch(**fields: Any) -> NewMessage:
+    return NewMessage(**{"topic": TOPIC, "body": build_batch(ITEMS), "properties": NAMED, **fields})
 
 
 def units(store: Path, queue_id: int = 0) -> list[tuple[int, int]]:
@@ -66,11 +66,11 @@ def test_batches_go_on_behind_what_a_broker_has_left(tmp_path: Path) -> None:
         assert (done.queue_offset, done.messages) == (END, 4)
         old = store.live.append_encoded(batch(properties={}))  # of a client of 4.9: no id of its own
         assert (old.queue_offset, old.messages) == (END + 4, 4)
-        assert store.append(Message(topic=TOPIC, body=b"alone")).queue_offset == END + 8
-        rows = store.append_batch([Message(topic=TOPIC, body=b"b%d" % n, keys=f"k{n}", flag=n) for n in range(3)])
+        assert store.append(NewMessage(topic=TOPIC, body=b"alone")).queue_offset == END + 8
+        rows = store.append_batch([NewMessage(topic=TOPIC, body=b"b%d" % n, keys=f"k{n}", flag=n) for n in range(3)])
         assert [row.queue_offset for row in rows] == [END + 9, END + 10, END + 11]
         assert len({row.physical_offset for row in rows}) == 1
-        assert store.append_many([Message(topic=TOPIC, body=b"m")] * 300)[-1].queue_offset == END + 311
+        assert store.append_many([NewMessage(topic=TOPIC, body=b"m")] * 300)[-1].queue_offset == END + 311
         store.live.dispatch()
         assert store.get(TOPIC, 0, END, 32).next_begin_offset == END + 32
     assert units(root)[before:] == [(END, 4), *((END + 4 + n, 1) for n in range(5)), (END + 9, 3)] + [
@@ -91,7 +91,7 @@ def test_batches_go_on_behind_what_a_broker_has_left(tmp_path: Path) -> None:
 def test_the_record_says_its_numbers(tmp_path: Path) -> None:
     root = empty(tmp_path / "s")
     with Store(root, write=True, broker_conf=SMALL) as store:
-        store.append(Message(topic=TOPIC, body=b"alone"))
+        store.append(NewMessage(topic=TOPIC, body=b"alone"))
         # numbers of the place that it comes from, as in a row of a dump: they are those of the new place then
         moved = batch(sys_flag=BATCH_BITS, properties={"INNER_BASE": "77", "INNER_NUM": "9", "a": "b"})
         result = store.append(moved)
@@ -120,30 +120,30 @@ def test_the_record_says_its_numbers(tmp_path: Path) -> None:
     ],
     ids=["plain topic", "no batch", "empty", "compressed", "half", "delayed", "many", "number", "numbers", "long"],
 )
-def test_what_no_broker_takes_is_refused_in_every_way(message: Message, tmp_path: Path) -> None:
+def test_what_no_broker_takes_is_refused_in_every_way(message: NewMessage, tmp_path: Path) -> None:
     with Store(empty(tmp_path / "s"), write=True, broker_conf=SMALL) as store:
         assert not store.append(message).ok
-        many = store.append_many([Message(topic=TOPIC)] * 150 + [message] + [Message(topic=TOPIC)] * 150)
+        many = store.append_many([NewMessage(topic=TOPIC)] * 150 + [message] + [NewMessage(topic=TOPIC)] * 150)
         assert [result.ok for result in many] == [True] * 150 + [False] + [True] * 150
         with pytest.raises(Illegal):
-            store.append_batch([Message(topic=message.topic), message])
-        assert store.append(Message(topic=TOPIC)).queue_offset == 300
+            store.append_batch([NewMessage(topic=message.topic), message])
+        assert store.append(NewMessage(topic=TOPIC)).queue_offset == 300
     assert plan(StoreLayout(str(tmp_path / "s"), BrokerConf(SMALL))).clean
 
 
 @pytest.mark.parametrize(
     ("messages", "text"),
     [
-        ([Message(topic=TOPIC), Message(topic=TOPIC, queue_id=1)], "one queue"),
-        ([Message(topic=TOPIC), Message(topic="Plain")], "one queue"),
-        ([Message(topic=TOPIC), Message(topic=TOPIC, born_timestamp=1)], "same times"),
-        ([Message(topic=TOPIC), Message(topic=TOPIC, sys_flag=1)], "same times"),
-        ([Message(topic=TOPIC, born_host="1.2.3.4:5"), Message(topic=TOPIC)], "same times"),
+        ([NewMessage(topic=TOPIC), NewMessage(topic=TOPIC, queue_id=1)], "one queue"),
+        ([NewMessage(topic=TOPIC), NewMessage(topic="Plain")], "one queue"),
+        ([NewMessage(topic=TOPIC), NewMessage(topic=TOPIC, born_timestamp=1)], "same times"),
+        ([NewMessage(topic=TOPIC), NewMessage(topic=TOPIC, sys_flag=1)], "same times"),
+        ([NewMessage(topic=TOPIC, born_host="1.2.3.4:5"), NewMessage(topic=TOPIC)], "same times"),
         ([batch(sys_flag=BATCH_BITS)] * 2, "no other"),
-        ([Message(topic=TOPIC, properties={"DELAY": "1"})] * 2, "delayed"),
+        ([NewMessage(topic=TOPIC, properties={"DELAY": "1"})] * 2, "delayed"),
     ],
 )
-def test_what_one_record_cannot_say(messages: list[Message], text: str, tmp_path: Path) -> None:
+def test_what_one_record_cannot_say(messages: list[NewMessage], text: str, tmp_path: Path) -> None:
     with Store(empty(tmp_path / "s"), write=True, broker_conf=SMALL) as store:
         with pytest.raises(Illegal, match=text):
             store.append_batch(messages)
@@ -165,20 +165,20 @@ def test_numbers_inside_a_batch_that_is_stored_message_by_message(items: list[Ba
 def test_nothing_goes_into_further_queues_of_batch_queues(tmp_path: Path) -> None:
     conf = SMALL | {"enableMultiDispatch": "true", "enableLmq": "true"}
     with Store(empty(tmp_path / "s"), write=True, broker_conf=conf) as store:
-        assert not store.append(Message(topic=TOPIC, properties={"INNER_MULTI_DISPATCH": "%LMQ%a"})).ok
-        assert not store.append(Message(topic="Plain", properties={"INNER_MULTI_DISPATCH": f"%LMQ%a,{TOPIC}"})).ok
-        assert store.append(Message(topic="Plain", properties={"INNER_MULTI_DISPATCH": "%LMQ%a"})).ok
+        assert not store.append(NewMessage(topic=TOPIC, properties={"INNER_MULTI_DISPATCH": "%LMQ%a"})).ok
+        assert not store.append(NewMessage(topic="Plain", properties={"INNER_MULTI_DISPATCH": f"%LMQ%a,{TOPIC}"})).ok
+        assert store.append(NewMessage(topic="Plain", properties={"INNER_MULTI_DISPATCH": "%LMQ%a"})).ok
 
 
-def _mixed(store: Store, put: Callable[[Store, list[Message]], object]) -> None:
-    alone = [Message(topic=TOPIC, body=b"%d" % n, queue_id=n % 2, keys=f"k{n % 9}") for n in range(90)]
+def _mixed(store: Store, put: Callable[[Store, list[NewMessage]], object]) -> None:
+    alone = [NewMessage(topic=TOPIC, body=b"%d" % n, queue_id=n % 2, keys=f"k{n % 9}") for n in range(90)]
     whole = [batch(sys_flag=BATCH_BITS, queue_id=n % 2) for n in range(30)]
     put(store, [message for n in range(30) for message in (*alone[3 * n : 3 * n + 3], whole[n])])
 
 
 def test_many_are_stored_like_one_by_one(tmp_path: Path) -> None:
     stores = [empty(tmp_path / name) for name in ("one", "many")]
-    puts: list[Callable[[Store, list[Message]], object]] = [
+    puts: list[Callable[[Store, list[NewMessage]], object]] = [
         lambda store, messages: [store.append(message) for message in messages],
         lambda store, messages: store.append_many(messages),
     ]

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.rules.releases import V5_3
 from rmqtool.services.lookup.get_message import first_messages, get_message
 from rmqtool.services.lookup.query_time import offset_by_time_batches
@@ -27,7 +27,7 @@ def filled(store: Path) -> Path:
     with Store(store, write=True, broker_conf=SMALL, release=V5_3) as opened:
         for number in range(60):
             opened.live.append_encoded(batch())
-            opened.append(Message(topic=TOPIC, body=b"x" * 700, keys=f"one-{number}"))
+            opened.append(NewMessage(topic=TOPIC, body=b"x" * 700, keys=f"one-{number}"))
     return store
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.errors import Refused
 from rmqtool.store.append.live import LiveStore
 from rmqtool.store.changes.places import Places
@@ -50,7 +50,7 @@ def fill(store: Path, name: str, count: int) -> None:
     """Append like a broker, which ignores half-done changes."""
     with Store(store, broker_conf=SIZES, write=True) as opened:
         opened.append_many(
-            [Message(topic=f"t{n % 3}", body=f"{name}-{n}".encode(), keys=f"{name}{n}") for n in range(count)]
+            [NewMessage(topic=f"t{n % 3}", body=f"{name}-{n}".encode(), keys=f"{name}{n}") for n in range(count)]
         )
 
 
@@ -75,7 +75,7 @@ def torn(tmp_path: Path) -> Path:
     """The store of a killed broker: its last record is torn."""
     store = tmp_path / "store"
     with Store.create(store, broker_conf=SIZES) as opened:
-        opened.append_many([Message(topic=f"t{n % 3}", body=f"old-{n}".encode(), keys=f"k{n}") for n in range(40)])
+        opened.append_many([NewMessage(topic=f"t{n % 3}", body=f"old-{n}".encode(), keys=f"k{n}") for n in range(40)])
     (store / "config").mkdir(exist_ok=True)
     (store / "config" / "consumerOffset.json").write_text('{"offsetTable":{"t0@g":{0:3}}}')
     log = store / "commitlog" / f"{0:020d}"
@@ -228,7 +228,7 @@ def test_another_store_at_the_same_path(torn: Path, conf: Path, tmp_path: Path) 
     home = Path(f"{torn}.rmqtool").rename(tmp_path / "away")
     shutil.rmtree(torn)
     with Store.create(torn, broker_conf=SIZES) as opened:
-        opened.append(Message(topic="other", body=b"another"))
+        opened.append(NewMessage(topic="other", body=b"another"))
     home.rename(f"{torn}.rmqtool")
     before = tree(torn)
     result = rmqtool("rebuild", torn, "index", "--yes", "--broker-conf", conf)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.signals import Signals, Stop
 from rmqtool.store.changes.writing import pending_runs
@@ -39,7 +39,7 @@ def wide(tmp_path: Path) -> Path:
     """A store with many queues to rebuild."""
     store = tmp_path / "wide"
     with Store.create(store, broker_conf=SIZES) as opened:
-        opened.append_many([Message(topic=f"t{n}", body=b"x", keys=f"k{n}") for n in range(30)])
+        opened.append_many([NewMessage(topic=f"t{n}", body=b"x", keys=f"k{n}") for n in range(30)])
     for path in (store / "consumequeue").glob("*/*/*"):
         path.write_bytes(b"\1" * 2000)
     return store
@@ -141,7 +141,7 @@ def test_an_undo(number: signal.Signals, wide: Path, conf: Path) -> None:
 def test_clean_that_deletes(number: signal.Signals, tmp_path: Path, conf: Path) -> None:
     store = tmp_path / "long"
     with Store.create(store, broker_conf=SIZES) as opened:
-        opened.append_many([Message(topic="t", body=b"x" * 1000) for n in range(500)])
+        opened.append_many([NewMessage(topic="t", body=b"x" * 1000) for n in range(500)])
     files = len(list((store / "commitlog").iterdir()))
     assert files > 8
     args = ["clean", store, "--hours", "0", "--yes", "--delete", "--broker-conf", conf]

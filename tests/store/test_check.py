@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.services.lookup.info import store_info
 from rmqtool.store.check import is_problem
 from rmqtool.store.check.log import log
@@ -148,7 +148,7 @@ def test_no_command_is_advised_that_refuses_a_store_of_5_3(
 def test_what_was_never_written_is_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker's 1-GiB file with one message is a hole except for its first page."""
     with Store.create(tmp_path / "store") as store:
-        store.append(Message(topic="T", body=b"x"))
+        store.append(NewMessage(topic="T", body=b"x"))
     searched: list[int] = []
     search = commit_log.next_record
 

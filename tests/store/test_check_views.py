@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.store.check.log import log as check_log
 from rmqtool.store.layout.paths import StoreLayout
 from tests.store.findings import check_store
@@ -43,7 +43,7 @@ def test_findings_are_the_same_by_every_size_of_a_batch(
     store = tmp_path / "store"
     with Store.create(store, broker_conf=CONF) as made:
         for n in range(60):
-            made.append(Message(topic="T", body=bytes(150 + n), keys=f"key-{n}"))
+            made.append(NewMessage(topic="T", body=bytes(150 + n), keys=f"key-{n}"))
     damage(store)
     told = []
     for size in SIZES:

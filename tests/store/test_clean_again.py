@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.store.dying import ended, killed
@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> Path:
     """A store with nine log files."""
     path = tmp_path / "store"
     with Store.create(path, broker_conf=SIZES) as opened:
-        opened.append_many([Message(topic="t", body=b"x" * 1000) for _ in range(500)])
+        opened.append_many([NewMessage(topic="t", body=b"x" * 1000) for _ in range(500)])
     return path
 
 
@@ -95,7 +95,7 @@ def test_undo_puts_back_one_clean_after_the_other(store: Path, conf: Path) -> No
     for _ in range(3):
         assert rmqtool(*args).code == 0
     with Store(store, broker_conf=SIZES, write=True) as opened:
-        opened.append(Message(topic="t", body=b"later"))
+        opened.append(NewMessage(topic="t", body=b"later"))
     later = content(store)
     for _ in range(3):
         assert rmqtool("undo", store, "--yes").code == 0
@@ -107,7 +107,7 @@ def test_undo_puts_back_one_clean_after_the_other(store: Path, conf: Path) -> No
 def test_messages_that_are_not_in_their_queues_yet_stay(closed: bool, store: Path, conf: Path) -> None:
     """Without them a queue would continue too low, and assign offsets a second time."""
     with Store(store, broker_conf=SIZES, write=True) as opened:
-        opened.append_many([Message(topic="u", queue_id=n % 2, body=b"y" * 1000) for n in range(300)])
+        opened.append_many([NewMessage(topic="u", queue_id=n % 2, body=b"y" * 1000) for n in range(300)])
     layout = layout_of(store)
     middle = log_of(store)[5]
     cut_queues(layout, behind=middle + 5000)
@@ -125,7 +125,7 @@ def test_messages_that_are_not_in_their_queues_yet_stay(closed: bool, store: Pat
     assert rmqtool(*args).code == 0
     assert len(log_of(store)) == 1
     with Store(store, broker_conf=SIZES, write=True) as opened:
-        assert [opened.append(Message(topic="u", queue_id=n, body=b"")).queue_offset for n in range(2)] == [150, 150]
+        assert [opened.append(NewMessage(topic="u", queue_id=n, body=b"")).queue_offset for n in range(2)] == [150, 150]
 
 
 @by_turns(3)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from tests.cli.running import rmqtool
 from tests.store.dying import killed
 from tests.store.helpers import tree
@@ -33,7 +33,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 def fill(store: Path) -> None:
     with Store.create(store, broker_conf=SIZES) as opened:
-        opened.append_many([Message(topic="t", body=b"x" * 1000) for _ in range(500)])
+        opened.append_many([NewMessage(topic="t", body=b"x" * 1000) for _ in range(500)])
 
 
 def expired(store: Path) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from formats.variants import epoch
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.errors import BadValue, Refused
 from rmqtool.store.convert import copying
 from rmqtool.store.convert.convert import convert, split_topics, spread_log
@@ -250,7 +250,10 @@ def made(folder: Path) -> Path:
     store = folder / "store"
     with Store.create(store, broker_conf=SIZES) as new:
         new.append_many(
-            [Message(topic="ab"[n % 2], queue_id=0, body=b"x" * n, keys=f"k{n}", born_timestamp=n) for n in range(30)]
+            [
+                NewMessage(topic="ab"[n % 2], queue_id=0, body=b"x" * n, keys=f"k{n}", born_timestamp=n)
+                for n in range(30)
+            ]
         )
     return store
 

@@ -7,7 +7,7 @@ import pytest
 
 from formats.message.properties import parse
 from formats.variants import timer
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.errors import CorruptFile
 from rmqtool.rules.releases import RELEASES
 from rmqtool.store.append.answers import Illegal, PutResult, PutStatus
@@ -27,7 +27,9 @@ def put(
 ) -> tuple[PutResult, dict[str, str]]:
     """Append a message to Orders, queue 3; returns (result, stored properties)."""
     with new(path, engine, **settings) as store:
-        result = store.append(Message(topic="Orders", queue_id=3, body=b"x", properties=properties, sys_flag=sys_flag))
+        result = store.append(
+            NewMessage(topic="Orders", queue_id=3, body=b"x", properties=properties, sys_flag=sys_flag)
+        )
         located = store.message_at(result.physical_offset) if result.ok else None
     return result, parse(located.record.properties) if located is not None else {}
 
@@ -139,7 +141,7 @@ def test_some_of_a_slot_that_fills(tmp_path: Path) -> None:
         timer_rules = store.live.timer_rules
         assert timer_rules is not None
         timer_rules.count, timer_rules.random = lambda _time: 15, Random(1)
-        messages = [Message(topic="Orders", body=b"x", properties={timer.DELAY_SEC: "5"}) for _ in range(200)]
+        messages = [NewMessage(topic="Orders", body=b"x", properties={timer.DELAY_SEC: "5"}) for _ in range(200)]
         matching = [result.status for result in store.append_many(messages)]
     assert set(matching) == {PutStatus.PUT_OK, PutStatus.WHEEL_TIMER_FLOW_CONTROL}
     assert 60 < matching.count(PutStatus.PUT_OK) < 140
@@ -147,7 +149,8 @@ def test_some_of_a_slot_that_fills(tmp_path: Path) -> None:
 
 def test_bulk_and_batches(tmp_path: Path) -> None:
     messages = [
-        Message(topic="Orders", body=b"x", properties={timer.DELAY_SEC: "5"} if n == 700 else {}) for n in range(1000)
+        NewMessage(topic="Orders", body=b"x", properties={timer.DELAY_SEC: "5"} if n == 700 else {})
+        for n in range(1000)
     ]
     with new(tmp_path / "s") as store:
         results = store.append_many(messages)
@@ -158,7 +161,7 @@ def test_bulk_and_batches(tmp_path: Path) -> None:
 
 def test_a_message_without_a_body_would_be_dropped(tmp_path: Path) -> None:
     with new(tmp_path / "s") as store:
-        result = store.append(Message(topic="Orders", properties={timer.DELAY_SEC: "5"}))
+        result = store.append(NewMessage(topic="Orders", properties={timer.DELAY_SEC: "5"}))
     assert result.status is PutStatus.MESSAGE_ILLEGAL
     assert "without a body" in result.reason
 
@@ -166,9 +169,9 @@ def test_a_message_without_a_body_would_be_dropped(tmp_path: Path) -> None:
 def test_the_topic_of_the_timer_itself(tmp_path: Path) -> None:
     usable = {timer.OUT_MS: str(NOW + 5000), "REAL_TOPIC": "Orders", "REAL_QID": "0"}
     with new(tmp_path / "s") as store:
-        assert store.append(Message(topic=timer.TOPIC, properties=usable)).ok
+        assert store.append(NewMessage(topic=timer.TOPIC, properties=usable)).ok
         for name in usable:
             other = {key: value for key, value in usable.items() if key != name}
             for many in (1, 600):
-                for result in store.append_many([Message(topic=timer.TOPIC, properties=other)] * many):
+                for result in store.append_many([NewMessage(topic=timer.TOPIC, properties=other)] * many):
                     assert result.status is PutStatus.MESSAGE_ILLEGAL

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from formats.checkpoint import parse
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.append.live import LiveStore
 from rmqtool.store.disk.files import File
@@ -30,7 +30,9 @@ pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="asks
 
 def appended(store: Store, first: int, stop: int) -> None:
     for n in range(first, stop):
-        message = Message(topic="ab"[n % 2], body=b"%d" % n, keys=f"k{n}", born_timestamp=1, store_timestamp=1000 + n)
+        message = NewMessage(
+            topic="ab"[n % 2], body=b"%d" % n, keys=f"k{n}", born_timestamp=1, store_timestamp=1000 + n
+        )
         assert store.append(message).ok
 
 

@@ -13,7 +13,7 @@ from rmqtool.errors import NoRoom, RmqError
 from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.services.open_store.opened import read_store
 from rmqtool.services.open_store.store import Store
-from rmqtool.store.append.outgoing import Message
+from rmqtool.store.append.outgoing import NewMessage
 from rmqtool.store.append.space import WritePlaces
 from tests.amounts import by_turns, some
 
@@ -82,12 +82,12 @@ class Lab:
         self.refused: list[bytes] = []
         self.number = 0
 
-    def message(self, size: int = 300) -> Message:
+    def message(self, size: int = 300) -> NewMessage:
         self.number += 1
         body = b"%d-" % self.number + bytes([self.number % 251 + 1]) * size
-        return Message(topic="T", queue_id=self.number % 3, body=body, keys=f"k{self.number}", tags="t")
+        return NewMessage(topic="T", queue_id=self.number % 3, body=body, keys=f"k{self.number}", tags="t")
 
-    def put(self, count: int, append: Callable[[list[Message]], object]) -> None:
+    def put(self, count: int, append: Callable[[list[NewMessage]], object]) -> None:
         messages = [self.message() for _ in range(count)]
         try:
             append(messages)

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
@@ -38,7 +38,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for first in range(0, MESSAGES, 2000):
             store.append_many(
                 [
-                    Message(topic=f"t{n % 3}", queue_id=n % 4, body=b"x" * (n % 150), keys=f"k{n}", born_timestamp=n)
+                    NewMessage(topic=f"t{n % 3}", queue_id=n % 4, body=b"x" * (n % 150), keys=f"k{n}", born_timestamp=n)
                     for n in range(first, first + 2000)
                 ]
             )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.rules.releases import V4_9, V5_3
 from rmqtool.store.append.live import LiveStore
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -47,7 +47,9 @@ def listings() -> Iterator[Counter[str]]:
 def store(tmp_path: Path) -> Path:
     path = tmp_path / "store"
     with Store.create(path, broker_conf=CONF) as opened:
-        opened.append_many([Message(topic=f"t{n % 4}", queue_id=n % QUEUES, body=b"x", keys="k") for n in range(200)])
+        opened.append_many(
+            [NewMessage(topic=f"t{n % 4}", queue_id=n % QUEUES, body=b"x", keys="k") for n in range(200)]
+        )
     return path
 
 
@@ -113,11 +115,11 @@ def test_the_release_that_recovery_goes_by_is_the_one_that_is_written_for(tmp_pa
     """Only the first record's version shows it here."""
     path = tmp_path / "store"
     with Store.create(path, broker_conf=CONF, release=V5_3) as opened:
-        assert opened.append(Message(topic="%RETRY%" + "x" * 200, body=b"a long topic needs a V2 record")).ok
-        assert opened.append(Message(topic="t")).ok
+        assert opened.append(NewMessage(topic="%RETRY%" + "x" * 200, body=b"a long topic needs a V2 record")).ok
+        assert opened.append(NewMessage(topic="t")).ok
     assert plan(layout_of(path)).engine == "5.3"
     with Store(path, write=True, broker_conf=CONF) as opened:
         assert opened.live.release is V5_3
-        assert opened.append(Message(topic="%RETRY%" + "y" * 200)).ok
+        assert opened.append(NewMessage(topic="%RETRY%" + "y" * 200)).ok
     with Store(path, write=True, broker_conf=CONF, release=V4_9) as opened:
         assert opened.live.release is V4_9

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.services.sending.importer import new_store
 from rmqtool.store.append import live
@@ -36,9 +36,9 @@ SIZES = {
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away and mounts")
 
 
-def messages(count: int, topics: int, size: int = 100) -> list[Message]:
+def messages(count: int, topics: int, size: int = 100) -> list[NewMessage]:
     return [
-        Message(topic=f"t{n % topics}", body=bytes(size), keys=f"k{n}", born_timestamp=1, store_timestamp=10**12 + n)
+        NewMessage(topic=f"t{n % topics}", body=bytes(size), keys=f"k{n}", born_timestamp=1, store_timestamp=10**12 + n)
         for n in range(count)
     ]
 
@@ -289,9 +289,9 @@ def test_what_a_wide_store_costs(tmp_path: Path) -> None:
     with Store.create(path) as store:  # queue files of 6,000,000 bytes
         assert all(result.ok for result in store.append_many(messages(600, 600)))
     script = (
-        "from rmqtool import Message, Store\n"
+        "from rmqtool import NewMessage, Store\n"
         f"with Store({str(path)!r}, write=True) as store:\n"
-        "    assert store.append(Message(topic='t7', body=b'x')).queue_offset == 1\n"
+        "    assert store.append(NewMessage(topic='t7', body=b'x')).queue_offset == 1\n"
         "    store.dispatch()\n"
         "    assert len(store.live.queues) == 1\n"
         "print(*[line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')])"
@@ -314,7 +314,7 @@ def test_names_are_durable_before_the_store_counts_as_closed(tmp_path: Path, mon
     path = tmp_path / "s"
     with Store.create(path, broker_conf=SIZES) as store:
         calls = synced(monkeypatch)
-        store.append(Message(topic="new", keys="k"))
+        store.append(NewMessage(topic="new", keys="k"))
     gone = calls.index(("unlink", str(path / "abort")))
     for part in ("consumequeue", "consumequeue/new", "consumequeue/new/0", "index"):
         assert ("sync", str(path / part)) in calls[:gone], part
@@ -358,7 +358,7 @@ def test_import_removes_only_what_an_import_has_left(tmp_path: Path) -> None:
 
 def test_settings_that_name_the_log_of_another_store(tmp_path: Path) -> None:
     with Store.create(tmp_path / "broker", broker_conf=SIZES) as store:
-        store.append(Message(topic="t"))
+        store.append(NewMessage(topic="t"))
     before = content(tmp_path / "broker")
     with pytest.raises(Refused, match="not empty"):
         Store.create(tmp_path / "s", broker_conf=SIZES | {"storePathCommitLog": str(tmp_path / "broker" / "commitlog")})

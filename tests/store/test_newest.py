@@ -8,7 +8,7 @@ import pytest
 from formats.index import tag_key
 from formats.message.properties import TAGS, parse
 from formats.primitives import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.errors import Refused
 from rmqtool.rules.releases import V5_3, V5_5
 from rmqtool.store.check.codes.code import INFO
@@ -100,8 +100,8 @@ def test_an_index_that_an_older_broker_began_goes_on_with_tags(opened: Opened) -
     assert plan(layout).actions == []
     topic = next(topic for topic, _tags in tagged(layout))
     with Store(layout.root, write=True, broker_conf=layout.conf.path) as store:
-        assert store.append(Message(topic=topic, body=b"x", tags="later", keys="k")).ok
-        assert store.append(Message(topic=topic, body=b"y", tags="later")).ok
+        assert store.append(NewMessage(topic=topic, body=b"x", tags="later", keys="k")).ok
+        assert store.append(NewMessage(topic=topic, body=b"y", tags="later")).ok
     layout = StoreLayout(layout.root, layout.conf)
     assert len(indexed(layout, topic, "later")) == 2
     assert faults(layout) == []

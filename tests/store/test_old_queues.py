@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.rules.releases import RELEASES
 from rmqtool.store.check.run import is_problem
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -27,9 +27,9 @@ def make_expired(path: Path, engine: str) -> StoreLayout:
     """A store whose log begins after all messages of topic Old."""
     with Store.create(path, broker_conf=SETTINGS, release=RELEASES[engine]) as store:
         for number in range(OLD):
-            store.append(Message(topic="Old", body=b"x" * 100, keys=str(number)))
+            store.append(NewMessage(topic="Old", body=b"x" * 100, keys=str(number)))
         for number in range(200):
-            store.append(Message(topic="New", body=b"x" * 100, keys=str(number)))
+            store.append(NewMessage(topic="New", body=b"x" * 100, keys=str(number)))
     first = next(iter(sorted((path / "commitlog").iterdir())))
     first.unlink()
     (path / "consumequeue/Old/0" / f"{0:020d}").unlink()
@@ -80,7 +80,7 @@ def test_a_damaged_one_ends_with_a_unit_that_a_broker_passes_over(command: str, 
     assert not any(map(is_problem, check_store(StoreLayout(layout.root, CONF))))
     assert plan(StoreLayout(layout.root, CONF), release=RELEASES[engine]).clean
     with Store(layout.root, write=True, broker_conf=SETTINGS) as store:
-        assert store.append(Message(topic="Old", body=b"new")).queue_offset == OLD
+        assert store.append(NewMessage(topic="Old", body=b"new")).queue_offset == OLD
     assert ends(layout)["Old", 0] == OLD + 1
 
 

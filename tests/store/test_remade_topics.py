@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from formats.queues.rocks import MAX, MIN, OFFSETS, UNITS, RocksOffset, offset_key, unit_key
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.damage import log_files, records_of
@@ -22,7 +22,7 @@ QUEUES, BEFORE, SINCE = 3, 30, 4
 def send(store: Path, topic: str, messages: int, queues: int) -> None:
     with Store(store, write=True) as opened:
         for n in range(messages):
-            opened.append(Message(topic=topic, body=b"x" * 50, keys=f"{topic}-{n}", queue_id=n % queues))
+            opened.append(NewMessage(topic=topic, body=b"x" * 50, keys=f"{topic}-{n}", queue_id=n % queues))
 
 
 def contents(folder: Path) -> dict[str, bytes]:

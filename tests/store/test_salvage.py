@@ -8,7 +8,7 @@ import pytest
 
 from formats.config.files import ConsumerOffsets, DelayOffsets
 from formats.message.read import HEADS
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
@@ -165,7 +165,7 @@ def test_a_config_file_that_cannot_be_read_costs_itself_only(golden_copy: Unpack
 def test_what_is_taken_though_a_part_of_it_is_lost(tmp_path: Path) -> None:
     """An impossible port, which no checksum covers, and properties that a killed slave has not written whole."""
     with Store.create(tmp_path / "old") as store:
-        done = [store.append(Message(topic="T", queue_id=0, body=b"%d" % n, tags="red")) for n in range(6)]
+        done = [store.append(NewMessage(topic="T", queue_id=0, body=b"%d" % n, tags="red")) for n in range(6)]
     path = tmp_path / "old/commitlog/00000000000000000000"
     ports = HEADS[0].offsets["born_port"], HEADS[0].offsets["store_port"]
     with path.open("r+b") as file:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from formats.message.read import Record
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.store.disk.readable import copy_readable, is_fully_readable
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
@@ -44,7 +44,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = tmp_path_factory.mktemp("whole") / "store"
     with Store.create(store, broker_conf=SIZES) as made:
         made.append_many(
-            [Message(topic="ab"[n % 2], body=bytes([n % 251]) * 1000, born_timestamp=n) for n in range(1, 9001)]
+            [NewMessage(topic="ab"[n % 2], body=bytes([n % 251]) * 1000, born_timestamp=n) for n in range(1, 9001)]
         )
     return store
 

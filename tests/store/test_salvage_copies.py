@@ -10,7 +10,7 @@ import pytest
 
 from formats.layouts.derived import HEAD_V4_V4
 from formats.variants.dledger import HEAD_SIZE
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.errors import Refused
 from rmqtool.services.comparison.replicas import rank_copies
 from rmqtool.store.config.files import read_config
@@ -253,7 +253,9 @@ SIZES |= {"maxIndexNum": "40"}
 def test_killed_anywhere_and_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = tmp_path / "a"
     with Store.create(first, broker_conf=SIZES) as made:
-        made.append_many([Message(topic="ab"[n % 2], queue_id=0, body=b"x" * n, born_timestamp=n) for n in range(30)])
+        made.append_many(
+            [NewMessage(topic="ab"[n % 2], queue_id=0, body=b"x" * n, born_timestamp=n) for n in range(30)]
+        )
     other = shutil.copytree(first, tmp_path / "b")
     for store, name in ((first, f"{0:020d}"), (other, f"{2048:020d}")):
         with open(store / "commitlog" / name, "r+b") as file:

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from formats.variants import timer
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.reader import open_queue
@@ -30,7 +30,7 @@ def made(path: Path) -> Path:
     """A store with messages of one topic, followed by those of another."""
     with Store.create(path, broker_conf=SIZES) as store:
         for topic, count in (("old", OLD), ("new", NEW)):
-            store.append_many([Message(topic=topic, queue_id=0, body=b"x" * 100) for _ in range(count)])
+            store.append_many([NewMessage(topic=topic, queue_id=0, body=b"x" * 100) for _ in range(count)])
     return path
 
 
@@ -52,7 +52,7 @@ def test_its_end_is_kept(tmp_path: Path) -> None:
     assert [finding.code for finding in check_store(layout_of(tmp_path / "n"))] == []
     assert plan(layout_of(tmp_path / "n")).clean
     with Store(tmp_path / "n", write=True, broker_conf=SIZES) as again:
-        assert again.append(Message(topic="old", queue_id=0, body=b"y")).queue_offset == OLD
+        assert again.append(NewMessage(topic="old", queue_id=0, body=b"y")).queue_offset == OLD
     assert plan(layout_of(tmp_path / "n")).clean
 
 

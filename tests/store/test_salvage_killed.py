@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.errors import Refused
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
@@ -33,7 +33,10 @@ def test_killed_anywhere_and_run_again(tmp_path: Path, monkeypatch: pytest.Monke
     store = tmp_path / "store"
     with Store.create(store, broker_conf=SIZES) as made:
         made.append_many(
-            [Message(topic="ab"[n % 2], queue_id=0, body=b"x" * n, keys=f"k{n}", born_timestamp=n) for n in range(30)]
+            [
+                NewMessage(topic="ab"[n % 2], queue_id=0, body=b"x" * n, keys=f"k{n}", born_timestamp=n)
+                for n in range(30)
+            ]
         )
     with open(store / "commitlog" / f"{2048:020d}", "r+b") as file:
         file.seek(500)
@@ -59,7 +62,7 @@ def test_killed_anywhere_and_run_again(tmp_path: Path, monkeypatch: pytest.Monke
 def test_what_lies_where_the_new_store_is_made_is_not_removed(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with Store.create(store, broker_conf=SIZES) as made:
-        made.append(Message(topic="a", body=b"x"))
+        made.append(NewMessage(topic="a", body=b"x"))
     folder = tmp_path / "new.salvaging"
     folder.mkdir()
     (folder / "diary").write_text("mine")

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
@@ -86,8 +86,8 @@ def test_a_queue_that_began_anew(tmp_path: Path) -> None:
         with Store(store, broker_conf=sizes, write=True) if bodies else Store.create(store, broker_conf=sizes) as into:
             for number in range(count):
                 bodies.append(f"{generation}-{number}".encode())
-                into.append(Message(topic="t", queue_id=0, body=bodies[-1]))
-            into.append(Message(topic="other", queue_id=0, body=b""))  # a queue that leads to the log's end
+                into.append(NewMessage(topic="t", queue_id=0, body=bodies[-1]))
+            into.append(NewMessage(topic="other", queue_id=0, body=b""))  # a queue that leads to the log's end
         shutil.rmtree(store / "consumequeue" / "t")
     report = Salvage(StoreLayout(str(store), BrokerConf(sizes)), str(tmp_path / "new")).run()
     assert (report.messages, report.lostRangeCount, report.duplicates) == (90, 0, 0)

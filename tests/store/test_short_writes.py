@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from tests.cli.running import rmqtool
 from tests.model.commands import run
 from tests.store.helpers import tree
@@ -18,7 +18,7 @@ __all__ = ["conf"]
 def store(tmp_path: Path) -> Path:
     path = tmp_path / "store"
     with Store.create(path, broker_conf=SIZES) as opened:
-        opened.append_many([Message(topic="t", body=b"x" * 900) for _ in range(60)])
+        opened.append_many([NewMessage(topic="t", body=b"x" * 900) for _ in range(60)])
     return path
 
 

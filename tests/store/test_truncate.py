@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.errors import BadValue, CorruptFile, Refused
 from rmqtool.rules.releases import RELEASES
 from rmqtool.store.changes.undo import undo
@@ -32,9 +32,9 @@ def layout_of(path: Path) -> StoreLayout:
     return StoreLayout(str(path), BrokerConf(SIZES))
 
 
-def messages(count: int) -> list[Message]:
+def messages(count: int) -> list[NewMessage]:
     return [
-        Message(
+        NewMessage(
             topic="ab"[n % 2],
             queue_id=n % 3,
             body=b"x" * (n % 50),
@@ -108,7 +108,7 @@ def test_a_queue_of_which_no_message_is_left_keeps_its_end(tmp_path: Path) -> No
     assert [f.code for f in check_store(layout_of(store))] == []
     assert truncate(layout_of(store), cut).clean
     with Store(store, write=True, broker_conf=SIZES) as again:
-        results = again.append_many([Message(topic=topic, queue_id=id, body=b"x") for topic, id in firsts])
+        results = again.append_many([NewMessage(topic=topic, queue_id=id, body=b"x") for topic, id in firsts])
     assert [result.queue_offset for result in results] == list(firsts.values())
     assert plan(layout_of(store)).clean
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from formats.queues.consume import is_ext_address
-from rmqtool import Message, Store
+from rmqtool import NewMessage, Store
 from rmqtool.rules.releases import RELEASES
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -29,7 +29,7 @@ def test_a_healthy_store_with_extensions_is_left_alone(engine: str, tmp_path: Pa
     with Store.create(path, broker_conf=CONF, release=RELEASES[engine]) as store:
         for number in range(20):
             delayed = {"DELAY": "18"} if number % 2 else {}
-            store.append(Message(topic="T", body=b"x", tags="a", properties=delayed))
+            store.append(NewMessage(topic="T", body=b"x", tags="a", properties=delayed))
     assert (path / "consumequeue_ext" / "SCHEDULE_TOPIC_XXXX").exists()
     assert plan(StoreLayout(str(path), BrokerConf(CONF))).clean
 

@@ -111,7 +111,7 @@ class StoreWriter(DataSourceArrowWriter):
         from rmqtool.contract import message_fields
         from rmqtool.services.open_store.store import Store
         from rmqtool.store.append.answers import Illegal
-        from rmqtool.store.append.outgoing import Message
+        from rmqtool.store.append.outgoing import NewMessage
 
         with Store(self.path, write=True, broker_conf=self._broker_conf) as store:
             rules = store.live.appender.rules
@@ -119,7 +119,7 @@ class StoreWriter(DataSourceArrowWriter):
                 try:
                     if isinstance(row, ValueError):
                         raise row
-                    rules.ready(Message(**message_fields(row, keep_times=False)))
+                    rules.ready(NewMessage(**message_fields(row, keep_times=False)))
                 except (ValueError, Illegal) as err:
                     _check(row, str(err))
             self._take(Importer(store, keep_times=False), paths)

@@ -28,7 +28,7 @@ DELIVER_MS = "TIMER_DELIVER_MS"  # 5.x
 
 @dataclass(slots=True)  # not frozen: creating a message then takes a quarter of the time
 class Message:
-    """A message to be sent; :class:`rmqtool.Message` is one to be appended to a store.
+    """A message to be sent; :class:`rmqtool.NewMessage` is one to be appended to a store.
 
     Attributes:
         tags: the message's tag.

@@ -19,7 +19,7 @@ from rmqtool.store.append.answers import PutResult
 from rmqtool.store.append.appender import Clock, system_clock
 from rmqtool.store.append.create import create
 from rmqtool.store.append.live import LiveStore
-from rmqtool.store.append.outgoing import Message
+from rmqtool.store.append.outgoing import NewMessage
 from rmqtool.store.index.reader import MAX_TIME
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout
@@ -67,7 +67,7 @@ class Store:
     Reading takes no lock and writes nothing. Writing holds the broker's own lock until :meth:`close`:
 
         with Store("store", write=True) as store:
-            store.append(Message(topic="Orders", body=b"...", tags="paid", keys="42"))
+            store.append(NewMessage(topic="Orders", body=b"...", tags="paid", keys="42"))
 
     Messages are read as :class:`StoredMessage`, including those that only the tier has, if its segments are files on
     this machine. ``warnings`` lists reasons why answers are incomplete, such as an unreadable index file or a remote
@@ -162,15 +162,15 @@ class Store:
 
     # -- write --------------------------------------------------------------------------------------------------------
 
-    def append(self, message: Message, *, spare: bool = False) -> PutResult:
+    def append(self, message: NewMessage, *, spare: bool = False) -> PutResult:
         """Append one message; see :meth:`LiveStore.append`."""
         return self.live.append(message, spare=spare)
 
-    def append_batch(self, messages: Sequence[Message]) -> Sequence[PutResult]:
+    def append_batch(self, messages: Sequence[NewMessage]) -> Sequence[PutResult]:
         """Append messages of one queue as one batch: all, behind each other in one file, or none."""
         return self.live.append_batch(messages)
 
-    def append_many(self, messages: Sequence[Message]) -> Sequence[PutResult]:
+    def append_many(self, messages: Sequence[NewMessage]) -> Sequence[PutResult]:
         """Append messages of any queues, in order; much faster than one by one."""
         return self.live.append_many(messages)
 

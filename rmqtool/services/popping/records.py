@@ -9,7 +9,7 @@ from formats.topics import REVIVE_PREFIX
 from formats.variants import pop, timer
 from rmqtool.services.open_store.store import Store
 from rmqtool.store.append.answers import PutResult
-from rmqtool.store.append.outgoing import Message
+from rmqtool.store.append.outgoing import NewMessage
 
 _AHEAD = 1000  # ms by which a checkpoint reaches the revive topic before its acks
 
@@ -33,7 +33,7 @@ class Records:
         """
         deliver = visible_time - _AHEAD if isinstance(record, pop.CheckPoint) else visible_time
         return self._store.append(
-            Message(
+            NewMessage(
                 topic=self.topic,
                 queue_id=revive_queue,
                 body=record.body(),

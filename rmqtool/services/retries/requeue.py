@@ -21,7 +21,7 @@ from rmqtool.services.open_store.store import Store
 from rmqtool.services.retries.retries import Retries
 from rmqtool.services.sending.copies import copy_of
 from rmqtool.services.transactions.half_messages import first_behind
-from rmqtool.store.append.outgoing import Message
+from rmqtool.store.append.outgoing import NewMessage
 from rmqtool.store.log.commit_log import CommitLog
 
 REQUEUED_FROM = "REQUEUED_FROM"
@@ -76,7 +76,7 @@ class Requeue:
         self._known = topics_of(log.layout, warn)
         self._before: dict[str, set[str]] = {}  # topic → dead letters already requeued to it
 
-    def plan(self) -> Iterator[tuple[Requeued, Message | None]]:
+    def plan(self) -> Iterator[tuple[Requeued, NewMessage | None]]:
         """Every selected dead letter, with the message to store; None if there is nothing to do."""
         retries = Retries(self.log, 0, self._warn)
         for letter, message in retries.dead_letters([self.group]):
@@ -143,7 +143,7 @@ class Requeue:
         config = self._known.topics.get(topic) if self._known is not None else None
         return queue_id if config is None or queue_id < config.write_queue_nums else 0  # it may have fewer by now
 
-    def _message(self, dead: LogMessage, topic: str, queue_id: int, dead_id: str) -> Message:
+    def _message(self, dead: LogMessage, topic: str, queue_id: int, dead_id: str) -> NewMessage:
         properties = parse(dead.record.properties)
         for name in _LEFT_BEHIND if self.target == "retry" else (*_LEFT_BEHIND, RETRY_TOPIC, ORIGIN_MESSAGE_ID):
             properties.pop(name, None)

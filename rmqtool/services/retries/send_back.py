@@ -17,7 +17,7 @@ from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.services.open_store.store import Store
 from rmqtool.services.sending.copies import copy_of
 from rmqtool.store.append.answers import PutResult
-from rmqtool.store.append.outgoing import Message
+from rmqtool.store.append.outgoing import NewMessage
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 
 GROUP_NOT_EXIST = 26
@@ -84,7 +84,7 @@ class SendBackStore:
         return self._put(copy_of(record, topic, queue_id, properties, reconsume_times=record.reconsume_times + 1))
 
     def send_to_retry(
-        self, message: Message, max_reconsume_times: int | None = None, *, locked: bool = False
+        self, message: NewMessage, max_reconsume_times: int | None = None, *, locked: bool = False
     ) -> PutResult:
         """Store a message that a client itself sends to the retry topic of its group.
 
@@ -120,7 +120,7 @@ class SendBackStore:
             raise Rejected(GROUP_NOT_EXIST, f"subscription group not exist, {name}")
         return config
 
-    def _put(self, message: Message) -> PutResult:
+    def _put(self, message: NewMessage) -> PutResult:
         result = self.store.append(message)
         if not result.ok:
             raise Rejected(SYSTEM_ERROR, f"{result.status}: {result.reason}")

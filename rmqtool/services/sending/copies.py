@@ -8,7 +8,7 @@ from formats.message.properties import UNIQ_KEY, parse
 from formats.message.read import Record
 from formats.primitives import host_text
 from rmqtool.services.open_store.store import Store
-from rmqtool.store.append.outgoing import Message
+from rmqtool.store.append.outgoing import NewMessage
 from rmqtool.store.index.reader import BadIndex, IndexView, open_index, physical_offsets
 from rmqtool.store.log.commit_log import CommitLog
 
@@ -16,7 +16,7 @@ _MOST_FOUND = 1 << 10  # messages of one key to read
 _ANY = 1 << 31  # more entries than a file has
 
 
-def copy_of(record: Record, topic: str, queue_id: int, properties: dict[str, str], **changes: Any) -> Message:
+def copy_of(record: Record, topic: str, queue_id: int, properties: dict[str, str], **changes: Any) -> NewMessage:
     """A message to store, with body, flags, born time and both hosts of a stored one, except for ``changes``."""
     fields: dict[str, Any] = {
         "body": record.body,
@@ -28,7 +28,7 @@ def copy_of(record: Record, topic: str, queue_id: int, properties: dict[str, str
         "reconsume_times": record.reconsume_times,
         "from_store": True,
     }
-    return Message(topic=topic, queue_id=queue_id, properties=properties, **fields | changes)
+    return NewMessage(topic=topic, queue_id=queue_id, properties=properties, **fields | changes)
 
 
 class EarlierCopies:

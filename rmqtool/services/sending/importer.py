@@ -13,7 +13,7 @@ from rmqtool.rules.releases import NEWEST, Release
 from rmqtool.services.open_store.store import Store
 from rmqtool.store.append.answers import PutResult
 from rmqtool.store.append.create import create
-from rmqtool.store.append.outgoing import Message
+from rmqtool.store.append.outgoing import NewMessage
 from rmqtool.store.disk.new_files import give_away, make_file
 from rmqtool.store.disk.work_folder import WorkFolder, prepare_target
 from rmqtool.store.layout.broker_conf import load
@@ -51,7 +51,7 @@ class Importer:
             rows: rows, or the error if one could not be read.
         """
         answers: list[Answer] = []
-        messages: list[Message] = []
+        messages: list[NewMessage] = []
         places: list[int] = []  # index of each message in the answers
         halves: dict[int, int] = {}  # physical offset in the rows → index of the message
 
@@ -69,7 +69,7 @@ class Importer:
             try:
                 if isinstance(row, ValueError):
                     raise row
-                message = Message(**message_fields(row, keep_times=self._keep_times))
+                message = NewMessage(**message_fields(row, keep_times=self._keep_times))
             except ValueError as err:
                 answers.append(str(err))
                 continue

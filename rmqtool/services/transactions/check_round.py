@@ -30,7 +30,7 @@ from rmqtool.services.transactions.rules import (
     Decision,
 )
 from rmqtool.store.append.answers import PutResult
-from rmqtool.store.append.outgoing import Message
+from rmqtool.store.append.outgoing import NewMessage
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import PlainQueue
 from rmqtool.store.queues.reader import QueueEntry
@@ -276,7 +276,7 @@ class Round:
         self._done.immune += 1
         return True
 
-    def _renew(self, message: QueueMessage) -> Message:
+    def _renew(self, message: QueueMessage) -> NewMessage:
         return copy_of(
             message.record,
             HALF,
@@ -287,7 +287,7 @@ class Round:
             was_stored=True,
         )
 
-    def _store_copy(self, copy: Message, message: QueueMessage) -> PutResult | None:
+    def _store_copy(self, copy: NewMessage, message: QueueMessage) -> PutResult | None:
         result = self._store.append(copy)
         if not result.ok:
             self._service.warn(

@@ -28,7 +28,7 @@ from rmqtool.services.transactions.copies import Copies
 from rmqtool.services.transactions.half_messages import OP_TAG
 from rmqtool.services.transactions.rules import IMMUNITY, PRODUCER_GROUP, CheckCounts, CheckRules, Decide, Decision
 from rmqtool.store.append.answers import PutResult, PutStatus
-from rmqtool.store.append.outgoing import Message
+from rmqtool.store.append.outgoing import NewMessage
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.reader import QueueEntry
 
@@ -60,7 +60,7 @@ class TransactionService:
 
     # -- by the producer ----------------------------------------------------------------------------------------------
 
-    def prepare(self, message: Message, producer_group: str) -> PutResult:
+    def prepare(self, message: NewMessage, producer_group: str) -> PutResult:
         """Store a half message; its position in the half queue is an argument of :meth:`end`."""
         named = message.property_map()
         level = java_int(named.get(DELAY, "0"))
@@ -148,12 +148,12 @@ class TransactionService:
         body = str(half.entry.queue_offset) + self.store.live.release.operation_separator
         properties = {TAGS: OP_TAG, WAIT: "true"}
         self._put(
-            Message(topic=OP, queue_id=half.record.queue_id, body=body.encode(), properties=properties,
+            NewMessage(topic=OP, queue_id=half.record.queue_id, body=body.encode(), properties=properties,
                     born_host=host, store_host=host)
         )  # fmt: skip
         self.copies(half.record.queue_id).note_ended(half)
 
-    def _put(self, message: Message) -> PutResult:
+    def _put(self, message: NewMessage) -> PutResult:
         result = self.store.append(message)
         if not result.ok:
             raise Rejected(SYSTEM_ERROR, f"{result.status}: {result.reason}")

@@ -13,7 +13,7 @@ from formats.message.properties import INNER_BASE, MULTI_QUEUE_OFFSET, build, pa
 from formats.message.read import End, read
 from rmqtool.store.append.answers import Illegal, PutResult, PutStatus
 from rmqtool.store.append.inner_batches import as_inner_batch, check_items, gather_batch, is_named
-from rmqtool.store.append.outgoing import AppendRules, Message, Ready
+from rmqtool.store.append.outgoing import AppendRules, NewMessage, Ready
 from rmqtool.store.dispatch.batch import BULK_MESSAGES
 from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.log.writer import LogWriter
@@ -86,7 +86,7 @@ class Appender:
         self._numbered.clear()
         self.writer.take_back(position)
 
-    def put(self, message: Message) -> PutResult:
+    def put(self, message: NewMessage) -> PutResult:
         """Append one message; it has been written to the OS when this returns."""
         try:
             ready = self.rules.ready(message)
@@ -96,7 +96,7 @@ class Appender:
         self.writer.hand_over()
         return result
 
-    def put_batch(self, messages: Sequence[Message]) -> Sequence[PutResult]:
+    def put_batch(self, messages: Sequence[NewMessage]) -> Sequence[PutResult]:
         """Append messages of one queue as a batch: contiguous in one file, or not at all.
 
         For batch queues they become one record, an inner batch.
@@ -117,7 +117,7 @@ class Appender:
             self.writer.roll()
         return self._put_all(ready)
 
-    def put_encoded(self, batch: Message) -> EncodedResult:
+    def put_encoded(self, batch: NewMessage) -> EncodedResult:
         """Append a batch whose body contains its messages as a client sent them; all of them, or none.
 
         Every message gets the hosts, system flag and born timestamp of the batch, and in older releases its properties.
@@ -156,7 +156,7 @@ class Appender:
         self.last_record = offsets[-1]
         return EncodedResult(queue_offset, physical, size, len(offsets), self.last_store_timestamp, offsets)
 
-    def _put_inner(self, batch: Message) -> tuple[PutResult, int]:
+    def _put_inner(self, batch: NewMessage) -> tuple[PutResult, int]:
         """(place, number of messages) of an inner batch.
 
         Raises:
@@ -167,7 +167,7 @@ class Appender:
         self.writer.hand_over()
         return result, ready.inner_messages
 
-    def put_many(self, messages: Sequence[Message]) -> Sequence[PutResult]:
+    def put_many(self, messages: Sequence[NewMessage]) -> Sequence[PutResult]:
         """Append messages in order, independently of each other; rejections are in their results."""
         if len(messages) >= BULK_MESSAGES:
             from rmqtool.store.append.bulk import of_messages

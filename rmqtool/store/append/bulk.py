@@ -21,7 +21,7 @@ from rmqtool.kernels.tables.shapes import Column, Table
 from rmqtool.store.append.acceptance import find_objection
 from rmqtool.store.append.answers import Illegal, PutResult, PutStatus
 from rmqtool.store.append.delayed import SCHEDULE, SPECIAL_BYTES
-from rmqtool.store.append.outgoing import AppendRules, Message, Ready, check_topic, host_of
+from rmqtool.store.append.outgoing import AppendRules, NewMessage, Ready, check_topic, host_of
 
 QueueKey = tuple[str, int]
 Host = tuple[bytes, int]  # address and port
@@ -311,7 +311,7 @@ def of_ready(ready: list[Ready], now: int) -> Prepared:
     return Prepared(columns, [topic.decode() for topic in topics], list(hosts), (body, packed))
 
 
-def of_messages(messages: Sequence[Message], rules: AppendRules, now: int) -> Prepared | None:
+def of_messages(messages: Sequence[NewMessage], rules: AppendRules, now: int) -> Prepared | None:
     """Check messages in bulk; None if they must be checked one by one: one is rejected, or is special."""
     try:
         return _of_messages(messages, rules, now)
@@ -319,7 +319,7 @@ def of_messages(messages: Sequence[Message], rules: AppendRules, now: int) -> Pr
         return None  # checking one by one will report the error for its message
 
 
-def _of_messages(messages: Sequence[Message], rules: AppendRules, now: int) -> Prepared | None:
+def _of_messages(messages: Sequence[NewMessage], rules: AppendRules, now: int) -> Prepared | None:
     count = len(messages)
     topics, host_names = _Numbers[str](), _Numbers[str]()
     names, *numbers, born, stored, born_hosts, store_hosts, bodies, properties, tags, keys = zip(

@@ -13,20 +13,20 @@ from formats.message.bodies import BatchItem, batch_items, build_batch
 from formats.message.inner import BATCH_BITS, batch_numbers
 from formats.message.properties import UNIQ_KEY
 from rmqtool.store.append.answers import Illegal, PutStatus
-from rmqtool.store.append.outgoing import AppendRules, Message, Ready
+from rmqtool.store.append.outgoing import AppendRules, NewMessage, Ready
 
 
-def is_named(batch: Message) -> bool:
+def is_named(batch: NewMessage) -> bool:
     """Whether a client's batch has an id of its own."""
     return UNIQ_KEY in batch.property_map()
 
 
-def as_inner_batch(batch: Message) -> Message:
+def as_inner_batch(batch: NewMessage) -> NewMessage:
     """Mark a client's batch to be stored as one record."""
     return replace(batch, sys_flag=batch.sys_flag | BATCH_BITS)
 
 
-def check_items(batch: Message) -> None:
+def check_items(batch: NewMessage) -> None:
     """Check a batch whose messages go to batch queues one by one.
 
     Raises:
@@ -40,7 +40,7 @@ def check_items(batch: Message) -> None:
         raise Illegal(PutStatus.MESSAGE_ILLEGAL, "a message of a batch has the numbers of an inner batch")
 
 
-def gather_batch(messages: Sequence[Message], rules: AppendRules) -> Message:
+def gather_batch(messages: Sequence[NewMessage], rules: AppendRules) -> NewMessage:
     """Combine messages of one queue into an inner batch; each keeps its flag, body and properties.
 
     Raises:

@@ -20,7 +20,7 @@ from rmqtool.store.append.delayed import TimerRules
 from rmqtool.store.append.dispatching import LiveDispatch
 from rmqtool.store.append.flushing import FlushBeside, Unsynced
 from rmqtool.store.append.live_files import CheckpointFile
-from rmqtool.store.append.outgoing import AppendRules, Message
+from rmqtool.store.append.outgoing import AppendRules, NewMessage
 from rmqtool.store.append.space import WritePlaces
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.writing import pending_runs, refuse_pending
@@ -260,7 +260,7 @@ class LiveStore:
 
     # -- append -------------------------------------------------------------------------------------------------------
 
-    def append(self, message: Message, *, spare: bool = False) -> PutResult:
+    def append(self, message: NewMessage, *, spare: bool = False) -> PutResult:
         """Append one message. If the result is ``ok``, the message survives the death of this process, and a power cut
         after the next flush, or at once with ``sync_flush``.
 
@@ -272,7 +272,7 @@ class LiveStore:
         """
         return self._append(lambda: [self.appender.put(message)], spare=spare)[0]
 
-    def append_batch(self, messages: Sequence[Message]) -> Sequence[PutResult]:
+    def append_batch(self, messages: Sequence[NewMessage]) -> Sequence[PutResult]:
         """Append messages of one queue as one batch, all or none.
 
         Raises:
@@ -280,7 +280,7 @@ class LiveStore:
         """
         return self._append(lambda: self.appender.put_batch(messages))
 
-    def append_encoded(self, batch: Message) -> EncodedResult:
+    def append_encoded(self, batch: NewMessage) -> EncodedResult:
         """Append a batch whose body contains its messages as a client sent them, all or none; the fastest method.
 
         Raises:
@@ -288,7 +288,7 @@ class LiveStore:
         """
         return self._append(lambda: self.appender.put_encoded(batch))
 
-    def append_many(self, messages: Sequence[Message]) -> Sequence[PutResult]:
+    def append_many(self, messages: Sequence[NewMessage]) -> Sequence[PutResult]:
         """Append messages of any queues in order, independently of each other; much faster than one by one."""
         return self._append(lambda: self.appender.put_many(messages))
 

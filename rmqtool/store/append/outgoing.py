@@ -65,7 +65,7 @@ _MOST_INNER = 2**15 - 1  # messages in one record; a broker keeps the count in 1
 
 
 @dataclass(slots=True, kw_only=True)
-class Message:
+class NewMessage:
     """A message to be appended to a store; :class:`rmqtool.client.Message` is one to be sent.
 
     Attributes:
@@ -167,7 +167,7 @@ class AppendRules:
     batch_topics: Set[str] = frozenset()
     store_host: str = _HOST
 
-    def ready(self, message: Message, *, batch: bool = False) -> Ready:
+    def ready(self, message: NewMessage, *, batch: bool = False) -> Ready:
         """Check a message and convert it to stored bytes.
 
         Args:
@@ -225,7 +225,7 @@ class AppendRules:
             raise _illegal(f"record of {size} bytes does not fit a commit-log file, which has room for {self.room}")
         return ready
 
-    def _route(self, message: Message, *, batch: bool) -> tuple[str, int, dict[str, str] | bytes, tuple[str, ...]]:
+    def _route(self, message: NewMessage, *, batch: bool) -> tuple[str, int, dict[str, str] | bytes, tuple[str, ...]]:
         """(topic, queue id, properties, light queues) of a message whose properties affect its destination.
 
         Raises:
@@ -257,7 +257,7 @@ class AppendRules:
             raise _illegal(f"{MULTI_DISPATCH}: nothing goes into further queues from batch queues, or into those")
         return queues
 
-    def _pack(self, message: Message, properties: dict[str, str] | bytes) -> bytes:
+    def _pack(self, message: NewMessage, properties: dict[str, str] | bytes) -> bytes:
         """The properties in stored form, including tags and keys."""
         if message.tags is None and message.keys is None:
             if isinstance(properties, bytes):
@@ -286,7 +286,7 @@ class AppendRules:
             raise _illegal(f"{lacks}: it would be stored, and nobody who reads the message would get it")
         return packed
 
-    def _inner_messages(self, topic: str, message: Message) -> int:
+    def _inner_messages(self, topic: str, message: NewMessage) -> int:
         """Number of messages in an inner batch; 0 for any other message (5.3: HookUtils.checkInnerBatch)."""
         if not self.release.has_attributes:
             return 0
@@ -331,7 +331,7 @@ def _count_inner(properties: dict[str, str] | bytes, messages: int) -> dict[str,
     return {name: value for name, value in named.items() if name != INNER_BASE} | {INNER_NUM: str(messages)}
 
 
-def _check_waiting(message: Message) -> None:
+def _check_waiting(message: NewMessage) -> None:
     """Reject a message sent directly to a topic for delayed messages.
 
     Raises:

@@ -15,8 +15,7 @@ from random import Random
 
 from formats.message.properties import UNIQ_KEY, parse
 from formats.remoting.shapes import MessageQueue
-from rmqtool import Message as Stored
-from rmqtool import Store
+from rmqtool import NewMessage, Store
 from rmqtool.cli.live.copying.positions import FILE
 from rmqtool.client import ClientOptions, Message, Producer
 from rmqtool.client.cluster.cluster import Cluster
@@ -164,7 +163,7 @@ class World:
             if new
             else Store(self.origin, write=True, broker_conf=self.conf) as store
         ):
-            store.append_many([Stored(topic=REPLAYED, queue_id=n % QUEUES, body=_body(n)) for n in numbers])
+            store.append_many([NewMessage(topic=REPLAYED, queue_id=n % QUEUES, body=_body(n)) for n in numbers])
 
     def send(self, topic: str, count: int) -> None:
         """Messages, one or several in a request; what is acknowledged must be there from now on."""

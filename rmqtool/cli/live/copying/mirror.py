@@ -52,7 +52,7 @@ from rmqtool.rules.sending import check_topic
 from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.services.open_store.store import Store
 from rmqtool.services.sending.copies import copy_of
-from rmqtool.store.append.outgoing import Message
+from rmqtool.store.append.outgoing import NewMessage
 from rmqtool.words import counted
 
 _SAVED_EVERY = 5.0  # s
@@ -297,7 +297,7 @@ class _Mirror:
             positions.save()
             self._saved = time.monotonic()
 
-    def _copy(self, positions: MirrorPositions, key: QueueKey, message: Received) -> Message:
+    def _copy(self, positions: MirrorPositions, key: QueueKey, message: Received) -> NewMessage:
         record = message.record
         named = {**own_properties(parse(record.properties)), ORIGIN: positions.mark(key, message.queue_offset)}
         time_kept = {"store_timestamp": record.store_timestamp} if self._plan.keep_times else {}

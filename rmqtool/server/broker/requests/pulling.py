@@ -24,7 +24,7 @@ from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.context.filters import TAG, Accept, build_filter, compile_subscription, read_subscription
 from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.services.lookup.get_message import PulledRecords
-from rmqtool.store.append.outgoing import Message
+from rmqtool.store.append.outgoing import NewMessage
 
 _LONGEST = 24 * 3600.0
 _MOST = 4096  # most messages of one pull
@@ -194,7 +194,7 @@ class Pulling:
             return
         queue = MessageQueue(header.topic, context.settings.name, header.queue_id)
         moved = b.OffsetMoved(header.consumer_group, queue, offset_new=offset, offset_request=header.queue_offset)
-        message = Message(
+        message = NewMessage(
             topic=OFFSET_MOVED,
             body=body_of(moved),
             properties={TAGS: header.consumer_group, "KEYS": header.consumer_group, WAIT: "false"},

@@ -28,7 +28,7 @@ from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.store.append.answers import PutResult
 from rmqtool.store.append.delayed import TimerRules
-from rmqtool.store.append.outgoing import Message
+from rmqtool.store.append.outgoing import NewMessage
 from rmqtool.store.queues.timer.messages import build_recall_key, recalls_by_topic
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class Recalling:
         }
         if header.producer_group is not None:
             properties["PGROUP"] = header.producer_group
-        mark = Message(
+        mark = NewMessage(
             topic=handle.topic,
             body=_BODY,
             properties=build(properties, trailing_separator=True),  # with an empty one, as in a broker

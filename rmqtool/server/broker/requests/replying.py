@@ -17,7 +17,7 @@ from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.requests.sending import Sending
 from rmqtool.server.dispatch.table import Call, handles
-from rmqtool.store.append.outgoing import Message
+from rmqtool.store.append.outgoing import NewMessage
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Replying:
             raise Failed(ResponseCode.SYSTEM_ERROR, remark)
         return call.answer(sent)
 
-    async def _push(self, call: Call[h.Send, bytes], message: Message) -> str | None:
+    async def _push(self, call: Call[h.Send, bytes], message: NewMessage) -> str | None:
         """Push a reply to the waiting client; returns an error message, or None."""
         properties = message.property_map()
         client_id = properties.get(REPLY_TO)

@@ -38,7 +38,7 @@ from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.services.retries.send_back import SendBackStore
 from rmqtool.services.transactions.service import TransactionService
 from rmqtool.store.append.answers import Illegal, PutResult, PutStatus
-from rmqtool.store.append.outgoing import Message
+from rmqtool.store.append.outgoing import NewMessage
 from rmqtool.store.disk.durable import is_lacking
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class _Sent:
 
     call: Call[h.Send, bytes]
     queue_id: int  # that was asked for
-    message: Message
+    message: NewMessage
 
 
 class Sending:
@@ -94,7 +94,7 @@ class Sending:
         self._waiting.append(_Sent(call, message.queue_id, message))
         return None
 
-    def build(self, call: Call[h.Send, bytes]) -> Message:
+    def build(self, call: Call[h.Send, bytes]) -> NewMessage:
         """Build the message of a request. Call :meth:`make_way` before storing it other than by :meth:`store`.
 
         Raises:
@@ -108,7 +108,7 @@ class Sending:
             raise Failed(err.code, str(err)) from None
         if DELAY in properties and java_int(properties[DELAY]) is None:
             raise Failed(ResponseCode.SYSTEM_ERROR, f"delay level {properties[DELAY][:80]!r} is not a number")
-        return Message(
+        return NewMessage(
             topic=header.topic,
             queue_id=queue_id,
             body=call.body,
@@ -259,7 +259,7 @@ class Sending:
         )
         return call.answer(header)
 
-    def _batch(self, call: Call[h.Send, bytes], message: Message) -> Command:
+    def _batch(self, call: Call[h.Send, bytes], message: NewMessage) -> Command:
         self.make_way(message.topic)
         if message.topic.startswith(RETRY_PREFIX):
             raise Failed(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
@@ -287,7 +287,7 @@ class Sending:
         )
         return call.answer(header)
 
-    def _batch_id(self, batch: Message) -> str | None:
+    def _batch_id(self, batch: NewMessage) -> str | None:
         """The id of a batch stored as one record; None if each message has its own."""
         inner = self._release.has_attributes and batch.topic in self._context.store.live.batch_topics
         return batch.property_map().get(UNIQ_KEY) if inner else None
@@ -306,7 +306,7 @@ class Sending:
         digits = struct.pack(f">{len(physical_offsets)}q", *physical_offsets).hex(",", _OFFSET_SIZE).upper()
         return self._id_of_host + digits.replace(",", f",{self._id_of_host}")
 
-    def _half(self, call: Call[h.Send, bytes], message: Message) -> Command:
+    def _half(self, call: Call[h.Send, bytes], message: NewMessage) -> Command:
         self.make_way(message.topic)
         if self._context.settings.reject_transactions:
             remark = f"the broker[{self._context.settings.address}] sending transaction message is forbidden"
@@ -316,7 +316,7 @@ class Sending:
         unique = message.property_map().get(UNIQ_KEY) if self._release.is_5 else None
         return self._answer_of(call, message.queue_id, result, unique)
 
-    def _retry(self, call: Call[h.Send, bytes], message: Message) -> Command:
+    def _retry(self, call: Call[h.Send, bytes], message: NewMessage) -> Command:
         self.make_way(message.topic)
         most = call.header.max_reconsume_times
         group = message.topic.removeprefix(RETRY_PREFIX)
