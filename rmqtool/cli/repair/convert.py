@@ -10,6 +10,7 @@ from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import open_store
 from rmqtool.cli.framework.options import BrokerConfOption, DryRunOption, Output, OutputOption, StoreDir
 from rmqtool.errors import BadValue
+from rmqtool.rules.releases import NEWEST
 from rmqtool.store.layout.paths import StoreLayout
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class Target(StrEnum):
 
     store = "store"
     controller = "controller"
-    newest = "5.5"
+    newest = NEWEST.name
 
 
 @command("convert", "rmqtool convert store newstore --to controller --dry-run", progress=True)

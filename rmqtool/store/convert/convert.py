@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from formats.topics import HALVES
 from formats.variants import epoch
 from rmqtool.errors import Refused, UnreadableStore
-from rmqtool.rules.releases import RELEASES
+from rmqtool.rules.releases import NEWEST
 from rmqtool.store.convert.copying import check_places, copy_all, making, refuse_use
 from rmqtool.store.convert.report import ConversionReport, Form, SettingChange
 from rmqtool.store.disk.durable import write_durably
@@ -30,7 +30,6 @@ from rmqtool.store.salvage.selection import TopicSelection, missing_topics
 from rmqtool.store.salvage.whole import export_store
 from rmqtool.words import command_line, counted
 
-_UPGRADE = "5.5"
 _FIRST_EPOCH = 0  # a new controller gives its group's first master epoch 1, and a master refuses lower ones
 _OF_GROUPS = (f"{EPOCHS}*", "brokerIdentity*")
 _GROUP_SETTINGS = ("enableDLegerCommitLog", "dLegerGroup", "dLegerPeers", "dLegerSelfId", "preferredLeaderId",
@@ -181,8 +180,8 @@ def _differences(layout: StoreLayout, form: Form, roles: set[Role]) -> tuple[lis
         changes.append("it has no epochs and no brokerIdentity: it belongs to no group of replicas")
     if form is Form.NEWEST:
         changes += [
-            f"queues, index and checkpoint are as a start of {_UPGRADE} makes them",
-            f"a broker of {_UPGRADE} adds rocksdbstore and further files: keep the source until there is no way back",
+            f"queues, index and checkpoint are as a start of {NEWEST} makes them",
+            f"a broker of {NEWEST} adds rocksdbstore and further files: keep the source until there is no way back",
             "users and access rules of plain_acl.yml are not read any more, unless migrateAuthFromV1Enabled=true",
         ]
     return settings, changes
@@ -227,7 +226,7 @@ def _add(new: StoreLayout, form: Form) -> None:
     elif form is Form.NEWEST:
         make_file(new.path("lock")).close()
         kept = new.path(".rmqtool-replaced")
-        report = recover(new, release=RELEASES[_UPGRADE], backup=kept, guard=_refuse_cuts)
+        report = recover(new, release=NEWEST, backup=kept, guard=_refuse_cuts)
         if report.refusals:
             raise Refused(f"{new.root}: {report.refusals[0]}")
         remove_tree(kept)

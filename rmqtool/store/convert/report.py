@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Any
 
 from rmqtool.contract import row_dict
+from rmqtool.rules import releases
 
 
 class Form(StrEnum):
@@ -12,7 +13,7 @@ class Form(StrEnum):
 
     STORE = "store"  # an ordinary one, its log in one directory
     CONTROLLER = "controller"  # a replica of a group with a controller
-    NEWEST = "5.5"  # one on which a broker of 5.5 starts without changing anything
+    NEWEST = releases.NEWEST.name  # one on which a broker of the newest release starts without changing anything
     ONE_FOLDER = "one-folder"
     FOLDERS = "folders"
     TOPICS = "topics"
