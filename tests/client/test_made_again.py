@@ -34,6 +34,7 @@ def fill(path: Path, first: int, count: int, topic: str = TOPIC) -> None:
     with Store.create(path, broker_conf=CONF) if new else Store(path, write=True, broker_conf=CONF) as store:
         state = BrokerState(store, lambda _text: None)
         state.ensure_topic(topic, 4)
+        state.ensure_group(GROUP)
         state.persist()
         numbers = range(first, first + count)
         store.append_many([NewMessage(topic=topic, queue_id=n % 4, body=b"%d" % n) for n in numbers])

@@ -18,7 +18,7 @@ from formats.message.read import Record
 from formats.model.topics import TopicConfig
 from formats.topics import GIVEN_UP, HALF, OP, SCHEDULE
 from rmqtool import NewMessage, Store
-from rmqtool.rules.releases import RELEASES
+from rmqtool.rules.releases import RELEASES, V4_9
 from rmqtool.services.delays.delays import Delays
 from rmqtool.services.delays.delivery import Delivery, deliver_due
 from rmqtool.services.open_store.broker_state import BrokerState
@@ -343,7 +343,7 @@ def test_delivery_as_the_engine_of_4_9_8_does_it(engine_4: Engine, tmp_path: Pat
     """The scheduler is part of the store's jar: messages of every kind, some due, from an offset in the middle."""
     clock = [now() - 20_000]
     ours = tmp_path / "ours"
-    store = Store.create(ours, broker_conf=SETTINGS, clock=lambda: clock[0])
+    store = Store.create(ours, broker_conf=SETTINGS, release=V4_9, clock=lambda: clock[0])
     state = BrokerState(store, never)
     assert store.append(message("RMQ_SYS_TRANS_HALF_TOPIC", "dropped", DELAY="1")).ok
     rng = Random(4)

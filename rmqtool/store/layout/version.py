@@ -41,9 +41,8 @@ def queue_database_place(layout: StoreLayout) -> str | None:
     too, see :func:`second_queues`.
     """
     forms = rocksdb_forms(layout)
-    if second_queues(layout) is not None:
-        return None
-    return next((place for place in (QUEUES, SEPARATE_QUEUES) if place in forms), None)
+    place = next((place for place in (QUEUES, SEPARATE_QUEUES) if place in forms), None)
+    return place if place is not None and second_queues(layout) is None else None
 
 
 def second_queues(layout: StoreLayout) -> str | None:

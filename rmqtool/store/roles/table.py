@@ -102,6 +102,7 @@ def _forms(layout: StoreLayout) -> Iterator[RoleFact]:
     if (reason := tier_sign(layout)) is not None:
         yield RoleFact(role=Role.TIERED, reason=reason)
     yield from _folders(layout)
+    layout = layout.listed_once()
     if has_rocksdb_queues(layout):
         place = queue_database_place(layout)
         by_settings = (layout.conf.text("storeType") or "").lower() == "defaultrocksdb"
