@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from formats.layouts.derived import CHECKPOINT_HEAD
 from rmqtool.errors import Refused
 from rmqtool.rules.releases import V4_9
 from rmqtool.services.lookup.info import store_info
@@ -15,6 +16,14 @@ from tests.conftest import Unpacked
 from tests.store.helpers import tree
 
 ROCKSDB = ("CURRENT", "MANIFEST-000004", "OPTIONS-000007", "000009.sst", "LOCK", "LOG")
+
+
+def forget_queue_files(store: Path) -> None:
+    """Write to the checkpoint that no queue file was flushed, as a broker with queues in RocksDB leaves it."""
+    at = CHECKPOINT_HEAD.offsets["logics_msg_timestamp"]
+    with open(store / "checkpoint", "r+b") as file:
+        file.seek(at)
+        file.write(bytes(8))
 
 
 def rocksdb(folder: Path) -> None:
@@ -29,6 +38,7 @@ def foreign(request: pytest.FixtureRequest, golden_copy: Unpacked) -> Path:
     store = golden_copy("crash")
     if request.param == "queues":
         rocksdb(store / "consumequeue")
+        forget_queue_files(store)
     else:
         (store / "dledger-n0" / "data").mkdir(parents=True)
         (store / "commitlog").rename(store / "old")
