@@ -1,4 +1,4 @@
-"""The command ``dump-to-parquet``: all messages to Parquet."""
+"""The commands ``dump-to-parquet`` and ``dump``: all messages to Parquet, or to a table of a lakehouse."""
 
 import re
 import signal
