@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.amounts import by_turns
+from tests.amounts import whole_by_turns
 from tests.cli.running import Result, rmqtool
 from tests.interop import broker as brokers
 from tests.interop.broker import Broker
 from tests.interop.engine import NEWEST
 from tests.interop.replicas import CONTROLLER_OPTIONS, Replicas
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, whole_by_turns(3, 8)]  # a cluster takes most of the time
 NAME, CLUSTER = "store-1", "Shop"
 _SETTINGS = {
     "brokerClusterName": CLUSTER, "brokerName": NAME, "brokerRole": "SLAVE", "brokerId": "-1",
@@ -101,7 +101,6 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
 
-@by_turns(5)
 def test_controller_list(controlled: Controlled) -> None:
     (row,) = controlled.rows("controller list TARGET")
     theirs = dict(re.findall(r"#(\w+):?\s+(\S+)", controlled.admin("getControllerMetaData -a CONTROLLER")))
@@ -111,7 +110,6 @@ def test_controller_list(controlled: Controlled) -> None:
     )  # fmt: skip
 
 
-@by_turns(5)
 def test_controller_replicas(controlled: Controlled) -> None:
     rows = controlled.wait_in_sync()
     said = controlled.admin(f"getSyncStateSet -a CONTROLLER -b {NAME}")
@@ -141,7 +139,6 @@ def test_controller_replicas(controlled: Controlled) -> None:
         assert ours == epochs[row["address"]]
 
 
-@by_turns(5)
 def test_each_sees_whom_the_other_elects(controlled: Controlled) -> None:
     controlled.wait_in_sync()
     before = controlled.master()
@@ -168,7 +165,6 @@ def test_each_sees_whom_the_other_elects(controlled: Controlled) -> None:
     assert (absent.code, "has no broker store-9" in absent.err) == (4, True)
 
 
-@by_turns(5)
 def test_controller_settings(controlled: Controlled) -> None:
     def theirs() -> dict[str, str]:
         pairs = (line.partition("=") for line in controlled.admin("getControllerConfig -a CONTROLLER").splitlines())
@@ -190,7 +186,6 @@ def test_controller_settings(controlled: Controlled) -> None:
     assert (forbidden.code, "black list" in forbidden.err) == (1, True)
 
 
-@by_turns(5)
 def test_a_replica_that_is_down_is_forgotten(controlled: Controlled) -> None:
     rows = controlled.wait_in_sync()
     address = controlled.pair.replica.ask("addresses")["broker"]  # the other JVM has the name server

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from rmqtool import Store
-from tests.amounts import whole_by_turns
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.interop import engine, grpc_clients
 from tests.interop.grpc_clients import Proxy
 from tests.interop.serving import Serving
 
-pytestmark = [pytest.mark.interop, whole_by_turns(4, 5)]
+pytestmark = [pytest.mark.interop, by_turns(5)]
 COUNT = 30
 KINDS = {"Plain": "NORMAL", "Fifo": "FIFO", "Late": "DELAY", "Tx": "TRANSACTION"}
 

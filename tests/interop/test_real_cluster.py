@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.amounts import by_turns
+from tests.amounts import whole_by_turns
 from tests.cli.running import Result, rmqtool
 from tests.interop import broker as brokers
 from tests.interop.broker import Broker
@@ -18,7 +18,7 @@ from tests.interop.engine import NEWEST
 from tests.interop.mqadmin import CONFIG
 from tests.interop.test_live_admin import columns
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, whole_by_turns(2, 8)]  # a cluster takes most of the time
 CLUSTER, GROUP, TOPIC, SENT = "Shop", "readers", "Orders", 60
 # releases of the master with the slave, and of the other master
 CLUSTERS = [("5.3.3", "5.3.3"), (NEWEST, NEWEST), ("4.9.8", "4.9.8"), ("4.9.8", NEWEST)]
@@ -109,7 +109,6 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
 
-@by_turns(5)
 def test_two_masters_and_a_slave(shop: Shop) -> None:
     brokers_of = shop.rows("cluster list TARGET")
     roles = [(row["brokerName"], row["brokerId"]) for row in brokers_of]
@@ -138,7 +137,6 @@ def test_two_masters_and_a_slave(shop: Shop) -> None:
     assert [(row["brokerName"], row["lag"]) for row in lag] == [("lab-a", 0)] * 4 + [("lab-b", 0)] * 4
 
 
-@by_turns(5)
 def test_questions(shop: Shop) -> None:
     for line in QUESTIONS:
         done = shop.ours(f"{line} -o ndjson")
@@ -146,7 +144,6 @@ def test_questions(shop: Shop) -> None:
         assert "missing" not in done.err, (line, done.err)
 
 
-@by_turns(5)
 @pytest.mark.parametrize("line", CHANGES)
 def test_changes_on_both_masters_are_undone(line: str, shop: Shop) -> None:
     before = shop.state()
@@ -157,7 +154,6 @@ def test_changes_on_both_masters_are_undone(line: str, shop: Shop) -> None:
     assert shop.state() == before
 
 
-@by_turns(5)
 def test_a_master_is_killed(shop: Shop) -> None:
     """Nothing is changed without it, and questions name it, for as long as name servers do not know; this is last."""
     before = shop.table("topics.json", "lab-a")
