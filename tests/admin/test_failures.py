@@ -259,7 +259,7 @@ def test_the_wrong_key(
 
 def test_every_change_is_here() -> None:
     # of name servers, of controllers (tests/interop), of journals, and what writes no brokers
-    apart = {"kv", "order-conf", "namesrv-config", "undo", "dump-to-parquet", "controller", "controller-config"}
+    apart = {"kv", "order-conf", "namesrv-config", "undo", "dump-to-parquet", "dump", "controller", "controller-config"}
     assert CHANGES.keys() == {
         name for name, command in COMMANDS.items() if command.live and command.writes and name.split()[0] not in apart
     }

@@ -172,7 +172,7 @@ class Ordering(RuleBasedStateMachine):
 
     @rule(
         most=st.integers(1, 3),
-        said=st.sampled_from(["well", "commit", "roll back", "again", "some are dead"]),
+        text=st.sampled_from(["well", "commit", "roll back", "again", "some are dead"]),
         data=st.data(),
     )
     def call(self, most: int, text: str, data: st.DataObject) -> None:
