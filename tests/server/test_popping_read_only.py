@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from formats.message.bodies import BatchItem, build_batch
+from formats.remoting import headers as h
 from formats.remoting import pop as p
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
@@ -14,7 +16,7 @@ from formats.remoting.fields import from_fields, to_fields
 from formats.remoting.frame import Command
 from formats.variants.pop_handle import Handle
 from rmqtool.remoting.connection import Connection
-from tests.server.serving import commit_offset, digest, records
+from tests.server.serving import commit_offset, digest, records, send
 from tests.server.test_popping import ack, handles, pop, put, serve
 
 BODIES = [b"m%d" % number for number in range(10)]
@@ -164,5 +166,49 @@ def test_waiting_clients_hear_of_what_comes_back(tmp_path: Path) -> None:
         told = await client.call(Command(C.NOTIFICATION, fields=to_fields(p.Notification(**asking))), 40)
         assert from_fields(p.Notified, told.fields).has_msg
         assert (await popped(client))[0] == BODIES
+
+    read_only(tmp_path, test)
+
+
+def test_what_comes_back_passes_the_filter(tmp_path: Path) -> None:
+    async def write(client: Connection) -> None:
+        for number in range(6):
+            fields = send(properties=f"TAGS\x01{'ab'[number % 2]}\x02")
+            assert (await client.call(Command(C.SEND_MESSAGE_V2, fields=fields, body=b"%d" % number), 30)).code == 0
+
+    serve(tmp_path, write)
+
+    async def test(client: Connection) -> None:
+        assert len((await popped(client, invisible_time=1_500))[0]) == 6
+        await asyncio.sleep(3)
+        got, given = await popped(client, exp_type="TAG", exp="b")
+        assert got == [b"1", b"3", b"5"]
+        for handle in given:
+            assert (await client.call(ack(handle), 30)).code == 0
+
+    read_only(tmp_path, test)
+    assert committed(tmp_path) == 6
+
+
+def test_a_batch_comes_back_whole(tmp_path: Path) -> None:
+    body = build_batch([BatchItem(n, b"in %d" % n, b"") for n in range(5)])
+    made = h.CreateTopic(
+        topic="InBatches", default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6,
+        topic_filter_type="SINGLE_TAG", topic_sys_flag=0, order=False, attributes="+queue.type=BatchCQ",
+    )  # fmt: skip
+
+    async def write(client: Connection) -> None:
+        assert (await client.call(Command(C.UPDATE_AND_CREATE_TOPIC, fields=to_fields(made)), 30)).code == 0
+        fields = send("InBatches", properties="UNIQ_KEY\x01" + "A" * 32, batch=True)
+        assert (await client.call(Command(C.SEND_BATCH_MESSAGE, fields=fields, body=body), 30)).code == 0
+
+    serve(tmp_path, write)
+
+    async def test(client: Connection) -> None:
+        first = await client.call(pop(topic="InBatches", queue_id=0, invisible_time=1_500), 40)
+        assert (first.code, len(records(first.body))) == (0, 1)
+        await asyncio.sleep(3)
+        again = await client.call(pop(topic="InBatches", queue_id=0), 40)
+        assert (again.code, bytes(again.body)) == (0, bytes(first.body))
 
     read_only(tmp_path, test)

@@ -25,7 +25,7 @@ from rmqtool.services.popping.assigning import RequestModes
 from rmqtool.services.popping.finishing import Finishing
 from rmqtool.services.popping.in_flight import MessagesInFlight
 from rmqtool.services.popping.ordered import OrderedPops
-from rmqtool.services.popping.popping import Popping, PopRequest, PopResult
+from rmqtool.services.popping.popping import Popping, PopRequest, PopResult, queue_offset_of
 from rmqtool.services.popping.service import PopBroker
 from rmqtool.services.popping.settings import PopSettings
 from rmqtool.store.append.answers import PutResult, PutStatus
@@ -143,11 +143,11 @@ class _Popping(Popping):
         offset = self._offset(topic, request.group, queue_id, request.start)
         messages, end = [], self._reading.max_offset(topic, queue_id)
         for each in sorted(back)[:room]:
-            found = self._reading.pull(topic, queue_id, each, 1)
-            if found.messages and found.next_begin_offset == each + 1:
+            found = self._reading.pull(topic, queue_id, each, 1, request.accept)
+            if found.messages and queue_offset_of(found.messages[0]) == each:
                 messages += found.messages
             else:
-                back.discard(each)  # the log has it no more
+                back.discard(each)  # the log has it no more, or the group does not want it any more
         popped.rest += end - offset + len(back) - len(messages)
         if messages:
             first = min(back)

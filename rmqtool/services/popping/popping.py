@@ -120,6 +120,11 @@ class PopRecords(Protocol):
     def put(self, record: pop.CheckPoint | pop.Ack, revive_queue: int, visible_time: int) -> PutResult: ...
 
 
+def queue_offset_of(record: memoryview) -> int:
+    """Queue offset in the head of a stored record; of a batch, that of its first message."""
+    return int(_QUEUE_OFFSET.unpack_from(record)[0])
+
+
 class Popping:
     """Pops messages of one store.
 
@@ -224,7 +229,7 @@ class Popping:
         result: GetResult[memoryview],
         popped: PopResult,
     ) -> None:
-        offsets = tuple(_QUEUE_OFFSET.unpack_from(data)[0] for data in result.messages)
+        offsets = tuple(map(queue_offset_of, result.messages))
         group, origin = request.group, origin_of(topic)
         if request.ordered:
             counts, least = self._orders.pop(
