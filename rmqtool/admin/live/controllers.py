@@ -1,9 +1,9 @@
 """Controllers of brokers in controller mode (5.x), and the replicas that they know."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from formats.config.properties import parse_properties
 from formats.errors import BadText
@@ -17,6 +17,7 @@ from rmqtool.admin.target import Target
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.contract import PlainRow
 
+T = TypeVar("T")
 LEADER = "leading-controller"
 """Name of the controller that leads, as the server of a change: another one may lead later."""
 _END = (1 << 63) - 1  # end of the epoch that is not over
@@ -100,15 +101,27 @@ async def fetch_metadata(questions: Questions, node: Node) -> c.Metadata:
     return await questions.fetch_header(node, K.CONTROLLER_GET_METADATA_INFO, c.Metadata, what="its group is")
 
 
+async def _collect(
+    questions: Questions, controllers: Iterable[Node], fetch: Callable[[Questions, Node], Awaitable[T]]
+) -> dict[Node, T]:
+    """The answers of all controllers that give one.
+
+    Raises:
+        ClientError: none does.
+    """
+    answers = await questions.collect(controllers, lambda node: fetch(questions, node))
+    if not answers:
+        raise ClientError(f"no controller answers: {'; '.join(questions.reasons())}")
+    return answers
+
+
 async def find_leader(questions: Questions, controllers: Iterable[Node]) -> Node:
     """The controller that leads, under the name :data:`LEADER`.
 
     Raises:
         ClientError: no controller answers, or none leads.
     """
-    answers = await questions.collect(controllers, lambda node: fetch_metadata(questions, node))
-    if not answers:
-        raise ClientError(f"no controller answers: {'; '.join(questions.reasons())}")
+    answers = await _collect(questions, controllers, fetch_metadata)
     for node, metadata in answers.items():
         if metadata.is_leader:
             return Node("", LEADER, MASTER_ID, node.address)
@@ -161,9 +174,7 @@ def list_controllers(target: Target, warn: Warn) -> list[ControllerRow]:
 
     async def work(questions: Questions) -> list[ControllerRow]:
         controllers = await find_controllers(questions)
-        answers = await questions.collect(controllers, lambda node: fetch_metadata(questions, node))
-        if not answers:
-            raise ClientError(f"no controller answers: {'; '.join(questions.reasons())}")
+        answers = await _collect(questions, controllers, fetch_metadata)
         return [
             ControllerRow(
                 address=node.address, isLeader=metadata.is_leader, group=metadata.group,
@@ -185,9 +196,7 @@ def list_controller_settings(target: Target, warn: Warn) -> list[ControllerSetti
 
     async def work(questions: Questions) -> list[ControllerSetting]:
         controllers = await find_controllers(questions)
-        tables = await questions.collect(controllers, lambda node: fetch_controller_settings(questions, node))
-        if not tables:
-            raise ClientError(f"no controller answers: {'; '.join(questions.reasons())}")
+        tables = await _collect(questions, controllers, fetch_controller_settings)
         rows = [
             ControllerSetting(name=name, value=value, server=node.address)
             for node, table in tables.items()

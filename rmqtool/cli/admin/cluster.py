@@ -12,6 +12,7 @@ from rmqtool.cli.framework.options import (
     LimitOption,
     Output,
     OutputOption,
+    SettingOption,
     TargetArgument,
 )
 from rmqtool.cli.framework.planning import ASK, Consent
@@ -67,10 +68,7 @@ def broker_config_show(
     broker: Annotated[
         str | None, typer.Argument(metavar="[BROKER]", help="Only the broker of this name or address.")
     ] = None,
-    name: Annotated[
-        list[str] | None,
-        typer.Option("--name", metavar="SETTING", help="Only these settings, * and ? match; may be repeated."),
-    ] = None,
+    name: SettingOption = None,
     limit: LimitOption = None,
     output: OutputOption = Output.text,
 ) -> int:
@@ -143,10 +141,7 @@ def broker_config_diff(
     own: Annotated[
         bool, typer.Option("--own", help="Also settings meant to differ: names, addresses, ports, paths, roles.")
     ] = False,
-    name: Annotated[
-        list[str] | None,
-        typer.Option("--name", metavar="SETTING", help="Only these settings, * and ? match; may be repeated."),
-    ] = None,
+    name: SettingOption = None,
     output: OutputOption = Output.text,
 ) -> int:
     """Show the settings in which brokers differ from each other, from a file, or from the defaults of their release.

@@ -6,7 +6,7 @@ import typer
 
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.changing import change, need_target, parse_settings
-from rmqtool.cli.framework.options import Output, OutputOption, TargetArgument
+from rmqtool.cli.framework.options import Output, OutputOption, SettingOption, TargetArgument
 from rmqtool.cli.framework.planning import CHANGE, ChangeOptions
 
 BrokerName = Annotated[str, typer.Argument(metavar="BROKER", help="Name of the broker.")]
@@ -95,10 +95,7 @@ def controller_forget(
 @command("controller-config show", "rmqtool controller-config show @prod --name '*Elect*'")
 def controller_config_show(
     store: TargetArgument,
-    name: Annotated[
-        list[str] | None,
-        typer.Option("--name", metavar="SETTING", help="Only these settings, * and ? match; may be repeated."),
-    ] = None,
+    name: SettingOption = None,
     output: OutputOption = Output.text,
 ) -> int:
     """Show the settings that controllers run with.

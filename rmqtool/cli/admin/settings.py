@@ -10,6 +10,7 @@ from rmqtool.cli.framework.options import (
     BrokersOption,
     Output,
     OutputOption,
+    SettingOption,
     TargetArgument,
 )
 from rmqtool.cli.framework.planning import CHANGE, ChangeOptions
@@ -84,10 +85,7 @@ def _write_permission(store: str, broker: str, options: ChangeOptions, *, wipe: 
 @command("namesrv-config show", "rmqtool namesrv-config show @lab --name '*Thread*'")
 def namesrv_config_show(
     store: TargetArgument,
-    name: Annotated[
-        list[str] | None,
-        typer.Option("--name", metavar="SETTING", help="Only these settings, * and ? match; may be repeated."),
-    ] = None,
+    name: SettingOption = None,
     output: OutputOption = Output.text,
 ) -> int:
     """Show the settings that name servers run with.

@@ -116,6 +116,10 @@ TopicOption = Annotated[
     list[str] | None,
     typer.Option("--topic", "-t", metavar="TOPIC", help="Only these topics, * and ? match; may be repeated."),
 ]
+SettingOption = Annotated[
+    list[str] | None,
+    typer.Option("--name", metavar="SETTING", help="Only these settings, * and ? match; may be repeated."),
+]
 GroupOption = Annotated[
     list[str] | None,
     typer.Option("--group", "-g", metavar="GROUP", help="Only these groups, * and ? match; may be repeated."),
