@@ -17,6 +17,9 @@ from formats.primitives import COMPRESSED, COMPRESSION_MASK, host_text
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+BodyForm = str | Callable[[bytes], Mapping[str, Any]]
+"""The name of a form of bodies (:func:`render_body`), or what makes the keys ``body``, ``bodyEncoding`` and others."""
+
 MESSAGE_FIELDS = (
     "topic",
     "queueId",
@@ -106,7 +109,7 @@ class PlainRow:
         return row_dict(self)
 
 
-def message_row(record: Record, physical_offset: int, body_mode: str = "auto") -> dict[str, Any]:
+def message_row(record: Record, physical_offset: int, body_mode: BodyForm = "auto") -> dict[str, Any]:
     """One message as machine output has it.
 
     ``msgId`` is the client's unique id where there is one, else the offset id. ``bodyLength`` and ``body`` are after
@@ -114,7 +117,7 @@ def message_row(record: Record, physical_offset: int, body_mode: str = "auto") -
 
     Args:
         physical_offset: where the record really lies.
-        body_mode: see :func:`render_body`.
+        body_mode: how to show the body.
     """
     properties = parse(record.properties)
     message_id = offset_id(record.store_address, record.store_port, physical_offset)
@@ -126,7 +129,11 @@ def message_row(record: Record, physical_offset: int, body_mode: str = "auto") -
             body = decompress(body, record.sys_flag)
         except FormatError as err:
             error = str(err)
-    rendered, encoding = render_body(body, body_mode)
+    if isinstance(body_mode, str):
+        rendered, encoding = render_body(body, body_mode)
+        shown: Mapping[str, Any] = {"body": rendered, "bodyEncoding": encoding}
+    else:
+        shown = body_mode(body)
     row: dict[str, Any] = {
         "topic": record.topic.decode("utf-8", "replace"),
         "queueId": record.queue_id,
@@ -148,8 +155,7 @@ def message_row(record: Record, physical_offset: int, body_mode: str = "auto") -
         "keys": split_keys(properties.get(KEYS, "")),
         "properties": properties,
         "bodyLength": len(body),
-        "body": rendered,
-        "bodyEncoding": encoding,
+        **shown,
     }
     if error:
         row["bodyError"] = error

@@ -174,7 +174,7 @@ def _key(rng: Random, store: Path, base: Base) -> None:
     layout, notes = _layout(rng, store, base), list[str]()
     for scan in (False, rng.random() < 0.3):
         topic, _queue, key, unique = rng.choice(base.asked)
-        to = message_writer("ndjson")
+        to = message_writer("ndjson", "auto")
         for hits in query_key(layout, topic, key, Search(scan, rng.choice((None, 1))), notes.append):
             to.row(message_row(hits.record, hits.physical_offset))
         query_id(layout, unique, Search(scan), notes.append)

@@ -11,9 +11,9 @@ from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import live_target, need_messages
 from rmqtool.cli.framework.options import (
     ANY_ORIGIN,
+    BODIES,
     LISTING,
-    Body,
-    BodyOption,
+    BodyOptions,
     BrokerConfOption,
     GroupOption,
     LimitOption,
@@ -148,7 +148,7 @@ def dlq_export(
     property: PropertyOption = None,
     where: WhereOption = None,
     limit: LimitOption = None,
-    body: BodyOption = Body.auto,
+    bodies: BodyOptions = BODIES,
     output: OutputOption = Output.ndjson,
     broker_conf: BrokerConfOption = None,
 ) -> int:
@@ -156,10 +156,11 @@ def dlq_export(
 
     --topic is the topic that a message came from. Exit code 1: nothing matches.
     """
+    from rmqtool.cli.framework.bodies import body_form
     from rmqtool.cli.framework.choice import NO_MATCH, RowChoice, limit_rows
     from rmqtool.cli.framework.options import MessageOptions
     from rmqtool.cli.read.run_files import say_unmet, selection
-    from rmqtool.cli.render.messages import MESSAGE_COLUMNS
+    from rmqtool.cli.render.messages import MESSAGE_COLUMNS, body_columns, body_fields
     from rmqtool.cli.render.output import Column, write_all, writer
     from rmqtool.cli.render.rows import Warnings, names_of
     from rmqtool.cli.render.text import note
@@ -168,7 +169,8 @@ def dlq_export(
     warn = Warnings()
     extra = ("group", "originTopic", "originMsgId", "retryTimestamps")
     choice = RowChoice(vars(origin), topic="originTopic")
-    columns = [Column("group"), Column("originTopic"), *MESSAGE_COLUMNS[2:]]
+    body = body_form(bodies)
+    columns = [Column("group"), Column("originTopic"), *body_columns(MESSAGE_COLUMNS[2:], body)]
     chosen = selection(MessageOptions(property=property, where=where))
     with _open_retries(store, broker_conf, warn) as retries:
         place = tuple(name for name in names_of(retries.letter) if name == "brokerName")
@@ -181,12 +183,14 @@ def dlq_export(
         rows = (
             {
                 **{name: getattr(letter, name) for name in extra},
-                **message_row(message.record, message.physical_offset, body.value),
+                **message_row(message.record, message.physical_offset, body),
                 **{name: getattr(letter, name) for name in place},
             }
             for letter, message in limit_rows(dead, limit, letters)
         )
-        choice.count = write_all(writer(output.value, (*extra, *MESSAGE_FIELDS, *place), columns), rows)
+        choice.count = write_all(
+            writer(output.value, body_fields((*extra, *MESSAGE_FIELDS, *place), body), columns), rows
+        )
     if not choice.count and (property or where is not None):
         note("nothing matches the selection")
         say_unmet(chosen)

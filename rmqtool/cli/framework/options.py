@@ -55,6 +55,22 @@ BodyOption = Annotated[
         help="How to show bodies: auto (text where it is UTF-8, else base64), utf8, json, hex, base64 or none.",
     ),
 ]
+FieldOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--field",
+        metavar="PATH",
+        help="Show this field of bodies, not the whole body: order.id, items.0.sku; may be repeated.",
+    ),
+]
+SchemaOption = Annotated[
+    str | None,
+    typer.Option(
+        "--schema",
+        metavar="FILE",
+        help="Decode bodies by this schema, FILE or FILE:TYPE: .avsc, .proto or a Protobuf descriptor set.",
+    ),
+]
 NAMESRV = "127.0.0.1:9876"
 """The default of ``--namesrv``."""
 NamesrvOption = Annotated[
@@ -260,6 +276,15 @@ class OriginChoice:
 
 
 @dataclass(frozen=True)
+class BodyOptions:
+    """How to show bodies."""
+
+    body: BodyOption = Body.auto
+    field: FieldOption = None
+    schema: SchemaOption = None
+
+
+@dataclass(frozen=True)
 class Listing:
     """How rows of a store are listed."""
 
@@ -269,4 +294,4 @@ class Listing:
 
 
 ANY_TIME, ANY_MESSAGE, ANY_GROUP, ANY_ORIGIN = Times(), MessageOptions(), GroupChoice(), OriginChoice()
-LISTING = Listing()
+LISTING, BODIES = Listing(), BodyOptions()

@@ -22,7 +22,7 @@ from rmqtool.client.consumer.proof import MadeAgain
 from rmqtool.client.consumer.puller import Puller
 from rmqtool.client.consumer.push import PushConsumer
 from rmqtool.client.consumer.received import Received
-from rmqtool.contract import message_row
+from rmqtool.contract import BodyForm, message_row
 from rmqtool.errors import BadValue
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.words import command_line
@@ -44,7 +44,7 @@ def run(
     sql: str | None,
     limit: int | None,
     exit_idle: float | None,
-    body: str,
+    body: BodyForm,
     tls_config: str | None,
     acl: str | None,
     output: str,
@@ -89,8 +89,8 @@ class _Rows:
         count: rows written.
     """
 
-    def __init__(self, output: str, body: str, limit: int | None) -> None:
-        self._to, self._body, self._limit = message_writer(output), body, limit
+    def __init__(self, output: str, body: BodyForm, limit: int | None) -> None:
+        self._to, self._body, self._limit = message_writer(output, body), body, limit
         self.done = asyncio.Event()
         self.error: Exception | None = None
         self.count = 0

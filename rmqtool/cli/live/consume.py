@@ -11,11 +11,12 @@ import typer
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.bodies import body_form
 from rmqtool.cli.framework.options import (
+    BODIES,
     NAMESRV,
     AclOption,
-    Body,
-    BodyOption,
+    BodyOptions,
     LimitOption,
     MessageOptions,
     NamesrvOption,
@@ -37,7 +38,7 @@ from rmqtool.client.cluster.errors import BadAnswer
 from rmqtool.client.consumer.pull import PullConsumer
 from rmqtool.client.consumer.puller import LOOKING, Puller
 from rmqtool.client.consumer.received import Received
-from rmqtool.contract import message_row
+from rmqtool.contract import BodyForm, message_row
 from rmqtool.errors import BadValue
 from rmqtool.rules.sending import check_group
 
@@ -88,7 +89,7 @@ def consume(
     property: PropertyOption = None,
     where: WhereOption = None,
     limit: LimitOption = None,
-    body: BodyOption = Body.auto,
+    bodies: BodyOptions = BODIES,
     tls_config: TlsOption = None,
     acl: AclOption = None,
     output: OutputOption = Output.text,
@@ -117,12 +118,13 @@ def consume(
         raise BadValue("--where and --property do not go with --ack: what they leave out would be consumed unseen")
     if exit_idle is not None and not follow:
         raise BadValue("--exit-idle: goes with --follow; without it the end is that of the queues")
+    body = body_form(bodies)
     if ack and group is not None:
         from rmqtool.cli.live import acked  # what only --ack needs
 
         return acked.run(
             namesrv, topic, group, orderly=orderly, start=start, follow=follow, tags=tuple(tag or ()), sql=sql,
-            limit=limit, exit_idle=exit_idle, body=body.value, tls_config=tls_config, acl=acl, output=output.value,
+            limit=limit, exit_idle=exit_idle, body=body, tls_config=tls_config, acl=acl, output=output.value,
         )  # fmt: skip
     check_wanted(topic, tag or (), sql)
     options = client_options(namesrv, tls_config=tls_config, acl=acl)
@@ -134,7 +136,7 @@ def consume(
 
     chosen = selection(MessageOptions(property=property, where=where))
     looking = _Looking(options, topic, group, start or "earliest", follow, tag or (), sql, exit_idle, chosen)
-    code = asyncio.run(looking.write(output.value, body.value, limit))
+    code = asyncio.run(looking.write(output.value, body, limit))
     say_unmet(chosen)
     return code
 
@@ -177,7 +179,7 @@ class _Looking:
         named = start in ("earliest", "latest") or self._offset is not None
         self._time = None if named else parse_time(start)
 
-    async def write(self, output: str, body: str, limit: int | None) -> int:
+    async def write(self, output: str, body: BodyForm, limit: int | None) -> int:
         async with until_stopped() as stop, Cluster(self._options) as cluster:
             stopped = asyncio.create_task(stop.wait())
             writing = asyncio.create_task(self._write(cluster, output, body, limit))
@@ -189,11 +191,11 @@ class _Looking:
             await asyncio.wait([writing])
             return 0 if self._follow else stop.exit_code
 
-    async def _write(self, cluster: Cluster, output: str, body: str, limit: int | None) -> int:
+    async def _write(self, cluster: Cluster, output: str, body: BodyForm, limit: int | None) -> int:
         puller = Puller(cluster, self._group or LOOKING, self._tags, self._sql)
         readable = await find_readable(cluster, self._topic)
         places = {queue: await self._place(puller, queue) for queue in readable.queues}
-        to = message_writer(output)
+        to = message_writer(output, body)
         count = 0
         try:
             async with aclosing(self._messages(cluster, puller, places)) as batches:

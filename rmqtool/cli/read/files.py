@@ -9,9 +9,9 @@ from rmqtool.cli.framework.opening import need_log, need_messages
 from rmqtool.cli.framework.options import (
     ANY_MESSAGE,
     ANY_TIME,
+    BODIES,
     LISTING,
-    Body,
-    BodyOption,
+    BodyOptions,
     BrokerConfOption,
     LimitOption,
     Listing,
@@ -33,7 +33,7 @@ def commitlog_dump(
         bool, typer.Option("--records", help="One row for each record, even if it holds a batch of messages.")
     ] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new messages until a signal.")] = False,
-    body: BodyOption = Body.auto,
+    bodies: BodyOptions = BODIES,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
@@ -42,14 +42,15 @@ def commitlog_dump(
     With --follow the list starts at the end of the log, or at --offset A:, and shows each message once it is complete.
     Exit code 1: there was damage, or no message matches.
     """
+    from rmqtool.cli.framework.bodies import body_form
     from rmqtool.cli.read.run_files import run_commitlog_dump, run_follow, selection
 
-    chosen = selection(messages)
+    body, chosen = body_form(bodies), selection(messages)
     if follow:
         log = need_messages(store, broker_conf, chosen.has_queue_of, tier=False)
-        return run_follow(log, chosen, limit, body.value, output.value, records=records)
+        return run_follow(log, chosen, limit, body, output.value, records=records)
     log = need_messages(store, broker_conf, chosen.has_queue_of, reads_tier=not messages.offset)
-    return run_commitlog_dump(log, chosen, limit, body.value, output.value, records=records)
+    return run_commitlog_dump(log, chosen, limit, body, output.value, records=records)
 
 
 @command("commitlog hexdump", "rmqtool commitlog hexdump store --offset 2867")

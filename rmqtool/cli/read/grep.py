@@ -11,8 +11,8 @@ from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import need_messages
 from rmqtool.cli.framework.options import (
     ANY_MESSAGE,
-    Body,
-    BodyOption,
+    BODIES,
+    BodyOptions,
     BrokerConfOption,
     LimitOption,
     MessageOptions,
@@ -23,6 +23,7 @@ from rmqtool.cli.framework.options import (
 
 if TYPE_CHECKING:
     from rmqtool.cli.render.output import Column
+    from rmqtool.contract import BodyForm
     from rmqtool.services.open_store.store import Store
     from rmqtool.services.search.grep import Match
 
@@ -56,7 +57,7 @@ def grep(
         ),
     ] = 0,
     limit: LimitOption = None,
-    body: BodyOption = Body.auto,
+    bodies: BodyOptions = BODIES,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
@@ -65,8 +66,10 @@ def grep(
     Compressed bodies are decompressed; bodies that are not UTF-8 are searched as bytes. All messages of the commit log
     are read, so no index is needed. Exit code 1: no message matches, or parts of the log are damaged.
     """
+    from rmqtool.cli.framework.bodies import body_form
     from rmqtool.cli.framework.choice import limit_rows
     from rmqtool.cli.read.run_files import say_damage, say_unmet, selection
+    from rmqtool.cli.render.messages import body_fields
     from rmqtool.cli.render.output import PEOPLE, write_all, writer
     from rmqtool.cli.render.text import note
     from rmqtool.contract import GREP_FIELDS
@@ -82,7 +85,7 @@ def grep(
         raise BadValue(f"PATTERN {pattern}: {err}; --fixed takes it as it stands") from None
     if count and (limit is not None or neighbours):
         raise BadValue("--count goes with neither --limit nor --neighbours")
-    chosen = selection(messages)
+    body, chosen = body_form(bodies), selection(messages)
     log = need_messages(store, broker_conf, chosen.has_queue_of, reads_tier=not messages.offset)
     damaged = False
 
@@ -103,9 +106,11 @@ def grep(
         else:
             write_all(writer(output, ("messages",), ()), iter([{"messages": number}]))
     else:
-        beside = _Neighbours(store, broker_conf, neighbours, body.value)
-        rows = _rows(limit_rows(matches(), limit, source), beside, body.value)
-        number = write_all(writer(output, GREP_FIELDS, _columns() if output in PEOPLE else ()), rows)
+        beside = _Neighbours(store, broker_conf, neighbours, body)
+        rows = _rows(limit_rows(matches(), limit, source), beside, body)
+        number = write_all(
+            writer(output, body_fields(GREP_FIELDS, body), _columns(body) if output in PEOPLE else ()), rows
+        )
     if not number and not count:
         note("nothing matches the pattern")
     if not number:
@@ -113,7 +118,7 @@ def grep(
     return 1 if damaged or not number else 0
 
 
-def _rows(matches: Iterator["Match"], beside: "_Neighbours", body: str) -> Iterator[dict[str, Any]]:
+def _rows(matches: Iterator["Match"], beside: "_Neighbours", body: "BodyForm") -> Iterator[dict[str, Any]]:
     """A row for each match, and for its neighbours around it."""
     from rmqtool.contract import message_row
 
@@ -134,7 +139,7 @@ class _Neighbours:
         body: form of their bodies.
     """
 
-    def __init__(self, store: str, broker_conf: str | None, number: int, body: str) -> None:
+    def __init__(self, store: str, broker_conf: str | None, number: int, body: "BodyForm") -> None:
         self.number, self._body = number, body
         self._path, self._broker_conf = store, broker_conf
 
@@ -155,13 +160,13 @@ class _Neighbours:
         return Store(self._path, broker_conf=self._broker_conf)
 
 
-def _columns() -> "list[Column]":
-    from rmqtool.cli.render.messages import MESSAGE_COLUMNS
+def _columns(body: "BodyForm") -> "list[Column]":
+    from rmqtool.cli.render.messages import MESSAGE_COLUMNS, body_columns
     from rmqtool.cli.render.output import Column
 
     left_out = ("storeSize", "tags", "keys", "body")
     return [
-        *(column for column in MESSAGE_COLUMNS if column.title not in left_out),
+        *(column for column in body_columns(MESSAGE_COLUMNS, body) if column.title not in left_out),
         Column("matchedIn", lambda row: " ".join(row["matchedIn"])),
         Column("match", wide=True),
     ]

@@ -4,7 +4,7 @@ from rmqtool.admin.live.messages import LiveMessages, WireRead
 from rmqtool.admin.target import Target
 from rmqtool.cli.render.text import note
 from rmqtool.client.cluster.errors import NoRoute
-from rmqtool.contract import message_row
+from rmqtool.contract import BodyForm, message_row
 
 
 def read_live(target: Target, topic: str, queue_id: int, offset: int, count: int, broker: str | None) -> WireRead | str:
@@ -17,7 +17,7 @@ def read_live(target: Target, topic: str, queue_id: int, offset: int, count: int
 
 
 def time_row_of(
-    target: Target, topic: str, queue_id: int, timestamp: int, broker: str | None, body: str
+    target: Target, topic: str, queue_id: int, timestamp: int, broker: str | None, body: BodyForm
 ) -> dict[str, object] | str:
     """The row of ``query-time``, or why there is none."""
     try:

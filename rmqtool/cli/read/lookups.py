@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from rmqtool.admin.subjects import Messages
     from rmqtool.admin.target import Target
+    from rmqtool.contract import BodyForm
     from rmqtool.services.lookup.stored import LogMessage
 
 FOUND, NOTHING = 0, 1
@@ -60,7 +61,7 @@ def run_query_key(
     limit: int | None = None,
     since: str | None = None,
     until: str | None = None,
-    body: str = "auto",
+    body: "BodyForm" = "auto",
     output: str = "text",
     broker_conf: str | None = None,
 ) -> int:
@@ -87,7 +88,7 @@ def run_query_id(
     topic: list[str] | None = None,
     scan: bool = False,
     limit: int | None = None,
-    body: str = "auto",
+    body: "BodyForm" = "auto",
     output: str = "text",
     broker_conf: str | None = None,
 ) -> int:
@@ -109,7 +110,7 @@ def _ask(
     target: "Target",
     find: "Callable[[Messages], Sequence[LogMessage]]",
     limit: int | None,
-    body: str,
+    body: "BodyForm",
     output: str,
     nothing: str,
 ) -> int:

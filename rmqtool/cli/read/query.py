@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.bodies import body_form
 from rmqtool.cli.framework.opening import chosen_release, live_target, need_messages
 from rmqtool.cli.framework.options import (
-    Body,
-    BodyOption,
+    BODIES,
+    BodyOptions,
     BrokerConfOption,
     EngineOption,
     LimitOption,
@@ -23,11 +24,11 @@ from rmqtool.cli.framework.options import (
 )
 from rmqtool.cli.read import lookups
 from rmqtool.cli.read.lookups import describe_unknown, note_unknown
-from rmqtool.cli.render.messages import write_messages
-from rmqtool.cli.render.output import Column, rank_in, write_all, writer
+from rmqtool.cli.render.messages import body_fields, write_messages
+from rmqtool.cli.render.output import Column, Writer, rank_in, write_all, writer
 from rmqtool.cli.render.text import note
 from rmqtool.cli.render.times import parse_time, time_text
-from rmqtool.contract import MESSAGE_FIELDS, message_row
+from rmqtool.contract import MESSAGE_FIELDS, BodyForm, message_row
 from rmqtool.errors import BadValue
 from rmqtool.store.disk.directories import exists
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
@@ -75,14 +76,14 @@ def query_key(
     limit: LimitOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
-    body: BodyOption = Body.auto,
+    bodies: BodyOptions = BODIES,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Find the messages of a topic by key, through the index."""
     return lookups.run_query_key(
         store, topic, key, scan=scan, limit=limit, since=since, until=until,
-        body=body.value, output=output.value, broker_conf=broker_conf,
+        body=body_form(bodies), output=output.value, broker_conf=broker_conf,
     )  # fmt: skip
 
 
@@ -93,7 +94,7 @@ def query_id(
     topic: TopicOption = None,
     scan: ScanOption = False,
     limit: LimitOption = None,
-    body: BodyOption = Body.auto,
+    bodies: BodyOptions = BODIES,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
@@ -103,7 +104,7 @@ def query_id(
     """
     return lookups.run_query_id(
         store, message_id, topic=topic, scan=scan, limit=limit,
-        body=body.value, output=output.value, broker_conf=broker_conf,
+        body=body_form(bodies), output=output.value, broker_conf=broker_conf,
     )  # fmt: skip
 
 
@@ -120,18 +121,19 @@ def query_offset(
         bool, typer.Option("--status", help="Show the broker's answer to the pull instead of the messages.")
     ] = False,
     engine: EngineOption = "auto",
-    body: BodyOption = Body.auto,
+    bodies: BodyOptions = BODIES,
     broker: BrokerNameOption = None,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Read messages of a queue from a queue offset on."""
+    body = body_form(bodies)
     if (target := live_target(store)) is not None:
         from rmqtool.cli.read.live_lookups import read_live
 
         answer = read_live(target, topic, queue_id, offset, max_msgs, broker)
         if isinstance(answer, str):
-            write_messages(output.value, [], body.value)
+            write_messages(output.value, [], body)
             note(answer)
             return 1
         _write_pull(answer, answer.messages, (topic, queue_id, offset, max_msgs), output.value, body, status=status)
@@ -177,13 +179,13 @@ def _write_pull(
     messages: "Sequence[LocatedRecord | WireMessage]",
     asked: tuple[str, int, int, int],
     output: str,
-    body: Body,
+    body: BodyForm,
     *,
     status: bool,
 ) -> None:
     """The messages of a pull, or with ``status`` the answer without them."""
     if not status:
-        write_messages(output, messages, body.value)
+        write_messages(output, messages, body)
         return
     answer = (result.status, result.next_begin_offset, result.min_offset, result.max_offset, len(result.messages))
     columns = [Column(name, rank=rank_in(("minOffset", "maxOffset"), name)) for name in PULL_FIELDS]
@@ -210,7 +212,7 @@ def query_time(
     time: Annotated[str, typer.Argument(metavar="TIME", help="Store time: ms since the epoch, ISO 8601, -48h, now.")],
     upper: Annotated[bool, typer.Option("--upper", help="5.3: the last message at or before the time.")] = False,
     engine: EngineOption = "auto",
-    body: BodyOption = Body.auto,
+    bodies: BodyOptions = BODIES,
     broker: BrokerNameOption = None,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
@@ -220,14 +222,14 @@ def query_time(
     The search is binary, like the broker's, as if times only increased along the queue. Where they step back, other
     messages of that time may lie elsewhere.
     """
-    timestamp = parse_time(time)
+    timestamp, body = parse_time(time), body_form(bodies)
     if (target := live_target(store)) is not None:
         from rmqtool.cli.read.live_lookups import time_row_of
 
         if upper:
             raise BadValue("--upper: goes with a store directory; a broker is asked for the first message")
-        answer = time_row_of(target, topic, queue_id, timestamp, broker, body.value)
-        write_all(writer(output.value, TIME_FIELDS, TIME_COLUMNS), [] if isinstance(answer, str) else [answer])
+        answer = time_row_of(target, topic, queue_id, timestamp, broker, body)
+        write_all(_time_writer(output.value, body), [] if isinstance(answer, str) else [answer])
         if isinstance(answer, str):
             note(answer)
         return 1 if isinstance(answer, str) else 0
@@ -246,7 +248,7 @@ def query_time(
     if upper and not release.finds_time_bounds:
         raise BadValue("--upper needs --engine 5.3: 4.9 answers with the nearest message only")
     queue = open_any_queue(log.layout, topic, queue_id)
-    to = writer(output.value, TIME_FIELDS, TIME_COLUMNS)
+    to = _time_writer(output.value, body)
     in_tier = tiered_by_time(log.layout, topic, queue_id, timestamp) if not upper else None
     if in_tier is not None:
         offset, stored = in_tier
@@ -264,9 +266,14 @@ def query_time(
         entry = queue.entry(offset) if offset < queue.max_offset else None
         stored = log.read(entry.physical_offset, crc=False) if entry else None
     first = next(stored.messages()) if stored else None
-    message = message_row(first.record, first.physical_offset, body.value) if first else {"queueOffset": offset}
+    message = message_row(first.record, first.physical_offset, body) if first else {"queueOffset": offset}
     write_all(to, [{**message, "topic": topic, "queueId": queue_id, "timestamp": timestamp, "offset": offset}])
     return 0
+
+
+def _time_writer(form: str, body: BodyForm) -> Writer:
+    added = [Column(name, wide=True) for name in body_fields((), body)]
+    return writer(form, body_fields(TIME_FIELDS, body), [*TIME_COLUMNS, *added])
 
 
 def _note_unbuilt(log: CommitLog) -> None:

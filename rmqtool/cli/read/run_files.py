@@ -13,7 +13,7 @@ from rmqtool.cli.render.messages import QUEUE_ENTRY_COLUMNS, message_writer
 from rmqtool.cli.render.output import Column, rank_in, write_all, writer
 from rmqtool.cli.render.text import columns_of, note
 from rmqtool.cli.render.times import parse_range, parse_time, time_text
-from rmqtool.contract import QUEUE_ENTRY_FIELDS, message_row
+from rmqtool.contract import QUEUE_ENTRY_FIELDS, BodyForm, message_row
 from rmqtool.errors import BadValue
 from rmqtool.services.lookup.selection import ALL, Selection
 from rmqtool.services.lookup.tiered import only_tiered
@@ -100,7 +100,7 @@ def say_no_record(log: CommitLog, offset: int, more: str) -> None:
 
 
 def run_commitlog_dump(
-    log: CommitLog, chosen: Selection, limit: int | None, body: str, output: str, *, records: bool = False
+    log: CommitLog, chosen: Selection, limit: int | None, body: BodyForm, output: str, *, records: bool = False
 ) -> int:
     """``commitlog dump``: 0, or 1 when damage was met or nothing matches.
 
@@ -131,11 +131,11 @@ def run_commitlog_dump(
     source = log.walk(start or None, stop)
     chosen_few = limit_rows(select(), limit, source)
     rows = (message_row(message.record, message.physical_offset, body) for message in chosen_few)
-    return _exit_code(write_all(message_writer(output), rows), chosen, 1 if damaged else 0)
+    return _exit_code(write_all(message_writer(output, body), rows), chosen, 1 if damaged else 0)
 
 
 def run_follow(
-    log: CommitLog, chosen: Selection, limit: int | None, body: str, output: str, *, records: bool = False
+    log: CommitLog, chosen: Selection, limit: int | None, body: BodyForm, output: str, *, records: bool = False
 ) -> int:
     """``commitlog dump --follow``: 0, as a signal ends it.
 
@@ -160,7 +160,7 @@ def run_follow(
     if start:
         say_no_record(log, start, "nothing is shown before one does")
     count = 0
-    to = message_writer(output)
+    to = message_writer(output, body)
     with stop.watch():
         try:
             for record in follow(log.layout, at, wait, note, last=last):

@@ -7,9 +7,9 @@ import typer
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import live_target, need_log, need_messages, open_topics
 from rmqtool.cli.framework.options import (
+    BODIES,
     LISTING,
-    Body,
-    BodyOption,
+    BodyOptions,
     BrokerConfOption,
     KeyOption,
     LimitOption,
@@ -107,7 +107,7 @@ def topic_latest(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic with cleanup.policy=COMPACTION.")],
     key: KeyOption = None,
     limit: LimitOption = None,
-    body: BodyOption = Body.auto,
+    bodies: BodyOptions = BODIES,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
@@ -116,15 +116,17 @@ def topic_latest(
     A key whose newest message has no body is deleted and not shown. physicalOffset is the position in that log. Exit
     code 1: there is none.
     """
+    from rmqtool.cli.framework.bodies import body_form
     from rmqtool.cli.read.lookups import first
     from rmqtool.cli.render.messages import write_messages
     from rmqtool.cli.render.text import note
     from rmqtool.services.lookup.compacted import latest
     from rmqtool.services.lookup.topic_names import unknown_topic
 
+    body = body_form(bodies)
     layout = need_messages(store, broker_conf).layout
     messages = first(latest(layout, topic, key or ()), limit)
-    write_messages(output.value, messages, body.value)
+    write_messages(output.value, messages, body)
     if not messages:
         of = f" with key {', '.join(key)}" if key else ""
         note(unknown_topic(layout, topic) or f"no message of topic {topic}{of} in a compaction log")

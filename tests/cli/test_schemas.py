@@ -1,0 +1,225 @@
+"""Bodies by a schema, and by their fields: what the libraries of Protobuf and Avro wrote is shown by every command."""
+
+import json
+import struct
+import subprocess
+import sys
+from decimal import Decimal
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool import NewMessage, Store
+from rmqtool.errors import BadValue
+from rmqtool.services.bodies.schemas import UndecodableBody, load_schema
+from rmqtool.services.bodies.view import BodyView
+from tests.cli.running import rmqtool
+
+fastavro = pytest.importorskip("fastavro")
+pytest.importorskip("grpc_tools")
+
+PROTO = """
+syntax = "proto3";
+package shop;
+import "money/money.proto";
+import "google/protobuf/timestamp.proto";
+message Order {
+  message Item { string sku = 1; int32 count = 2; }
+  int64 id = 1;
+  repeated Item items = 2;
+  money.Price price = 3;
+  google.protobuf.Timestamp at = 4;
+  map<string, bytes> extra = 5;
+}
+message Refund { int64 id = 1; }
+"""
+MONEY = 'syntax = "proto3"; package money; message Price { string currency = 1; int64 cents = 2; }'
+AVSC: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "note", "type": ["null", "string"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "raw", "type": "bytes"},
+        {"name": "items", "type": {"type": "array", "items": {"type": "record", "name": "Item", "fields": [
+            {"name": "sku", "type": "string"}, {"name": "price", "type": {
+                "type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}}]}}},
+    ],
+}  # fmt: skip
+AVRO_ORDER = {
+    "id": 2**53 + 1, "note": None, "at": 1795206884370, "raw": b"\xff\0",
+    "items": [{"sku": "a", "price": Decimal(12)}],
+}  # fmt: skip
+AVRO_SHOWN = {
+    "id": 2**53 + 1,
+    "note": None,
+    "at": "2026-11-20T20:34:44.370000+00:00",
+    "raw": "/wA=",
+    "items": [{"sku": "a", "price": "12.00"}],
+}
+PROTO_SHOWN = {
+    "id": "7",
+    "items": [{"sku": "a", "count": 2}, {"sku": "b", "count": 0}],
+    "price": {"currency": "EUR", "cents": "995"},
+    "at": "2026-11-20T20:34:44Z",
+    "extra": {"k": "/w=="},
+}
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The schemas: shop/order.proto, which imports money/money.proto, both as order.desc, and order.avsc."""
+    root = tmp_path_factory.mktemp("schemas")
+    for name, text in (("shop/order.proto", PROTO), ("money/money.proto", MONEY)):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text(text)
+    (root / "order.avsc").write_text(json.dumps(AVSC))
+    for name, more in (("order.desc", ("--include_imports",)), ("alone.desc", ())):
+        subprocess.run(
+            [sys.executable, "-m", "grpc_tools.protoc", f"-I{root}", f"--descriptor_set_out={root / name}", *more,
+             "shop/order.proto"], check=True, cwd=root,
+        )  # fmt: skip
+    return root
+
+
+def proto_order() -> bytes:
+    """An order in Protobuf, written field by field."""
+
+    def field(number: int, data: bytes) -> bytes:
+        return bytes([number << 3 | 2, len(data)]) + data
+
+    items = field(2, field(1, b"a") + b"\x10\x02") + field(2, field(1, b"b"))
+    price = field(3, field(1, b"EUR") + b"\x10\xe3\x07")
+    seconds, rest = 1795206884, b""
+    while seconds:
+        rest, seconds = rest + bytes([seconds & 0x7F | (0x80 if seconds > 0x7F else 0)]), seconds >> 7
+    return b"\x08\x07" + items + price + field(4, b"\x08" + rest) + field(5, field(1, b"k") + field(2, b"\xff"))
+
+
+def avro_order() -> bytes:
+    """An order in Avro."""
+    out = BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(AVSC), AVRO_ORDER)
+    return out.getvalue()
+
+
+def container() -> bytes:
+    """A container file with one order."""
+    out = BytesIO()
+    fastavro.writer(out, fastavro.parse_schema(AVSC), [AVRO_ORDER])
+    return out.getvalue()
+
+
+REGISTRY = b"\0" + struct.pack(">i", 4711)  # what clients of a schema registry write before a body
+
+
+@pytest.mark.parametrize("name", ["shop/order.proto:shop.Order", "shop/order.proto:Order", "order.desc:shop.Order"])
+@pytest.mark.parametrize("head", [b"", REGISTRY + b"\0", REGISTRY + b"\2\0"], ids=["plain", "first", "path"])
+def test_protobuf(sources: Path, name: str, head: bytes) -> None:
+    assert load_schema(f"{sources}/{name}").decode(head + proto_order()) == PROTO_SHOWN
+
+
+@pytest.mark.parametrize(
+    "body", [avro_order(), REGISTRY + avro_order(), b"\xc3\x01" + bytes(8) + avro_order(), container()],
+    ids=["plain", "registry", "single object", "container"],
+)  # fmt: skip
+def test_avro(sources: Path, body: bytes) -> None:
+    assert load_schema(f"{sources}/order.avsc").decode(body) == AVRO_SHOWN
+
+
+def test_a_type_inside_an_avro_schema(sources: Path) -> None:
+    out = BytesIO()
+    fastavro.schemaless_writer(
+        out, fastavro.parse_schema(AVSC["fields"][4]["type"]["items"]), {"sku": "x", "price": Decimal(1)}
+    )
+    assert load_schema(f"{sources}/order.avsc:Item").decode(out.getvalue()) == {"sku": "x", "price": "1.00"}
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff", b"\0", b'{"id":7}', bytes(range(256)), avro_order()[:-1], b"Obj\x01"])
+def test_other_bodies_are_told(sources: Path, body: bytes) -> None:
+    with pytest.raises(UndecodableBody):
+        load_schema(f"{sources}/order.avsc").decode(body)
+    if body:
+        with pytest.raises(UndecodableBody):
+            load_schema(f"{sources}/order.desc:Order").decode(body)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("shop/order.proto", "has several types"),
+        ("shop/order.proto:Nothing", "has no type Nothing"),
+        ("alone.desc:Order", "imports money/money.proto"),
+        ("order.avsc:Nothing", "has no type Nothing"),
+        ("broken.proto", "broken.proto"),
+        ("broken.avsc", "not an Avro schema"),
+        ("broken.desc", "neither .avsc, .proto nor a descriptor set"),
+        ("empty.desc", "neither .avsc, .proto nor a descriptor set"),
+    ],
+)
+def test_bad_schemas_are_one_line(sources: Path, name: str, reason: str) -> None:
+    for suffix in ("proto", "avsc", "desc"):
+        (sources / f"broken.{suffix}").write_text("neither this nor that {")
+    (sources / "empty.desc").write_bytes(b"")
+    with pytest.raises(BadValue, match=reason) as raised:
+        load_schema(f"{sources}/{name}")
+    assert "\n" not in str(raised.value)
+
+
+def test_fields() -> None:
+    view = BodyView("json", ("order.id", "items.1.sku", "items.7.sku", "none.of.it"))
+    shown = view(b'{"order": {"id": 7}, "items": [{"sku": "a"}, {"sku": "b"}]}')
+    assert shown == {
+        "body": None, "bodyEncoding": "json", "body.order.id": 7, "body.items.1.sku": "b", "body.items.7.sku": None,
+        "body.none.of.it": None,
+    }  # fmt: skip
+    assert view(b"order.id")["bodyEncoding"] == "utf8"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with an order in Protobuf, one in Avro, and one in JSON, with keys p, a and j."""
+    path = tmp_path_factory.mktemp("store") / "s"
+    with Store.create(path) as made:
+        for key, body in (("p", proto_order()), ("a", avro_order()), ("j", b'{"id": 7, "items": []}')):
+            made.append(NewMessage(topic="Orders", queue_id=0, body=body, keys=key))
+    return path
+
+
+COMMANDS = {
+    "commitlog dump": (), "grep": ("",), "query-key": ("Orders", "p"), "query-offset": ("Orders", 0, 0),
+    "query-time": ("Orders", 0, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_show_them(store: Path, sources: Path, command: str) -> None:
+    call = (*command.split(), store, *COMMANDS[command], "--schema", f"{sources}/order.desc:Order")
+    row = json.loads(rmqtool(*call, "--output", "ndjson").out.splitlines()[0])
+    assert (row["body"], row["bodyEncoding"]) == (PROTO_SHOWN, "protobuf")
+    row = json.loads(rmqtool(*call, "--output", "ndjson", "--field", "items.0.sku").out.splitlines()[0])
+    assert (row["body"], row["body.items.0.sku"]) == (None, "a")
+    lines = rmqtool(*call, "--output", "csv", "--field", "id", "--columns", "topic,body.id").out.splitlines()
+    assert lines[:2] == ["topic,body.id", "Orders,7"]
+    assert "body.id" in rmqtool(*call, "--field", "id", "--output", "table").out
+
+
+def test_bodies_of_another_kind_stay_as_they_are(store: Path, sources: Path) -> None:
+    result = rmqtool("commitlog", "dump", store, "--schema", f"{sources}/order.avsc", "--output", "ndjson")
+    rows: list[dict[str, Any]] = [json.loads(line) for line in result.out.splitlines()]
+    assert [row["bodyEncoding"] for row in rows] == ["base64", "avro", "utf8"]
+    assert [("bodyError" in row) for row in rows] == [True, False, True]
+
+
+@pytest.mark.parametrize("shown", ["--field=id", "--schema={}/order.desc:Order"])
+def test_decoded_bodies_are_not_imported(store: Path, sources: Path, shown: str, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.ndjson"
+    rows.write_text(rmqtool("query-key", store, "Orders", "p", shown.format(sources), "--output", "ndjson").out)
+    result = rmqtool("import", tmp_path / "new", rows)
+    assert result.code == 1
+    assert "body" in result.out + result.err
+    assert not (tmp_path / "new").exists()
