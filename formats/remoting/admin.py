@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from formats.config.files_of_5 import TopicQueueMapping
 from formats.fastjson.declare import Bean, Int, Long, member
 from formats.model.groups import SubscriptionGroup
 from formats.model.topics import DataVersion, TopicConfig
@@ -96,6 +97,15 @@ class TopicConfigs:
 
     topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
+    mapping_data_version: DataVersion | None = None  # 5.x, like the field below
+    topic_queue_mapping_detail_map: dict[str, TopicQueueMapping] | None = None  # static topics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticTopicConfig(TopicConfig):
+    """A topic and the broker's part of it, if it is static (statictopic.TopicConfigAndQueueMapping, 5.x)."""
+
+    mapping_detail: TopicQueueMapping | None = None
 
 
 @dataclass(kw_only=True)

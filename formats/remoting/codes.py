@@ -243,5 +243,6 @@ class ResponseCode(IntEnum):
     POLLING_FULL = 209
     POLLING_TIMEOUT = 210
     FLOW_CONTROL = 215
+    NOT_LEADER_FOR_QUEUE = 501  # of a static topic
     ILLEGAL_OPERATION = 604
     GO_AWAY = 1500

@@ -50,6 +50,7 @@ class Queue:
     topic: str
     queue_id: Int
     bname: str | None = None
+    lo: bool | None = None  # 5.x: False for a queue of the broker itself, if the topic is static
     committed: bool | None = None  # 5.x
 
 
@@ -62,6 +63,7 @@ class QueueTime:
     timestamp: Long  # ms
     boundary_type: str | None = None  # LOWER or UPPER, 5.x
     bname: str | None = None
+    lo: bool | None = None
 
 
 @dataclass(kw_only=True)
@@ -91,6 +93,7 @@ class GroupQueue:
     queue_id: Int
     set_zero_if_not_found: bool | None = None
     bname: str | None = None
+    lo: bool | None = None
 
 
 @dataclass(kw_only=True)
@@ -102,6 +105,7 @@ class Commit:
     queue_id: Int
     commit_offset: Long
     bname: str | None = None
+    lo: bool | None = None
 
 
 @dataclass(kw_only=True)
@@ -123,6 +127,7 @@ class Pull:
     request_source: Int | None = None
     proxy_froward_client_id: str | None = None
     bname: str | None = None
+    lo: bool | None = None
 
 
 @dataclass(kw_only=True)
@@ -272,6 +277,7 @@ class Send:
     max_reconsume_times: Int | None = member("l", None)
     batch: bool | None = member("m", None)
     bname: str | None = member("n", None)
+    lo: bool | None = None
 
 
 @dataclass(kw_only=True)

@@ -118,6 +118,7 @@ class Served:
         # load the rest while the store is examined
         from rmqtool.server.broker.broker import Broker
         from rmqtool.server.broker.context.settings import BrokerSettings
+        from rmqtool.server.broker.peers import Peers
         from rmqtool.server.broker.registration import Registration
         from rmqtool.services.open_store.union import UnionStore
         from rmqtool.services.serving.drained_state import DrainedState, FollowedState, UnionState
@@ -145,6 +146,9 @@ class Served:
         broker.context.topic_changes.subscribe(registration.announce)
         broker.context.routes = registration.queues_of
         broker.context.announced = registration.finish
+        peers = Peers(registration.find_master, outgoing)
+        broker.context.ask_broker = peers.ask
+        stack.push_async_callback(peers.stop)
         if options.metrics is not None:
             from rmqtool.server.metrics.page import MetricsPage  # loads prometheus-client
 

@@ -32,7 +32,6 @@ _SETTINGS = "most settings are those of the broker's file; serve again with othe
 NOT_THERE = {
     **dict.fromkeys(("getBrokerConfig", "updateBrokerConfig"), _SETTINGS),
     "getNamesrvConfig": "those settings that our name server has",
-    **dict.fromkeys(("updateStaticTopic", "remappingStaticTopic"), "there are no static topics"),
     **dict.fromkeys(
         (
             "getBrokerLiteInfo",

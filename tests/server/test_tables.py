@@ -112,25 +112,3 @@ def test_a_store_without_topics_json_is_served_as_its_queues_show_it(
     (answer,) = [record.getMessage() for record in caplog.records if "topics.json" in record.getMessage()]
     assert answer.endswith(f"has no topics.json: 1 topic is served as the queues show; rmqtool rebuild {store} "
                          f"config writes one")  # fmt: skip
-
-
-@pytest.mark.parametrize(("engine", "codes"), [("4.9", (3, 3, 3)), ("5.3", (1, 29, 29)), ("5.5", (1, 29, 29))])
-def test_a_static_topic_is_refused_with_a_reason(engine: str, codes: tuple[int, ...], tmp_path: Path) -> None:
-    """Names are checked first, as in a real broker; 4.9.8 does not know the request. No partial topic remains."""
-
-    async def test(client: Connection) -> None:
-        answers = []
-        for name in ("Static", "a b", "TBW102"):
-            header = h.CreateTopic(
-                topic=name, default_topic="TBW102", read_queue_nums=4, write_queue_nums=4, perm=6,
-                topic_filter_type="SINGLE_TAG", topic_sys_flag=0,
-            )  # fmt: skip
-            request = Command(C.UPDATE_AND_CREATE_STATIC_TOPIC, fields=to_fields(header), body=b"{}")
-            answers.append(await client.call(request))
-        assert [answer.code for answer in answers] == list(codes)
-        if codes[0] == ResponseCode.SYSTEM_ERROR:
-            assert "updateTopic makes an ordinary one" in (answers[0].remark or "")
-        route = await client.call(Command(C.GET_ALL_TOPIC_CONFIG))
-        assert b'"Static"' not in route.body
-
-    serving(tmp_path / "store", test, create=True, release=RELEASES[engine])

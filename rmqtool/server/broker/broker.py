@@ -270,8 +270,10 @@ class Broker:
                 self._pulling.wake(topic, queue_id)
 
     def _follow_tables(self) -> None:
-        if isinstance(state := self.context.state, FollowedState) and state.look():
-            self.context.topic_changes.publish()
+        if isinstance(state := self.context.state, FollowedState):
+            changed = state.look()
+            if self.context.static_topics.look() or changed:
+                self.context.topic_changes.publish()
 
     def _end(self) -> int:
         return self.context.reading.end

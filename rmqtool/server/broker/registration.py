@@ -9,20 +9,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from formats.config.files_of_5 import TopicQueueMapping
 from formats.errors import FormatError
-from formats.fastjson.declare import body_of, read_body
+from formats.fastjson.declare import T, body_of, read_body
 from formats.model.topics import TopicConfig
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting import namesrv as n
-from formats.remoting.codes import RequestCode
+from formats.remoting.codes import MASTER_ID, RequestCode
 from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
+from formats.remoting.shapes import MappingInfo
 from formats.topics import Perm
 from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.rules.broadcast import QueueName
+from rmqtool.rules.static_topics import current_queues
 from rmqtool.server.broker.context.broker_context import BrokerContext
 
 log = logging.getLogger(__name__)
@@ -89,6 +92,15 @@ class Registration:
                 ]
         return None
 
+    async def find_master(self, broker: str) -> str | None:
+        """The address of a broker's master, HOST:PORT; None if no name server knows."""
+        for server in self._servers:
+            cluster = await server.cluster()
+            data = None if cluster is None else cluster.broker_addr_table.get(broker)
+            if data is not None and MASTER_ID in data.broker_addrs:
+                return data.broker_addrs[MASTER_ID]
+        return None
+
     async def start(self) -> None:
         """Start; returns when one name server knows this broker, or all were tried."""
         self._tasks = [asyncio.create_task(server.keep()) for server in self._servers]
@@ -120,13 +132,17 @@ class Registration:
         """
         settings, state = self._context.settings, self._context.state
         topics = self._changed_since(known)
-        if topics is None:
+        if whole := topics is None:
             topics = dict(state.topics)
             for config in self._context.system_topics():
                 topics.setdefault(config.topic_name or "", config)
         if not settings.permission & 2:
             topics = {name: replace(config, perm=config.perm & ~2) for name, config in topics.items()}
-        table = b.TopicTable(topics, replace(state.topics_version, state_version=None))
+        mappings = self._context.static_topics.mappings
+        infos = {name: _info_of(mapping) for name, mapping in mappings.items() if whole or name in topics}
+        table = b.TopicTable(
+            topics, replace(state.topics_version, state_version=None), topic_queue_mapping_info_map=infos or None
+        )
         body = body_of(b.RegisterBrokerBody(table), settings.release.version)
         header = n.RegisterBroker(
             broker_name=settings.name,
@@ -147,6 +163,18 @@ class Registration:
         names = dict.fromkeys(state.changed_topics[known.changes :])
         topics = {name: config for name in names if (config := state.topic(name)) is not None}
         return topics if topics and len(topics) == len(names) else None
+
+
+def _info_of(mapping: TopicQueueMapping) -> MappingInfo:
+    return MappingInfo(
+        topic=mapping.topic,
+        scope=mapping.scope,
+        total_queues=mapping.total_queues,
+        bname=mapping.broker_name,
+        epoch=mapping.epoch,
+        dirty=mapping.dirty,
+        curr_id_map=current_queues(mapping),
+    )
 
 
 class _Server:
@@ -216,12 +244,19 @@ class _Server:
 
     async def route(self, topic: str) -> b.TopicRouteData | None:
         """The route of a topic; None if it does not know."""
+        request = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=to_fields(h.Topic(topic=topic)))
+        return await self._ask(request, b.TopicRouteData)
+
+    async def cluster(self) -> b.ClusterInfo | None:
+        """All brokers; None if it does not answer."""
+        return await self._ask(Command(RequestCode.GET_BROKER_CLUSTER_INFO), b.ClusterInfo)
+
+    async def _ask(self, request: Command, kind: type[T]) -> T | None:
         if self._connection is None:
             return None
-        request = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=to_fields(h.Topic(topic=topic)))
         try:
             answer = await self._connection.call(request, _TIMEOUT)
-            return None if answer.code else read_body(b.TopicRouteData, answer.body)
+            return None if answer.code else read_body(kind, answer.body)
         except (RemotingError, FormatError):
             return None
 

@@ -64,17 +64,23 @@ class TopicRoutes:
         of_topic = self.queues.get(topic, {})
         for broker in list(of_topic) if brokers is None else brokers:
             self._rows -= of_topic.pop(broker, None) is not None
+            self._forget_mapping(topic, broker)
         if not of_topic:
             self.queues.pop(topic, None)
+            self.mappings.pop(topic, None)
+
+    def _forget_mapping(self, topic: str, broker: str) -> None:
+        infos = self.mappings.get(topic, {})
+        infos.pop(broker, None)
+        if not infos:
+            self.mappings.pop(topic, None)
 
     def leave(self, broker: str) -> None:
         """Remove all topics of a broker."""
         for topic in [topic for topic, of_topic in self.queues.items() if broker in of_topic]:
             self.remove(topic, (broker,))
         for topic in [topic for topic, infos in self.mappings.items() if broker in infos]:
-            del self.mappings[topic][broker]
-            if not self.mappings[topic]:
-                del self.mappings[topic]
+            self._forget_mapping(topic, broker)
 
     def change_perm(self, broker: str, change: Callable[[int], int]) -> int:
         """Change the permissions of a broker's topics; returns their number."""

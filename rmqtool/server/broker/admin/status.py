@@ -96,10 +96,12 @@ class Status:
             config = context.state.topic(topic)
             if config is None or (only is None and online is not None and topic not in online.subscriptions):
                 continue
+            nothing = -1 if topic in context.static_topics.mappings else 0
             for queue_id in range(config.read_queue_nums):
                 high = max(context.reading.max_offset(topic, queue_id), 0)
-                offset = max(context.state.offset(topic, group, queue_id) or 0, 0)
-                last = max(context.reading.store_time(topic, queue_id, offset - 1), 0) if offset else 0
+                known = context.state.offset(topic, group, queue_id)
+                offset = nothing if known is None else max(known, 0)
+                last = max(context.reading.store_time(topic, queue_id, offset - 1), 0) if offset > 0 else 0
                 pulled_to = max(offset, context.pulled.get((topic, group, queue_id), 0))
                 pulled = pulled_to if context.release.is_5 else None
                 table[self._queue(topic, queue_id)] = OffsetWrapper(high, offset, last, pulled)

@@ -4,9 +4,10 @@ Source: broker.processor.AdminBrokerProcessor (4.9.8, 5.3.3); remoting-protocol 
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
+from formats.config.files_of_5 import TopicQueueMapping
 from formats.fastjson.declare import body_of
 from formats.fastjson.dialects import BROWSER
 from formats.fastjson.write import dumps
@@ -21,16 +22,13 @@ from formats.remoting.frame import Command
 from formats.variants.pop_handle import retry_topic
 from rmqtool.rules.releases import V5_3
 from rmqtool.rules.sending import Rejected, check_group, check_topic
+from rmqtool.rules.static_topics import BadMapping, merge_mappings
 from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.store.releases.rules import BATCH_QUEUE, batch_topics_of
 
 _MOST_QUEUES = 1 << 16
-
-_NO_STATIC_TOPICS = (
-    "static topics are not served, as their queues move between brokers: updateTopic makes an ordinary one"
-)
 
 
 class TableRequests:
@@ -48,11 +46,20 @@ class TableRequests:
         header = call.header
         name = header.topic
         self._check(name, header.read_queue_nums, header.write_queue_nums)
-        config = self._context.state.topic(name)
-        known = config or TopicConfig(topic_name=name)
+        self._set_topic(header, header.attributes or "")
+        return call.answer()
+
+    def _set_topic(self, header: h.CreateTopic, changes: str) -> None:
+        """Create or change a topic.
+
+        Args:
+            changes: of its attributes.
+        """
+        config = self._context.state.topic(header.topic)
+        known = config or TopicConfig(topic_name=header.topic)
         attributes = known.attributes
         if self._context.release.has_attributes:
-            attributes = _with_attributes(config, header.attributes or "")
+            attributes = _with_attributes(config, changes)
         self._context.set_topic(
             replace(
                 known,
@@ -64,14 +71,29 @@ class TableRequests:
                 attributes=attributes,
             )
         )
-        return call.answer()
 
     @handles(C.UPDATE_AND_CREATE_STATIC_TOPIC, since=V5_3)
-    def refuse_static_topic(self, call: Call[h.CreateTopic, None]) -> Command:
-        """Request 513: queues of a static topic move between brokers, which forward requests to each other."""
-        self._context.check_writable()
-        self._check(call.header.topic)
-        raise Failed(ResponseCode.SYSTEM_ERROR, _NO_STATIC_TOPICS)
+    def update_static_topic(self, call: Call[h.CreateTopic, TopicQueueMapping]) -> Command:
+        """Request 513: create or change a static topic, both its settings and this broker's part of its queues.
+
+        A broker also takes the settings of a mapping that it refuses. The mapping is written first here: without it,
+        queues of the topic would be taken for those of the broker.
+        """
+        context, header = self._context, call.header
+        context.check_writable()
+        self._check(header.topic, header.read_queue_nums, header.write_queue_nums)
+        mapping = call.body
+        if (mapping.topic, mapping.broker_name) != (header.topic, context.settings.name):
+            remark = f"the mapping is one of {mapping.topic} on {mapping.broker_name}, not of {header.topic} here"
+            raise Failed(ResponseCode.SYSTEM_ERROR, remark)
+        static = context.static_topics
+        try:
+            merged = merge_mappings(static.mappings.get(header.topic), mapping, force=header.force is True)
+        except BadMapping as err:
+            raise Failed(ResponseCode.SYSTEM_ERROR, str(err)) from None
+        static.set(merged)
+        self._set_topic(header, "")
+        return call.answer()
 
     def _check(self, name: str, *queues: int) -> None:
         """Check that the topic may be created.
@@ -111,7 +133,11 @@ class TableRequests:
     def list_topics(self, call: Call[None, None]) -> Command:
         """Request 21."""
         state = self._context.state
+        static = self._context.static_topics
         table = a.TopicConfigs(dict(state.topics), replace(state.topics_version, state_version=None))
+        if static.mappings:
+            table.mapping_data_version = replace(static.version, state_version=None)
+            table.topic_queue_mapping_detail_map = dict(static.mappings)
         return call.answer(body=body_of(table, self._context.release.version))
 
     @handles(C.GET_TOPIC_CONFIG)
@@ -121,6 +147,9 @@ class TableRequests:
         config = self._context.state.topic(name)
         if config is None:
             raise Failed(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
+        if call.header.lo and (mapping := self._context.static_topics.mappings.get(name)) is not None:
+            both = {field.name: getattr(config, field.name) for field in fields(config)}
+            config = a.StaticTopicConfig(**both, mapping_detail=mapping)
         return call.answer(body=body_of(config, self._context.release.version))
 
     @handles(C.DELETE_TOPIC_IN_BROKER)
@@ -149,6 +178,7 @@ class TableRequests:
 
     def _remove_topic(self, name: str) -> None:
         self._context.state.remove_topic(name)
+        self._context.static_topics.remove(name)
         self._context.forget_positions(topic=name)
 
     @handles(C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from formats.message.properties import REAL_TOPIC, parse
 from formats.model.topics import TopicConfig
 from formats.remoting.codes import ResponseCode
+from formats.remoting.frame import Command
 from formats.topics import (
     AUTO_CREATE,
     BENCHMARK,
@@ -40,6 +41,7 @@ from rmqtool.server.broker.context.throttled_log import ThrottledLog
 from rmqtool.services.offsets.files import Key
 from rmqtool.services.open_store.broker_state import TOPICS, BrokerState
 from rmqtool.services.open_store.reading import Reading
+from rmqtool.services.open_store.static_topics import StaticTopics
 from rmqtool.services.open_store.store import Store
 from rmqtool.store.disk.directories import exists
 from rmqtool.words import counted
@@ -64,6 +66,8 @@ class BrokerContext:
         resets: offsets set by administrators but not pulled from yet, by topic, group and queue id; 5.x.
         routes: asks the name servers for the readable queues of a topic; None if none answers.
         announced: waits until the name servers know all topics of this moment; None without name servers.
+        ask_broker: sends a request to another broker, by name; None without name servers.
+        static_topics: the parts of static topics that this broker holds; 5.x.
     """
 
     settings: BrokerSettings
@@ -82,6 +86,11 @@ class BrokerContext:
     resets: dict[Key, int] = field(default_factory=dict)
     routes: Callable[[str], Awaitable[list[QueueName] | None]] | None = None
     announced: Callable[[], Awaitable[None]] | None = None
+    ask_broker: Callable[[str, Command], Awaitable[Command]] | None = None
+    static_topics: StaticTopics = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.static_topics = StaticTopics(self.state)
 
     def clock(self) -> int:
         """The current time, ms since the epoch."""

@@ -4,10 +4,13 @@ Source: broker.processor.PullMessageProcessor, broker.longpolling.PullRequestHol
 message-services 16.
 """
 
-from dataclasses import dataclass
+from collections.abc import Awaitable
+from dataclasses import dataclass, replace
 
+from formats.config.files_of_5 import LogicQueueMapping
 from formats.fastjson.declare import body_of
 from formats.message.properties import TAGS, WAIT
+from formats.model.groups import SubscriptionGroup
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting.codes import PullFlag, ResponseCode
@@ -16,18 +19,28 @@ from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue, SubscriptionData
 from formats.topics import OFFSET_MOVED, Perm
 from rmqtool.errors import RmqError
+from rmqtool.rules.static_topics import is_ended, physical_offset
 from rmqtool.rules.statuses import GetStatus
 from rmqtool.server.access import rights
 from rmqtool.server.broker.context import counts
 from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.context.filters import TAG, Accept, build_filter, compile_subscription, read_subscription
+from rmqtool.server.broker.context.static_queues import (
+    StaticQueue,
+    StaticQueues,
+    read_header,
+    translate_offsets,
+    translate_pull,
+)
 from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.services.lookup.get_message import PulledRecords
 from rmqtool.store.append.outgoing import NewMessage
 
 _LONGEST = 24 * 3600.0
 _MOST = 4096  # most messages of one pull
+_NOT_LEADER = "{}-{} cannot find mapping item in request process of current broker {}"
+_NOTHING_PULLED = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 
 _CODES = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
@@ -40,11 +53,36 @@ _CODES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a pull reads.
+
+    Attributes:
+        header: of the request, with the broker's own queue and its offset.
+        static: the queue of a static topic, and the range of it; None for an ordinary topic.
+    """
+
+    header: h.Pull
+    static: tuple[StaticQueue, LogicQueueMapping] | None = None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this broker holds the queue."""
+        return self.static is None or self.static[0].is_here(self.static[1])
+
+    def translate(self, code: int, pulled: h.PullResponse) -> tuple[int, h.PullResponse]:
+        """(code, offsets) as the client sees them."""
+        if self.static is None:
+            return code, pulled
+        return translate_pull(*self.static, self.header.queue_offset, code, pulled)
+
+
 @dataclass(slots=True, eq=False)
 class _Held:
     """A pull that waits for a message."""
 
     call: Call[h.Pull, None]
+    place: _Place
     accept: Accept | None
     until: float
     looked: int  # queue offset up to which no entry matches
@@ -54,7 +92,7 @@ class Pulling:
     """Handles pulls, and holds those that wait for messages."""
 
     def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+        self._context, self._static = context, StaticQueues(context)
         self._held: dict[tuple[str, int], list[_Held]] = {}
         context.arrivals.subscribe(self.wake)
 
@@ -64,36 +102,80 @@ class Pulling:
         return sum(map(len, self._held.values()))
 
     @handles(C.PULL_MESSAGE, C.LITE_PULL_MESSAGE, right=rights.consume)
-    def pull(self, call: Call[h.Pull, None]) -> Command | None:
+    def pull(self, call: Call[h.Pull, None]) -> Command | Awaitable[Command] | None:
         """Requests 11 and 361."""
         header = call.header
-        accept = self._accept(header)
-        if (moved := self._reset(call)) is not None:
+        group = self._check_readable(header)
+        place = self._locate(header)
+        if not place.is_here:
+            return self._pull_elsewhere(call, place)
+        accept = self._accept(place.header, group)
+        if (moved := self._reset(call, place)) is not None:
             return moved
-        result = self._read(header, accept)
-        code = _code_of(result, header.queue_offset)
+        result = self._read(place.header, accept)
+        code, pulled = self._offsets_of(place, result)
         if header.sys_flag & PullFlag.COMMIT_OFFSET:
-            self._context.state.set_offset(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
+            self._commit(header, place)
         if (
             code == ResponseCode.PULL_NOT_FOUND
             and header.sys_flag & PullFlag.SUSPEND
             and header.suspend_timeout_millis > 0
         ):
-            self._hold(call, accept)
+            self._hold(call, place, accept)
             return None
-        return self._answer(call, result, code)
+        return self._answer(call, place, result, code, pulled)
+
+    # -- static topics ------------------------------------------------------------------------------------------------
+
+    def _locate(self, header: h.Pull) -> _Place:
+        """Where a pull reads.
+
+        Raises:
+            Failed: another broker leads the queue.
+        """
+        static = self._static.find(header.topic, header.queue_id, header.lo, remark=_NOT_LEADER)
+        if static is None:
+            return _Place(header)
+        item = static.range_of(header.queue_offset)
+        offset = physical_offset(item, header.queue_offset)
+        most = header.max_msg_nums
+        if is_ended(item):
+            most = min(most, max(item.end_offset - max(offset, item.start_offset), 1))
+        header = replace(header, queue_id=item.queue_id, queue_offset=offset, max_msg_nums=most)
+        return _Place(header, (static, item))
+
+    async def _pull_elsewhere(self, call: Call[h.Pull, None], place: _Place) -> Command:
+        """Ask the broker that holds the range; it does not wait for messages, as none come any more."""
+        assert place.static is not None
+        broker = place.static[1].broker_name
+        flag = place.header.sys_flag & ~(PullFlag.SUSPEND | PullFlag.COMMIT_OFFSET)
+        asked = replace(place.header, sys_flag=flag, bname=broker, lo=False)
+        answer = await self._static.ask(broker, C.PULL_MESSAGE, asked, *_NOTHING_PULLED)
+        code, pulled = place.translate(answer.code, read_header(h.PullResponse, answer))
+        return call.answer(pulled, answer.body, code=code)
+
+    def _commit(self, header: h.Pull, place: _Place) -> None:
+        """Store the offset that a pull commits; clients commit what other brokers hold by a request of its own."""
+        queue_id, offset = header.queue_id, header.commit_offset
+        if place.static is not None:
+            static = place.static[0]
+            item = static.range_of(offset)
+            if not static.is_here(item):
+                return
+            queue_id, offset = item.queue_id, max(physical_offset(item, offset), 0)
+        self._context.state.set_offset(header.topic, header.consumer_group, queue_id, offset)
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
-    def _accept(self, header: h.Pull) -> Accept | None:
+    def _accept(self, header: h.Pull, group: SubscriptionGroup) -> Accept | None:
         context = self._context
-        return build_filter(self._subscription(header), context.reading.record, context.release)
+        return build_filter(self._subscription(header, group), context.reading.record, context.release)
 
-    def _subscription(self, header: h.Pull) -> SubscriptionData | None:
-        """The subscription of the group to the topic.
+    def _check_readable(self, header: h.Pull) -> SubscriptionGroup:
+        """Check that a group may read a topic; returns its settings.
 
         Raises:
-            Failed: it is not permitted, or there is none.
+            Failed: it may not.
         """
         context, settings = self._context, self._context.settings
         if not settings.permission & Perm.READ:
@@ -108,6 +190,16 @@ class Pulling:
         config = context.topic(header.topic)
         if not config.perm & Perm.READ:
             raise Failed(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden")
+        return group
+
+    def _subscription(self, header: h.Pull, group: SubscriptionGroup) -> SubscriptionData | None:
+        """The subscription of a group to the topic.
+
+        Raises:
+            Failed: there is none, or the queue does not exist.
+        """
+        context, settings = self._context, self._context.settings
+        config = context.topic(header.topic)
         if not 0 <= header.queue_id < config.read_queue_nums:
             remark = (
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
@@ -145,9 +237,9 @@ class Pulling:
             raise Failed(ResponseCode.FILTER_DATA_NOT_EXIST, remark)
         return subscription
 
-    def _reset(self, call: Call[h.Pull, None]) -> Command | None:
+    def _reset(self, call: Call[h.Pull, None], place: _Place) -> Command | None:
         """The answer to the first pull after an administrator reset the group's offset."""
-        header = call.header
+        header = place.header
         offset = self._context.resets.pop((header.topic, header.consumer_group, header.queue_id), None)
         if offset is None:
             return None
@@ -158,6 +250,8 @@ class Pulling:
             min_offset=reading.min_offset(header.topic, header.queue_id),
             max_offset=reading.max_offset(header.topic, header.queue_id),
         )
+        if place.static is not None:
+            pulled = translate_offsets(*place.static, pulled)
         return call.answer(pulled, code=ResponseCode.PULL_OFFSET_MOVED, remark=GetStatus.OFFSET_RESET)
 
     # -- reading ------------------------------------------------------------------------------------------------------
@@ -169,16 +263,21 @@ class Pulling:
         self._context.pulled[place] = result.next_begin_offset
         return result
 
-    def _answer(self, call: Call[h.Pull, None], result: PulledRecords, code: int) -> Command:
-        header = call.header
-        if code == ResponseCode.PULL_OFFSET_MOVED:
-            self._store_move(header, result.next_begin_offset)
+    def _offsets_of(self, place: _Place, result: PulledRecords) -> tuple[int, h.PullResponse]:
         pulled = h.PullResponse(
             suggest_which_broker_id=0,
             next_begin_offset=result.next_begin_offset,
             min_offset=result.min_offset,
             max_offset=result.max_offset,
         )
+        return place.translate(_code_of(result, place.header.queue_offset), pulled)
+
+    def _answer(
+        self, call: Call[h.Pull, None], place: _Place, result: PulledRecords, code: int, pulled: h.PullResponse
+    ) -> Command:
+        header = place.header
+        if code == ResponseCode.PULL_OFFSET_MOVED:
+            self._store_move(header, result.next_begin_offset)
         body = result.records if code == ResponseCode.SUCCESS else b""
         if body:
             key, add = f"{header.topic}@{header.consumer_group}", self._context.counts.add
@@ -208,11 +307,11 @@ class Pulling:
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
-    def _hold(self, call: Call[h.Pull, None], accept: Accept | None) -> None:
-        header, settings = call.header, self._context.settings
+    def _hold(self, call: Call[h.Pull, None], place: _Place, accept: Accept | None) -> None:
+        header, settings = place.header, self._context.settings
         millis = header.suspend_timeout_millis if settings.long_polling else settings.short_polling
         until = self._context.now() + min(millis / 1000, _LONGEST)
-        held = _Held(call, accept, until, header.queue_offset)
+        held = _Held(call, place, accept, until, header.queue_offset)
         self._held.setdefault((header.topic, header.queue_id), []).append(held)
 
     def wake(self, topic: str, queue_id: int) -> None:
@@ -240,7 +339,7 @@ class Pulling:
             self._held.setdefault((topic, queue_id), []).extend(left)
 
     def _was_reset(self, held: _Held) -> bool:
-        header = held.call.header
+        header = held.place.header
         return (header.topic, header.consumer_group, header.queue_id) in self._context.resets
 
     def _wants(self, held: _Held, newest: int) -> bool:
@@ -249,7 +348,7 @@ class Pulling:
             return newest < held.looked  # the queue has lost messages; the answer will say so
         if held.accept is None:
             return True
-        queue = self._context.reading.queue(held.call.header.topic, held.call.header.queue_id)
+        queue = self._context.reading.queue(held.place.header.topic, held.place.header.queue_id)
         if queue is None or any(map(held.accept, queue.entries(held.looked, newest))):
             return True
         held.looked = newest
@@ -257,13 +356,19 @@ class Pulling:
 
     def _send(self, held: _Held) -> None:
         """Answer a held pull, by the current rules."""
-        call = held.call
+        call, place = held.call, held.place
         try:
-            accept = self._accept(call.header)
-            response = self._reset(call)
+            group = self._check_readable(call.header)
+            if place.static is not None:
+                place = self._locate(call.header)  # the queue may have moved
+                if not place.is_here:
+                    call.connection.send(_retry(call))
+                    return
+            accept = self._accept(place.header, group)
+            response = self._reset(call, place)
             if response is None:
-                result = self._read(call.header, accept)
-                response = self._answer(call, result, _code_of(result, call.header.queue_offset))
+                result = self._read(place.header, accept)
+                response = self._answer(call, place, result, *self._offsets_of(place, result))
         except Failed as err:
             response = err.answer(call.request)
         call.connection.send(response)
@@ -273,3 +378,10 @@ def _code_of(result: PulledRecords, offset: int) -> int:
     if result.status == GetStatus.NO_MESSAGE_IN_QUEUE:
         return ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
     return _CODES[result.status]
+
+
+def _retry(call: Call[h.Pull, None]) -> Command:
+    """The answer that the same pull is to be sent again."""
+    offset = call.header.queue_offset
+    pulled = h.PullResponse(suggest_which_broker_id=0, next_begin_offset=offset, min_offset=0, max_offset=offset)
+    return call.answer(pulled, code=ResponseCode.PULL_RETRY_IMMEDIATELY)

@@ -9,7 +9,7 @@ import logging
 import struct
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from formats.errors import FormatError
@@ -29,10 +29,12 @@ from rmqtool.remoting.connection import Connection
 from rmqtool.rules.ids import UniqueIds
 from rmqtool.rules.kinds import heeds_priority, lite_queue, own_priority
 from rmqtool.rules.sending import Rejected, auto_create, check_at_broker
+from rmqtool.rules.static_topics import static_offset_within
 from rmqtool.server.access import rights
 from rmqtool.server.broker.context import counts
 from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
+from rmqtool.server.broker.context.static_queues import StaticQueue, StaticQueues
 from rmqtool.server.broker.requests.recalling import handle_of
 from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.services.retries.send_back import SendBackStore
@@ -56,6 +58,7 @@ class _Sent:
     call: Call[h.Send, bytes]
     queue_id: int  # that was asked for
     message: NewMessage
+    static: StaticQueue | None
 
 
 class Sending:
@@ -69,6 +72,7 @@ class Sending:
         self, context: BrokerContext, back: SendBackStore, transactions: TransactionService, random: Random
     ) -> None:
         self._context, self._back, self._transactions, self._random = context, back, transactions, random
+        self._static = StaticQueues(context)
         self._loop = asyncio.get_running_loop()
         self._waiting: list[_Sent] = []
         self._made: dict[str, TopicConfig] = {}  # topics not yet written
@@ -81,17 +85,22 @@ class Sending:
     @handles(C.SEND_MESSAGE, C.SEND_MESSAGE_V2, C.SEND_BATCH_MESSAGE, right=rights.send)
     def send(self, call: Call[h.Send, bytes]) -> Command | None:
         """Requests 10, 310 and 320, answered once the message is stored."""
-        message, header = self.build(call), call.header
+        header = call.header
+        static = self._static.find(header.topic, header.queue_id, header.lo, any_queue=True)
+        if static is not None:
+            header = replace(header, queue_id=static.leader.queue_id)
+            call = Call(call.connection, call.request, header, call.body)
+        message = self.build(call)
         properties = message.property_map()
         if header.batch:
-            return self._batch(call, message)
+            return self._batch(call, message, static)
         if properties.get(_HALF_MARK, "").lower() == "true" and not self._comes_back(header, properties):
-            return self._half(call, message)
+            return self._half(call, message, static)
         if message.topic.startswith(RETRY_PREFIX):
             return self._retry(call, message)
         if not self._waiting:
             self._loop.call_soon(self.store)
-        self._waiting.append(_Sent(call, message.queue_id, message))
+        self._waiting.append(_Sent(call, message.queue_id, message, static))
         return None
 
     def build(self, call: Call[h.Send, bytes]) -> NewMessage:
@@ -229,7 +238,9 @@ class Sending:
             _answer([(item, failed.answer(item.call.request)) for item in waiting])
             return
         both = list(zip(waiting, results, strict=True))
-        answers = [(item, self._answer_of(item.call, item.queue_id, result)) for item, result in both]
+        answers = [
+            (item, self._answer_of(item.call, item.queue_id, result, static=item.static)) for item, result in both
+        ]
         if made and self._context.announced is not None:
             first = [(item, answer) for item, answer in answers if item.message.topic in made]
             answers = [(item, answer) for item, answer in answers if item.message.topic not in made]
@@ -243,7 +254,12 @@ class Sending:
             self._context.arrivals.publish(*key)
 
     def _answer_of(
-        self, call: Call[h.Send, bytes], queue_id: int, result: PutResult, unique: str | None = None
+        self,
+        call: Call[h.Send, bytes],
+        queue_id: int,
+        result: PutResult,
+        unique: str | None = None,
+        static: StaticQueue | None = None,
     ) -> Command:
         if not result.ok:
             return call.request.response(_code_of(result.status), result.reason)
@@ -257,9 +273,9 @@ class Sending:
             msg_region=settings.region,
             trace_on="true" if settings.trace else "false",
         )
-        return call.answer(header)
+        return call.answer(_in_topic(header, static))
 
-    def _batch(self, call: Call[h.Send, bytes], message: NewMessage) -> Command:
+    def _batch(self, call: Call[h.Send, bytes], message: NewMessage, static: StaticQueue | None) -> Command:
         self.make_way(message.topic)
         if message.topic.startswith(RETRY_PREFIX):
             raise Failed(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
@@ -285,7 +301,7 @@ class Sending:
             msg_region=settings.region,
             trace_on="true" if settings.trace else "false",
         )
-        return call.answer(header)
+        return call.answer(_in_topic(header, static))
 
     def _batch_id(self, batch: NewMessage) -> str | None:
         """The id of a batch stored as one record; None if each message has its own."""
@@ -306,7 +322,7 @@ class Sending:
         digits = struct.pack(f">{len(physical_offsets)}q", *physical_offsets).hex(",", _OFFSET_SIZE).upper()
         return self._id_of_host + digits.replace(",", f",{self._id_of_host}")
 
-    def _half(self, call: Call[h.Send, bytes], message: NewMessage) -> Command:
+    def _half(self, call: Call[h.Send, bytes], message: NewMessage, static: StaticQueue | None) -> Command:
         self.make_way(message.topic)
         if self._context.settings.reject_transactions:
             remark = f"the broker[{self._context.settings.address}] sending transaction message is forbidden"
@@ -314,7 +330,7 @@ class Sending:
         group = message.property_map().get("PGROUP", call.header.producer_group)
         result = self._store_one(lambda: self._transactions.prepare(message, group))
         unique = message.property_map().get(UNIQ_KEY) if self._release.is_5 else None
-        return self._answer_of(call, message.queue_id, result, unique)
+        return self._answer_of(call, message.queue_id, result, unique, static)
 
     def _retry(self, call: Call[h.Send, bytes], message: NewMessage) -> Command:
         self.make_way(message.topic)
@@ -349,6 +365,14 @@ def _answer(answers: list[tuple[_Sent, Command]]) -> None:
             by_connection[sent.call.connection].append(response)
     for connection, responses in by_connection.items():
         connection.send_now(responses)
+
+
+def _in_topic(header: h.Sent, static: StaticQueue | None) -> h.Sent:
+    """Where a message was stored, as the queue and offset of a static topic."""
+    if static is None:
+        return header
+    offset = static_offset_within(static.leader, header.queue_offset)
+    return replace(header, queue_id=static.queue_id, queue_offset=offset)
 
 
 def _code_of(status: PutStatus) -> int:
