@@ -1,9 +1,10 @@
-"""Heartbeats of 5.x that omit what a broker knows (heartbeat v2)."""
+"""Heartbeats: those of 5.x that omit what a broker knows (heartbeat v2), and those that come again at once."""
 
 from formats.fastjson.declare import read_body
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode as C
+from formats.remoting.codes import ResponseCode
 from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData, SubscriptionData
@@ -98,5 +99,44 @@ def test_a_broker_of_4_9_is_told_everything() -> None:
                 data = read_body(b.HeartbeatData, request.body)
                 assert (data.heartbeat_fingerprint, data.without_sub) == (None, None)
                 assert data.consumer_data_set == [wants("g", "T")]
+
+    run(test)
+
+
+def test_a_heartbeat_that_a_starting_broker_refuses_comes_again_soon() -> None:
+    """Not only with the next interval: until then the broker gives the group nothing."""
+
+    async def test() -> None:
+        async with peer() as broker, peer() as namesrv:
+            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", broker.address))})
+            codes = [ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SERVICE_NOT_AVAILABLE]
+            broker.replies[C.HEART_BEAT] = lambda request: request.response(codes.pop() if codes else 0)
+            async with Cluster(ClientOptions(namesrv=namesrv.address)) as cluster:
+                await cluster.route("T")
+                cluster.groups.add_consumer("g", lambda: wants("g", "T"))
+                await until(lambda: len(broker.of(C.HEART_BEAT)) >= 3)
+                await until(lambda: not cluster.groups._again)
+                number = len(broker.of(C.HEART_BEAT))
+                assert number == 3
+
+    run(test)
+
+
+def test_a_broker_that_does_not_know_the_group_gets_a_heartbeat_at_once() -> None:
+    async def test() -> None:
+        async with peer() as broker, peer() as namesrv:
+            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", broker.address))})
+            broker.replies[C.HEART_BEAT] = lambda request: request.response()
+            unknown = ResponseCode.SUBSCRIPTION_NOT_EXIST
+            broker.replies[C.PULL_MESSAGE] = lambda request: request.response(unknown, "the group info not exist")
+            async with Cluster(ClientOptions(namesrv=namesrv.address)) as cluster:
+                await cluster.route("T")
+                cluster.groups.add_consumer("g", lambda: wants("g", "T"))
+                await until(lambda: len(broker.of(C.HEART_BEAT)) >= 1)
+                before = len(broker.of(C.HEART_BEAT))
+                for _ in range(5):
+                    await cluster.call(broker.address, cluster.request(C.PULL_MESSAGE))
+                await until(lambda: len(broker.of(C.HEART_BEAT)) > before)
+                assert len(broker.of(C.HEART_BEAT)) <= before + 2  # not for each refusal
 
     run(test)

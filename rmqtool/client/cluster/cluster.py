@@ -88,9 +88,13 @@ class Cluster(Peers):
             credentials=options.credentials,
             tls=options.tls,
             opened=lambda address: self.groups.forget(address),
+            unknown=lambda address: self.groups.greet_unknown(address),
         )
         self._name_servers = NameServers(addresses_of(options.namesrv), self.call, options.timeout)
-        self.groups = GroupMembership(self.client_id, self, self.addresses, self._spawn, short=options.heartbeat_v2)
+        self.groups = GroupMembership(
+            self.client_id, self, self.addresses, self._spawn,
+            short=options.heartbeat_v2, interval=options.heartbeat_interval,
+        )  # fmt: skip
         self._routes: dict[str, Route] = {}
         self._brokers: dict[str, dict[int, str]] = {}
         self._fetching: dict[str, asyncio.Task[Route]] = {}
@@ -294,7 +298,7 @@ class Cluster(Peers):
     # -- groups -------------------------------------------------------------------------------------------------------
 
     async def heartbeat(self) -> None:
-        """Send heartbeats to all brokers now. Failures are retried with the next heartbeat."""
+        """Send heartbeats to all brokers now. Those that fail are sent again soon."""
         await self.groups.heartbeat()
 
     def share(self, kind: "Callable[[Cluster], T]") -> T:

@@ -21,6 +21,7 @@ from rmqtool.remoting.errors import RemotingError
 log = logging.getLogger(__name__)
 
 _LEAVING = 1.0  # s for telling a broker that a client leaves
+_SOON = 1.0  # s after which a heartbeat that failed is sent again; doubled each time
 
 
 class GroupMembership:
@@ -30,6 +31,7 @@ class GroupMembership:
         addresses: gives the brokers in routes in use, with or without slaves.
         spawn: runs a task while the client is open.
         short: omit from heartbeats what a broker already knows (heartbeat v2 of 5.x).
+        interval: seconds between heartbeats; those that failed are sent again sooner.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class GroupMembership:
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         *,
         short: bool = False,
+        interval: float = 30.0,
     ) -> None:
         self._client_id, self._peers, self._addresses, self._spawn = client_id, peers, addresses, spawn
         self._short = short and peers.release.is_5
@@ -48,6 +51,8 @@ class GroupMembership:
         self._producers: set[str] = set()
         self._consumers: dict[str, Callable[[], ConsumerData]] = {}
         self._connecting: set[str] = set()  # brokers being connected to for a heartbeat
+        self._interval = interval
+        self._again: set[str] = set()  # brokers that soon get another heartbeat
 
     def add_producer(self, group: str) -> None:
         """Join a producer group."""
@@ -78,7 +83,7 @@ class GroupMembership:
             await self.remove_consumer(group)
 
     async def heartbeat(self) -> None:
-        """Send heartbeats to all brokers now. Failures are retried with the next heartbeat."""
+        """Send heartbeats to all brokers now. Those that fail are sent again soon."""
         await asyncio.gather(*[self._greet(address) for address in self._known_addresses()])
 
     def forget(self, address: str) -> None:
@@ -93,6 +98,12 @@ class GroupMembership:
             if address in addresses_in_use and address not in self._connecting:
                 self._spawn(self._greet(address))
 
+    def greet_unknown(self, address: str) -> None:
+        """Send a heartbeat to a broker that answers that it does not know a group or its subscription."""
+        if self._consumers and address not in self._again:
+            self._known_to.pop(address, None)
+            self._spawn(self._greet_again(address, 0.0))
+
     def _known_addresses(self) -> list[str]:
         if not (self._producers or self._consumers):
             return []
@@ -106,8 +117,32 @@ class GroupMembership:
             await self._beat(address)
         except (RemotingError, BrokerError) as err:
             log.warning("heartbeat: %s", err)
+            if address not in self._again:
+                self._spawn(self._greet_again(address, _SOON))
         finally:
             self._connecting.discard(address)
+
+    async def _greet_again(self, address: str, pause: float) -> None:
+        """Send heartbeats to a broker until it takes one, or it is time for the next to all.
+
+        Without one a broker gives the consumers of a group nothing; one that starts refuses it.
+        """
+        self._again.add(address)
+        try:
+            while pause < self._interval:
+                await asyncio.sleep(pause)
+                if address not in self._known_addresses():
+                    return
+                try:
+                    await self._beat(address)
+                except (RemotingError, BrokerError) as err:
+                    log.info("heartbeat: %s", err)
+                else:
+                    await asyncio.sleep(_SOON)  # an answer that does not know it yet may be on its way
+                    return
+                pause = max(pause * 2, _SOON)
+        finally:
+            self._again.discard(address)
 
     async def _beat(self, address: str) -> None:
         data = HeartbeatData(

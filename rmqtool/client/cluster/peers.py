@@ -16,6 +16,13 @@ from rmqtool.remoting.connection import Answer, Connection, Handler
 from rmqtool.remoting.signing import Credentials, sign
 from rmqtool.rules.releases import Release
 
+# of a consumer whose heartbeat has not come, or has been forgotten
+_UNKNOWN = (
+    ResponseCode.SUBSCRIPTION_NOT_EXIST,
+    ResponseCode.SUBSCRIPTION_NOT_LATEST,
+    ResponseCode.FILTER_DATA_NOT_EXIST,
+)
+
 
 class Peers:
     """Name servers and brokers, by address.
@@ -26,6 +33,7 @@ class Peers:
         hooks: called in order with every request and its response.
         credentials: for signing requests, after the hooks.
         opened: called with each new connection.
+        unknown: called with a broker that does not know a group, or its subscription.
     """
 
     def __init__(
@@ -37,10 +45,12 @@ class Peers:
         credentials: Credentials | None = None,
         tls: ssl.SSLContext | None = None,
         opened: Callable[[str], None] | None = None,
+        unknown: Callable[[str], None] | None = None,
     ) -> None:
         self.release, self.timeout, self._hooks, self._credentials = release, timeout, tuple(hooks), credentials
         self._links = Links(self._answer, opened=opened, tls=tls, timeout=timeout)
         self._handlers: dict[int, Handler] = {}
+        self._unknown = unknown
 
     def request(self, code: RequestCode | ControllerCode, header: Declared | None = None, body: bytes = b"") -> Command:
         """Build a request of this client."""
@@ -84,6 +94,8 @@ class Peers:
             response = await over.call(request, timeout)
         for hook in self._hooks:
             hook.after(address, request, response)
+        if response.code in _UNKNOWN and self._unknown is not None:
+            self._unknown(address)
         return response
 
     async def ask(
