@@ -40,6 +40,8 @@ class Release(NamedTuple):
         finds_time_bounds: a lookup by time returns the first entry at or after it; if False, the nearest one.
         operation_separator: text after each queue offset in an operation message of transactions.
         transaction_check_interval: default of ``transactionCheckInterval``, ms.
+        commits_real_queue: a committed message keeps the properties that name its queue while it is a half message
+            (``EndTransactionProcessor.endMessageTransaction``).
         checks_immunity: a producer can end a transaction only within the time given by the message.
         invalid_code: response code for requests with invalid values.
         no_topic_code: response code for an offset reset of a missing topic.
@@ -70,6 +72,7 @@ class Release(NamedTuple):
     finds_time_bounds: bool
     operation_separator: str
     transaction_check_interval: int
+    commits_real_queue: bool
     checks_immunity: bool
     invalid_code: ResponseCode
     no_topic_code: ResponseCode
@@ -125,6 +128,7 @@ V4_9 = Release(
     finds_time_bounds=False,
     operation_separator="",
     transaction_check_interval=60_000,
+    commits_real_queue=True,
     checks_immunity=False,
     invalid_code=ResponseCode.SYSTEM_ERROR,
     no_topic_code=ResponseCode.SYSTEM_ERROR,
@@ -158,6 +162,7 @@ V5_3 = Release(
     finds_time_bounds=True,
     operation_separator=",",
     transaction_check_interval=30_000,
+    commits_real_queue=True,
     checks_immunity=True,
     invalid_code=ResponseCode.INVALID_PARAMETER,
     no_topic_code=ResponseCode.TOPIC_NOT_EXIST,
@@ -175,6 +180,7 @@ V5_4 = V5_3._replace(
     shares_batch_properties=False,
     indexes_tags=True,
     recalls_by_topic=False,
+    commits_real_queue=False,
     has_rocks_halves=True,
     numbers_version=False,
     knows_priorities=True,

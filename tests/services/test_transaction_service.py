@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from formats.message.properties import REAL_QID, REAL_TOPIC
+from formats.message.properties import REAL_QID, REAL_TOPIC, parse
 from formats.topics import GIVEN_UP, HALF, OP, SCHEDULE
 from rmqtool import NewMessage
 from rmqtool.rules.sending import Rejected
@@ -16,7 +16,9 @@ from rmqtool.services.transactions.half_messages import CHECK_GROUP, Transaction
 from rmqtool.services.transactions.rules import CheckCounts, CheckRequest, Decision
 from rmqtool.services.transactions.service import TransactionService
 from rmqtool.store.append.answers import PutResult
-from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
+from tests.conftest import Unpacked
 from tests.services.build import TIME, never
 from tests.services.live import Lab
 
@@ -73,6 +75,27 @@ class Desk(Lab):
         self.state.persist()
         self.store.dispatch()
         return {info.msgId: info.state for info in Transactions(CommitLog(self.store.layout), never).all()}
+
+
+@pytest.mark.parametrize(("engine", "case"), [("4.9", "broker"), ("5.3", "broker-5.3.3"), ("5.5", "broker-5.5.0")])
+def test_a_committed_message_has_the_properties_that_a_broker_gives_it(
+    engine: str, case: str, golden: Unpacked, tmp_path: Path
+) -> None:
+    """Brokers up to 5.3 leave the properties that name the queue of a half message; from 5.4 on they take them off."""
+    theirs = []
+    for item in CommitLog(StoreLayout(str(golden(case)))).walk():
+        assert isinstance(item, LocatedRecord)
+        properties = parse(item.record.properties)
+        if properties.get("TRAN_MSG") == "true" and item.record.topic not in (HALF.encode(), GIVEN_UP.encode()):
+            theirs.append({REAL_TOPIC, REAL_QID} & properties.keys())
+    desk = Desk(tmp_path / "store", engine=engine)
+    done = desk.end(desk.prepare("one"), Decision.COMMIT)
+    assert done is not None
+    located = CommitLog(desk.store.layout).read(done.physical_offset)
+    assert located is not None
+    ours = {REAL_TOPIC, REAL_QID} & parse(located.record.properties).keys()
+    assert theirs
+    assert [ours] * len(theirs) == theirs
 
 
 def test_prepare_commit_rollback(tmp_path: Path) -> None:

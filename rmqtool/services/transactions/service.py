@@ -135,8 +135,11 @@ class TransactionService:
             if topic is None or queue_id is None:
                 raise Rejected(SYSTEM_ERROR, f"half message without {REAL_TOPIC} or {REAL_QID}")
             flag = half.record.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
+            properties = dict(half.properties)
+            if not self.store.live.release.commits_real_queue:
+                del properties[REAL_TOPIC], properties[REAL_QID]
             result = self._put(
-                copy_of(half.record, topic, queue_id, half.properties, sys_flag=flag,
+                copy_of(half.record, topic, queue_id, properties, sys_flag=flag,
                         prepared_transaction_offset=half.entry.physical_offset)
             )  # fmt: skip
         self.mark_ended(half)
