@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 
-from rmqtool.cli.read.show_info import console, facts_table, table, text
+from rmqtool.cli.render.console import console, facts_table, table, text
 from rmqtool.cli.render.times import time_text
 from rmqtool.services.comparison.report import CopyFacts, ReplicasReport
 from rmqtool.store.roles.table import NAMES, Role

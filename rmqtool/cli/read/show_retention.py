@@ -1,6 +1,6 @@
 """The answer of ``retention`` for people."""
 
-from rmqtool.cli.read.show_info import console, facts_table, size_text, table, text
+from rmqtool.cli.render.console import console, facts_table, size_text, table, text
 from rmqtool.cli.render.output import Column
 from rmqtool.cli.render.times import time_text
 from rmqtool.services.usage.retention import DAY, LogFile, Retention, UnreadLoss

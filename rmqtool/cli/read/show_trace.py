@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from rmqtool.cli.read.show_info import console, facts_table
+from rmqtool.cli.render.console import console, facts_table
 from rmqtool.cli.render.output import PEOPLE, TABLES, with_times, write_object
 from rmqtool.cli.render.parts import PARTS
 from rmqtool.cli.render.rows import write_rows

@@ -63,7 +63,7 @@ def topic_show(
     Exit code 1: the store has no such topic.
     """
     from rmqtool.cli.read.lookups import say_unknown
-    from rmqtool.cli.read.show_info import console, facts_table
+    from rmqtool.cli.render.console import console, facts_table
     from rmqtool.cli.render.output import PEOPLE, with_times, write_object
     from rmqtool.cli.render.parts import PARTS
     from rmqtool.cli.render.rows import Warnings, names_of, write_rows

@@ -151,7 +151,7 @@ def _sort(rows: list[dict[str, Any]], order: UsageOrder, names: tuple[str, ...])
 
 
 def _columns(by: UsageBy, rows: list[dict[str, Any]]) -> "list[Column]":
-    from rmqtool.cli.read.show_info import size_text
+    from rmqtool.cli.render.console import size_text
     from rmqtool.cli.render.output import Column
     from rmqtool.cli.render.text import bar
     from rmqtool.cli.render.times import iso_utc
@@ -184,7 +184,7 @@ def _columns(by: UsageBy, rows: list[dict[str, Any]]) -> "list[Column]":
 
 
 def _size(name: str) -> "Column":
-    from rmqtool.cli.read.show_info import size_text
+    from rmqtool.cli.render.console import size_text
     from rmqtool.cli.render.output import Column
 
     return Column(name, lambda row: size_text(row[name]), right=True)
@@ -192,7 +192,7 @@ def _size(name: str) -> "Column":
 
 def _sum_up(rows: list[dict[str, Any]], by: UsageBy) -> None:
     """Print on stderr the sum of all rows, including those not shown."""
-    from rmqtool.cli.read.show_info import size_text
+    from rmqtool.cli.render.console import size_text
     from rmqtool.cli.render.text import note
     from rmqtool.words import counted
 

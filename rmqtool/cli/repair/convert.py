@@ -107,7 +107,7 @@ def consolidate(
 
 def _carry_out(layout: StoreLayout, run: "Callable[[StoreLayout], ConversionReport]", output: Output) -> int:
     """Convert, and show the report."""
-    from rmqtool.cli.read.show_info import console, facts_table
+    from rmqtool.cli.render.console import console, facts_table
     from rmqtool.cli.render.output import PEOPLE, Column, write_all, write_object, writer
     from rmqtool.cli.render.text import note
     from rmqtool.words import command_line, counted

@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from rmqtool.cli.read.show_info import NO_WIDTH, console, facts_table, size_text, table, text, text_of_lines
+from rmqtool.cli.render.console import console, facts_table, say, say_step, size_text, table, text
 from rmqtool.cli.render.output import Column, write_all, write_object, writer
 from rmqtool.cli.render.parts import PARTS
-from rmqtool.cli.render.text import fold, plain
 from rmqtool.store.recovery.report import RecoveryReport
-from rmqtool.words import command_line, commands_in, counted, with_store
+from rmqtool.words import command_line, counted, with_store
 
 if TYPE_CHECKING:
     from rmqtool.services.comparison.group import GroupStart
@@ -82,22 +81,22 @@ def write_report(
 
 def _show_group(group: "GroupStart", out: Console) -> None:
     leaders = " or ".join(group.leaders) or "none of them"
-    _say(out, f"Started together, the leader is {leaders}: {group.why}.", "bold")
+    say(out, f"Started together, the leader is {leaders}: {group.why}.", "bold")
     for row in group.following:
         lost = f", and loses {counted(row.messages, 'message')}" if row.messages else ""
         at = f" at {row.at}" if row.at is not None else ""
-        _say(out, f"{row.store} under {row.master}: {row.what}{at}{lost}: {row.why}", indent="  ")
+        say(out, f"{row.store} under {row.master}: {row.what}{at}{lost}: {row.why}", indent="  ")
 
 
 def _show(report: RecoveryReport, out: Console, options: list[str]) -> None:
     would = "" if report.applied else "would be "
     if not report.loadOk:
-        _say(out, f"A {report.engine} broker refuses to load this store; nothing is changed:", "bold")
+        say(out, f"A {report.engine} broker refuses to load this store; nothing is changed:", "bold")
         for reason in report.refusals:
-            _say(out, reason, indent="  ")
-        _say(out, "What to do:", "bold")
+            say(out, reason, indent="  ")
+        say(out, "What to do:", "bold")
         for number, way in enumerate(report.nextSteps, 1):
-            _step(out, f"  {number}. ", way)
+            say_step(out, f"  {number}. ", way)
         return
     rows = [
         ("rules of", f"{report.engine}: {report.engineReason}"),
@@ -129,30 +128,32 @@ def _show(report: RecoveryReport, out: Console, options: list[str]) -> None:
         out.print()
         out.print(losses)
     for path in report.pending:
-        _say(out, f"warning: {path}", "yellow")
+        say(out, f"warning: {path}", "yellow")
     for warning in report.warnings:
-        _say(out, f"warning: {warning}", "yellow")
+        say(out, f"warning: {warning}", "yellow")
     for line in _more(report):
-        _say(out, line)
+        say(out, line)
     for line in report.notes:
-        _say(out, f"note: {with_store(line, report.store)}")
+        say(out, f"note: {with_store(line, report.store)}")
     out.print()
     if not report.actions:
         does = "does not go by the files as they are" if report.unfit else "changes nothing"
-        _say(out, f"Nothing to do: a broker's next start {does}.")
+        say(out, f"Nothing to do: a broker's next start {does}.")
         return
-    _say(out, "Done:" if report.applied else "Plan:", "bold")
+    say(out, "Done:" if report.applied else "Plan:", "bold")
     for action in report.actions:
-        _say(out, action, indent="  ")
+        say(out, action, indent="  ")
     if report.backup:
-        _say(out, f"What was replaced is kept in {report.backup}")
+        say(out, f"What was replaced is kept in {report.backup}")
     if report.applied:
-        _say(out, "Next:", "bold")
-        _step(out, "  ", f"{command_line('check', report.store, *options)}: checks the result; then start the broker")
+        say(out, "Next:", "bold")
+        say_step(
+            out, "  ", f"{command_line('check', report.store, *options)}: checks the result; then start the broker"
+        )
         undo = "puts back what was replaced, as long as nothing else was written"
-        _step(out, "  ", f"{command_line('undo', report.store, *options)}: {undo}")
+        say_step(out, "  ", f"{command_line('undo', report.store, *options)}: {undo}")
     for gone in report.destroys:
-        _say(out, f"LOSS: {with_store(gone, report.store)}", "bold red")
+        say(out, f"LOSS: {with_store(gone, report.store)}", "bold red")
 
 
 def _more(report: RecoveryReport) -> Iterator[str]:
@@ -179,20 +180,3 @@ def _more(report: RecoveryReport) -> Iterator[str]:
 
 def _are(count: int) -> str:
     return "is" if count == 1 else "are"
-
-
-def _say(out: Console, words: str, style: str = "", indent: str = "") -> None:
-    """Write a line, wrapped to the terminal."""
-    columns = out.width if out.width < NO_WIDTH else None
-    out.print(text_of_lines(fold(plain(words), out.file, indent, columns=columns), style))
-
-
-def _step(out: Console, lead: str, way: str) -> None:
-    """Write a command and what it does; the command has a line of its own, so that it can be copied."""
-    command = next((line for line in commands_in(way) if way.startswith(f"{line}: ")), None)
-    if command is None or out.width >= NO_WIDTH:
-        _say(out, f"{lead}{way}")
-        return
-    does = way.removeprefix(f"{command}: ")
-    out.print(text(f"{lead}{command}", "bold"))
-    _say(out, f"{does[:1].upper()}{does[1:]}.", indent=" " * (len(lead) + 2))

@@ -1,7 +1,7 @@
 """Fast path for look-ups, which scripts call thousands of times: without loading Typer.
 
 Only the plainest calls are handled here: known options, each at most once, well-formed. Everything else, usage errors
-    and help included, goes to the Typer application, which gives the same answers (a test compares them).
+and help included, goes to the Typer application, which gives the same answers (a test compares them).
 """
 
 from collections.abc import Callable, Mapping

@@ -80,13 +80,12 @@ def prepare(recovery: Recovery, change: Change) -> list[str]:
         if (stale := queue.stale()) is not None:
             change.zero(*stale)
             say(f"zero bytes {stale[1]} to {stale[2]} of", stale[0])
-    if recovery.mended is not None and not inputs.quick:
+    mended, keeps_abort = recovery.mended, recovery.keeps_abort
+    if mended is not None and not inputs.quick:
         prepare_extensions(inputs.layout, change, say)
     prepare_timer(recovery, change, say)
     if inputs.mends_compaction:
         prepare_compaction(recovery, change, say)
-    mended = recovery.mended
-    keeps_abort = recovery.keeps_abort
     begins_again = not recovery.index.unchanged and not keeps_abort  # what a start after a crash removes is not wrong
     if steps or begins_again or (mended is not None and mended.index_files) or (inputs.aborted and not keeps_abort):
         # otherwise the last message's keys would be added to the index again, as a broker does at every start

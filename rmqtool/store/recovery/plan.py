@@ -42,6 +42,8 @@ class Recovery:
         unloaded: why the broker would not load the store, where that has been repaired.
         log_foreign: paths to be removed from the log, because of which the broker would not load it.
         mended: what was done beyond a broker's start; None if that was not asked for.
+        keeps_abort: whether the next start has to be one after a crash: only such a start adds everything that a
+            database of queues lacks.
     """
 
     inputs: StoreInputs
@@ -55,6 +57,7 @@ class Recovery:
     unloaded: list[str] = field(default_factory=list)
     log_foreign: list[str] = field(default_factory=list)
     mended: Mended | None = None
+    keeps_abort: bool = False
 
     @property
     def queues(self) -> dict[QueueKey, QueueBuilder]:
@@ -65,12 +68,6 @@ class Recovery:
     def index(self) -> IndexBuilder:
         """The index files, even if the settings disable the index."""
         return self.dispatcher.index
-
-    @property
-    def keeps_abort(self) -> bool:
-        """Whether the next start has to be one after a crash: it alone adds all that a database of queues lacks."""
-        inputs = self.inputs
-        return inputs.aborted and inputs.whole and inputs.rules.lacks_in_database(self.verdict.end)
 
 
 def refused_recovery(inputs: StoreInputs, loaded: Loaded, dispatcher: Dispatcher, refusals: list[str]) -> Recovery:
@@ -114,6 +111,7 @@ def run_recovery(inputs: StoreInputs, stage: Stage, judge: Judge = judge_log) ->
         recovery.warnings += warnings_of_lengths(loaded.files)
         recovery.mended = make_whole(inputs, staged, dispatcher, recovery.verdict, loaded.mended)
         recovery.after_start = running.state_when_whole(recovery)
+        recovery.keeps_abort = inputs.aborted and inputs.rules.lacks_in_database(recovery.verdict.end)
     return recovery
 
 
