@@ -8,12 +8,11 @@ import time
 import uuid
 import warnings
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from rmqtool.analytics.dump.names import is_plain
 from rmqtool.analytics.dump.output import DumpOutput, holding, open_output
-from rmqtool.analytics.dump.position import Position, is_as_read
+from rmqtool.analytics.dump.position import Position
 from rmqtool.analytics.dump.report import DumpOptions, DumpReport, describe_run, jsonable, sum_up
 from rmqtool.analytics.dump.tasks import Done, Job, Progress, done_before, files_of, open_spark, write_splits
 from rmqtool.analytics.ranges.splits import Split, plan, plan_tier
@@ -76,7 +75,6 @@ def dump_to_parquet(
     options = options or DumpOptions()
     options.check()
     with clean(out):
-        need_readable_log(layout)
         output = open_output(
             out, [layout.root, *layout.commit_log_paths], overwrite=options.overwrite, grow=options.since_last
         )
@@ -92,8 +90,7 @@ def dump_to(
     tell: Tell | None = None,
 ) -> DumpReport:
     """As :func:`dump_to_parquet`, to an output that has been checked."""
-    need_readable_log(layout)
-    for text in _elsewhere(layout, output, options):
+    for text in _find_elsewhere(layout, output, options):
         if tell is not None:
             tell(f"warning: {text}")
         else:
@@ -113,7 +110,7 @@ def dump_to(
             file_bytes=options.file_bytes,
             spill=bool(options.partition_by) and len(splits) > 1,
         )
-        done = _still_true(splits, done_before(output.staging, splits)) if resumes else {}
+        done = done_before(output.staging, splits) if resumes else {}
         resumed = len(done)
         left = [split for split in splits if split.number not in done]
         with open_spark(options, left, beside, tell) as context:
@@ -211,8 +208,13 @@ def _plan_log(layout: StoreLayout, output: DumpOutput, options: DumpOptions) -> 
     )
 
 
-def _elsewhere(layout: StoreLayout, output: DumpOutput, options: DumpOptions) -> Iterable[str]:
-    """Describe the messages that are not in this log, and that no earlier run has written into the output."""
+def _find_elsewhere(layout: StoreLayout, output: DumpOutput, options: DumpOptions) -> Iterable[str]:
+    """Describe the messages that are not in this log, and that no earlier run has written into the output.
+
+    Raises:
+        CorruptFile: all messages are in a log that cannot be read.
+    """
+    need_readable_log(layout)
     if options.since_last and output.manifest() is not None:
         return log_elsewhere(layout, "not written")
     return messages_elsewhere(layout, what="not written", reads=_reads_tier(options, begun=False))
@@ -225,18 +227,6 @@ def _reads_tier(options: DumpOptions, *, begun: bool) -> bool:
         begun: whether an earlier run has written them into the output.
     """
     return not begun and options.start_offset is None and options.stop_offset is None
-
-
-def _still_true(splits: list[Split], done: dict[int, Done]) -> dict[int, Done]:
-    """Return the completed splits of an earlier run that still match the log, which may have changed since."""
-    by_number = {split.number: split for split in splits}
-    return {
-        number: each
-        for number, each in done.items()
-        if all(is_plain(part.path) for part in each.parts)
-        and all(type(value) is int for name, value in asdict(each.tally).items() if name != "damage")
-        and is_as_read(by_number[number], each.tally)
-    }
 
 
 def _run_of(layout: StoreLayout, options: DumpOptions, position: Position) -> dict[str, Any]:

@@ -42,6 +42,7 @@ class DumpOutput(ABC):
     Attributes:
         location: path or URI of OUT.
         name: OUT as shown in messages.
+        place: the path of OUT, or its URI as shown in messages.
         staging: the directory that tasks write to.
         writes_empty_file: whether an output without messages needs a file, from which readers learn the schema.
     """
@@ -50,14 +51,10 @@ class DumpOutput(ABC):
 
     def __init__(self, location: str, staging: Folder, *, overwrite: bool, grow: bool) -> None:
         self.location, self.name, self.staging = location, show_uri(location), staging
+        self.place = local_path(location) or self.name
         self._overwrite, self._grow = overwrite, grow
         self._lock: LocalLock | Claim | None = None
         self._begun = False
-
-    @property
-    def place(self) -> str:
-        """The path of OUT, or its URI as shown in messages."""
-        return local_path(self.location) or self.name
 
     def manifest(self) -> dict[str, Any] | None:
         """What the last run has written about itself; None if there was none."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from formats.message.read import Record
 from rmqtool.analytics.ranges.splits import Split
-from rmqtool.analytics.table.tally import SplitTally, crc_of
+from rmqtool.analytics.table.tally import crc_of
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import CommitLog
@@ -194,25 +194,3 @@ def _last_in(file: Segment, start: int, stop: int) -> tuple[int, int] | None:
         else:
             at = next_record(view, file.base, at + 1, stop)
     return last
-
-
-def is_as_read(split: Split, tally: SplitTally) -> bool:
-    """Return whether the last record read of a split is unchanged, or still missing; true if the file expired."""
-    try:
-        if tally.last < 0:
-            view = split.segment().map()
-            return next_record(view, split.base, split.start, split.stop) >= split.stop
-        return crc_of(split.segment(), tally.last, tally.end) == tally.last_crc
-    except UnreadableStore:
-        return True
-
-
-def has_changed(log: CommitLog, split: Split, tally: SplitTally) -> bool:
-    """Return whether a broker has written where a split was read: a record was incomplete or seemed to be missing."""
-    if split.uri is None and tally.last >= 0 and not is_as_read(split, tally):
-        return True
-    if not split.last:
-        return False
-    if tally.last >= 0 and crc_of(split.segment(), tally.last, tally.end) != tally.last_crc:
-        return True
-    return any(log.read(item.physical_offset) is not None for item in tally.damage)

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from rmqtool.analytics.dump.live_task import LiveTask
-from rmqtool.analytics.dump.output import DONE
+from rmqtool.analytics.dump.names import DONE, is_plain
 from rmqtool.analytics.dump.parquet import ROW_GROUP_BYTES, PartFile, PartWriter
-from rmqtool.analytics.dump.position import has_changed
 from rmqtool.analytics.dump.report import DumpOptions
 from rmqtool.analytics.dump.spill import Merge, Spill, merges, read_spilled
 from rmqtool.analytics.local.claims import Claims, new_claims
@@ -28,12 +27,13 @@ from rmqtool.analytics.spark.awaiting import Tell, is_local, wait_for
 from rmqtool.analytics.table.arrow import BATCH_BYTES, batches
 from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
-from rmqtool.analytics.table.tally import SplitTally
+from rmqtool.analytics.table.tally import SplitTally, crc_of
 from rmqtool.analytics.table.views import has_views, take
 from rmqtool.errors import MissingRuntime, RmqError, UnreadableStore
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.dispatch.batch import BULK_BYTES
 from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.log.records import next_record
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
@@ -109,7 +109,7 @@ def files_of(results: Iterable[Done]) -> list[PartFile]:
 
 
 def done_before(folder: Folder, splits: Sequence[Split]) -> dict[int, Done]:
-    """Return the results that an earlier run left for these splits, by split number.
+    """Return the results that an earlier run left for these splits and that still match the log, by split number.
 
     The last file of the log is excluded, because it may have grown since.
     """
@@ -122,8 +122,17 @@ def done_before(folder: Folder, splits: Sequence[Split]) -> dict[int, Done]:
             sizes = {each.path: each.bytes for each in parts} | {each.path: each.bytes for each in spills}
             if all(folder.size(path) == size for path, size in sizes.items()):
                 earlier[json.dumps(report["split"])] = done
-    wanted = {split.number: json.dumps(_definition(split)) for split in splits if not split.last}
-    return {number: earlier[key] for number, key in wanted.items() if key in earlier}
+    left = ((split, earlier.get(json.dumps(_definition(split)))) for split in splits if not split.last)
+    return {split.number: done for split, done in left if done is not None and _is_still_true(split, done)}
+
+
+def _is_still_true(split: Split, done: Done) -> bool:
+    """Return whether a result is well-formed, and the log is still as it was read."""
+    return (
+        all(is_plain(part.path) for part in done.parts)
+        and all(type(value) is int for name, value in asdict(done.tally).items() if name != "damage")
+        and _is_as_read(split, done.tally)
+    )
 
 
 def _definition(split: Split) -> dict[str, Any]:
@@ -344,7 +353,7 @@ class _Reading:
         splits, done = self._splits, self._done
         self._run([split for split in splits if split.number not in done], progress)
         for _time in range(_AGAIN):
-            changed = [split for split in splits if has_changed(log, split, done[split.number].tally)]
+            changed = [split for split in splits if _has_changed(log, split, done[split.number].tally)]
             if not changed:
                 break
             self._run(changed)
@@ -368,6 +377,28 @@ class _Reading:
             job = replace(job, selection=folder.location)
         for split, result in zip(splits, run_splits(job, splits, self._context, progress, self._tell), strict=True):
             self._done[split.number] = result
+
+
+def _is_as_read(split: Split, tally: SplitTally) -> bool:
+    """Return whether the last record read of a split is unchanged, or still missing; true if the file expired."""
+    try:
+        if tally.last < 0:
+            view = split.segment().map()
+            return next_record(view, split.base, split.start, split.stop) >= split.stop
+        return crc_of(split.segment(), tally.last, tally.end) == tally.last_crc
+    except UnreadableStore:
+        return True
+
+
+def _has_changed(log: CommitLog, split: Split, tally: SplitTally) -> bool:
+    """Return whether a broker has written where a split was read: a record was incomplete or seemed to be missing."""
+    if split.uri is None and tally.last >= 0 and not _is_as_read(split, tally):
+        return True
+    if not split.last:
+        return False
+    if tally.last >= 0 and crc_of(split.segment(), tally.last, tally.end) != tally.last_crc:
+        return True
+    return any(log.read(item.physical_offset) is not None for item in tally.damage)
 
 
 def run_splits(

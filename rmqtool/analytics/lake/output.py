@@ -132,11 +132,7 @@ class TableOutput(DumpOutput):
         self._folder, self._published = Folder(table.location), False
         staging = self._folder.below(f"_rmqtool-{table.source_key}")
         super().__init__(table.location, staging, overwrite=False, grow=True)
-        self.name = table.name
-
-    @property
-    def place(self) -> str:
-        return self.table.name
+        self.name = self.place = table.name
 
     @property
     def partition_by(self) -> tuple[str, ...]:
