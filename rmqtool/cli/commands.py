@@ -231,6 +231,13 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             _changes("delete", "admin.settings", "Delete an entry on every name server.", "target namespace key"),
         ),
         Group(
+            "static-topic", "Static topics, whose queues move between brokers", None,
+            _asks("list", "admin.static_topics", "List static topics, and who leads their queues.", "store topic"),
+            _asks("show", "admin.static_topics", "Show which brokers hold a topic's queues.", "store topic"),
+            _changes("create", "admin.static_topics", "Create one on live brokers, or add queues.", "target topic"),
+            _changes("remap", "admin.static_topics", "Move its queues to other brokers.", "target topic"),
+        ),
+        Group(
             "order-conf", "Queues of ordered topics on name servers", None,
             _asks("show", "admin.settings", "Show the ordered topics.", "target name"),
             _changes("set", "admin.settings", "Make a topic ordered, with queues per broker.", "target topic queues"),

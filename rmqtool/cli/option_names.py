@@ -168,6 +168,11 @@ serve: --acl-config= --broker-conf= --cluster= --columns= --create --engine= --f
   --name= --namesrv-listen= --namesrv= --offsets= --output= --read-only --tls-config= --tz= --until= --wide -h -o=
 split: --broker-conf= --columns= --dry-run --help --log-dir= --output= --progress= --topic= --tz= --wide -h -n -o=
 sql: --broker-conf= --columns= --help --output= --overwrite --progress= --runner= --to= --tz= --wide -h -o=
+static-topic create: --backup= --broker= --columns= --dry-run --help --output= --queues= --tz= --wide --yes -h -n -o=
+  -y
+static-topic list: --broker-conf= --columns= --help --limit= --output= --topic= --tz= --wide -h -o= -t=
+static-topic remap: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
+static-topic show: --broker-conf= --columns= --help --output= --tz= --wide -h -o=
 tier check: --broker-conf= --columns= --help --output= --progress= --tz= --wide -h -o=
 tier list: --broker-conf= --columns= --help --output= --segments --tz= --wide -h -o=
 topic create: --attribute= --backup= --broker= --columns= --dry-run --help --output= --perm= --queues= --read-queues=

@@ -8,7 +8,7 @@ Source: remoting.protocol.statictopic.TopicQueueMappingUtils, TopicQueueMappingD
 (5.3.3, 5.5.0).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -173,3 +173,39 @@ def _check_kept(before: Ranges, after: Ranges, *, same_epoch: bool) -> None:
         new.gen, new.broker_name, new.queue_id, new.start_offset,
     ):  # fmt: skip
         raise BadMapping("The new leader is different but epoch equal")
+
+
+# -- the parts of several brokers -------------------------------------------------------------------------------------
+
+
+def chains_of(mappings: Iterable[TopicQueueMapping]) -> dict[int, tuple[LogicQueueMapping, ...]]:
+    """The ranges of each queue of a topic, oldest first, from the parts of its brokers.
+
+    Brokers that led a queue keep what they know of it: the newest range counts, and one whose beginning is decided.
+    """
+    chains: dict[int, tuple[LogicQueueMapping, ...]] = {}
+    for mapping in mappings:
+        for queue_id, ranges in mapping.hosted_queues.items():
+            if ranges and (queue_id not in chains or _age(ranges) > _age(chains[queue_id])):
+                chains[queue_id] = tuple(ranges)
+    return dict(sorted(chains.items()))
+
+
+def _age(ranges: Ranges) -> tuple[int, bool, int]:
+    last = ranges[-1]
+    return last.gen, is_decided(last), len(ranges)
+
+
+def is_pending(queue_id: int, chain: Ranges, mappings: Mapping[str, TopicQueueMapping]) -> bool:
+    """Whether the broker of the last range does not know yet that it leads a queue, or where the range begins."""
+    last = chain[-1]
+    mapping = mappings.get(last.broker_name or "")
+    known = () if mapping is None else mapping.hosted_queues.get(queue_id, ())
+    return not is_decided(last) or not known or known[-1] != last
+
+
+def share_out(total: int, now: Mapping[str, int], brokers: Iterable[str]) -> dict[str, int]:
+    """How many queues each broker is to lead, as even as possible: those that lead most now get one more."""
+    ordered = sorted(brokers, key=lambda name: (-now.get(name, 0), name))
+    least, more = divmod(total, len(ordered))
+    return {name: least + (at < more) for at, name in enumerate(ordered)}

@@ -48,6 +48,8 @@ NOT_TAKEN = {
             "kv delete",
             "order-conf set",
             "order-conf delete",
+            "static-topic create",
+            "static-topic remap",
             "user create",
             "user update",
             "user delete",

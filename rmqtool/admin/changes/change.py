@@ -86,6 +86,11 @@ class Kind(ABC):
         return value
 
     @classmethod
+    def why_stays(cls, change: "Change") -> str | None:
+        """Why a change cannot be taken back; None if it can."""
+        return None
+
+    @classmethod
     def went_on(cls, change: "Change", now: Value) -> bool:
         """Whether a value of a kind that moves by itself has advanced from what was written."""
         return False

@@ -6,6 +6,7 @@ from rmqtool.admin.changes.controllers import ControllerSettings, Masters, Repli
 from rmqtool.admin.changes.modes import ColdThresholds, Modes
 from rmqtool.admin.changes.name_servers import KeyValues, Routes, WritePermissions
 from rmqtool.admin.changes.plain_access import Accounts, WhiteAddresses
+from rmqtool.admin.changes.static_topics import StaticTopics
 from rmqtool.admin.changes.tables import Groups, NameServerSettings, Offsets, Settings, Topics
 
 KINDS: dict[str, type[Kind]] = {
@@ -13,6 +14,6 @@ KINDS: dict[str, type[Kind]] = {
     for kind in (
         Topics, Groups, Offsets, Settings, KeyValues, Routes, WritePermissions, Users, Rules, Modes, ColdThresholds,
         NameServerSettings, ControllerSettings, Masters, ReplicaEntries, Accounts,
-        WhiteAddresses,
+        WhiteAddresses, StaticTopics,
     )
 }  # fmt: skip

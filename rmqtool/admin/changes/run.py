@@ -104,6 +104,11 @@ class Plan:
         return tuple(change for change in self.changes if change.before != change.after)
 
     @property
+    def can_be_undone(self) -> bool:
+        """Whether nothing of it stays for ever."""
+        return all(KINDS[change.place.kind].why_stays(change) is None for change in self.needed)
+
+    @property
     def applied(self) -> bool:
         """Whether it was carried out, completely or in part."""
         return bool(self.outcomes)
@@ -474,7 +479,9 @@ def plan_undo(target: Target, journal: Journal, *, force: bool, warn: Callable[[
                 warnings.append(f"{_name(change.place)}: there was none before, and no server forgets one: it stays")
                 continue
             halfway = KINDS[change.place.kind].is_halfway(change, now)
-            if now != change.after and not halfway and not force:
+            if (reason := KINDS[change.place.kind].why_stays(change)) is not None:
+                blocked.append(f"{_name(change.place)}: {reason}")
+            elif now != change.after and not halfway and not force:
                 blocked.append(f"{_name(change.place)} has changed since")
             changes.append(Change(place=change.place, before=now, after=change.before, step=last - change.step))
         changes += await _forgotten_routes(questions, servers, changes)
@@ -496,7 +503,7 @@ async def _forgotten_routes(questions: Questions, servers: Servers, changes: Seq
     """
     gone: dict[str, set[str]] = defaultdict(set)
     for change in changes:
-        if change.place.kind == "topic" and change.after is None:
+        if change.place.kind in ("topic", "static-topic") and change.after is None:
             gone[change.place.name[0]].add(change.place.server)
     kind, step = KINDS["route"], max((change.step for change in changes), default=0) + 1
     places = [servers.place(kind, node, topic) for topic in gone for node in questions.name_servers()]

@@ -129,7 +129,7 @@ def carry_out_change(
         note(f"{outcome.state}: {place.server}: {place.kind} {' '.join(place.name)}: {outcome.reason}")
     done, count = len(result.needed) - len(result.failed), counted(len(result.needed), "entry", "entries")
     note(f"{done} of {count} changed; what was before is in {result.journal}")
-    if result.undoes is None:
+    if result.undoes is None and result.can_be_undone:
         note(f"{command_line('undo', target.text)} puts it back")
     return 1 if result.failed else code
 
