@@ -227,6 +227,10 @@ def test_only_config_files(name: str, golden: Unpacked, tmp_path: Path) -> None:
         assert (result.code, result.err) == (1, "nothing to undo\n")
     elif name == "apply":
         assert (result.code, result.err) == (0, "nothing to change\n")
+    elif name == "static-topic list":
+        assert (result.code, result.err) == (0, "there is nothing to list\n")
+    elif name == "static-topic show":
+        assert (result.code, result.err) == (1, "Ledger is no static topic here\n")
     elif name == "rebuild config":
         assert result.code == 0
         assert "not compared with queues and log" in result.err

@@ -37,6 +37,7 @@ OWN_WAY = {
     ("--broker-conf", "salvage"): "one for each of several stores",
     ("--broker-conf", "serve"): "one for each of several stores",
     ("--to", "convert"): "a form of a store",
+    ("--queues", "static-topic create"): "of all brokers together",
     ("--topic", "split"): "a pattern, and of a store that is made",
     ("--property", "send"): "what a message is to have",
     ("--by", "du"): "what is added up",

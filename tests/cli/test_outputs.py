@@ -52,6 +52,7 @@ WORDS |= {
 CODES = {
     "query-key --scan": 1,  # no such key
     "topic latest": 1,  # no topic of that store is compacted
+    "static-topic show": 1,  # no topic of that store is static
     "truncate": 1,  # there is something to do
     "redact": 1,  # there is something to do
     "tier list": 1,  # that store has no tier

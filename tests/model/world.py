@@ -174,7 +174,11 @@ class World:
         return int(time.time() * 1000)
 
     def refused(self, done: Done) -> bool:
-        """Whether a queue was not rebuilt because an engine had started during a half-done change."""
+        """Whether a damaged store was not exported, or a queue was not rebuilt because an engine had started during a
+        half-done change.
+        """
+        if done.code == 5 and "nothing is exported; rmqtool salvage keeps" in done.err:  # of a damaged store
+            return True
         return self.met and done.code == 5 and "do not follow the one before: salvage" in done.err
 
     def note(self, done: Done) -> None:

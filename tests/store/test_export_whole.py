@@ -126,6 +126,16 @@ def test_a_config_file_without_a_good_one_before_it(golden_copy: Unpacked, tmp_p
     assert f"{store}/config/consumerOffset.json: cannot be read" in refused(store, tmp_path / "new").err
 
 
+def test_a_replacement_that_was_cut_short_is_nothing(golden_copy: Unpacked, tmp_path: Path) -> None:
+    """A kill leaves it empty or torn; brokers never read it."""
+    store = golden_copy("broker")
+    (store / "config" / "topics.json.tmp").touch()
+    done = rmqtool("export", store, tmp_path / "new")
+    assert done.code == 0, done.err
+    assert not (tmp_path / "new/config/topics.json.tmp").exists()
+    assert (tmp_path / "new/config/topics.json").read_bytes() == (store / "config/topics.json").read_bytes()
+
+
 def test_progress_of_a_generation_ago_is_not_what_was(golden_copy: Unpacked, tmp_path: Path) -> None:
     store = golden_copy("broker")
     good = store / "config" / "consumerOffset.json"

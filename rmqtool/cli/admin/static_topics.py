@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 
 
-@command("static-topic list", "rmqtool static-topic list @lab")
+@command("static-topic list", "rmqtool static-topic list store")
 def static_topic_list(store: StoreOrTarget, topic: TopicOption = None, listing: Listing = LISTING) -> int:
     """List static topics: how many queues, and which brokers lead them.
 
-    A store directory knows its own broker's part only. Exit code 1: there is none.
+    A store directory knows its own broker's part only. Exit code 1: no topic matches.
     """
     from rmqtool.cli.framework.choice import RowChoice
     from rmqtool.cli.render.rows import Warnings, write_rows
@@ -45,7 +45,7 @@ def static_topic_list(store: StoreOrTarget, topic: TopicOption = None, listing: 
     return choice.ends(warn.tell())
 
 
-@command("static-topic show", "rmqtool static-topic show @lab Ledger")
+@command("static-topic show", "rmqtool static-topic show store Ledger")
 def static_topic_show(
     store: StoreOrTarget, topic: TopicName, output: OutputOption = Output.text, broker_conf: BrokerConfOption = None
 ) -> int:

@@ -150,6 +150,8 @@ class ConfigCopies:
                     return data
             except (FormatError, RmqError):
                 continue
+        if name.endswith(".tmp"):  # left by a write that was cut short: the file itself has what it was to replace
+            return None
         self._left_out.append(f"config/{name}")
         self._warnings.append(f"config/{name} cannot be read and has no good .bak: left out")
         return None
