@@ -14,6 +14,8 @@ from itertools import pairwise
 
 from formats.config.files_of_5 import LogicQueueMapping, TopicQueueMapping
 
+NO_LEADER = "__syslo__none__"
+"""The broker name of a queue that no broker leads."""
 BLOCK = 10_000
 """Offsets of a new range begin at a multiple of this."""
 

@@ -208,3 +208,30 @@ def test_queues_are_shared_with_few_moves() -> None:
     assert share_out(7, {"a": 5, "b": 2}, ["a", "b"]) == {"a": 4, "b": 3}
     assert share_out(7, {"a": 7}, ["a", "b", "c"]) == {"a": 3, "b": 2, "c": 2}
     assert [round_up(offset, 10) for offset in (0, 4, 5, 10, 14, 15)] == [10, 10, 20, 20, 20, 30]
+
+
+def test_our_client_reads_and_sends_through_moves(lab: Lab) -> None:
+    """Each message once, in order, with the offsets of the topic's queue; the group's offset moves along."""
+    topic, namesrv = "Moved", lab.target.removeprefix("rocketmq://").partition("/")[0]
+    changed("static-topic", "create", lab.target, topic, "--queues", "2", "--broker", "lab-a")
+
+    def consume(*more: str) -> Result:
+        return rmqtool("consume", "--namesrv", namesrv, topic, *more, "-o", "ndjson")
+
+    rows = lab.folder / "rows.ndjson"
+    for number, broker in enumerate(("lab-a", "lab-b", "lab-a")):
+        if number:
+            changed("static-topic", "remap", lab.target, topic, "--broker", broker)
+        rows.write_text("".join(json.dumps({"body": f"{number}-{n}"}) + "\n" for n in range(4)))
+        sent = rmqtool("send", topic, str(rows), "--namesrv", namesrv)
+        assert sent.code == 0, sent.err
+        if number == 1:
+            first = consume("--group", "g", "--ack", "--from", "earliest")
+            assert first.code == 0, first.err
+            got = [json.loads(line) for line in first.out.splitlines()]
+            assert sorted(row["body"] for row in got) == [f"{a}-{b}" for a in range(2) for b in range(4)]
+            assert {row["queueOffset"] for row in got} == {0, 1, 10_000, 10_001}
+    again = consume("--group", "g", "--ack")
+    assert sorted(json.loads(line)["body"] for line in again.out.splitlines()) == [f"2-{n}" for n in range(4)]
+    whole = consume("--from", "earliest")
+    assert len(whole.out.splitlines()) == 12

@@ -13,9 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from formats.message.build import compose, pack
 from formats.message.read import Record, read
 from formats.primitives import java_hash
-from formats.remoting.shapes import MessageQueue
+from formats.remoting.bodies import TopicRouteData
+from formats.remoting.shapes import BrokerData, MappingInfo, MessageQueue, QueueData
 from rmqtool.client import FlowLimits, Received
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
+from rmqtool.client.cluster.routes import Route
 from rmqtool.client.consumer.assignment import share
 from rmqtool.client.consumer.process_queue import ProcessQueue
 from rmqtool.client.consumer.puller import Puller
@@ -310,3 +312,30 @@ def test_each_queue_is_one_members(name: str, rooms: list[str], queues: int, mem
 def test_a_configured_share_is_taken_as_it_is() -> None:
     configured = rebalance.by_config([QueueName("T", "a", 3)])
     assert share(configured, "me", [QUEUE], ["me", "you"]) == {MessageQueue("T", "a", 3)}
+
+
+def static_route(*infos: MappingInfo) -> Route:
+    brokers = [BrokerData("c", name, {0: f"127.0.0.1:{at}"}) for at, name in enumerate("ab", 1)]
+    queues = [QueueData(name, 4, 4, 6) for name in "ab"]
+    mappings = {info.bname or "": info for info in infos}
+    return Route.of("T", TopicRouteData(brokers, queues, topic_queue_mapping_by_broker=mappings))
+
+
+def mapping(broker: str, epoch: int, ids: dict[int, int], total: int = 4) -> MappingInfo:
+    return MappingInfo("T", "__global__", total, broker, epoch, curr_id_map=ids)
+
+
+def test_queues_of_a_static_topic_are_those_of_the_newest_mapping() -> None:
+    """Ids are those of the topic; the broker that led a queue before is not asked. One without a leader is missed."""
+    route = static_route(mapping("a", 2, {0: 3}), mapping("b", 1, {0: 0, 2: 1, 1: 2}))
+    places = [(queue.broker_name, queue.queue_id) for queue in route.readable]
+    assert places == [("a", 0), ("b", 1), ("b", 2), ("__syslo__none__", 3)]
+    assert [queue.queue_id for queue in route.writable] == [0, 1, 2]
+
+
+def test_members_share_a_static_topic_as_those_of_java() -> None:
+    """In the order of its queues, not of their brokers."""
+    route = static_route(mapping("a", 1, {1: 0, 3: 1}), mapping("b", 1, {0: 0, 2: 1}))
+    shares = [share(rebalance.averagely, member, route.readable, ["x", "y"], route.shared_as) for member in ("x", "y")]
+    assert [sorted(queue.queue_id for queue in mine) for mine in shares] == [[0, 1], [2, 3]]
+    assert {queue.broker_name for queue in shares[0]} == {"a", "b"}

@@ -8,6 +8,7 @@ from formats.remoting.bodies import TopicRouteData
 from formats.remoting.codes import MASTER_ID
 from formats.remoting.shapes import MessageQueue, QueueData
 from formats.topics import Perm
+from rmqtool.rules.static_topics import NO_LEADER, mock_broker_name
 
 _MOST_QUEUES = 1 << 16  # most queues of a topic; a route with more is damaged, and would fill the memory
 
@@ -20,10 +21,12 @@ class Route:
         writable: queues for producers: of brokers with a master and write permission.
         readable: queues that consumers read.
         brokers: broker name to the addresses of master (0) and slaves by broker id.
-        write_queues: broker name to its number of write queues.
+        write_queues: broker name to its number of write queues; empty for a static topic.
         ordered: fixed queues of a globally ordered topic.
         inherited: new topics inherit its permission: the template, or the name of a broker or a cluster.
         assumed: no name server knows the topic yet; its first message will create these queues.
+        shared_as: the broker name by which Java's clients know the queues of a static topic; here they have their
+            leader's. None for an ordinary topic.
     """
 
     topic: str
@@ -34,6 +37,7 @@ class Route:
     ordered: bool = False
     inherited: bool = False
     assumed: bool = False
+    shared_as: str | None = None
 
     @classmethod
     def of(cls, topic: str, data: TopicRouteData, *, queue_nums: int | None = None) -> "Route":
@@ -46,6 +50,8 @@ class Route:
             BadText: too many queues, or an invalid order.
         """
         brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas}
+        if data.topic_queue_mapping_by_broker and queue_nums is None:
+            return cls._of_static(topic, data, brokers)
         queues = sorted(data.queue_datas, key=lambda item: item.broker_name)
         if queue_nums is not None:
             counts = [min(queue_nums, item.read_queue_nums) for item in queues]
@@ -75,6 +81,28 @@ class Route:
             inherited=any(item.perm & Perm.INHERIT for item in queues),
             assumed=queue_nums is not None,
         )
+
+    @classmethod
+    def _of_static(cls, topic: str, data: TopicRouteData, brokers: Mapping[str, Mapping[int, str]]) -> "Route":
+        """The route of a static topic: each queue at the broker that leads it by the newest mapping."""
+        infos = data.topic_queue_mapping_by_broker or {}
+        total = max(info.total_queues for info in infos.values())
+        if total > _MOST_QUEUES:
+            raise BadText(0, f"a route of {total} queues; {_MOST_QUEUES} are allowed")
+        leaders: dict[int, str] = {}
+        for name, info in sorted(infos.items(), key=lambda item: item[1].epoch):
+            leaders |= dict.fromkeys(info.curr_id_map or {}, name)
+        perms = {item.broker_name: item.perm for item in data.queue_datas}
+        writes, reads = [], []
+        for queue_id in range(total):
+            leader = leaders.get(queue_id, NO_LEADER)
+            perm = perms.get(leader, Perm.READ)  # a queue without a leader is missed, not passed over
+            if perm & Perm.READ:
+                reads.append(MessageQueue(topic, leader, queue_id))
+            if perm & Perm.WRITE and MASTER_ID in brokers.get(leader, {}):
+                writes.append(MessageQueue(topic, leader, queue_id))
+        scope = next(iter(infos.values())).scope
+        return cls(topic, tuple(writes), tuple(reads), brokers, {}, shared_as=mock_broker_name(scope))
 
 
 def _queues(topic: str, counts: Mapping[str, int]) -> Iterator[MessageQueue]:

@@ -95,15 +95,23 @@ def _assignment(topic: str, response: AssignmentResponse, address: str) -> Assig
 
 
 def share(
-    strategy: Strategy, client_id: str, queues: Collection[MessageQueue], members: Collection[str]
+    strategy: Strategy,
+    client_id: str,
+    queues: Collection[MessageQueue],
+    members: Collection[str],
+    shared_as: str | None = None,
 ) -> set[MessageQueue]:
     """This client's queues of a topic.
+
+    Args:
+        shared_as: the broker name of all queues of a static topic, for the members of the group to share them alike.
 
     Raises:
         BadAllocation: the strategy fails.
     """
-    names, ids = sort([QueueName(q.topic, q.broker_name, q.queue_id) for q in queues], members)
-    return {MessageQueue(*name) for name in strategy(client_id, names, ids)}
+    known = {QueueName(q.topic, shared_as or q.broker_name, q.queue_id): q for q in queues}
+    names, ids = sort(known, members)
+    return {known.get(name) or MessageQueue(*name) for name in strategy(client_id, names, ids)}
 
 
 _UNBALANCED_PAUSE = 1.0  # s
@@ -195,7 +203,9 @@ class Rebalancing:
             return await self._apply(topic, set(route.readable))
         members = await self._members(route)
         client_id = self._cluster.client_id
-        mine = share(self._strategy, client_id, route.readable, members) if route.readable else set()
+        mine = set[MessageQueue]()
+        if route.readable:
+            mine = share(self._strategy, client_id, route.readable, members, route.shared_as)
         return await self._apply(topic, mine) and client_id in members
 
     async def _apply_assignment(self, topic: str, assigned: Assignment, popping: PopLoop) -> bool:

@@ -34,7 +34,7 @@ def _records_of(queue: MessageQueue, offset: int, body: bytes, answer: h.PullRes
     """
     topic, queue_id, delta = queue.topic.encode(), queue.queue_id, answer.offset_delta or 0
     # a light queue refers to messages of other queues, and a static topic has queues of other brokers (5.x)
-    elsewhere = queue.topic.startswith(LMQ_PREFIX) or bool(delta)
+    elsewhere = queue.topic.startswith(LMQ_PREFIX) or answer.offset_delta is not None
     messages, last = [], -1
     for record in records_in(body, address):
         if delta:
@@ -199,7 +199,9 @@ class Puller:
         if following < offset:
             raise BadAnswer(f"{address}: after offset {offset} goes on at {following}")
         if response.code != ResponseCode.SUCCESS:
-            if following > offset and not self._selects and not await self._compacts(queue, address):
+            # behind a range of a static topic, offsets go on at the beginning of the next one
+            next_range = answer.offset_delta is not None and following == answer.min_offset
+            if following > offset and not (next_range or self._selects or await self._compacts(queue, address)):
                 raise NotThere(f"{queue}: its broker gives no message at offset {offset}, and goes on", following)
             return Pulled([], following, answer.min_offset, answer.max_offset)
         records = _records_of(queue, offset, response.body, answer, address)

@@ -42,9 +42,14 @@ class SendBack:
     async def back(self, message: Received, level: int) -> None:
         """Send a message back with a delay level, or to the dead letters: through its broker, else as a new message.
 
+        A message of a static topic is always sent as a new one, as another broker may hold it.
+
         Raises:
             ClientError, RemotingError: both failed.
         """
+        if (await self.cluster.route(self._topic(message))).shared_as is not None:
+            more = 1 if level >= 0 else self.most + self.cluster.options.release.extra_retries
+            return await self._resend(message, message.reconsume_times + more)
         header = h.ConsumerSendBack(
             offset=message.record.physical_offset,
             group=self.group,
