@@ -3,9 +3,10 @@
 Names follow org.apache.rocketmq.common.message.MessageExt; times are ms since the epoch.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from formats.errors import FormatError
@@ -74,6 +75,7 @@ REPLAY_FIELDS = ("topic", "queueId", "status", "messages", "toTopic", "brokerNam
 MIRROR_FIELDS = ("topic", "brokerName", "queueId", "firstOffset", "nextOffset", "messages", "expired")
 
 
+_ROWS = 1 << 12  # rows at a time
 _LEVELS_AROUND = 64  # of objects around a body, and of calls around what writes them
 
 
@@ -107,6 +109,54 @@ class PlainRow:
     def to_dict(self) -> dict[str, Any]:
         """The fields for machine output."""
         return row_dict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRows:
+    """Rows of one kind as the tuples of their values: of millions, an object for each would cost more than the rest.
+
+    Attributes:
+        kind: the dataclass whose fields, in order, the values are.
+    """
+
+    kind: type[PlainRow]
+    values: list[tuple[Any, ...]]
+
+    @classmethod
+    def of(cls, kind: type[PlainRow], rows: "Iterable[PlainRow | PlainRows]") -> "Iterator[PlainRows]":
+        """Rows given one by one or several at a time, a thousand or more at a time."""
+        plain: Any = kind  # a dataclass, as all are
+        values_of = _fields_of(plain)[1]
+        values: list[tuple[Any, ...]] = []
+        for row in rows:
+            if isinstance(row, PlainRows):
+                values += row.values
+            else:
+                values.append(values_of(row))
+            if len(values) >= _ROWS:
+                yield cls(kind, values)
+                values = []
+        if values:
+            yield cls(kind, values)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the values."""
+        kind: Any = self.kind
+        return _fields_of(kind)[0]
+
+    def column(self, name: str) -> list[Any]:
+        """The values of a field."""
+        return [*map(itemgetter(self.names.index(name)), self.values)]
+
+    def dicts(self) -> Iterator[dict[str, Any]]:
+        """The rows as :meth:`PlainRow.to_dict` has them."""
+        return (dict(zip(self.names, values, strict=True)) for values in self.values)
+
+    def only(self, column: str, wanted: Callable[[Any], Any]) -> "PlainRows":
+        """The rows in which a field has a wanted value."""
+        at = self.names.index(column)
+        return PlainRows(self.kind, [values for values in self.values if wanted(values[at])])
 
 
 def message_row(record: Record, physical_offset: int, body_mode: BodyForm = "auto") -> dict[str, Any]:

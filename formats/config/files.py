@@ -53,13 +53,16 @@ class ConsumerOffsets(ConfigFile):
     in `extra`, and omitted if it no longer agrees with the offsets or for 4.9.
     """
 
+    KEEP: ClassVar[str | None] = "offsetTable"
     data_version: DataVersion = member(default=DataVersion, since=V5_3)
     offsets: Mapping[str, Mapping[Int, Long]] = member("offsetTable", dict)  # topic@group → queue
 
     def tables(self) -> Iterator[OffsetTable]:
         """The offsets of each group in each topic, in the order of the file. Not copied, as there may be millions."""
+        names: dict[str, str] = {}  # there are few topics and groups, and millions of pairs
         for key, queues in self.offsets.items():
-            yield OffsetTable(*split_key(key), queues)
+            topic, group = split_key(key)
+            yield OffsetTable(names.setdefault(topic, topic), names.setdefault(group, group), queues)
 
     def entries(self) -> Iterator[QueueOffset]:
         """Every offset, in the order of the file."""

@@ -24,12 +24,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cache
+from itertools import islice
 from typing import Annotated, Any, ClassVar, Protocol, Self, TypeVar, Union, get_args, get_origin
 
 from formats.errors import BadText
 from formats.fastjson.dialects import BODY, FILE, STANDARD, Dialect
 from formats.fastjson.read import loads, locate
-from formats.fastjson.values import Inline, Key, ObjectKey, Real, Value
+from formats.fastjson.values import Inline, Key, Numbers, ObjectKey, Real, Value
 from formats.fastjson.write import dumps
 from formats.versions import V4_9, VERSIONS, Version
 
@@ -200,21 +201,24 @@ class Table(Kind):
         self.key = key
         self.item = item
 
-    def read(self, raw: Any, dialect: Dialect) -> dict[Any, Any]:
+    def read(self, raw: Any, dialect: Dialect) -> Mapping[Any, Any]:
+        if isinstance(raw, Numbers):
+            return raw  # they fit
         if not isinstance(raw, dict):
             raise Unfit(f"{describe(raw)} where an object must be")
         if isinstance(self.key, Whole) and isinstance(self.item, Whole) and _all_fit(raw, self.key, self.item):
             return raw
-        table: dict[Any, Any] = {}
-        same = True
-        for key, item in raw.items():
+        table: dict[Any, Any] | None = None
+        for position, (key, item) in enumerate(raw.items()):
             try:
                 name, value = self.read_key(key, dialect), self.item.read(item, dialect)
             except Unfit as err:
                 raise err.within(key) from None
-            table[name] = value
-            same = same and name is key and value is item
-        return raw if same else table
+            if table is None and (name is not key or value is not item):
+                table = dict(islice(raw.items(), position))
+            if table is not None:
+                table[name] = value
+        return raw if table is None else table
 
     def read_key(self, key: Key, dialect: Dialect) -> Any:
         """Convert a key.
@@ -422,6 +426,7 @@ class Bean:
         extra: members that no version here knows, as they were read. They are written again.
     """
 
+    KEEP: ClassVar[str | None] = None  # a member whose tables of numbers stay text, as there may be a million
     DERIVED: ClassVar[tuple[str, ...]] = ()  # properties that a broker writes, named as there, and never reads
     ORDERED: ClassVar[bool] = False  # members are written in the order in which they are declared
     extra: Mapping[Any, Any] = field(default_factory=dict)
@@ -443,7 +448,7 @@ class Bean:
             BadText: it is not of the dialect; or a value is of another type than its member: then ``reason``
                 begins with its path and ``at`` is its first byte.
         """
-        raw = loads(data, FILE, cycles=False)
+        raw = loads(data, FILE, cycles=False, keep=cls.KEEP)
         try:
             return cls.read(raw)
         except Unfit as err:

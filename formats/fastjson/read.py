@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from formats.errors import BadText
 from formats.fastjson.dialects import BODY, FILE, Dialect
-from formats.fastjson.values import MAX_NUMBER, Inline, Key, ObjectKey, Real, Value
+from formats.fastjson.values import MAX_NUMBER, Inline, Key, Numbers, ObjectKey, Real, Value
 
 _BOM = b"\xef\xbb\xbf"
 # Possessive quantifiers throughout: a match never backtracks, so reading is linear in the input whatever it holds.
@@ -24,6 +24,10 @@ _NUMBER = re.compile(r"-?[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+")
 _INTEGER = re.compile(r"-?[0-9]++")
 _LONG = "-?[0-9]{1,19}+"
 _NUMBERS = rf"\{{((?:{_LONG}:{_LONG}(?:,|(?=[ \t\r\n}}])))++)[ \t\r\n]*+\}}"
+_FITTING = (
+    "((?:-?[0-9]{1,9}+:-?[0-9]{1,18}+(?:,(?=[-0-9])|(?=})))++)"  # members of 32 and 64 bits, whatever the digits are
+)
+_KEPT_ENTRY = re.compile(rf'"([^"\\]*+)":\{{{_FITTING}\}},[ \t\r\n]*+(?=")')
 _ENTRY = re.compile(rf'"([^"\\]*+)":(?:({_LONG})|{_NUMBERS}),[ \t\r\n]*+(?=")')
 _FLAT = r'\{"[A-Za-z]\w*+":(?:"[^"\\{}]*+"|-?[0-9]{1,18}+)(?:,"[A-Za-z]\w*+":(?:"[^"\\{}]*+"|-?[0-9]{1,18}+))*+\}'
 _FLAT_TABLE = re.compile(rf"\{{((?:{_FLAT}:{_FLAT}(?:,(?=\{{)|(?=\}})))++)\}}", re.ASCII)
@@ -41,7 +45,7 @@ _MOST_REPEATED = 1 << 20  # values and characters that references may expand to,
 _Marks = dict[tuple[int, Key], tuple[int, _Container]]
 
 
-def loads(data: bytes, dialect: Dialect = FILE, *, cycles: bool = True) -> Value:
+def loads(data: bytes, dialect: Dialect = FILE, *, cycles: bool = True, keep: str | None = None) -> Value:
     """Parse a complete text.
 
     Unquoted integer keys become ``int``, an object used as a key becomes an `ObjectKey`, and any other key ``str``. Of
@@ -54,12 +58,14 @@ def loads(data: bytes, dialect: Dialect = FILE, *, cycles: bool = True) -> Value
         dialect: `FILE` or `BODY`.
         cycles: if False, reject cyclic values, which no configuration class produces, and references that would expand
             to far more than the length of the file, since expanding them would need that much memory.
+        keep: a member of the top object; objects in it that have only integers may become `Numbers`.
 
     Raises:
         BadText: the text is invalid. ``at`` is the byte at which parsing failed: for an unclosed string its opening
             quote, for trailing bytes the first of them, for a truncated text its length.
     """
     reader = _Reader.of(data, dialect, cycles=cycles)
+    reader.keep = keep if b"$ref" not in data else None
     value, end = reader.read()
     tail = reader.skip(dialect.tail, end)
     if tail < len(reader.text):
@@ -175,6 +181,7 @@ class _Reader:
         self.outer: list[
             tuple[_Container, Key]
         ] = []  # open containers around the innermost one, each with its current key
+        self.keep: str | None = None  # see `loads`
         self._repeated = 0  # values and characters that references have expanded to so far
         self._weights: dict[int, int] = {}  # id of a referenced container, or of one inside it → its weight
 
@@ -273,6 +280,8 @@ class _Reader:
         Offset tables hold hundreds of thousands of such entries, so each is read with one match. The last entry of a
         table has no trailing comma and is left to the caller.
         """
+        if self.keep is not None and len(self.outer) == 2 and self.outer[1][1] == self.keep:
+            return self._keep_entries(inside, at)
         text, match = self.text, _ENTRY.match
         while (token := match(text, at)) is not None:
             key, number, pairs = token.groups()
@@ -285,6 +294,15 @@ class _Reader:
                 if 2 * len(table) < len(numbers):
                     break  # duplicate keys
                 self._put(inside, key, table)
+            at = token.end()
+        return at
+
+    def _keep_entries(self, inside: dict[Key, Value], at: int) -> int:
+        """As :meth:`_entries`, for objects of integers that stay text."""
+        text, match = self.text, _KEPT_ENTRY.match
+        while (token := match(text, at)) is not None:
+            key, members = token.groups()
+            self._put(inside, key, Numbers(members))  # type: ignore[arg-type]  # only where it was asked for
             at = token.end()
         return at
 

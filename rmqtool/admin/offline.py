@@ -5,10 +5,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 
 from formats.config.files import OffsetTable
+from rmqtool.contract import PlainRows
 from rmqtool.errors import UnreadableStore
 from rmqtool.services.consumers.groups import ConsumerGroups, GroupInfo, GroupLag, oldest_unread
 from rmqtool.services.consumers.watch import Place, place_of
-from rmqtool.services.lookup.configs import FILES, Warn, group_offsets, sort_offsets
+from rmqtool.services.lookup.configs import FILES, Warn, group_offsets, sort_tables
 from rmqtool.services.lookup.offsets import OffsetRow, StoredOffset, consumer_offsets
 from rmqtool.services.lookup.queue_messages import TopicQueues
 from rmqtool.services.offsets.files import ClientFile
@@ -57,14 +58,18 @@ class StoreGroups:
         """Every queue of every group, sorted by group, topic and queue."""
         return self._consumers.lag()
 
+    def lag_rows(self) -> Iterator[PlainRows]:
+        """As :meth:`lag`, by the thousand."""
+        return self._consumers.lag_rows()
+
     def oldest(self, rows: Sequence[GroupLag]) -> dict[Place, int]:
         """The store time (ms) of the oldest unread message of each row whose message is there."""
         log, queues = CommitLog(self._layout), TopicQueues(self._layout)
         times = ((place_of(row), oldest_unread(log, queues, row)) for row in rows)
         return {place: time for place, time in times if time is not None}
 
-    def offsets(self) -> Iterator[StoredOffset]:
-        """Offsets as they are stored, sorted by group, topic and queue.
+    def offsets(self) -> Iterator[PlainRows]:
+        """Offsets as they are stored, `StoredOffset` rows, sorted by group, topic and queue.
 
         Raises:
             UnreadableStore: the store has no offsets file.
@@ -73,18 +78,17 @@ class StoreGroups:
             os.path.lexists(self._layout.path("config", name + end)) for name in FILES for end in ("", ".bak")
         ):
             raise UnreadableStore(f"{self._layout.path('config', FILES[0])}: no such file")
-        for entry in sort_offsets(self._tables()):
-            yield StoredOffset(
-                group=entry.group, topic=entry.topic, queueId=entry.queue_id, consumerOffset=entry.offset
-            )
+        for table in sort_tables(self._tables()):
+            start = table.group, table.topic
+            yield PlainRows(StoredOffset, [(*start, *entry) for entry in sorted(table.queues.items())])
 
-    def positions(self) -> Iterator[OffsetRow]:
-        """Offsets with the ranges of their queues, sorted by group, topic and queue.
+    def positions(self) -> Iterator[PlainRows]:
+        """Offsets with the ranges of their queues, `OffsetRow` rows, sorted by group, topic and queue.
 
         Raises:
             UnreadableStore: the store has no offsets file.
         """
-        return consumer_offsets(self._layout, bak=self._bak)
+        return consumer_offsets(self._layout, bak=self._bak, wanted=self._wanted)
 
     def _tables(self) -> Iterator[OffsetTable]:
         tables = self._client.tables() if self._client is not None else group_offsets(self._layout, self._warn)

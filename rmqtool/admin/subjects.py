@@ -6,6 +6,7 @@ Implementations take ``warn``, which is called with each reason why an answer is
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from rmqtool.contract import PlainRows
 from rmqtool.services.consumers.groups import GroupInfo, GroupLag
 from rmqtool.services.consumers.watch import Place
 from rmqtool.services.lookup.offsets import OffsetRow, StoredOffset
@@ -52,13 +53,16 @@ class Groups(Protocol):
     def lag(self) -> Iterable[GroupLag]:
         """Every queue of every group, sorted by group, topic and queue."""
 
+    def lag_rows(self) -> Iterable[PlainRows]:
+        """As :meth:`lag`, by the thousand, with their values in the order of the fields of `GroupLag`."""
+
     def oldest(self, rows: Sequence[GroupLag]) -> Mapping[Place, int]:
         """The store time (ms) of the oldest unread message of each row, as far as it is known."""
 
-    def offsets(self) -> Iterable[StoredOffset]:
+    def offsets(self) -> Iterable[StoredOffset | PlainRows]:
         """Offsets as they are stored, sorted by group, topic and queue."""
 
-    def positions(self) -> Iterable[OffsetRow]:
+    def positions(self) -> Iterable[OffsetRow | PlainRows]:
         """Offsets with the ranges of their queues, sorted by group, topic and queue."""
 
 

@@ -203,8 +203,8 @@ def _configs(rng: Random, store: Path, base: Base) -> None:
         if entry.kind is not None and entry.error is None:
             read_config(layout, entry.name)
             dump_json(raw_config(layout, entry.name))
-    for row in consumer_offsets(layout, bak=rng.random() < 0.3):
-        dump_json(row.to_dict())
+    for rows in consumer_offsets(layout, bak=rng.random() < 0.3):
+        dump_json([*rows.dicts()])
 
 
 def _explain(rng: Random, store: Path, base: Base) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from formats.config.files import QueueOffset
 from rmqtool import NewMessage, Store
+from rmqtool.contract import PlainRows
 from rmqtool.errors import CorruptFile
 from rmqtool.services.consumers.groups import ConsumerGroups, GroupLag, compare, sums
 from rmqtool.store.layout.paths import StoreLayout
@@ -30,11 +31,11 @@ def test_the_golden_lags(case: str, golden: Unpacked) -> None:
     assert {group: set(lag_row) for group, lag_row in topics.items()} == lab.CONSUMED
     for lag_row in topics.values():
         assert lag_row == {topic: lab.MESSAGES.get(topic, 0) for topic in lag_row}
-    by_topic = list(sums(rows, by_topic=True))
+    by_topic = list(sums(PlainRows.of(GroupLag, rows), by_topic=True))
     assert [(row.group, row.topic) for row in by_topic] == sorted(
         (g, t) for g, names in lab.CONSUMED.items() for t in names
     )
-    assert [row.group for row in sums(rows, by_topic=False)] == sorted(lab.CONSUMED)
+    assert [row.group for row in sums(PlainRows.of(GroupLag, rows), by_topic=False)] == sorted(lab.CONSUMED)
     assert sum(row.queues for row in by_topic) == len(rows)
 
 
@@ -135,8 +136,8 @@ def test_an_impossible_offset_takes_nothing_of_another_lag(tmp_path: Path) -> No
     log = CommitLog(StoreLayout(str(path)))
     groups = ConsumerGroups(log, lambda _line: None)
     assert {row.topic: row.diff for row in groups.lag()} == {"Ahead": -20, "Behind": 20}
-    assert [row.diff for row in sums(groups.lag(), by_topic=False)] == [20]
-    assert {row.topic: row.diff for row in sums(groups.lag(), by_topic=True)} == {"Ahead": 0, "Behind": 20}
+    assert [row.diff for row in sums(groups.lag_rows(), by_topic=False)] == [20]
+    assert {row.topic: row.diff for row in sums(groups.lag_rows(), by_topic=True)} == {"Ahead": 0, "Behind": 20}
     assert [row.diff for row in groups.infos()] == [20]
     asked = rmqtool("report", "lag", path, "--runner", "local", "-o", "ndjson")
     listed = {row["topic"]: (row["lag"], row["largest"]) for row in map(json.loads, asked.out.splitlines())}

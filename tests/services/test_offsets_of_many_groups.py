@@ -1,6 +1,7 @@
 """Offsets of many groups of the same queues: each queue is looked at once, not once a group."""
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,18 +32,18 @@ def test_each_queue_is_looked_at_once(store: Path, monkeypatch: pytest.MonkeyPat
     groups = ",".join(f'"{topic}@g{number}":{{0:{number},77:1}}' for number in range(50))
     (store / "config").mkdir(exist_ok=True)
     (store / "config/consumerOffset.json").write_text(f'{{"offsetTable":{{{groups}}}}}')
-    looked: Counter[tuple[str, int]] = Counter()
-    either = TopicQueues.either
+    looked: Counter[str] = Counter()
+    existing = TopicQueues.existing
 
-    def look(self: TopicQueues, topic: str, queue_id: int) -> AnyQueue | None:
-        looked[topic, queue_id] += 1
-        return either(self, topic, queue_id)
+    def look(self: TopicQueues, topic: str) -> Iterator[AnyQueue]:
+        looked[topic] += 1
+        return existing(self, topic)
 
-    monkeypatch.setattr(TopicQueues, "either", look)
-    rows = list(consumer_offsets(StoreLayout(str(store))))
-    assert looked == {(topic, 0): 1, (topic, 77): 1}
+    monkeypatch.setattr(TopicQueues, "existing", look)
+    rows = [row for rows in consumer_offsets(StoreLayout(str(store))) for row in rows.dicts()]
+    assert looked == {topic: 1}
     assert len(rows) == 100
     for row in rows:
-        there = row.queueId == 0
-        assert (row.minOffset, row.brokerOffset) == ((low, high) if there else (None, None))
-        assert row.lag == (high - row.consumerOffset if there else None)
+        there = row["queueId"] == 0
+        assert (row["minOffset"], row["brokerOffset"]) == ((low, high) if there else (None, None))
+        assert row["lag"] == (high - row["consumerOffset"] if there else None)

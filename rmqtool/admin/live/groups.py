@@ -1,7 +1,7 @@
 """Consumer groups of a live cluster. No request is made in the name of a group."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from formats.config.files import QueueOffset
@@ -24,6 +24,7 @@ from rmqtool.admin.live.tables import (
 from rmqtool.admin.target import Target
 from rmqtool.client.cluster.errors import NotThere
 from rmqtool.client.consumer.puller import LOOKING, Puller
+from rmqtool.contract import PlainRows
 from rmqtool.services.consumers.groups import PROBLEMS, GroupInfo, GroupLag, offset_state, topic_state, total_diff
 from rmqtool.services.consumers.watch import Place, place_of
 from rmqtool.services.lookup.offsets import OffsetRow, StoredOffset
@@ -82,6 +83,10 @@ class LiveGroups:
     def lag(self) -> list[LiveGroupLag]:
         """Every queue of every group, sorted by group, topic, broker and queue."""
         return ask(self._target, self._warn, self._lag)
+
+    def lag_rows(self) -> Iterator[PlainRows]:
+        """As :meth:`lag`, by the thousand."""
+        return PlainRows.of(LiveGroupLag, self.lag())
 
     def oldest(self, rows: Sequence[GroupLag]) -> dict[Place, int]:
         """The store time (ms) of the oldest unread message of each row: one message of each queue is read."""

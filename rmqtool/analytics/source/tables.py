@@ -202,7 +202,7 @@ def _offsets(layout: StoreLayout) -> Iterable[dict[str, Any]]:
 
     if not any(exists(layout.path("config", name)) or config_database(layout, name) for name in FILES):
         return []
-    return (row.to_dict() for row in consumer_offsets(layout))
+    return (row for rows in consumer_offsets(layout) for row in rows.dicts())
 
 
 def _topics(layout: StoreLayout) -> Iterable[dict[str, Any]]:

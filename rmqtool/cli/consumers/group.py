@@ -11,7 +11,7 @@ import typer
 from formats.config.files import ConsumerOffsets, QueueOffset
 from formats.errors import FormatError
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.choice import RowChoice, first, matches, no_match, wanted_of
+from rmqtool.cli.framework.choice import RowChoice, first, first_of, in_queues, matches, no_match, wanted_of
 from rmqtool.cli.framework.opening import live_target, need_log, open_groups, open_to_read
 from rmqtool.cli.framework.options import (
     ANY_GROUP,
@@ -31,11 +31,11 @@ from rmqtool.cli.framework.options import (
 from rmqtool.cli.render.rows import Warnings, names_of, write_rows
 from rmqtool.cli.render.text import note
 from rmqtool.cli.render.times import parse_span
+from rmqtool.contract import PlainRows
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
 from rmqtool.services.consumers.groups import (
     PROBLEMS,
     GroupInfo,
-    GroupLag,
     LagSum,
     OffsetChange,
     compare,
@@ -141,7 +141,7 @@ def group_lag(
     lags = _Lags(groups, choice.queue or ())
     rows = iter(lags)
     if by is LagRow.queue:
-        shown = first((row for row in rows if row.diff or row.inFlight or not lagging), limit)
+        shown = first_of(_lagging(rows) if lagging else rows, limit)
         spare = ("minOffset", "lastTimestamp", "brokerOffset", "consumerOffset")
         count = write_rows(
             output.value, groups.lag_row, shown, _columns(groups.lag_row, holding=lags.holding), spare=spare
@@ -208,8 +208,8 @@ def group_offsets(
     warn = Warnings()
     client = _client_file(broadcast, broker)
     groups = open_groups(store, broker_conf, warn, wanted_of(choice), client=client, log=False)
-    rows = (row for row in groups.offsets() if not choice.queue or row.queueId in choice.queue)
-    count = write_rows(output.value, groups.stored_row, first(rows, limit))
+    rows = in_queues(groups.stored_row, groups.offsets(), choice.queue)
+    count = write_rows(output.value, groups.stored_row, first_of(rows, limit))
     return no_match(count, warn.tell(), **vars(choice))
 
 
@@ -251,7 +251,7 @@ def _is_chosen(entry: QueueOffset, choice: GroupChoice) -> bool:
 
 
 class _Lags:
-    """The rows of ``group lag``, one at a time: there may be millions.
+    """The rows of ``group lag``, by the thousand: there may be millions.
 
     Attributes:
         rows: how many came.
@@ -266,13 +266,24 @@ class _Lags:
         self._groups, self._queue_ids = groups, queue_ids
         self.holding = groups.holding(queue_ids)
 
-    def __iter__(self) -> Iterator[GroupLag]:
-        for row in self._groups.lag():
-            if not self._queue_ids or row.queueId in self._queue_ids:
-                self.rows += 1
-                self.problems += row.state in PROBLEMS
-                self.groups.add(row.group)
-                yield row
+    def __iter__(self) -> Iterator[PlainRows]:
+        for rows in in_queues(self._groups.lag_row, self._groups.lag_rows(), self._queue_ids):
+            self.rows += len(rows.values)
+            self.problems += sum(map(rows.column("state").count, PROBLEMS))
+            self.groups.update(rows.column("group"))
+            yield rows
+
+
+def _lagging(batches: Iterable[PlainRows]) -> Iterator[PlainRows]:
+    """The rows with lag or messages in flight."""
+    for rows in batches:
+        lagging = [
+            values
+            for values, diff, held in zip(rows.values, rows.column("diff"), rows.column("inFlight"), strict=True)
+            if diff or held
+        ]
+        if lagging:
+            yield PlainRows(rows.kind, lagging)
 
 
 def _nobody_behind(groups: Set[str]) -> str:

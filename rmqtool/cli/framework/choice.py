@@ -1,11 +1,12 @@
 """Selection options of commands that list rows, and the exit code when nothing matches."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqtool.cli.render.text import note
 from rmqtool.cli.render.times import parse_time
+from rmqtool.contract import PlainRow, PlainRows
 
 if TYPE_CHECKING:
     from rmqtool.cli.framework.options import GroupChoice
@@ -59,14 +60,40 @@ def limit_rows(rows: Iterator[T], limit: int | None, source: Iterator[Any]) -> I
         yield row
         if count == limit:
             if next(source, _END) is not _END:
-                note(f"stopped after {limit} {'row' if limit == 1 else 'rows'} (--limit)")
+                _say_stopped(limit)
             return
+
+
+def _say_stopped(limit: int | None) -> None:
+    note(f"stopped after {limit} {'row' if limit == 1 else 'rows'} (--limit)")
 
 
 def first(rows: Iterable[T], limit: int | None) -> Iterator[T]:
     """At most ``limit`` rows of those that match; a note says that there are more."""
     source = iter(rows)
     return limit_rows(source, limit, source)
+
+
+def first_of(batches: Iterable[PlainRows], limit: int | None) -> Iterator[PlainRows]:
+    """As :func:`first`, for rows by the thousand."""
+    left = limit
+    for rows in batches:
+        if left is not None and len(rows.values) > left:
+            if left:
+                yield PlainRows(rows.kind, rows.values[:left])
+            _say_stopped(limit)
+            return
+        if rows.values:
+            yield rows
+            left = left - len(rows.values) if left is not None else None
+
+
+def in_queues(
+    kind: type[PlainRow], rows: Iterable[PlainRow | PlainRows], queue_ids: Collection[int] | None
+) -> Iterator[PlainRows]:
+    """Rows by the thousand; of queues with these numbers, if there are any."""
+    for batch in PlainRows.of(kind, rows):
+        yield batch if not queue_ids else batch.only("queueId", queue_ids.__contains__)
 
 
 def say_empty(**ranges: tuple[Any, Any] | None) -> None:

@@ -104,15 +104,16 @@ def offsets(
 
     Exit code 1: no offset matches.
     """
-    from rmqtool.cli.framework.choice import RowChoice, wanted_of
+    from rmqtool.cli.framework.choice import first_of, in_queues, no_match, wanted_of
     from rmqtool.cli.render.rows import Warnings, names_of, write_rows
 
-    warn, chosen = Warnings(), RowChoice(vars(choice))
+    warn = Warnings()
     groups = open_groups(store, broker_conf, warn, wanted_of(choice), bak=bak, log=False)
     shown = [name for name in names_of(groups.offset_row) if name != "diff"]
     spare = ("minOffset", "brokerOffset", "consumerOffset")
-    write_rows(output.value, groups.offset_row, chosen(groups.positions(), limit), shown, spare=spare)
-    return chosen.ends(warn.tell())
+    rows = in_queues(groups.offset_row, groups.positions(), choice.queue)
+    count = write_rows(output.value, groups.offset_row, first_of(rows, limit), shown, spare=spare)
+    return no_match(count, warn.tell(), **vars(choice))
 
 
 @command("config", "rmqtool config store topics.json --output json")

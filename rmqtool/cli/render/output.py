@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from rmqtool.cli.render.text import (
@@ -24,7 +25,7 @@ from rmqtool.cli.render.text import (
     room_of,
     width_of,
 )
-from rmqtool.contract import PlainRow
+from rmqtool.contract import PlainRow, PlainRows
 from rmqtool.errors import BadValue
 
 if TYPE_CHECKING:
@@ -45,25 +46,39 @@ class Column:
 
     Args:
         cell: makes the cell of a row; by default the field named like the title.
+        field: the one field that the cell shows, if it has another name.
+        text: makes the cell of the value of that field; by default the value itself.
         right: aligned to the right, for numbers.
         wide: may be cut on a narrow terminal.
         rank: columns with a rank are dropped first if the line is too narrow, from 1 on.
     """
 
-    __slots__ = ("cell", "is_field", "rank", "right", "title", "wide")
+    __slots__ = ("cell", "field", "rank", "right", "text", "title", "wide")
 
     def __init__(
         self,
         title: str,
         cell: Callable[[Row], Any] | None = None,
         *,
+        field: str | None = None,
+        text: Callable[[Any], Any] | None = None,
         right: bool = False,
         wide: bool = False,
         rank: int = 0,
     ) -> None:
         self.title, self.right, self.wide, self.rank = title, right, wide, rank
-        self.is_field = cell is None
-        self.cell = cell or (lambda row: row.get(title))
+        self.field = field or title if cell is None else None
+        self.text = text
+        self.cell = cell or self._cell
+
+    def _cell(self, row: Row) -> Any:
+        value = row.get(self.field or "")
+        return value if self.text is None else self.text(value)
+
+    @property
+    def is_field(self) -> bool:
+        """Whether the cell is the field named like the title."""
+        return self.field == self.title and self.text is None
 
 
 def rank_in(spare: Sequence[str], name: str) -> int:
@@ -129,6 +144,9 @@ class Writer(Protocol):
     def plain(self, row: PlainRow) -> None:
         """Write a row of plain values."""
 
+    def plain_rows(self, rows: PlainRows) -> None:
+        """Write rows given as their values."""
+
     def close(self) -> None:
         """End the output."""
 
@@ -149,6 +167,10 @@ class NdjsonWriter:
     def plain(self, row: PlainRow) -> None:
         """Write a row of plain values, at a fifth of the cost."""
         self._out.write(self._lines.line(row) + "\n")
+
+    def plain_rows(self, rows: PlainRows) -> None:
+        """Write rows given as their values, at half the cost of that."""
+        self._out.write("".join([f"{line}\n" for line in self._lines.lines(rows)]))
 
     def many(self, rows: "HasColumns") -> None:
         """Write rows given as columns."""
@@ -176,6 +198,10 @@ class JsonWriter:
     def plain(self, row: PlainRow) -> None:
         """Write a row of plain values, at a fifth of the cost."""
         self._write(self._lines.line(row))
+
+    def plain_rows(self, rows: PlainRows) -> None:
+        """Write rows given as their values, at half the cost of that."""
+        self._write(",\n".join(self._lines.lines(rows)))
 
     def _write(self, text: str) -> None:
         self._out.write((",\n" if self._rows else "[\n") + text)
@@ -224,6 +250,15 @@ class CsvWriter:
             self.row(row.to_dict())
         else:
             self._writer.writerow(values)
+
+    def plain_rows(self, rows: PlainRows) -> None:
+        """Write rows given as their values, faster still."""
+        columns = [rows.column(name) for name in self._fields]
+        if self._terminal or not all(_AS_CSV.issuperset(map(type, column)) for column in columns):
+            for row in rows.dicts():
+                self.row(row)
+        else:
+            self._writer.writerows(zip(*columns, strict=True))
 
     def many(self, rows: "HasColumns") -> None:
         """Write rows given as columns."""
@@ -298,6 +333,39 @@ class TableWriter:
                 self._out.write(line)
                 return
         self.row(row.to_dict())
+
+    def plain_rows(self, rows: PlainRows) -> None:
+        """Write rows given as their values, faster still."""
+        lines = self._plain_lines(rows) if self._widths is not None and not self._stacked else None
+        if lines is not None:
+            self._out.write("".join(lines))
+            return
+        held = rows.values if self._widths is not None or len(rows.values) <= _SAMPLE else rows.values[:_SAMPLE]
+        for row in PlainRows(rows.kind, held).dicts():
+            self.row(row)
+        if len(held) < len(rows.values):
+            self.plain_rows(PlainRows(rows.kind, rows.values[len(held) :]))
+
+    def _plain_lines(self, rows: PlainRows) -> list[str] | None:
+        """The lines of rows, if none of their values needs a closer look; else None."""
+        cells = []
+        for column in self._in_line:
+            if column.field not in rows.names:
+                return None
+            values = rows.column(column.field)
+            if column.text is not None:
+                values = [*map(column.text, values)]
+            kinds = set(map(type, values))
+            if NoneType in kinds:
+                values = ["" if value is None else value for value in values]
+            if not kinds <= _PLAIN | {NoneType}:
+                return None
+            texts = "".join({value for value in values if type(value) is str})
+            if not texts.isascii() or not texts.isprintable():
+                return None
+            cells.append(values)
+        lines = [(self._format % values).rstrip() + "\n" for values in zip(*cells, strict=True)]
+        return lines if max(map(len, lines)) - 1 <= self._longest else None
 
     def begin(self) -> None:
         """Write the rows that are held back, because no more may come for a while."""
@@ -425,6 +493,19 @@ class _JsonLines:
             return dump_json(_only(row.to_dict(), self._only))
         return self._form % tuple(values)
 
+    def lines(self, rows: PlainRows) -> list[str]:
+        """The objects of rows given as their values."""
+        names = [name for name in self._only or rows.names if name in rows.names]
+        form = "{" + ",".join(dump_json(name).replace("%", "%%") + ":%s" for name in names) + "}"
+        cells = []
+        for name in names:
+            column = rows.column(name)
+            try:
+                cells.append(column if set(map(type, column)) == {int} else [*map(_json_of, column)])
+            except TypeError:  # a list
+                return [dump_json(_only(row, self._only)) for row in rows.dicts()]
+        return [form % values for values in zip(*cells, strict=True)]
+
 
 @lru_cache(1 << 12, typed=True)
 def _json_of(value: Any) -> str:
@@ -459,7 +540,7 @@ def writer(form: str, fields: Sequence[str], columns: Sequence[Column], out: Tex
     return TableWriter(out, columns, room_of(out, form))
 
 
-def write_all(to: Writer, rows: "Iterable[Row | PlainRow | HasColumns]") -> int:
+def write_all(to: Writer, rows: "Iterable[Row | PlainRow | PlainRows | HasColumns]") -> int:
     """Write every row and close; returns the number of rows."""
     count = 0
     for row in rows:
@@ -469,6 +550,9 @@ def write_all(to: Writer, rows: "Iterable[Row | PlainRow | HasColumns]") -> int:
         elif isinstance(row, PlainRow):
             to.plain(row)
             count += 1
+        elif isinstance(row, PlainRows):
+            to.plain_rows(row)
+            count += len(row.values)
         elif isinstance(to, NdjsonWriter | JsonWriter | CsvWriter):
             to.many(row)
             count += len(row)

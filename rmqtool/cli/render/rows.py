@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from rmqtool.cli.render.output import Column, rank_in, write_all, writer
 from rmqtool.cli.render.text import note
 from rmqtool.cli.render.times import time_text
-from rmqtool.contract import PlainRow
+from rmqtool.contract import PlainRow, PlainRows
 
 if TYPE_CHECKING:
     from rmqtool.analytics.table.lines import HasColumns
@@ -57,16 +57,18 @@ def columns_of(
 
 def _column(name: str, kind: object, *, wide: bool, rank: int) -> Column:
     if name.endswith("Timestamp") or (name == "time" and kind is int):
-        return Column(
-            name.replace("Timestamp", "Time"), lambda row: time_text(row[name]) if row[name] else None, rank=rank
-        )
+        return Column(name.replace("Timestamp", "Time"), field=name, text=_time_or_none, rank=rank)
     return Column(name, right=kind in (int, int | None, float, float | None), wide=wide, rank=rank)
+
+
+def _time_or_none(time: int | None) -> str | None:
+    return time_text(time) if time else None
 
 
 def write_rows(
     form: str,
     kind: type,
-    rows: "Iterable[HasRow | HasColumns]",
+    rows: "Iterable[HasRow | PlainRows | HasColumns]",
     names: Sequence[str] = (),
     wide: Sequence[str] = (),
     spare: Sequence[str] = (),

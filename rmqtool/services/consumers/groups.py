@@ -4,16 +4,16 @@ Source: broker.processor.AdminBrokerProcessor (getConsumeStats), admin.ConsumeSt
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from formats.config.files import OffsetTable, QueueOffset
 from formats.model.topics import TopicConfig
 from formats.topics import DLQ_PREFIX, LMQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
-from rmqtool.contract import PlainRow
+from rmqtool.contract import PlainRow, PlainRows
 from rmqtool.services.lookup.configs import Warn, group_offsets, groups_of, sort_tables, topics_of
 from rmqtool.services.lookup.queue_messages import TopicQueues, warn_of_unbuilt
 from rmqtool.services.lookup.retry_names import RetryNames
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 PROBLEMS = ("ahead", "expired")
 QUEUE_KINDS = ("consumequeue", BATCH_QUEUES)
 Key = tuple[str, str, int]  # topic, group, queue id
+_ROWS = 1 << 12  # rows at a time
+_TOPICS = 1 << 14  # topics that are remembered
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,6 +56,23 @@ class GroupLag(PlainRow):
 
     def __post_init__(self) -> None:
         self.lag = self.diff
+
+    @classmethod
+    def of(cls, values: tuple[Any, ...]) -> "GroupLag":
+        """The row of its values, in the order of the fields."""
+        group, topic, queue_id, offset, low, high, diff, last, state, in_flight, _lag = values
+        return cls(
+            group=group,
+            topic=topic,
+            queueId=queue_id,
+            consumerOffset=offset,
+            minOffset=low,
+            brokerOffset=high,
+            diff=diff,
+            lastTimestamp=last,
+            state=state,
+            inFlight=in_flight,
+        )
 
     @property
     def behind(self) -> int:
@@ -114,16 +133,25 @@ class OffsetChange(PlainRow):
     change: int | None
 
 
-class _Place(NamedTuple):
-    """One queue of a group, with its range and the group's offset."""
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    """The queues of a topic, as every group meets them.
 
-    topic: str
-    queue_id: int
-    queue: AnyQueue | None
-    offset: int | None
-    low: int | None  # None, like high, if the queue could not be read
-    high: int | None
-    state: str
+    Attributes:
+        queues: those on disk, by number.
+        readable: numbers of those that consumers read, sorted.
+        ranges: lowest and highest offset of each queue so far; both None if it could not be read.
+        absent: the range of a queue that is not on disk; None if it must be looked for.
+        reads: the topic's read queues.
+        outside: the state of any other queue.
+    """
+
+    queues: dict[int, AnyQueue]
+    readable: frozenset[int]
+    ranges: dict[int, tuple[int | None, int | None]]
+    absent: tuple[int | None, int | None] | None
+    reads: range
+    outside: str | None
 
 
 class ConsumerGroups:
@@ -146,6 +174,7 @@ class ConsumerGroups:
         self.queues = TopicQueues(log.layout)
         warn_of_unbuilt(log, warn)
         self._tier = Tier.of(log.layout)
+        self._topics: dict[str, _Topic] = {}
         self._begins: dict[tuple[str, int], int] = {}
         self._in_flight = MessagesInFlight(log, 0, warn, self.queues).counts() if pop else Counter[Key]()
 
@@ -155,26 +184,69 @@ class ConsumerGroups:
 
     def lag(self) -> Iterator[GroupLag]:
         """Every queue of every group, sorted by group, topic and queue."""
-        for group in sorted(self._offsets):
-            for place in self._places(group):
-                yield self._lag(group, place)
+        for rows in self.lag_rows():
+            yield from map(GroupLag.of, rows.values)
 
-    def _places(self, group: str) -> Iterator["_Place"]:
-        """The queues of a group, sorted by topic and number."""
+    def lag_rows(self) -> Iterator[PlainRows]:
+        """As :meth:`lag`, by the thousand."""
+        values: list[tuple[Any, ...]] = []
+        in_flight = 0
+        for group in sorted(self._offsets):
+            for topic, of_topic, offsets in self._tables(group):
+                for queue_id, offset, low, high, state in self._places(topic, of_topic, offsets):
+                    diff = high - (offset or 0) if high is not None else None
+                    last = self._last_time(topic, queue_id, of_topic.queues.get(queue_id), offset, high)
+                    if self._in_flight:
+                        in_flight = self._in_flight[topic, group, queue_id]
+                    values.append((group, topic, queue_id, offset, low, high, diff, last, state, in_flight, diff))
+                if len(values) >= _ROWS:
+                    yield PlainRows(GroupLag, values)
+                    values = []
+        if values:
+            yield PlainRows(GroupLag, values)
+
+    def _tables(self, group: str) -> Iterator[tuple[str, _Topic, Mapping[int, int]]]:
+        """The topics of a group, sorted, with its offsets."""
         for topic, _group, offsets in self._offsets.get(group, ()):
-            config = self.topics.topics.get(topic) if self.topics is not None else None
-            on_disk = {queue.queue_id: queue for queue in self.queues.every(topic)}
-            # of a thousand read queues, leave out those with neither messages nor an offset
-            reads = range(config.read_queue_nums) if config is not None else range(0)
-            outside = topic_state(topic, -1, config) if self.topics is not None else None
-            for queue_id in sorted({*offsets, *(n for n in on_disk if n in reads)}):
-                queue, offset = on_disk.get(queue_id), offsets.get(queue_id)
-                low: int | None = self._begin(queue) if queue is not None else 0
-                high: int | None = queue.max_offset if queue is not None else 0
-                if self.log.layout.passed and self._lacks(topic, queue_id, queue):
-                    low = high = None
-                state = offset_state(offset, low, high, None if queue_id in reads else outside)
-                yield _Place(topic, queue_id, queue, offset, low, high, state)
+            if topic not in self._topics:
+                if len(self._topics) >= _TOPICS:
+                    self._topics.clear()
+                self._topics[topic] = self._topic(topic)
+            yield topic, self._topics[topic], offsets
+
+    def _topic(self, topic: str) -> _Topic:
+        config = self.topics.topics.get(topic) if self.topics is not None else None
+        queues = {queue.queue_id: queue for queue in self.queues.every(topic)}
+        # of a thousand read queues, leave out those with neither messages nor an offset
+        reads = range(config.read_queue_nums) if config is not None else range(0)
+        return _Topic(
+            queues,
+            frozenset(n for n in queues if n in reads),
+            {},
+            None if queues or self.log.layout.passed else (0, 0),
+            reads,
+            topic_state(topic, -1, config) if self.topics is not None else None,
+        )
+
+    def _places(
+        self, topic: str, of_topic: _Topic, table: Mapping[int, int]
+    ) -> Iterator[tuple[int, int | None, int | None, int | None, str]]:
+        """Number, offset, lowest and highest offset, and state of the queues of a group in a topic, by number."""
+        offsets: dict[int, int | None] = dict(table.items())
+        if not offsets.keys() >= of_topic.readable:
+            offsets = dict.fromkeys(of_topic.readable) | offsets
+        ranges, absent, reads, outside = of_topic.ranges, of_topic.absent, of_topic.reads, of_topic.outside
+        for queue_id in sorted(offsets):
+            offset, bounds = offsets[queue_id], ranges.get(queue_id, absent)
+            if bounds is None:
+                bounds = ranges[queue_id] = self._range(topic, queue_id, of_topic.queues.get(queue_id))
+            low, high = bounds
+            yield queue_id, offset, low, high, offset_state(offset, low, high, None if queue_id in reads else outside)
+
+    def _range(self, topic: str, queue_id: int, queue: AnyQueue | None) -> tuple[int | None, int | None]:
+        if self.log.layout.passed and self._lacks(topic, queue_id, queue):
+            return None, None
+        return (self._begin(queue), queue.max_offset) if queue is not None else (0, 0)
 
     def _lacks(self, topic: str, queue_id: int, queue: AnyQueue | None) -> bool:
         """Whether something of a queue could not be read."""
@@ -187,30 +259,18 @@ class ConsumerGroups:
     def _pairs(self) -> set[tuple[str, str]]:
         return {(table.topic, group) for group, tables in self._offsets.items() for table in tables}
 
-    def _lag(self, group: str, place: "_Place") -> GroupLag:
-        topic, queue_id, queue, offset, low, high, state = place
-        consumed = offset or 0
-        last = self._tier_time(topic, queue_id, consumed - 1) if self._tier is not None else 0
-        if (
-            not last
-            and queue is not None
-            and 0 < consumed <= (high or 0)
-            and (entry := queue.entry(consumed - 1)) is not None
-        ):
-            message = self.log.read(entry.physical_offset, crc=False)
-            last = message.record.store_timestamp if message is not None else 0
-        return GroupLag(
-            group=group,
-            topic=topic,
-            queueId=queue_id,
-            consumerOffset=offset,
-            minOffset=low,
-            brokerOffset=high,
-            diff=high - consumed if high is not None else None,
-            lastTimestamp=last,
-            state=state,
-            inFlight=self._in_flight[topic, group, queue_id] if self._in_flight else 0,
-        )
+    def _last_time(
+        self, topic: str, queue_id: int, queue: AnyQueue | None, offset: int | None, high: int | None
+    ) -> int:
+        """Store time of the last message that was consumed, ms; 0 if there is none, or it is gone."""
+        if not offset:
+            return 0
+        if self._tier is not None and (last := self._tier_time(topic, queue_id, offset - 1)):
+            return last
+        if queue is None or not 0 < offset <= (high or 0) or (entry := queue.entry(offset - 1)) is None:
+            return 0
+        message = self.log.read(entry.physical_offset, crc=False)
+        return message.record.store_timestamp if message is not None else 0
 
     def _begin(self, queue: AnyQueue) -> int:
         """The lowest offset that consumers can read: the tier's, if there is one. Cached per queue."""
@@ -230,12 +290,11 @@ class ConsumerGroups:
         configured = self.groups.groups if self.groups is not None else {}
         names = RetryNames(configured, self.topics.topics if self.topics is not None else (), self._pairs())
         for group in sorted({*configured, *self._offsets}):
-            topics: set[str] = set()
-            queues = diff = retry_diff = problems = in_flight = 0
+            topics = queues = diff = retry_diff = problems = in_flight = 0
             unknown = False
-            for topic, places in groupby(self._places(group), key=itemgetter(0)):
+            for topic, of_topic, offsets in self._tables(group):
                 count = behind = 0
-                for _, queue_id, _, offset, _, high, state in places:  # there may be millions
+                for queue_id, offset, _, high, state in self._places(topic, of_topic, offsets):  # there may be millions
                     count += 1
                     if high is None:
                         unknown = True
@@ -248,7 +307,7 @@ class ConsumerGroups:
                 if topic.startswith(RETRY_PREFIX) and names.of(topic).group == group:
                     retry_diff += behind
                 else:
-                    topics.add(topic)
+                    topics += 1
                     queues += count
                     diff += behind
             config = configured.get(group)
@@ -258,7 +317,7 @@ class ConsumerGroups:
                 configured=config is not None,
                 consumeEnable=config.consume_enable if config is not None else None,
                 retryMaxTimes=config.retry_max_times if config is not None else None,
-                topics=len(topics),
+                topics=topics,
                 queues=queues,
                 diff=None if unknown else diff,
                 retryDiff=None if unknown else retry_diff,
@@ -311,33 +370,57 @@ def total_diff(rows: Iterable[GroupLag]) -> int | None:
     return total
 
 
-def sums(lags: Iterable[GroupLag], *, by_topic: bool) -> Iterator[LagSum]:
+def sums(lags: Iterable[PlainRows], *, by_topic: bool) -> Iterator[LagSum]:
     """The sums of sorted lags by group, or by group and topic."""
-    rows: list[GroupLag] = []
-
-    def key(lag: GroupLag) -> tuple[str, str]:
-        return lag.group, lag.topic if by_topic else ""
-
-    for lag in lags:
-        if rows and key(lag) != key(rows[0]):
-            yield _sum(rows, by_topic=by_topic)
-            rows = []
-        rows.append(lag)
-    if rows:
-        yield _sum(rows, by_topic=by_topic)
+    total: _Total | None = None
+    for rows in lags:
+        for key, values in groupby(rows.values, itemgetter(0, 1) if by_topic else itemgetter(0)):
+            if total is None or key != total.key:
+                if total is not None:
+                    yield total.row(by_topic=by_topic)
+                total = _Total(key)
+            total.add([*values])
+    if total is not None:
+        yield total.row(by_topic=by_topic)
 
 
-def _sum(rows: list[GroupLag], *, by_topic: bool) -> LagSum:
-    return LagSum(
-        group=rows[0].group,
-        topic=rows[0].topic if by_topic else None,
-        topics=len({row.topic for row in rows}),
-        queues=len(rows),
-        diff=total_diff(rows),
-        lastTimestamp=max((row.lastTimestamp for row in rows if row.lastTimestamp is not None), default=None),
-        problems=sum(row.state in PROBLEMS for row in rows),
-        inFlight=None if any(row.inFlight is None for row in rows) else sum(row.inFlight or 0 for row in rows),
-    )
+class _Total:
+    """A sum of lags, to which rows are added."""
+
+    def __init__(self, key: object) -> None:
+        self.key = key
+        self._group = ""
+        self._topics: set[str] = set()
+        self._rows = self._problems = 0
+        self._diff: int | None = 0
+        self._in_flight: int | None = 0
+        self._last: int | None = None
+
+    def add(self, rows: list[tuple[Any, ...]]) -> None:
+        """Add rows as their values."""
+        groups, topics, _, _, _, _, diffs, times, states, in_flight, *_ = zip(*rows, strict=True)
+        self._group = groups[0]
+        self._topics.update(topics)
+        self._rows += len(rows)
+        self._problems += sum(map(states.count, PROBLEMS))
+        known = None not in diffs and self._diff is not None
+        self._diff = (self._diff or 0) + sum(diff for diff in diffs if diff > 0) if known else None
+        known = None not in in_flight and self._in_flight is not None
+        self._in_flight = (self._in_flight or 0) + sum(in_flight) if known else None
+        self._last = max((time for time in (self._last, *times) if time is not None), default=None)
+
+    def row(self, *, by_topic: bool) -> LagSum:
+        """The sum of the rows."""
+        return LagSum(
+            group=self._group,
+            topic=min(self._topics) if by_topic else None,
+            topics=len(self._topics),
+            queues=self._rows,
+            diff=self._diff,
+            lastTimestamp=self._last,
+            problems=self._problems,
+            inFlight=self._in_flight,
+        )
 
 
 def compare(one: Iterable[QueueOffset], other: Iterable[QueueOffset], *, equal: bool = False) -> Iterator[OffsetChange]:

@@ -1,6 +1,7 @@
 """Config files for reading: as a broker would load them at its start, with warnings."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
 
 from formats.config.file import ConfigFile
 from formats.config.files import ConsumerOffsets, OffsetTable, QueueOffset, SubscriptionGroups, Topics
@@ -81,7 +82,9 @@ def sort_tables(tables: Iterable[OffsetTable]) -> Iterator[OffsetTable]:
     If two files have tables of the same group and topic, the second wins.
     """
     last: OffsetTable | None = None
-    for table in sorted(tables, key=lambda table: (table.group, table.topic)):
+    ordered = sorted(tables, key=attrgetter("topic"))
+    ordered.sort(key=attrgetter("group"))
+    for table in ordered:
         if last is not None and table[:2] == last[:2]:
             table = table._replace(queues={**last.queues, **table.queues})
         elif last is not None:
@@ -94,8 +97,8 @@ def sort_tables(tables: Iterable[OffsetTable]) -> Iterator[OffsetTable]:
 def sort_offsets(tables: Iterable[OffsetTable]) -> Iterator[QueueOffset]:
     """Each offset, sorted by group, topic and queue."""
     for topic, group, queues in sort_tables(tables):
-        for queue_id in sorted(queues):
-            yield QueueOffset(topic, group, queue_id, queues[queue_id])
+        for queue_id, offset in sorted(queues.items()):
+            yield QueueOffset(topic, group, queue_id, offset)
 
 
 def offsets_of(tables: Iterable[OffsetTable]) -> dict[tuple[str, str], Mapping[int, int]]:

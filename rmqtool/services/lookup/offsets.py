@@ -1,20 +1,21 @@
 """Consumer offsets with their queues (admin.OffsetWrapper, admin.ConsumeStats)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from formats.config.files import ConsumerOffsets
-from rmqtool.contract import PlainRow
+from rmqtool.contract import PlainRow, PlainRows
 from rmqtool.errors import UnreadableStore
-from rmqtool.services.lookup.configs import FILES, sort_offsets
+from rmqtool.services.lookup.configs import FILES, sort_tables
 from rmqtool.services.lookup.queue_messages import TopicQueues
 from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.tier.tier import Tier
 
-_RANGES = 1 << 16  # ranges of queues that are remembered
+_TOPICS = 1 << 14  # topics that are remembered
+_NO_RANGE: tuple[None, None] = None, None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,8 +45,14 @@ class StoredOffset(PlainRow):
     consumerOffset: int
 
 
-def consumer_offsets(layout: StoreLayout, *, bak: bool = False) -> Iterator[OffsetRow]:
-    """Every offset that the store's groups have, sorted by group, topic and queue.
+def consumer_offsets(
+    layout: StoreLayout, *, bak: bool = False, wanted: Callable[[str, str], bool] = lambda _group, _topic: True
+) -> Iterator[PlainRows]:
+    """Every offset that the store's groups have, `OffsetRow` rows, sorted by group, topic and queue.
+
+    Args:
+        bak: read the broker's previous file.
+        wanted: selects offsets by group and topic.
 
     Raises:
         UnreadableStore: the store has no offsets file.
@@ -56,21 +63,20 @@ def consumer_offsets(layout: StoreLayout, *, bak: bool = False) -> Iterator[Offs
         raise UnreadableStore(f"{layout.path('config', FILES[0] + suffix)}: no such file")
     log_begin, tier, queues = CommitLog(layout).min_offset, Tier.of(layout), TopicQueues(layout)
 
-    @lru_cache(_RANGES)  # many groups have offsets of the same queue
-    def range_of(topic: str, queue_id: int) -> tuple[int | None, int | None]:
-        if (queue := queues.either(topic, queue_id)) is None:
-            return None, None
-        low = queue.min_offset(log_begin)
-        return low if tier is None else tier.begin(topic, queue_id, low), queue.max_offset
+    @lru_cache(_TOPICS)  # many groups have offsets in the same topic
+    def ranges_of(topic: str) -> dict[int, tuple[int, int]]:
+        ranges = {}
+        for queue in queues.existing(topic):
+            low = queue.min_offset(log_begin)
+            low = low if tier is None else tier.begin(topic, queue.queue_id, low)
+            ranges[queue.queue_id] = low, queue.max_offset
+        return ranges
 
-    for entry in sort_offsets(table for file in tables if isinstance(file, ConsumerOffsets) for table in file.tables()):
-        low, high = range_of(entry.topic, entry.queue_id)
-        yield OffsetRow(
-            topic=entry.topic,
-            group=entry.group,
-            queueId=entry.queue_id,
-            consumerOffset=entry.offset,
-            minOffset=low,
-            brokerOffset=high,
-            diff=high - entry.offset if high is not None else None,
-        )
+    stored = (table for file in tables if isinstance(file, ConsumerOffsets) for table in file.tables())
+    for topic, group, offsets in sort_tables(table for table in stored if wanted(table.group, table.topic)):
+        ranges, values = ranges_of(topic), []
+        for queue_id, offset in sorted(offsets.items()):
+            low, high = ranges.get(queue_id, _NO_RANGE)
+            diff = high - offset if high is not None else None
+            values.append((topic, group, queue_id, offset, low, high, diff, diff))
+        yield PlainRows(OffsetRow, values)

@@ -105,8 +105,11 @@ class TopicQueues:
 
     def either(self, topic: str, queue_id: int) -> AnyQueue | None:
         """As :meth:`one`, including batch queues."""
-        queues = (queue for queue in self.every(topic) if queue.queue_id == queue_id)
-        return next((queue for queue in queues if isinstance(queue, RocksQueue) or queue.segments.files), None)
+        return next((queue for queue in self.existing(topic) if queue.queue_id == queue_id), None)
+
+    def existing(self, topic: str) -> Iterator[AnyQueue]:
+        """As :meth:`every`, without directories that have no file."""
+        return (queue for queue in self.every(topic) if isinstance(queue, RocksQueue) or queue.segments.files)
 
     def _open(self, topic: str, queue_id: int) -> ConsumeQueue:
         path = self._ids(topic)[queue_id]

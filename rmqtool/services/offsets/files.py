@@ -91,7 +91,7 @@ class BrokerFile(OffsetFile):
             without: topics and groups to leave out.
         """
         gone = {f"{topic}@{group}" for topic, group in without}
-        offsets = {key: dict(queues) for key, queues in self._table.offsets.items() if key not in gone}
+        offsets = {key: dict(queues.items()) for key, queues in self._table.offsets.items() if key not in gone}
         light = dict(self._table.lmq_offsets) if isinstance(self._table, LmqConsumerOffsets) else None
         for (topic, group, queue_id), offset in changes.items():
             key = f"{topic}@{group}"
