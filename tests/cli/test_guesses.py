@@ -21,6 +21,11 @@ from tests.conftest import Unpacked
         ("tail", "commitlog dump STORE --follow"), ("topicList", "topic list TARGET"), ("querymsgbykey", "query-key"),
         ("consumerProgress", "group list"), ("resetOffsetByTime", "group reset"), ("reset-offset", "group reset"),
         ("monitor", "group lag STORE --watch 2s"), ("clone", "backup create"),
+        ("kafka-topics.sh", "topic list"), ("kafka-consumer-groups", "group list"),
+        ("kafka-console-consumer", "consume"), ("kafka-console-producer", "send"),
+        ("DumpLogSegments", "commitlog dump"),
+        ("mqbroker", "serve"), ("mqadmin", "doctor"), ("resetOffset", "group reset"), ("head", "commitlog dump"),
+        ("pull", "consume"), ("diagnose", "check"), ("compact", "clean"), ("examples", "manual"), ("load", "append"),
     ],
 )  # fmt: skip
 def test_a_word_leads_to_a_command(word: str, command: str) -> None:
@@ -48,6 +53,15 @@ def test_a_store_behind_a_group_of_commands(golden: Unpacked) -> None:
         first = next(iter(entry.commands))
         assert f"(did you mean rmqtool {group} {first} {store}?)" in rmqtool(group, store).err
     assert "(did you mean rmqtool topic list or rmqtool topic latest?)" in rmqtool("topic", "lst", store).err
+
+
+def test_dump_without_a_table_leads_to_the_other_dumps(golden: Unpacked) -> None:
+    output = rmqtool("dump", golden("broker"))
+    assert output.code == 2
+    assert (
+        "missing argument TABLE (did you mean rmqtool commitlog dump STORE or rmqtool dump-to-parquet STORE OUT?)"
+        in output.err
+    )
 
 
 def test_help_is_a_word_too() -> None:

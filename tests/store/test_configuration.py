@@ -207,3 +207,24 @@ def test_near_names() -> None:
     assert nearest("mappedFileSizeBatchConsumeQueue", V5_3) == "mapperFileSizeBatchConsumeQueue"
     assert nearest("somethingElse", V5_3) is None
     assert not list(find_ignored_lines(BrokerConf({"mappedFileSizeCommitLog": "1024"}), V4_9))
+
+
+def test_roles_and_ways_to_flush_that_do_not_exist(golden_copy: Unpacked) -> None:
+    text = "brokerRole=SLAV\nflushDiskType=async_flush\n"
+    by_code = codes(opened(golden_copy(CASE), sizes() + text))
+    assert by_code["conf-value"] == ["brokerRole='SLAV' (warning)", "flushDiskType='async_flush' (warning)"]
+    by_code = codes(opened(golden_copy(CASE), sizes() + "brokerRole=SYNC_MASTER\nflushDiskType=SYNC_FLUSH\n"))
+    assert "conf-value" not in by_code
+
+
+@pytest.mark.parametrize("case", ["broker-5.3.3", "rocksdb-5.3.3"])
+def test_queues_elsewhere_than_the_configuration_says(case: str, golden_copy: Unpacked) -> None:
+    """In RocksDB by the one and in files by the other; a broker reads only what its configuration names."""
+    layout = StoreLayout(str(golden_copy(case)))
+    rocks = case.startswith("rocksdb")
+    right = "storeType=defaultRocksDB\n" if rocks else "storeType=default\n"
+    wrong = "brokerName=a\n" if rocks else "storeType=defaultRocksDB\n"
+    assert "conf-store-type" not in codes(opened(Path(layout.root), right))
+    (row,) = codes(opened(Path(layout.root), wrong))["conf-store-type"]
+    assert row.startswith("storeType=default, for want" if rocks else "storeType=defaultRocksDB")
+    assert "conf-store-type" not in codes(layout)

@@ -42,35 +42,49 @@ _MEANT: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("snapshot", ("backup create STORE BACKUP",)),
     ("ls list topics", ("topic list STORE", "info STORE")),
     ("cat view print show read", ("commitlog dump STORE", "dump-to-parquet STORE OUT")),
-    ("tail head follow", ("commitlog dump STORE --follow", "consume TOPIC --follow")),
+    ("tail follow", ("commitlog dump STORE --follow", "consume TOPIC --follow")),
+    ("head first", ("commitlog dump STORE --limit 10", "consume TOPIC --limit 10")),
+    ("last latest", ("topic latest STORE TOPIC", "commitlog dump STORE --follow")),
     ("df size sizes count", ("du STORE", "topic list STORE", "info STORE")),
     ("stats stat status describe summary", ("info STORE", "topic list STORE", "report traffic STORE")),
     ("groups consumers consumer subscriptions", ("group list STORE", "group lag STORE")),
     ("offset consumerOffset", ("group offsets STORE", "offsets STORE")),
     ("reset seek", ("group reset STORE GROUP --to-time TIME",)),
     ("verify validate fsck scan test", ("check STORE",)),
+    ("diagnose health", ("check STORE", "doctor TARGET")),
     ("purge expire gc delete rm", ("clean STORE --dry-run",)),
     ("requeue resend", ("dlq requeue STORE GROUP",)),
     ("dead deadletter dead-letters", ("dlq list STORE",)),
     ("retries", ("retry list STORE",)),
-    ("produce publish put", ("send", "append STORE FILE")),
+    ("produce publish put producer console-producer", ("send TOPIC", "append STORE FILE")),
+    ("receive pull subscribe poll console-consumer", ("consume TOPIC", "commitlog dump STORE")),
+    ("dump-log DumpLogSegments decode", ("commitlog dump STORE", "consumequeue dump STORE")),
+    ("consumer-groups", ("group list STORE", "group lag STORE")),
+    ("load ingest", ("append STORE FILE", "import NEWSTORE FILE")),
+    ("compact compaction vacuum shrink", ("clean STORE --dry-run", "salvage STORE NEWSTORE")),
     ("parquet spark", ("dump-to-parquet STORE OUT",)),
     ("delta iceberg lakehouse", ("dump STORE TABLE --to delta", "dump STORE TABLE --to iceberg")),
     ("query", ("query-key STORE TOPIC KEY", "sql STORE 'select ...'")),
     ("hexdump hex", ("commitlog hexdump STORE --offset A:B",)),
     ("reindex", ("rebuild STORE index",)),
     ("create new", ("init STORE",)),
-    ("broker", ("serve STORE",)),
+    ("broker mqbroker", ("serve STORE",)),
+    ("mqnamesrv", ("namesrv",)),
+    ("mqadmin", ("doctor TARGET", "manual mqadmin")),
+    ("mqshutdown stop shutdown", ("info STORE",)),
     ("nameserver namesrv-start", ("namesrv",)),
-    ("man docs doc", ("manual",)),
+    ("man docs doc tutorial examples guide usage", ("manual", "manual emergencies")),
     ("version", ("--version",)),
     ("cut", ("truncate STORE",)),
     ("timer delays schedule", ("delay list STORE",)),
     ("transactions", ("transaction list STORE",)),
     ("log commit-log", ("commitlog dump STORE",)),
     ("queue queues", ("consumequeue dump STORE", "topic show STORE TOPIC")),
-    ("skip skip-accumulated reset-offset reset-offsets set-offset", ("group reset STORE GROUP --to-time TIME",)),
-    ("monitor watch metrics prometheus", ("group lag STORE --watch 2s", "doctor")),
+    (
+        "skip skip-accumulated reset-offset reset-offsets resetOffset resetOffsets set-offset",
+        ("group reset STORE GROUP --to-time TIME",),
+    ),
+    ("monitor watch metrics prometheus top", ("group lag STORE --watch 2s", "doctor")),
     ("start open run-broker up", ("serve STORE",)),
     ("web ui html gui", ("browse STORE", "report html STORE OUT")),
     ("peek", ("query-offset STORE TOPIC QUEUE OFFSET", "consume TOPIC")),
@@ -78,6 +92,9 @@ _MEANT: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("convert migrate", ("export STORE NEWSTORE", "salvage STORE NEWSTORE")),
     ("select schema", ("sql STORE 'select ...'",)),
 )
+
+
+_INSTEAD = {"dump": ("commitlog dump STORE", "dump-to-parquet STORE OUT")}  # what an incomplete line may have meant
 
 
 def tell(error: Any, word: str | None) -> int:
@@ -103,6 +120,8 @@ def tell(error: Any, word: str | None) -> int:
     text = re.sub(r"^Invalid value for (.*?): (.*)$", _about_value, text)
     for pattern, wording in _REST:
         text = re.sub(pattern, wording, text)
+    if word in _INSTEAD and text.startswith("missing argument"):
+        text += f" (did you mean {_either(_INSTEAD[word])}?)"
     path = f"rmqtool {word}" if word is not None else "rmqtool"
     if getattr(error, "ctx", None) is not None:
         path = error.ctx.command_path
@@ -135,8 +154,9 @@ def meant_by(word: str, known: Sequence[str]) -> str:
     Args:
         known: the existing commands.
     """
+    guess = word.lower().removeprefix("kafka-").removesuffix(".sh")
     for words, commands in _MEANT:
-        if word.lower() in words.lower().split():
+        if guess in words.lower().split():
             return _either(commands)
     if commands := _counterparts(word):
         return _either(commands)

@@ -8,6 +8,7 @@ from rmqtool.store.check.codes.code import INFO, WARNING
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.config.fit import IgnoredLine, Misfit, find_ignored_lines
 from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.version import QUEUES, SEPARATE_QUEUES, rocksdb_forms, wants_rocksdb, writes_both
 
 
 def check_configuration(ctx: Context, conf: BrokerConf, misfits: list[Misfit], *, asked: bool) -> None:
@@ -36,12 +37,49 @@ def check_configuration(ctx: Context, conf: BrokerConf, misfits: list[Misfit], *
             **about,
         )
     if conf.options:
+        _check_store_type(ctx, conf)
         for line in find_ignored_lines(conf, ctx.rules.release):
             code, about = _code_of(line, conf, ctx.rules.release, asked=asked)
             # a misspelt name is covered by the step for the right one
             if steps := steps_by_setting.get(line.near or line.name):
                 about["steps"] = steps
             ctx.found.add(code, conf.path, **about)
+
+
+def _check_store_type(ctx: Context, conf: BrokerConf) -> None:
+    """Report a configuration by which a broker does not read the queues that the store has."""
+    layout = ctx.layout
+    if not ctx.rules.release.is_5 or writes_both(layout):
+        return
+    forms, has_files = rocksdb_forms(layout), next(layout.each_queue_dir(), None) is not None
+    has_database = any(place in forms for place in (QUEUES, SEPARATE_QUEUES))
+    wanted = "defaultRocksDB" if wants_rocksdb(layout) else "default"
+    if wants_rocksdb(layout) and has_files and not has_database:
+        has, consequence = (
+            "default",
+            (
+                "A broker with this configuration does not read the queue files: it begins a RocksDB database, and "
+                "builds its queues from the log."
+            ),
+        )
+    elif not wants_rocksdb(layout) and has_database and not has_files:
+        has, consequence = (
+            "defaultRocksDB",
+            (
+                "A broker with this configuration reads nothing that is in RocksDB: it builds queue files from the "
+                "log, and has the topics, groups and consumer offsets of the JSON files in config alone."
+            ),
+        )
+    else:
+        return
+    ctx.found.add(
+        "conf-store-type",
+        conf.path,
+        expected=f"storeType={has}, as the store has its queues",
+        actual=f"storeType={wanted}" + ("" if conf.text("storeType") else ", for want of the setting"),
+        consequence=consequence,
+        steps=by_hand(f"set storeType={has} in {conf.path}"),
+    )
 
 
 def _code_of(line: IgnoredLine, conf: BrokerConf, release: Release, *, asked: bool) -> tuple[str, dict[str, Any]]:

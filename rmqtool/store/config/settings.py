@@ -19,6 +19,10 @@ FIRST_OF = tuple(RELEASES)
 
 _BITS = {"int": 32, "long": 64}
 _NUMBER = re.compile(r"[+-]?[0-9]+")
+_CHOICES = {
+    "brokerRole": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
+    "flushDiskType": ("ASYNC_FLUSH", "SYNC_FLUSH"),
+}  # texts that are names of constants; BrokerRole.valueOf and FlushDiskType.valueOf take no other
 
 
 class Setting(NamedTuple):
@@ -28,10 +32,12 @@ class Setting(NamedTuple):
         kind: ``int``, ``long``, ``double``, ``float``, ``boolean`` or ``String``.
         default: the value that a broker uses if its file does not set one; None if there is none, or if it depends on
             the machine.
+        choices: the only texts that a broker takes; empty if there are others.
     """
 
     kind: str
     default: Any
+    choices: tuple[str, ...] = ()
 
     def takes(self, text: str) -> Any:
         """The value that a broker uses for a text; None if it ignores the text and uses the default.
@@ -48,6 +54,8 @@ class Setting(NamedTuple):
                 return float(text) if text.isascii() and "_" not in text else None
             except ValueError:
                 return None
+        if self.choices and text not in self.choices:
+            return None
         return text.lower() == "true" if self.kind == "boolean" else text
 
 
@@ -71,7 +79,7 @@ def settings_of(release: Release) -> dict[str, Setting]:
     by_name: dict[str, Setting] = {}
     for settings in classes.values():
         for name, (kind, default) in settings.items():
-            by_name.setdefault(name, Setting(kind, default))
+            by_name.setdefault(name, Setting(kind, default, _CHOICES.get(name, ())))
     return by_name
 
 

@@ -55,7 +55,7 @@ def second_queues(layout: StoreLayout) -> str | None:
     """
     forms = rocksdb_forms(layout)
     place = next((place for place in (SEPARATE_QUEUES, QUEUES) if place in forms), None)
-    if place is None or _wants_rocksdb(layout):
+    if place is None or wants_rocksdb(layout):
         return None
     if writes_both(layout):
         return place
@@ -72,7 +72,7 @@ def second_queues(layout: StoreLayout) -> str | None:
 
 def writes_both(layout: StoreLayout) -> bool:
     """Whether the settings say that queues are written to files and to a database (``rocksdbCQDoubleWriteEnable``)."""
-    return layout.conf.flag("rocksdbCQDoubleWriteEnable", False) and not _wants_rocksdb(layout)
+    return layout.conf.flag("rocksdbCQDoubleWriteEnable", False) and not wants_rocksdb(layout)
 
 
 def light_queues_in_database(layout: StoreLayout) -> bool:
@@ -83,13 +83,14 @@ def light_queues_in_database(layout: StoreLayout) -> bool:
     return second_queues(layout) is not None and not layout.has_queues(LMQ_PREFIX)
 
 
-def _wants_rocksdb(layout: StoreLayout) -> bool:
+def wants_rocksdb(layout: StoreLayout) -> bool:
+    """Whether the settings say that queues are in RocksDB only."""
     return (layout.conf.text("storeType") or "").lower() == "defaultrocksdb"
 
 
 def has_rocksdb_queues(layout: StoreLayout) -> bool:
     """Whether the broker keeps its queues in RocksDB: such a database exists, or the settings say so."""
-    return _wants_rocksdb(layout) or queue_database_place(layout) is not None
+    return wants_rocksdb(layout) or queue_database_place(layout) is not None
 
 
 def version_of(layout: StoreLayout, record_version: int = 1) -> tuple[str, str]:

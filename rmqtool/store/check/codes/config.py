@@ -154,6 +154,16 @@ ALL = (
         "set the length that the files have, in the file that the broker is started with (mqbroker -c)",
     ),
     kind(
+        "conf-store-type",
+        ERROR,
+        "the broker's configuration keeps queues elsewhere than this store does",
+        "By the file given with --broker-conf a broker keeps its queues in files, and this store has them in RocksDB, "
+        "or the reverse (storeType).",
+        "The line storeType was left out when the file was copied, is misspelt, or was added to an old store.",
+        "The broker does not read the queues that are there.",
+        "set storeType as the store has it, or convert the store",
+    ),
+    kind(
         "conf-unknown",
         WARNING,
         "a setting that no broker of this release has",
@@ -177,10 +187,10 @@ ALL = (
         "conf-value",
         WARNING,
         "a setting that a broker reads as something else",
-        "A broker cannot read this value for the setting: a number followed by blanks, with a unit or out of range, or "
-        "something other than true or false for a switch.",
+        "A broker cannot read this value for the setting: a number followed by blanks, with a unit or out of range, a "
+        "role or a way to flush that does not exist, or something other than true or false for a switch.",
         "A slip while the file was being edited.",
-        "The broker silently ignores the number, and uses its default; a switch that is not true is false.",
+        "The broker silently ignores the value, and uses its default; a switch that is not true is false.",
         "write a value that a broker reads",
     ),
 )
