@@ -279,3 +279,17 @@ def test_a_recovery_is_planned_over_queue_files_that_cannot_be_read(
     stopped = rmqtool("recover", store, "--yes")
     assert stopped.code == 3
     assert f"{bad}: Input/output error" in stopped.err
+
+
+@pytest.mark.parametrize("relative", ["consumequeue/Orders/0", "config/subscriptionGroup.json", "consumequeue/Odd/7"])
+@pytest.mark.parametrize("args", ["report lag", "report unconsumed", "sql"])
+def test_tables_name_what_they_leave_out(args: str, relative: str, golden: Unpacked, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(golden("broker"), store)
+    rest = ("select count(*) from offsets, queues", "--runner", "duckdb") if args == "sql" else ()
+    assert rmqtool(*args.split(), store, *rest).code == 0
+    (store / relative).parent.mkdir(exist_ok=True)
+    replace_by(store / relative, "fifo")
+    result = rmqtool(*args.split(), store, *rest)
+    assert result.code == 1
+    assert result.err.count(f"{relative}: not a ") == 1, result.err

@@ -1,7 +1,7 @@
 """Shared by ``sql`` and ``report``, whichever runner answers: stores, values, damage."""
 
 from collections.abc import Collection, Generator, Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Protocol
@@ -9,9 +9,14 @@ from typing import Any, Protocol
 from rmqtool.analytics.source.plan import ReadRequest, reads_tier, request_of
 from rmqtool.analytics.source.read import Counters
 from rmqtool.analytics.table.schema import TIME_COLUMNS
+from rmqtool.cli.framework.opening import open_to_read
 from rmqtool.cli.render.output import PEOPLE, Column, rank_in
 from rmqtool.cli.render.text import note
 from rmqtool.contract import render_body
+from rmqtool.errors import RmqError
+from rmqtool.services.consumers.groups import QUEUE_KINDS
+from rmqtool.services.lookup.configs import FILES
+from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.roles.elsewhere import log_elsewhere, messages_elsewhere
 from rmqtool.words import command_line, counted
 
@@ -40,12 +45,19 @@ class Answered(Protocol):
 
 
 def request(
-    store: str, broker_conf: str | None, topics: Collection[str] = (), *, tier: bool = True, **options: str | None
+    store: str,
+    broker_conf: str | None,
+    topics: Collection[str] = (),
+    *,
+    tables: Collection[str],
+    tier: bool = True,
+    **options: str | None,
 ) -> ReadRequest:
     """The request for the stores of a command line and further options of the data source; notes what is elsewhere.
 
     Args:
         topics: topics of the answer, for notes about the tier; all by default.
+        tables: those that are asked for; the command that runs then names what of them cannot be read.
         tier: say how many messages are in the tier alone.
     """
     options_of_source = {"path": store, "brokerConf": broker_conf, **options}
@@ -63,7 +75,22 @@ def request(
         )
         for warning in elsewhere:
             note(f"warning: {warning}")
+    for named in asked.stores:
+        if named.uri is None:
+            _look_for_unreadable(open_to_read(named.root, named.broker_conf), tables)
     return asked
+
+
+def _look_for_unreadable(layout: StoreLayout, tables: Collection[str]) -> None:
+    """Have a layout record what of some tables cannot be read; the tables themselves leave it out."""
+    with suppress(RmqError):  # which the tables raise themselves
+        if "queues" in tables or "offsets" in tables:
+            for kind in QUEUE_KINDS:
+                for _topic, _queue_id, path in layout.each_queue_dir(kind):
+                    layout.files_in(path)
+        if "offsets" in tables or "topics" in tables:
+            for name in ("topics.json", "subscriptionGroup.json", *FILES):
+                layout.small("config", name)
 
 
 def plain_row(values: Iterable[tuple[str, Any]], output: str) -> dict[str, Any]:

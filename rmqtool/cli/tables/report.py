@@ -106,6 +106,7 @@ def _run(
         store,
         how.broker_conf,
         topics or (),
+        tables=ready.columns,
         tier="messages" in ready.columns,
         topic=",".join(topics) if topics else None,
         since=str(parse_time(times.since)) if times.since else None,

@@ -92,19 +92,25 @@ def _answers(
     store: str, target: "Target | None", query: str, runner: SqlRunner, broker_conf: str | None
 ) -> "Iterator[QueryResult | DuckAnswer]":
     """The answer of a runner; only what that runner needs is loaded."""
+    from rmqtool.analytics.source.tables import TABLES
     from rmqtool.cli.tables.asked import request
 
+    tables = [table for table in TABLES if table in query.lower()]
     if runner is SqlRunner.duckdb:
         from rmqtool.analytics.sql import duck
 
-        with duck.answer(request(store, broker_conf), query) as answered:
+        with duck.answer(request(store, broker_conf, tables=tables), query) as answered:
             yield answered
         return
     from rmqtool.analytics.live.options import LiveRequest
     from rmqtool.analytics.sql.query import answer
     from rmqtool.cli.tables.spark import spark_process
 
-    asked = request(store, broker_conf) if target is None else LiveRequest(target, pattern=".*", by_option=False)
+    asked = (
+        request(store, broker_conf, tables=tables)
+        if target is None
+        else LiveRequest(target, pattern=".*", by_option=False)
+    )
     with spark_process(), answer(asked, query) as result:
         yield result
 
