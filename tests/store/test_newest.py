@@ -68,6 +68,22 @@ def test_a_healthy_store_is_healthy(opened: Opened) -> None:
     assert tree(Path(layout.root)) == before
 
 
+@pytest.mark.parametrize("case", ["stopped-at-once-5.5.0", "rocksdb-stopped-at-once-5.5.0"])
+def test_a_broker_that_ran_for_seconds_leaves_a_checkpoint_without_times(case: str, opened: Opened) -> None:
+    layout = opened(case)
+    assert faults(layout) == []
+    assert "checkpoint-empty" not in {finding.code for finding in check_store(layout)}
+    Path(layout.root, "abort").touch()  # killed: no fault either, but its next start reads all of the log
+    (found,) = [finding for finding in check_store(layout) if finding.code == "checkpoint-empty"]
+    assert found.severity == INFO
+
+
+def test_a_broker_that_ran_for_longer_has_lost_its_times(opened: Opened) -> None:
+    layout = opened("broker-5.5.0")
+    Path(layout.root, "checkpoint").write_bytes(bytes(4096))
+    assert [finding.code for finding in check_store(layout) if finding.severity != INFO] == ["checkpoint-empty"]
+
+
 def test_tags_are_found_in_the_index_that_the_broker_wrote(opened: Opened) -> None:
     layout = opened("broker-5.5.0")
     wanted = tagged(layout)

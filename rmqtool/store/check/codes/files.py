@@ -151,7 +151,9 @@ ALL = (
         "checkpoint-empty",
         WARNING,
         "the checkpoint holds no times, or is too short",
-        "All times in it are zero although the log has messages, or the file is not 4096 bytes long.",
+        "All times in it are zero although the log has messages, or the file is not 4096 bytes long. A broker that was "
+        "stopped within seconds of its first message leaves such a file, too: then it is no finding, and after a kill "
+        "in its first minute one without weight.",
         "The power failed while the file was first written, or it was filled with zeros to force a full check.",
         "The same as without a checkpoint: after an unclean stop the broker reads the whole log.",
         REBUILD_CHECKPOINT,

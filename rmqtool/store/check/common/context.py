@@ -48,11 +48,13 @@ class LogSeen:
 
     Attributes:
         end: physical offset after the last readable record.
+        first_timestamp: lowest store timestamp, ms; None without a message.
         last_timestamp: highest store timestamp, ms; None without a message.
         absent: whether there are no messages, although queues or checkpoint refer to some.
     """
 
     end: int = 0
+    first_timestamp: int | None = None
     last_timestamp: int | None = None
     absent: bool = False
 

@@ -91,6 +91,7 @@ class LogCheck:
                 file.release()
                 self._passed += file.size
         self._report_damages()
+        ctx.log_seen.first_timestamp = self._record_check.first_timestamp
         ctx.log_seen.last_timestamp = self._record_check.last_timestamp
 
     @staticmethod

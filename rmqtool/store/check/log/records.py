@@ -68,11 +68,13 @@ class RecordCheck:
 
     Attributes:
         bulk: whether compiled code is loaded, and may check plain properties.
+        first_timestamp: lowest store timestamp so far; None before the first record.
         last_timestamp: highest store timestamp so far; None before the first record.
     """
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
+        self.first_timestamp: int | None = None
         self.last_timestamp: int | None = None
         self.bulk = False
         self._before: int | None = None
@@ -121,7 +123,8 @@ class RecordCheck:
                 },
             )
         self._before = int(times[-1])
-        highest = int(times.max())
+        lowest, highest = int(times.min()), int(times.max())
+        self.first_timestamp = lowest if self.first_timestamp is None else min(self.first_timestamp, lowest)
         self.last_timestamp = highest if self.last_timestamp is None else max(self.last_timestamp, highest)
 
     def _check_hosts(self, file: Segment, name: str, rows: RecordColumns) -> None:
