@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from formats.message.build import build_blank
 from rmqtool.analytics.ranges.tail import Budget, PositionExpired, frontier
@@ -17,6 +17,7 @@ from rmqtool.analytics.source.tables_source import RocketMQSource
 from rmqtool.errors import BadValue, Refused, UnreadableStore
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
+from tests import roles
 from tests.amounts import by_turns
 from tests.analytics.helpers import log_of, record, store_of
 from tests.cli.running import rmqtool
@@ -410,3 +411,90 @@ def test_batches_of_selected_messages_are_not_empty(tmp_path: Path) -> None:
     moved = stream.latestOffset(start, ReadMaxRows(3))
     assert ends(moved)[small.root] > SIZE
     assert offsets(stream, start, moved) == []
+
+
+ALONE = "ignore:.* are in the tier alone"
+PLACE = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("queueId", IntegerType()),
+        StructField("queueOffset", LongType()),
+        StructField("physicalOffset", LongType()),
+    ]
+)
+
+
+@pytest.fixture
+def tiered(tmp_path: Path) -> roles.Node:
+    return roles.unpack(roles.NEW_TIERED, "a", tmp_path)
+
+
+def tier_stream(node: roles.Node, **options: str) -> Tail:
+    given = {"path": str(node.store), "brokerConf": str(node.conf), **options}
+    return RocketMQSource(CaseInsensitiveDict(given)).streamReader(PLACE)
+
+
+def places(stream: Tail, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[str, int, int]]:
+    """Queue and queue offset of each message of a batch."""
+    parts = stream.partitions(start, end)
+    rows = [row for part in parts for batch in stream.read(part) for row in batch.to_pylist()]
+    return [(row["topic"], row["queueId"], row["queueOffset"]) for row in rows]
+
+
+def dumped(node: roles.Node) -> list[tuple[str, int, int]]:
+    """What the dump reads of a store with a tier."""
+    result = rmqtool("commitlog", "dump", node.store, "--broker-conf", node.conf, "-o", "ndjson", "--body", "none")
+    rows = map(json.loads, result.out.splitlines())
+    return sorted((row["topic"], row["queueId"], row["queueOffset"]) for row in rows)
+
+
+@pytest.mark.filterwarnings(ALONE)
+@pytest.mark.parametrize("limit", [ReadAllAvailable(), ReadMaxRows(50), ReadMaxBytes(20_000)], ids=str)
+def test_a_stream_begins_with_what_is_in_the_tier_alone(limit: Any, tiered: roles.Node) -> None:
+    stream, batches = tier_stream(tiered), []
+    at = stream.initialOffset()
+    assert at[str(tiered.store)]["tier"], "otherwise the store has nothing in the tier alone"
+    while (reached := stream.latestOffset(at, limit)) != at:
+        batches.append(places(stream, at, reached))
+        assert places(tier_stream(tiered), at, reached) == batches[-1], "a repeated batch has the same messages"
+        at = json.loads(json.dumps(reached))
+    assert sorted(place for batch in batches for place in batch) == dumped(tiered)
+    if isinstance(limit, ReadMaxRows):
+        assert max(map(len, batches)) <= 50
+    if not isinstance(limit, ReadAllAvailable):
+        assert len(batches) > 5
+    assert "tier" not in at[str(tiered.store)]
+
+
+@pytest.mark.filterwarnings(ALONE)
+def test_a_stream_from_the_end_leaves_the_tier_out(tiered: roles.Node) -> None:
+    stream = tier_stream(tiered, startingPosition="latest")
+    at = stream.initialOffset()
+    assert stream.latestOffset(at, ReadAllAvailable()) == at
+
+
+@pytest.mark.filterwarnings(ALONE)
+def test_what_leaves_the_log_between_two_tries_of_a_batch_is_read_from_the_tier(tiered: roles.Node) -> None:
+    stream = tier_stream(tiered)
+    end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    first = min((tiered.store / "commitlog").iterdir())
+    before = dumped(tiered)
+    first.unlink()
+    again = tier_stream(tiered)
+    got = sorted(places(again, again.initialOffset(), end))
+    assert got == dumped(tiered)
+    assert len(got) == len(set(got)) > len(before) / 2
+
+
+@pytest.mark.filterwarnings(ALONE)
+def test_what_the_tier_has_deleted_meanwhile_stops_the_stream(tiered: roles.Node) -> None:
+    stream = tier_stream(tiered)
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ReadAllAvailable())
+    name = min(start[str(tiered.store)]["tier"])
+    (units,) = {path.parent for path in (tiered.store / "tiered").rglob(f"{name}/CONSUME_QUEUE/*")}
+    min(units.iterdir(), key=lambda path: path.name[-20:]).unlink()
+    with pytest.raises(UnreadableStore, match="the tier has deleted"):
+        places(stream, start, end)
+    skipping = tier_stream(tiered, onExpired="skip")
+    assert places(skipping, start, end)

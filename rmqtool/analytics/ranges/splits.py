@@ -9,7 +9,7 @@ these disagree, :func:`repairs` returns what to read again.
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from formats.endings import Ending
 from rmqtool.store.disk.directories import file_size
@@ -19,6 +19,9 @@ from rmqtool.store.disk.sparse import data_end
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import tier_sign
 from rmqtool.store.log.commit_log import CommitLog, Damage
+
+if TYPE_CHECKING:
+    from rmqtool.store.tier.tier import Stretch
 
 SPLIT_BYTES = 128 << 20
 
@@ -110,20 +113,19 @@ def plan_tier(layout: StoreLayout, asked: Callable[[str, int], bool] | None = No
         return []
     from rmqtool.store.tier.only_tiered import OnlyTiered  # few stores have a tier
 
-    return [
-        Split(
-            number + tier,
-            stretch.file.path,
-            stretch.file.base,
-            stretch.file.size,
-            stretch.start,
-            stretch.stop,
-            last=False,
-            exact=True,
-            tier=tier,
-        )
-        for tier, stretch in enumerate(OnlyTiered(layout).stretches(asked))
-    ]
+    return [split_of_tier(stretch, tier, number) for tier, stretch in enumerate(OnlyTiered(layout).stretches(asked))]
+
+
+def split_of_tier(stretch: "Stretch", tier: int, number: int = 0) -> Split:
+    """The split of a stretch of a tiered segment.
+
+    Args:
+        tier: its number among tiered splits.
+        number: of the first of them among all splits.
+    """
+    file, start, stop = stretch
+    place = number + tier, file.path, file.base, file.size, start, stop
+    return Split(*place, last=False, exact=True, tier=tier)
 
 
 def repairs(splits: Sequence[Split], walked: Callable[[Split], Walked]) -> tuple[list[Split], list[Split]]:

@@ -108,11 +108,23 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise BadValue(f"{', '.join(far)}: a store at a URI cannot be streamed, only read")
         from rmqtool.analytics.source.plan import warn_of_elsewhere
 
-        warn_of_elsewhere(self.stores)
+        warn_of_elsewhere(self.stores, reads=self.options.begin == "earliest")
 
     @without_traceback()
     def initialOffset(self) -> Offsets:
-        return {store.root: self._begin(store).to_dict() for store in self.stores}
+        return {store.root: self._initial(store) for store in self.stores}
+
+    def _initial(self, store: "NamedStore") -> dict[str, Any]:
+        """Return where a store's messages begin: with those only in tiered storage, if all are wanted."""
+        from rmqtool.analytics.source.tier_left import all_of, with_left
+
+        while True:
+            position = self._begin(store)
+            if self.options.begin != "earliest":
+                return position.to_dict()
+            left = all_of(store.layout())
+            if self._begin(store) == position:  # otherwise messages have left the log meanwhile
+                return with_left(position.to_dict(), left)
 
     def _look_around(self) -> None:
         """Add stores that have appeared at the paths since the stream began; stores that disappear are kept."""
@@ -173,7 +185,7 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise Refused(f"{where}, and the log was cut and rewritten since: {err}. {_how(store)}") from err
         else:
             try:
-                position = Position.from_dict(saved)
+                position = Position.from_dict(_without_tier(saved))
             except ValueError as err:
                 raise BadValue(f"{store.root}: the checkpoint holds {saved!r}, which is not an offset: {err}") from err
         if (changed := position.differs(log)) is not None:
@@ -194,6 +206,7 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
         from rmqtool.analytics.dump.position import Position
         from rmqtool.analytics.ranges.tail import Budget, frontier
+        from rmqtool.analytics.source.tier_left import after_batch, all_of, of_offset, with_left
         from rmqtool.analytics.table.choice import MessageChoice
 
         budget = Budget()
@@ -216,8 +229,11 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if store.root not in start:
                 # a new store: this batch records its start and the next one reads it, so that a repeated batch reads
                 # the same and messages that expire in the meantime are noticed
-                latest[store.root] = position.to_dict()
+                latest[store.root] = with_left(position.to_dict(), all_of(store.layout()))
                 continue
+            left = after = of_offset(start[store.root])
+            if left:
+                after = after_batch(store.layout(), left, budget)
             reached = begin = max(position.next, log.min_offset) if self.options.skip_expired else position.next
             if self.target is None or begin < self.target.get(store.root, 0):
                 stop = _NO_LIMIT if self.target is None else self.target[store.root]
@@ -225,8 +241,8 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 reached = min(frontier(log, begin, budget), stop)
                 if self.request.wanted.choice != MessageChoice():
                     reached = self._to_a_match(store, log, begin, reached, stop, again)
-            if reached != position.next:
-                latest[store.root] = Position.at(log, reached).to_dict()
+            if reached != position.next or after != left:
+                latest[store.root] = with_left(Position.at(log, reached).to_dict(), after)
             elif type(start[store.root]) is int:
                 latest[store.root] = position.to_dict()
         return latest
@@ -285,6 +301,7 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         from rmqtool.analytics.ranges.splits import SPLIT_BYTES, plan
         from rmqtool.analytics.source.plan import Piece
+        from rmqtool.analytics.source.tier_left import of_offset, splits_between
 
         stretches = []
         if not end.keys() <= {store.root for store in self.stores}:
@@ -299,11 +316,16 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log = _log(store)
             stop = self._from(store, log, end)
             begin = self._from(store, log, start).next
+            wanted = self.request.wanted.choice
+            left, after = of_offset(start.get(store.root)), of_offset(end[store.root])
+            for split in splits_between(store.layout(), left, after, skip_expired=self.options.skip_expired):
+                piece = Piece(store, "messages", wanted, (split,), (None,))
+                stretches.append(InputPartition(_Stretch(piece, stop)))
             if begin >= stop.next:
                 continue
             if begin < log.min_offset and not self.options.skip_expired:
                 raise UnreadableStore(f"{store.root}: what lies between {begin} and {log.min_offset} has expired")
-            choice = replace(self.request.wanted.choice, start=begin, stop=stop.next)
+            choice = replace(wanted, start=begin, stop=stop.next)
             for split in plan(log, begin, stop.next, self.request.split_bytes or SPLIT_BYTES)[0]:
                 exact = replace(split, exact=split.exact or split.base + split.start == begin)
                 piece = Piece(store, "messages", choice, (exact,), (None,))
@@ -333,6 +355,13 @@ class _Stretch:
 
     piece: "Piece"
     end: "Position"
+
+
+def _without_tier(saved: Any) -> Any:
+    """Return the offset of a store without what is left of its tier."""
+    from rmqtool.analytics.source.tier_left import NAME
+
+    return {name: value for name, value in saved.items() if name != NAME} if isinstance(saved, dict) else saved
 
 
 _ANEW = (
