@@ -48,6 +48,7 @@ class Ack:
     queue_id: Int
     extra_info: str
     offset: Long
+    lite_topic: str | None = None  # 5.5
     bname: str | None = None
 
 
@@ -61,6 +62,8 @@ class ChangeInvisible:
     extra_info: str
     offset: Long
     invisible_time: Long
+    lite_topic: str | None = None  # 5.5
+    suspend: bool | None = None  # 5.5
     bname: str | None = None
 
 

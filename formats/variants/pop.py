@@ -68,6 +68,7 @@ class CheckPoint(_Handed):
     revive_offset: Long = member("ro", 0)
     distances: tuple[Int, ...] | None = member("d", None)  # distances of the messages from the start offset
     put_again: str | None = member("rp", None)  # how often it was stored again because reviving failed
+    suspended: bool | None = member("sp", None)  # 5.5: the messages come back without counting as consumed once more
 
     @property
     def visible_time(self) -> int:

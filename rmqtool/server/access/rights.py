@@ -15,6 +15,7 @@ from formats.message.ids import parse_offset_id
 from formats.remoting import admin as a
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
+from formats.remoting import lite as lt
 from formats.remoting import pop as p
 from formats.topics import REPLY_SUFFIX, RETRY_PREFIX
 from rmqtool.server.broker.context.broker_context import BrokerContext
@@ -160,3 +161,12 @@ def batch_acknowledge(_context: BrokerContext, call: Call[None, bytes]) -> Itera
 def query_assignment(_context: BrokerContext, call: Call[None, b.AssignmentRequest]) -> list[Need]:
     """To read as a group, and from the topic whose queues it asks for."""
     return [(call.body.topic, AclPermission.SUB), *_group(call.body.consumer_group)]
+
+
+def subscribe_lite(_context: BrokerContext, call: Call[None, bytes]) -> Iterable[Need]:
+    """To read as each group, and from each topic whose lite topics it names."""
+    for change in (read_body(lt.LiteSubscriptionChanges, call.body).subscription_set or ()) if call.body else ():
+        if change.topic:
+            yield change.topic, AclPermission.SUB
+        if change.group:
+            yield from _group(change.group)

@@ -20,6 +20,7 @@ from rmqtool.server.access.rights import AclPermission, needs_of
 from rmqtool.server.broker.admin.absent import Absent
 from rmqtool.server.broker.admin.access import AccessRequests
 from rmqtool.server.broker.admin.control import Control
+from rmqtool.server.broker.admin.lite import LiteAdmin
 from rmqtool.server.broker.admin.status import Status
 from rmqtool.server.broker.admin.tables import TableRequests
 from rmqtool.server.broker.context.answers import Failed
@@ -29,6 +30,7 @@ from rmqtool.server.broker.context.counts import SAMPLE
 from rmqtool.server.broker.context.settings import BrokerSettings
 from rmqtool.server.broker.context.throttled_log import ThrottledLog
 from rmqtool.server.broker.requests.consuming import Consuming
+from rmqtool.server.broker.requests.lite import LiteRequests
 from rmqtool.server.broker.requests.lookups import Lookups
 from rmqtool.server.broker.requests.pop_answers import PopAnswers
 from rmqtool.server.broker.requests.popping import Pops
@@ -115,21 +117,24 @@ class Broker:
         ]  # fmt: skip
         self._pop: pop.PopService | MemoryPops | None = None
         self._pops: Pops | None = None
+        self._lite: LiteRequests | None = None
         if context.release.is_5:
-            self._pops, answers = self._make_pops(random)
+            self._pops, answers, self._lite = self._make_pops(random)
             parts += [self._pops, answers, Recalling(context), Absent(context)]
+            if self._lite is not None:
+                parts += [self._lite, LiteAdmin(context, self._lite.service)]
         self._handlers = bind(parts, context.release)
         self._tasks: list[asyncio.Task[None]] = []
         self._ended = asyncio.Event()
         self.failure: Exception | None = None
 
-    def _make_pops(self, random: Random) -> tuple[Pops, PopAnswers]:
+    def _make_pops(self, random: Random) -> tuple[Pops, PopAnswers, LiteRequests | None]:
         """The handlers of POP (5.x). Of a read-only store what is handed out is kept in memory."""
         context, services = self.context, self._services
         if isinstance(context.state, FollowedState):
             settings = PopSettings.of(context.store.layout.conf)
             modes = RequestModes(context.state, settings, pull_only=True)
-            return Pops(context, None), PopAnswers(context, None, modes, settings)
+            return Pops(context, None), PopAnswers(context, None, modes, settings), None
         broker = pop.PopBroker(
             name=context.settings.name,
             cluster=context.settings.cluster,
@@ -145,7 +150,11 @@ class Broker:
             context.store, context.reading, context.state, broker, context.log.warn,
             resets=context.resets, random=random,
         )  # fmt: skip
-        return Pops(context, service.popping), PopAnswers(context, service.finishing, service.modes, service.settings)
+        lite = None
+        if context.release.knows_lite_topics:
+            lite = LiteRequests(context, service.records, service.settings, random)
+        answers = PopAnswers(context, service.finishing, service.modes, service.settings, lite)
+        return Pops(context, service.popping), answers, lite
 
     def _announce_expired(self, topic: str, group: str, queue_id: int) -> None:
         if self.context.settings.notify_after_lock:
@@ -233,12 +242,16 @@ class Broker:
                     well &= self._run(self._pops.look)
             if self._pops is not None:
                 well &= self._run(self._pops.expire)
+            if self._lite is not None:
+                well &= self._run(self._lite.expire) & self._run(self._lite.service.look)
             if now >= flush_at:
                 flush_at = now + _FLUSH
                 well &= self._run(self._flush)
             if now >= expire_at:
                 expire_at = now + _EXPIRE
                 well &= self._run(self._consuming.expire)
+                if self._lite is not None:
+                    well &= self._run(self._lite.service.expire)
             if now >= sample_at:
                 sample_at = now + SAMPLE
                 well &= self._run(partial(self.context.counts.sample, now))

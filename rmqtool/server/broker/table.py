@@ -3,9 +3,11 @@
 from rmqtool.server.broker.admin.absent import Absent
 from rmqtool.server.broker.admin.access import AccessRequests
 from rmqtool.server.broker.admin.control import Control
+from rmqtool.server.broker.admin.lite import LiteAdmin
 from rmqtool.server.broker.admin.status import Status
 from rmqtool.server.broker.admin.tables import TableRequests
 from rmqtool.server.broker.requests.consuming import Consuming
+from rmqtool.server.broker.requests.lite import LiteRequests
 from rmqtool.server.broker.requests.lookups import Lookups
 from rmqtool.server.broker.requests.pop_answers import PopAnswers
 from rmqtool.server.broker.requests.popping import Pops
@@ -31,6 +33,8 @@ REQUESTS: dict[int, RequestRow] = collect(
     AccessRequests,
     Pops,
     PopAnswers,
+    LiteRequests,
+    LiteAdmin,
     Recalling,
     Absent,
 )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from formats.variants import pop
 from formats.variants.pop_handle import ORDERED, Handle
 from rmqtool.services.offsets.files import Key
-from rmqtool.services.popping.ordered import OrderedPops
+from rmqtool.services.popping.ordered import QueueOrders
 from rmqtool.services.popping.popping import PopRecords, Tables
 
 MESSAGE_ILLEGAL, SYSTEM_ERROR = 13, 1
@@ -47,7 +47,7 @@ class Finishing:
         self,
         state: Tables,
         records: PopRecords,
-        orders: OrderedPops,
+        orders: QueueOrders,
         *,
         clock: Callable[[], int],
         resets: dict[Key, int],
@@ -99,9 +99,19 @@ class Finishing:
             raise NoEffect(MESSAGE_ILLEGAL, remark)
 
     def change(
-        self, topic: str, group: str, handle: Handle, queue_offset: int, invisible_time: int
+        self,
+        topic: str,
+        group: str,
+        handle: Handle,
+        queue_offset: int,
+        invisible_time: int,
+        *,
+        suspend: bool = False,
     ) -> RenewedHandle | None:
         """Make a message visible again ``invisible_time`` ms from now; None if it was already acked.
+
+        Args:
+            suspend: it then comes back without counting as consumed once more; pops in order have no such thing.
 
         Raises:
             NotTaken: the new checkpoint could not be stored; nothing has changed.
@@ -126,6 +136,7 @@ class Finishing:
             invisible_time=invisible_time,
             count=1,
             distances=(0,),
+            suspended=suspend or None,
         )
         # the new checkpoint first: if only one of the two is stored, the message is delivered once too often
         self._put(point, handle.revive_queue, point.visible_time)

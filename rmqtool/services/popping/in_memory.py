@@ -183,7 +183,7 @@ class MemoryPops:
         self._broker, self._clock = broker, state.clock
         self.settings = settings = replace(PopSettings.of(store.layout.conf), timer=True)
         self.modes = RequestModes(state, settings, pull_only=True)
-        self._held = held = _Held(state)
+        self.records = self._held = held = _Held(state)
         try:
             in_flight = MessagesInFlight(CommitLog(store.layout), self._clock(), warn).handed_out()
         except (CorruptFile, MissingRuntime, UnreadableStore) as err:

@@ -14,25 +14,13 @@ _KEPT = 24 * 3600 * 1000  # ms after the last pop until the state is dropped
 _NOT_LISTED, _STALE = -1, -2
 
 
-class OrderedPops:
-    """The last pop of each group from each queue. Times are ms since the epoch.
+class QueueOrders:
+    """The last pop of each group from each queue, in memory. Times are ms since the epoch."""
 
-    Args:
-        state: has topics and groups; its owner persists the file of ordered pops with the other tables.
-
-    Raises:
-        CorruptFile: the file and its ``.bak`` are broken.
-    """
-
-    def __init__(self, state: BrokerState, clock: Callable[[], int]) -> None:
-        self._state, self._clock = state, clock
-        self._file = file = state.load(FILE, ConsumerOrderInfos)
-        self._table = {name: dict(queues) for name, queues in file.table.items()}
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._table: dict[str, dict[int, OrderInfo]] = {}
         self._free_at: dict[tuple[str, str, int], int] = {}
-        for name, queues in self._table.items():
-            topic, _at, group = name.partition("@")
-            for queue_id, info in queues.items():
-                self._note(topic, group, queue_id, info)
 
     @property
     def table(self) -> Mapping[str, Mapping[int, OrderInfo]]:
@@ -119,6 +107,16 @@ class OrderedPops:
             self._free_at.pop((topic, group, queue_id), None)
             self._keep()
 
+    def suspend(self, topic: str, group: str, queue_id: int, pop_time: int, until: int) -> None:
+        """Make all messages of the last pop invisible until a time, and have them not count as consumed once more."""
+        info = self._get(topic, group, queue_id)
+        if info is not None and info.pop_time == pop_time:
+            counts = info.consumed_counts
+            if counts is not None:
+                counts = {offset: max(count - 1, 0) for offset, count in counts.items()}
+            info = replace(info, next_visible=None, invisible_time=until - pop_time, consumed_counts=counts)
+            self._set(topic, group, queue_id, info)
+
     def take_freed(self) -> list[tuple[str, str, int]]:
         """Queues (topic, group, queue id) whose messages have become visible since the last call."""
         now = self._clock()
@@ -150,6 +148,30 @@ class OrderedPops:
             for bit, offset in enumerate(info.queue_offsets)
             if not info.commit_bits >> bit & 1
         ]
+
+    def _keep(self) -> None:
+        """Called after each change of the table."""
+
+
+class OrderedPops(QueueOrders):
+    """The same, persisted.
+
+    Args:
+        state: has topics and groups; its owner persists the file of ordered pops with the other tables.
+
+    Raises:
+        CorruptFile: the file and its ``.bak`` are broken.
+    """
+
+    def __init__(self, state: BrokerState, clock: Callable[[], int]) -> None:
+        super().__init__(clock)
+        self._state = state
+        self._file = file = state.load(FILE, ConsumerOrderInfos)
+        self._table = {name: dict(queues) for name, queues in file.table.items()}
+        for name, queues in self._table.items():
+            topic, _at, group = name.partition("@")
+            for queue_id, info in queues.items():
+                self._note(topic, group, queue_id, info)
 
     def _keep(self) -> None:
         self._state.keep(FILE, self._build)

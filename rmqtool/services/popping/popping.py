@@ -16,11 +16,11 @@ from typing import Protocol
 from formats.errors import FormatError
 from formats.layouts import derived
 from formats.message.build import rebuild
-from formats.message.properties import build, parse
-from formats.message.read import Record, read
+from formats.message.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET, build, parse
+from formats.message.read import Record, java_int, read
 from formats.model.groups import SubscriptionGroup
 from formats.model.topics import TopicConfig
-from formats.topics import RETRY_PREFIX
+from formats.topics import LMQ_PREFIX, RETRY_PREFIX
 from formats.variants import pop
 from formats.variants.pop_handle import (
     ORDERED,
@@ -37,7 +37,7 @@ from rmqtool.rules.statuses import MOVED, GetStatus
 from rmqtool.services.lookup.get_message import GetResult
 from rmqtool.services.offsets.files import Key
 from rmqtool.services.open_store.reading import Accept, Reading
-from rmqtool.services.popping.ordered import OrderedPops
+from rmqtool.services.popping.ordered import QueueOrders
 from rmqtool.services.popping.settings import PopSettings
 from rmqtool.store.append.answers import PutResult
 
@@ -125,6 +125,18 @@ def queue_offset_of(record: memoryview) -> int:
     return int(_QUEUE_OFFSET.unpack_from(record)[0])
 
 
+def offset_in(topic: str, record: memoryview) -> int:
+    """Offset of a stored record in its own queue, or in a light queue, by its properties."""
+    if topic.startswith(LMQ_PREFIX):
+        read_record = read(record, 0, len(record), crc=False)
+        properties = parse(read_record.properties) if isinstance(read_record, Record) else {}
+        queues, offsets = (properties.get(n, "").split(",") for n in (MULTI_DISPATCH, MULTI_QUEUE_OFFSET))
+        for queue, text in zip(queues, offsets, strict=False):
+            if queue == topic and (offset := java_int(text, 64)) is not None:
+                return offset
+    return queue_offset_of(record)
+
+
 class Popping:
     """Pops messages of one store.
 
@@ -141,7 +153,7 @@ class Popping:
         reading: Reading,
         state: Tables,
         records: PopRecords,
-        orders: OrderedPops,
+        orders: QueueOrders,
         settings: PopSettings,
         broker_name: str,
         *,
@@ -229,7 +241,7 @@ class Popping:
         result: GetResult[memoryview],
         popped: PopResult,
     ) -> None:
-        offsets = tuple(map(queue_offset_of, result.messages))
+        offsets = tuple(offset_in(topic, message) for message in result.messages)
         group, origin = request.group, origin_of(topic)
         if request.ordered:
             counts, least = self._orders.pop(

@@ -262,7 +262,8 @@ class Reviving:
             self._topic_made()
             if self._state.offset(topic, point.group, 0) is None:
                 self._state.set_offset(topic, point.group, 0, 0)
-        copy = copy_of(record, topic, 0, properties, reconsume_times=record.reconsume_times + 1)
+        times = record.reconsume_times + (0 if point.suspended else 1)
+        copy = copy_of(record, topic, 0, properties, reconsume_times=times)
         return self._store.append(
             replace(copy, born_host=self._records.address, store_host=self._records.address, was_stored=True)
         )

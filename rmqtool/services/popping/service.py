@@ -69,7 +69,7 @@ class PopService:
         self.settings = settings = PopSettings.of(store.layout.conf)
         self.modes = RequestModes(state, settings)
         self.orders = OrderedPops(state, clock)
-        records = Records(store, broker.cluster, broker.address)
+        self.records = records = Records(store, broker.cluster, broker.address)
         self.popping = Popping(
             reading,
             state,

@@ -3,7 +3,7 @@
 Source: broker.processor.AdminBrokerProcessor (4.9.8, 5.3.3); remoting-protocol 10.2.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.variants.pop_handle import retry_topic
+from rmqtool.rules.kinds import GROUP_ATTRIBUTES
 from rmqtool.rules.releases import V5_3
 from rmqtool.rules.sending import Rejected, check_group, check_topic
 from rmqtool.rules.static_topics import BadMapping, merge_mappings
@@ -206,6 +207,11 @@ class TableRequests:
                 check_group(config.group_name or "")
             except Rejected as err:
                 raise Failed(ResponseCode.SYSTEM_ERROR, str(err)) from None
+        if self._context.release.knows_priorities:
+            groups = self._context.state.groups
+            wanted = [
+                replace(c, attributes=_altered(groups.get(c.group_name or ""), c.attributes or {})) for c in wanted
+            ]
         for config in wanted:
             self._context.state.set_group(config)
         return call.answer()
@@ -235,6 +241,30 @@ class TableRequests:
         if offsets:
             self._context.forget_positions(group=header.group_name)
         return call.answer()
+
+
+def _altered(group: SubscriptionGroup | None, changes: Mapping[str, str]) -> dict[str, str]:
+    """Attributes of a group after the changes ``+key`` and ``-key`` (common.attribute.AttributeUtil).
+
+    Raises:
+        Failed: there is no such attribute, or it cannot be changed so.
+    """
+    known = dict((group and group.attributes) or {})
+    for name, value in changes.items():
+        key = name[1:]
+        if name.startswith("+") and key in GROUP_ATTRIBUTES:
+            known[key] = value
+        elif name.startswith("-") and group is not None and key in known:
+            del known[key]
+        elif name[:1] not in "+-":
+            raise Failed(ResponseCode.SYSTEM_ERROR, f"wrong format key: {key}")
+        elif group is None and name.startswith("-"):
+            remark = f"only add attribute is supported while creating topic. key: {key}"
+            raise Failed(ResponseCode.SYSTEM_ERROR, remark)
+        else:
+            what = "unsupported key" if name.startswith("+") else "attempt to delete a nonexistent key"
+            raise Failed(ResponseCode.SYSTEM_ERROR, f"{what}: {key}")
+    return known
 
 
 def _with_attributes(topic: TopicConfig | None, changes: str) -> dict[str, str]:

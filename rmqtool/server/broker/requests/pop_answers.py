@@ -23,6 +23,7 @@ from rmqtool.rules.releases import V5_3
 from rmqtool.server.access import rights
 from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
+from rmqtool.server.broker.requests.lite import LiteRequests
 from rmqtool.server.broker.requests.popping import FOLLOWS, check_invisible_time
 from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.services.popping.assigning import BROADCASTING, Mode, RequestModes, assign
@@ -38,12 +39,19 @@ class PopAnswers:
 
     Args:
         finishing: None for a followed store.
+        lite: answers what names a lite topic; None before 5.5 and for a followed store.
     """
 
     def __init__(
-        self, context: BrokerContext, finishing: Finishing | None, modes: RequestModes, settings: PopSettings
+        self,
+        context: BrokerContext,
+        finishing: Finishing | None,
+        modes: RequestModes,
+        settings: PopSettings,
+        lite: LiteRequests | None = None,
     ) -> None:
         self._context, self._finishing, self._modes, self._settings = context, finishing, modes, settings
+        self._lite = lite
 
     # -- acks ---------------------------------------------------------------------------------------------------------
 
@@ -52,6 +60,8 @@ class PopAnswers:
         """Request 200051."""
         header = call.header
         finishing, handle = self._read_handle(header)
+        if self._lite is not None and header.lite_topic:
+            return self._lite.ack(call)
         low, high = self._range(header.topic, header.queue_id)
         if not low <= header.offset <= high:
             remark = (
@@ -96,15 +106,21 @@ class PopAnswers:
         header = call.header
         finishing, handle = self._read_handle(header)
         check_invisible_time(header.invisible_time, self._settings)
+        if self._lite is not None and header.lite_topic:
+            return self._lite.change_invisible_time(call)
         low, high = self._range(header.topic, header.queue_id)
         if not low <= header.offset < high:
             return call.request.response(ResponseCode.NO_MESSAGE, _UNSET)
         changed: list[RenewedHandle | None] = []
-        self._store(
-            lambda: changed.append(
-                finishing.change(header.topic, header.consumer_group, handle, header.offset, header.invisible_time)
+        suspend = self._context.release.knows_lite_topics and header.suspend is True
+
+        def change() -> None:
+            made = finishing.change(
+                header.topic, header.consumer_group, handle, header.offset, header.invisible_time, suspend=suspend
             )
-        )
+            changed.append(made)
+
+        self._store(change)
         if changed[0] is None:
             return call.answer(remark=_UNSET)
         pop_time, invisible_time, revive_queue = changed[0]

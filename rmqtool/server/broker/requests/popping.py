@@ -44,6 +44,18 @@ def check_invisible_time(asked: int, settings: PopSettings) -> None:
         raise Failed(ResponseCode.INVALID_PARAMETER, remark)
 
 
+def waiting_until(context: BrokerContext, settings: PopSettings, wait: int, born: int) -> float:
+    """When a request's waiting time is over, s of the monotonic clock.
+
+    Args:
+        wait: ms.
+        born: ms since the epoch by the client's clock, which may be wrong.
+    """
+    age = context.clock() - born
+    left = wait - age if 0 <= age < wait else wait
+    return context.now() + min(max(left, 0), settings.longest_wait) / 1000
+
+
 FOLLOWS = "it follows a store that another broker is writing, and what that hands out is unknown here: pop from it"
 
 
@@ -164,11 +176,8 @@ class Pops:
         return build_filter(subscription, context.reading.record, context.release)
 
     def _until(self, header: p.Pop | p.Notification) -> float:
-        """When a request's waiting time is over. Its born time is by the client's clock, which may be wrong."""
-        wait, age = header.poll_time, self._context.clock() - header.born_time
-        longest = self._popping.settings.longest_wait if self._popping is not None else 0
-        left = wait - age if 0 <= age < wait else wait
-        return self._context.now() + min(max(left, 0), longest) / 1000
+        settings = self._popping.settings if self._popping is not None else PopSettings(longest_wait=0)
+        return waiting_until(self._context, settings, header.poll_time, header.born_time)
 
     # -- handing out --------------------------------------------------------------------------------------------------
 

@@ -252,6 +252,10 @@ class Sending:
                 self._count(item.message.topic, 1, result.size)
         for key in {(result.topic, result.queue_id) for result in results if result.ok}:
             self._context.arrivals.publish(*key)
+        stored = [item.message.properties for item, result in both if result.ok]
+        light = {given.get(MULTI_DISPATCH, "") for given in stored if isinstance(given, dict)}
+        for queue in {name for names in light for name in names.split(",") if name}:
+            self._context.arrivals.publish(queue, 0)
 
     def _answer_of(
         self,
