@@ -18,6 +18,7 @@ from rmqtool.errors import CorruptFile, Refused, UnreadableStore
 from rmqtool.rules.releases import RELEASES
 from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues, messages_of
 from rmqtool.store.backup import create as creating
+from rmqtool.store.backup import local
 from rmqtool.store.backup.create import create_backup
 from rmqtool.store.backup.manifest import STORE, Backup, BackupFile, read_manifest
 from rmqtool.store.backup.use import list_backups, restore, verify
@@ -229,8 +230,8 @@ def test_two_at_once(golden: Unpacked, tmp_path: Path, monkeypatch: pytest.Monke
             refused.append(True)
         return real(*args, **more)  # type: ignore[arg-type]
 
-    real = creating.copy_file
-    monkeypatch.setattr(creating, "copy_file", copy)
+    real = local.copy_file
+    monkeypatch.setattr(local, "copy_file", copy)
     backup(golden("broker"), home)
     assert refused
 

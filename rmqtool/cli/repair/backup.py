@@ -1,6 +1,6 @@
 """The commands ``backup create``, ``verify``, ``list`` and ``restore``."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,8 +9,23 @@ from rmqtool.cli.framework.opening import need_log
 from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption, StoreDir
 from rmqtool.cli.framework.sizes import parse_size
 
-Home = Annotated[str, typer.Argument(metavar="DIR", help="Directory of backups.")]
+if TYPE_CHECKING:
+    from rmqtool.store.backup.home import BackupHome
+
+Home = Annotated[str, typer.Argument(metavar="DIR", help="Directory of backups, or a URI: s3://BUCKET/PATH.")]
 Names = Annotated[list[str] | None, typer.Option("--name", metavar="NAME", help="Only this backup; may be repeated.")]
+
+
+def _home_of(home: str) -> "str | BackupHome":
+    """The directory of backups that is meant; a path is left as it is."""
+    from rmqtool.store.disk.remote import is_uri
+
+    if not is_uri(home):
+        return home
+    from rmqtool.analytics.remote.backups import RemoteHome
+    from rmqtool.analytics.remote.stores import is_remote, local_of
+
+    return RemoteHome(home) if is_remote(home) else local_of(home)
 
 
 @command("backup create", "rmqtool backup create store /backup/store --incremental --rate 100M", progress=True)
@@ -31,6 +46,7 @@ def create(
 
     While a broker runs, the log is copied up to the end of its last whole message, and queues as far as they belong to
     it; every message that was acknowledged before the start is included. If interrupted, the same command continues.
+    DIR may be a URI (s3://, gs://, abfs://, hdfs://); objects there end after their last byte that is not zero.
     Exit code 1: something was left out.
     """
     from rmqtool.cli.render.rows import Warnings, write_rows
@@ -40,7 +56,7 @@ def create(
     warn = Warnings()
     speed = parse_size(rate, "--rate", "bytes per second: 500K, 100M, 1G") if rate is not None else None
     layout = need_log(store, broker_conf, whole=True).layout
-    backup = create_backup(layout, home, warn, incremental=incremental, rate=speed)
+    backup = create_backup(layout, _home_of(home), warn, incremental=incremental, rate=speed)
     write_rows(output.value, BackupRow, [row_of(backup)], spare=("store",))
     return warn.tell()
 
@@ -55,7 +71,7 @@ def list_(home: Home, output: OutputOption = Output.text) -> int:
     from rmqtool.store.backup.use import BackupRow, list_backups
 
     warn = Warnings()
-    write_rows(output.value, BackupRow, list_backups(home, warn), spare=("store",))
+    write_rows(output.value, BackupRow, list_backups(_home_of(home), warn), spare=("store",))
     return warn.tell()
 
 
@@ -71,8 +87,9 @@ def verify(home: Home, name: Names = None, output: OutputOption = Output.text) -
     from rmqtool.store.backup.use import verify as run
     from rmqtool.words import counted
 
-    names = chosen_names(home, name or ())
-    faults = list(run(home, names))
+    place = _home_of(home)
+    names = chosen_names(place, name or ())
+    faults = list(run(place, names))
     if faults or output not in (Output.text, Output.table):
         write_rows(output.value, Fault, faults, wide=("file", "fault"))
     damaged = {fault.name for fault in faults}
@@ -101,7 +118,7 @@ def restore(
     from rmqtool.store.layout.broker_conf import load
     from rmqtool.words import command_line
 
-    backup = run(home, new, name=name, conf=load(broker_conf) if broker_conf else None)
+    backup = run(_home_of(home), new, name=name, conf=load(broker_conf) if broker_conf else None)
     write_rows(output.value, BackupRow, [row_of(backup)], spare=("store",))
     note(f"restored; {command_line('check', new)} checks it")
     return 0

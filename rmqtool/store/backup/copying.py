@@ -40,7 +40,7 @@ class RateLimit:
             time.sleep(early)
 
 
-class _Digest:
+class Digest:
     """The checksum of bytes given with their offsets; gaps count as zeros, and zeros at the end are left out."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ def copy_file(
         length: of the copy; that of the source by default.
         stop: byte before which the content ends; the rest of the copy is zeros.
     """
-    digest = _Digest()
+    digest = Digest()
     with open_file(source) as original, make_file(target, 0o600) as copy:
         about = original.about()
         size = about.st_size if length is None else length
@@ -88,7 +88,7 @@ def copy_file(
 
 def read_copy(path: str, progress: Stage | None = None) -> CopyState:
     """The checksum of a file."""
-    digest = _Digest()
+    digest = Digest()
     with open_file(path, link=False, wait=False) as file:
         for at, data in file.written_parts(0, file.about().st_size):
             digest.add(at, data)

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -22,7 +22,7 @@ from rmqtool.store.disk.ownership import make_folders_as
 
 FORMAT = 1
 MARK, MANIFEST, STORE, PART = "rmqtool-backups.json", "manifest.json", "store", ".part"
-_NAME = re.compile(r"\d{8}T\d{6}Z(-\d+)?")
+NAME = re.compile(r"\d{8}T\d{6}Z(-\d+)?")
 _MOST = 1 << 30  # bytes of a manifest
 
 
@@ -76,9 +76,23 @@ def read_manifest(folder: str) -> Backup:
     path = os.path.join(folder, MANIFEST)
     try:
         with open(path, "rb") as file:
-            content = json.loads(file.read(_MOST))
+            data = file.read(_MOST)
     except OSError as err:
         raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
+    return parse_manifest(data, path)
+
+
+def parse_manifest(data: bytes, path: str) -> Backup:
+    """A manifest's content.
+
+    Args:
+        path: for errors.
+
+    Raises:
+        CorruptFile: it is damaged, or of a later version.
+    """
+    try:
+        content = json.loads(data)
     except (ValueError, RecursionError) as err:
         raise CorruptFile(path, None, "no manifest of a backup") from err
     if not isinstance(content, dict) or content.get("format") != FORMAT:
@@ -107,6 +121,30 @@ def file_of(row: dict[str, Any]) -> BackupFile:
     return file
 
 
+def read_journal(path: str, head: dict[str, str]) -> dict[str, BackupFile] | None:
+    """The files that an interrupted run has copied.
+
+    Args:
+        head: the first line, which says what the run was for.
+
+    Returns:
+        The files by path; None if it was for something else.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().split("\n")
+        if json.loads(lines[0]) != head:
+            return None
+    except (OSError, ValueError):
+        return None
+    done: dict[str, BackupFile] = {}
+    for line in lines[1:]:
+        with suppress(ValueError, KeyError, TypeError, AttributeError):  # the last one may be torn
+            copied = file_of(json.loads(line))
+            done[copied.path] = copied
+    return done
+
+
 def is_home(path: str) -> bool:
     """Whether a directory has the mark."""
     return os.path.isfile(os.path.join(path, MARK))
@@ -121,8 +159,8 @@ def list_names(home: str) -> tuple[list[str], list[str]]:
     if not is_home(home):
         raise UnreadableStore(f"{home}: no directory of backups: {MARK} is not there")
     names = sorted(entry.name for entry in os.scandir(home) if entry.is_dir(follow_symlinks=False))
-    complete = [name for name in names if _NAME.fullmatch(name)]
-    return complete, [name for name in names if name.endswith(PART) and _NAME.fullmatch(name.removesuffix(PART))]
+    complete = [name for name in names if NAME.fullmatch(name)]
+    return complete, [name for name in names if name.endswith(PART) and NAME.fullmatch(name.removesuffix(PART))]
 
 
 @contextmanager

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from rmqtool.contract import PlainRow
 from rmqtool.errors import CorruptFile, Refused, RmqError, UnreadableStore
 from rmqtool.progress import stage
-from rmqtool.store.backup.copying import RateLimit, copy_file, difference
-from rmqtool.store.backup.manifest import MANIFEST, STORE, Backup, list_names, read_manifest
+from rmqtool.store.backup.home import BackupHome
+from rmqtool.store.backup.local import LocalHome
+from rmqtool.store.backup.manifest import MANIFEST, STORE, Backup
 from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.ownership import make_folders_as
 from rmqtool.store.disk.work_folder import WorkFolder, prepare_target
@@ -49,17 +50,23 @@ class Fault(PlainRow):
     fault: str
 
 
-def list_backups(home: str, warn: Warn) -> list[BackupRow]:
+def home_of(home: str | BackupHome) -> BackupHome:
+    """The directory of backups at a path."""
+    return LocalHome(home) if isinstance(home, str) else home
+
+
+def list_backups(home: str | BackupHome, warn: Warn) -> list[BackupRow]:
     """The backups of a directory, oldest first.
 
     Raises:
         UnreadableStore: it is not a directory of backups.
     """
-    complete, interrupted = list_names(home)
+    home = home_of(home)
+    complete, interrupted = home.names()
     rows = [BackupRow(name=name, state="interrupted") for name in interrupted]
     for name in complete:
         try:
-            backup = read_manifest(os.path.join(home, name))
+            backup = home.read(name)
         except RmqError as err:
             warn(str(err))
             rows.append(BackupRow(name=name, state="damaged"))
@@ -84,22 +91,23 @@ def row_of(backup: Backup) -> BackupRow:
     )
 
 
-def chosen_names(home: str, names: Sequence[str]) -> list[str]:
+def chosen_names(home: str | BackupHome, names: Sequence[str]) -> list[str]:
     """The complete backups with these names; all if none is named.
 
     Raises:
         UnreadableStore: one of them does not exist, or there are none.
     """
-    complete, _interrupted = list_names(home)
+    home = home_of(home)
+    complete, _interrupted = home.names()
     for name in names:
         if name not in complete:
-            raise UnreadableStore(f"{home}: no complete backup {name} in it")
+            raise UnreadableStore(f"{home.place}: no complete backup {name} in it")
     if not complete:
-        raise UnreadableStore(f"{home}: no complete backup in it")
+        raise UnreadableStore(f"{home.place}: no complete backup in it")
     return list(names) or complete
 
 
-def verify(home: str, names: Sequence[str] = ()) -> Iterator[Fault]:
+def verify(home: str | BackupHome, names: Sequence[str] = ()) -> Iterator[Fault]:
     """Read backups and compare every file with the manifest.
 
     Args:
@@ -108,32 +116,25 @@ def verify(home: str, names: Sequence[str] = ()) -> Iterator[Fault]:
     Raises:
         UnreadableStore: see :func:`chosen_names`.
     """
+    home = home_of(home)
     for name in chosen_names(home, names):
-        folder = os.path.join(home, name)
         try:
-            backup = read_manifest(folder)
+            backup = home.read(name)
         except RmqError as err:
-            yield Fault(name=name, file=MANIFEST, fault=str(err).removeprefix(f"{folder}/"))
+            yield Fault(name=name, file=MANIFEST, fault=str(err).removeprefix(f"{home.path_of(name)}/"))
             continue
-        top = os.path.join(folder, STORE)
         with stage(f"verifying {name}", sum(file.written for file in backup.files)) as reading:
             for file in backup.files:
-                path = os.path.join(top, *file.path.split("/"))
-                try:
-                    fault = difference(path, file, reading)
-                except OSError as err:
-                    fault = os.strerror(err.errno or 0)
+                fault = home.difference(name, file, reading)
                 if fault is not None:
                     yield Fault(name=name, file=file.path, fault=fault)
         known = {file.path for file in backup.files}
-        for above, _folders, inside in os.walk(top):
-            for other in sorted(inside):
-                path = os.path.relpath(os.path.join(above, other), top)
-                if path not in known:
-                    yield Fault(name=name, file=path, fault="not in the manifest")
+        for path in home.files_in(name):
+            if path not in known:
+                yield Fault(name=name, file=path, fault="not in the manifest")
 
 
-def restore(home: str, new: str, *, name: str | None = None, conf: BrokerConf | None = None) -> Backup:
+def restore(home: str | BackupHome, new: str, *, name: str | None = None, conf: BrokerConf | None = None) -> Backup:
     """Make a store from a backup. It appears complete, or not at all.
 
     For a backup of a live store, files are completed as its broker would at startup: queues and index up to the end of
@@ -149,16 +150,16 @@ def restore(home: str, new: str, *, name: str | None = None, conf: BrokerConf | 
         CorruptFile: a file of the backup is damaged.
         UnreadableStore: there is no such backup.
     """
+    home = home_of(home)
     name = chosen_names(home, [name] if name else [])[-1]
-    folder = os.path.join(home, name)
-    backup = read_manifest(folder)
+    backup = home.read(name)
     new = os.path.abspath(new)
     prepare_target(new)
     part = f"{new}.restoring"
     try:
         with WorkFolder(part, (STORE, f"{STORE}.rmqtool")):
             top = os.path.join(part, STORE)
-            _copy_all(os.path.join(folder, STORE), top, backup)
+            _copy_all(home, top, backup)
             if backup.live:
                 _complete(top, conf)
             for above, _folders, _names in os.walk(top):
@@ -173,16 +174,17 @@ def restore(home: str, new: str, *, name: str | None = None, conf: BrokerConf | 
     return backup
 
 
-def _copy_all(source: str, target: str, backup: Backup) -> None:
-    make_folders_as(target, source)
+def _copy_all(home: BackupHome, target: str, backup: Backup) -> None:
+    above = os.path.dirname(os.path.dirname(target))
+    model = home.path_of(backup.name, ".") if isinstance(home, LocalHome) else above
+    make_folders_as(target, model)
     with stage("restoring", sum(file.written for file in backup.files)) as copying:
         for file in backup.files:
-            parts = file.path.split("/")
-            path, copy = os.path.join(source, *parts), os.path.join(target, *parts)
-            if not os.path.isfile(path) or os.path.islink(path):
+            path, copy = home.path_of(backup.name, file.path), os.path.join(target, *file.path.split("/"))
+            make_folders_as(os.path.dirname(copy), model)
+            copied = home.fetch(backup.name, file, copy, copying)
+            if copied is None:
                 raise CorruptFile(path, None, "missing: nothing was restored")
-            make_folders_as(os.path.dirname(copy), source)
-            copied = copy_file(path, copy, pace=RateLimit(None), progress=copying)
             if copied != (file.written, file.sha256) or os.path.getsize(copy) != file.bytes:
                 raise CorruptFile(path, None, "differs from the manifest: nothing was restored")
             sync(copy)
