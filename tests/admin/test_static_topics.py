@@ -18,7 +18,9 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
 from rmqtool.admin.changes import run
-from rmqtool.admin.live.questions import Questions, ask
+from rmqtool.admin.changes.change import Change
+from rmqtool.admin.changes.static_topics import StaticTopics
+from rmqtool.admin.live.questions import Node, Questions, ask
 from rmqtool.admin.target import parse_target
 from rmqtool.rules.static_topics import chains_of, check_ranges, round_up, share_out
 from tests.cli.running import Result, rmqtool
@@ -235,3 +237,47 @@ def test_our_client_reads_and_sends_through_moves(lab: Lab) -> None:
     assert sorted(json.loads(line)["body"] for line in again.out.splitlines()) == [f"2-{n}" for n in range(4)]
     whole = consume("--from", "earliest")
     assert len(whole.out.splitlines()) == 12
+
+
+def put(lab: Lab, broker: str, total: int, *chains: tuple[LogicQueueMapping, ...], topic: str) -> None:
+    part = TopicQueueMapping(
+        topic=topic, total_queues=total, broker_name=broker, epoch=1, hosted_queues=dict(enumerate(chains))
+    )
+    header = h.CreateTopic(
+        topic=topic, default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6,
+        topic_filter_type="SINGLE_TAG", topic_sys_flag=0,
+    )  # fmt: skip
+    answer = lab.ask(broker, C.UPDATE_AND_CREATE_STATIC_TOPIC, header, body_of(part))
+    assert answer.code == 0, answer.remark
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_broker_that_is_away_keeps_its_queues(known: bool, lab: Lab) -> None:
+    """Whether another knows that it leads them or not: with a second leader, offsets would be given twice."""
+    topic = f"Away-{known}"
+    gone = LogicQueueMapping(gen=1, queue_id=0, broker_name="gone", logic_offset=-1)
+    first = LogicQueueMapping(gen=0, queue_id=0, broker_name="lab-a", logic_offset=0)
+    put(lab, "lab-a", 1, *[(first, gone)] * known, topic=topic)
+    for words in (("create", "--queues", "2"), ("create", "--queues", "1"), ("remap",)):
+        refused = rmqtool("static-topic", words[0], lab.target, topic, *words[1:], "--yes")
+        assert refused.code == 4, (refused.out, refused.err)
+        expected = "gone leads queues of it, and is away" if known else "1 queue is on no broker that is there"
+        assert expected in refused.err
+
+
+def test_a_creation_that_was_killed_is_finished_by_the_same_command(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its journal tells which brokers were to get a part: they are all there."""
+    create = "static-topic", "create", lab.target, "Killed", "--queues", "2"
+    write = StaticTopics.write
+
+    async def write_one(self: StaticTopics, questions: Questions, node: Node, change: Change) -> None:
+        if node.name == "lab-b":
+            raise KeyboardInterrupt
+        await write(self, questions, node, change)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StaticTopics, "write", write_one)
+        rmqtool(*create, "--yes")
+    assert set(lab.leaders("Killed").values()) == {"lab-a"}
+    changed(*create)
+    assert sorted(lab.leaders("Killed").values()) == ["lab-a", "lab-b"]

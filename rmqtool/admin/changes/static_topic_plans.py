@@ -4,12 +4,13 @@ Source: remoting.protocol.statictopic.TopicQueueMappingUtils, tools.admin.MQAdmi
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from formats.config.files_of_5 import LogicQueueMapping, TopicQueueMapping
 from formats.topics import Perm
 from rmqtool.admin.changes.change import Change, Place, Value
+from rmqtool.admin.changes.journal import BEGUN, Journal
 from rmqtool.admin.changes.plans import Where
 from rmqtool.admin.changes.run import Plan, Servers, need_values
 from rmqtool.admin.changes.static_topics import MAPPING, StaticTopics, fetch_end, plain
@@ -138,15 +139,49 @@ async def _gather(questions: Questions, where: Where, topic: str) -> tuple[_Part
     return parts, {node.name: node for node in masters}, wanted
 
 
-async def plan_static_creation(questions: Questions, where: Where, topic: str, queues: int, block: int = BLOCK) -> Plan:
+def _check_complete(parts: _Parts, nodes: Mapping[str, Node], where: Where, begun: Iterable[Journal] = ()) -> None:
+    """Check that no broker with queues of the topic is away: they would get a second leader.
+
+    Args:
+        begun: journals of runs that were interrupted; they say which brokers were to get a part.
+
+    Raises:
+        Refused: one is, or may be.
+    """
+    topic = parts.topic
+    if away := sorted(parts.leaders().keys() - nodes.keys()):
+        raise Refused(f"topic {topic}: {', '.join(away)} leads queues of it, and is away: nothing was changed")
+    missing = parts.total - len(parts.chains)
+    if missing and not any(_of_all(journal, topic, nodes) for journal in begun):
+        undo = command_line("undo", where.target.text)
+        raise Refused(
+            f"topic {topic}: {counted(missing, 'queue is', 'queues are')} on no broker that is there, and one may be "
+            f"away: nothing was changed; if its creation was interrupted, {undo} takes it back"
+        )
+
+
+def _of_all(journal: Journal, topic: str, nodes: Mapping[str, Node]) -> bool:
+    """Whether an interrupted run was to create a topic, on brokers that are all there."""
+    servers = {
+        change.place.server
+        for change in journal.changes
+        if (change.place.kind, change.place.name) == (StaticTopics.name, (topic,))
+    }
+    return journal.state == BEGUN and journal.undoes is None and bool(servers) and servers <= nodes.keys()
+
+
+async def plan_static_creation(
+    questions: Questions, where: Where, topic: str, queues: int, block: int = BLOCK, *, begun: Iterable[Journal] = ()
+) -> Plan:
     """Create a static topic, or add queues to it; each broker of the cluster gets its part, even if without a queue.
 
     Args:
         where: the brokers that lead new queues.
+        begun: journals of interrupted runs.
 
     Raises:
         BadValue: not a name of a topic.
-        Refused: it is an ordinary topic, or has more queues.
+        Refused: it is an ordinary topic, or has more queues, or a broker that may lead some is away.
         ClientError, RemotingError: a server does not answer.
     """
     try:
@@ -156,6 +191,7 @@ async def plan_static_creation(questions: Questions, where: Where, topic: str, q
     parts, nodes, wanted = await _gather(questions, where, topic)
     if parts.total > queues:
         raise Refused(f"topic {topic}: has {parts.total} queues, and a static topic never loses one")
+    _check_complete(parts, nodes, where, begun)
     for queue_id in range(queues):
         if queue_id not in parts.chains:
             counts = parts.leaders()
@@ -176,17 +212,13 @@ async def plan_static_remap(questions: Questions, where: Where, topic: str, bloc
         block: offsets of a moved queue go on at a multiple of this.
 
     Raises:
-        Refused: no broker has it, or it is an ordinary topic.
+        Refused: no broker has it, or it is an ordinary topic, or a broker that may lead queues is away.
         ClientError, RemotingError: a server does not answer.
     """
     parts, nodes, wanted = await _gather(questions, where, topic)
     if not parts.mappings:
         raise Refused(f"topic {topic}: no broker has it; {command_line('static-topic', 'create')} makes it")
-    if missing := parts.total - len(parts.chains):
-        raise Refused(
-            f"topic {topic}: {counted(missing, 'queue has', 'queues have')} no broker; "
-            f"{command_line('static-topic', 'create')} with {parts.total} queues gives them some"
-        )
+    _check_complete(parts, nodes, where)
     quota = share_out(len(parts.chains), parts.leaders(), wanted)
     homeless = []
     for queue_id, chain in parts.chains.items():

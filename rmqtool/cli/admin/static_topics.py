@@ -80,10 +80,13 @@ def static_topic_create(
     Its number of queues stays when brokers come and go. undo deletes a new topic; added queues stay. Exit codes as for
     topic create.
     """
+    from rmqtool.admin.changes.journal import find_journals
     from rmqtool.admin.changes.static_topic_plans import plan_static_creation
 
     return change_brokers(
-        store, broker, lambda questions, where: plan_static_creation(questions, where, topic, queues),
+        store, broker, lambda questions, where: plan_static_creation(
+            questions, where, topic, queues, begun=find_journals(options.backup, where.target)
+        ),
         command="static-topic create", options=options,
     )  # fmt: skip
 
