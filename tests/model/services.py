@@ -233,7 +233,7 @@ def replay(world: World, rng: Random) -> None:
     with open(journal, encoding="utf-8") as file:
         run = json.loads(file.readline() or "{}").get("run")
     if done.code == 0 and not limit:
-        there = {number for identity_sent, number in sent if identity_sent == run}
+        there = {number for mark, number in sent if mark.partition(":")[0] == run}
         if lost := _sendable(world) - there:
             raise Wrong(f"not sent: {sorted(lost)[:10]} ({len(lost)}): {done}")
     elif done.code in (3, 4) and not done.killed and pause is None:
@@ -248,12 +248,15 @@ def _hurry() -> None:
 
 
 def _marks(store: Path) -> dict[tuple[str, int], int]:
-    """Number of copies of each message, by replay."""
+    """Number of copies of each message, by replay and place in its log.
+
+    There a message may be twice: one that waited, and whose broker was killed after it was delivered.
+    """
     counts = Counter[tuple[str, int]]()
     for item in CommitLog(StoreLayout(str(store), BrokerConf({}))).walk():
         if isinstance(item, LocatedRecord) and item.record.body.startswith((b"<m", b"<w")):
-            run = parse(item.record.properties)[REPLAY].partition(":")[0]
-            counts[run, int(item.record.body[2:].partition(b">")[0])] += 1
+            mark = parse(item.record.properties)[REPLAY]
+            counts[mark, int(item.record.body[2:].partition(b">")[0])] += 1
     return counts
 
 
