@@ -7,7 +7,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +236,27 @@ def _loads(data: bytes) -> Any:
     from formats.fastjson.read import loads
 
     return loads(data)
+
+
+def test_a_followed_store_shows_what_its_broker_changes(tmp_path: Path) -> None:
+    file = tmp_path / "store/config/topicQueueMapping.json"
+
+    async def create(client: Connection) -> None:
+        command = Command(C.UPDATE_AND_CREATE_STATIC_TOPIC, fields=to_fields(created(2)), body=body_of(OLD))
+        assert not (await client.call(command)).code
+
+    async def look(client: Connection) -> None:
+        asked = Command(C.GET_TOPIC_CONFIG, fields=to_fields(h.Topic(topic=TOPIC, lo=True)))
+        assert _loads((await client.call(asked)).body)["mappingDetail"]["epoch"] == 7
+        changed = TopicQueueMappings(mappings={TOPIC: replace(OLD, epoch=8)})
+        file.with_suffix(".new").write_bytes(changed.build(V5_3.version))
+        file.with_suffix(".new").replace(file)
+        async with asyncio.timeout(20):
+            while _loads((await client.call(asked)).body)["mappingDetail"]["epoch"] != 8:
+                await asyncio.sleep(0.1)
+
+    serving(tmp_path / "store", create, create=True, release=V5_3)
+    serving(tmp_path / "store", look, follow=True, release=V5_3)
 
 
 OLD = mapping("lab-a", 7, q0=[item("lab-a", queue_id=1)], q1=[item("lab-a")])
