@@ -264,7 +264,7 @@ rcq-unreadable rcq-missing rcq-behind rcq-other rcq-size rcq-tags rcq-time rcq-n
 config-database rcq-note index-unreadable index-absent index-count index-header index-slots index-chain index-entry
 index-ghost index-time index-missing index-behind config-broken config-bak-broken config-missing config-tmp
 topic-unknown topics-missing topic-deleted topic-remade queue-unread group-unknown offset-ahead offset-expired
-delay-offset-ahead delay-offset-lost conf-size conf-unknown conf-release conf-value timer-wheel-size
+delay-offset-ahead delay-offset-lost conf-size conf-store-type conf-unknown conf-release conf-value timer-wheel-size
 timer-wheel-missing timer-slot-outside timer-slot-misplaced timer-chain timer-log-damage timer-log-torn
 timer-no-message timer-other-message timer-expired timer-properties timer-deliver-time timer-twice timer-lost
 timer-behind timer-checkpoint-empty timer-checkpoint-ahead compaction-foreign compaction-unpaired compaction-half
