@@ -293,3 +293,27 @@ def test_tables_name_what_they_leave_out(args: str, relative: str, golden: Unpac
     result = rmqtool(*args.split(), store, *rest)
     assert result.code == 1
     assert result.err.count(f"{relative}: not a ") == 1, result.err
+
+
+@pytest.mark.parametrize("sector", [0, 1 << 12])
+def test_a_bad_sector_of_the_index(sector: int, golden: Unpacked, tmp_path: Path) -> None:
+    """Read through a mapping it would end the process, so each index file is read once before."""
+    store = golden("broker")
+    index = min((store / "index").iterdir())
+    assert index.stat().st_size > (1 << 13)
+    try:
+        with bad_disk(store, tmp_path / "disk", {f"index/{index.name}": [(sector, sector + 4096)]}) as broken:
+            salvaged = process("salvage", broken, tmp_path / "new", "-o", "json")
+            checked = process("check", broken, "-o", "json")
+            info = process("info", broken, "-o", "json")
+            by_key = process("query-key", broken, "Orders", "order-10", "-o", "json")
+    except PermissionError as err:
+        pytest.skip(f"cannot mount a file system: {err}")
+    assert salvaged.code == 0, salvaged.err
+    assert messages(tmp_path / "new") == messages(store)
+    assert any(f"{index.name}: Input/output error" in warning for warning in json.loads(salvaged.out)["warnings"])
+    assert checked.code == 1
+    assert [row["file"] for row in json.loads(checked.out) if row["severity"] == "error"] == [f"index/{index.name}"]
+    assert (info.code, by_key.code) == (1, 1)
+    assert any(index.name in problem for problem in json.loads(info.out)["problems"])
+    assert f"{index.name}: Input/output error" in by_key.err

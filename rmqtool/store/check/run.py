@@ -30,6 +30,7 @@ from rmqtool.store.check.replication import check_replication
 from rmqtool.store.check.tiered import check_tier_continues, check_tiered
 from rmqtool.store.check.timer.timer import check_timer
 from rmqtool.store.config.fit import misfits
+from rmqtool.store.index.reader import pass_over_unreadable
 from rmqtool.store.layout.mending import find_in_the_way
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.true_names import find_misnamed
@@ -55,9 +56,11 @@ def check_store(
         CorruptFile: the broker's properties file is invalid.
     """
     findings = FindingCollector(details, situation)
+    layout = layout.passing_over()
+    pass_over_unreadable(layout)
     unfit = misfits(layout, release)
     wrong = {name for misfit in unfit if misfit.sure for name in misfit.names}
-    ctx = Context(layout.with_conf(layout.conf.without(wrong)).passing_over(), findings, release)
+    ctx = Context(layout.with_conf(layout.conf.without(wrong)), findings, release)
     check_role(ctx)
     check_configuration(ctx, layout.conf, unfit, asked=release is not None)
     check_marks(ctx)

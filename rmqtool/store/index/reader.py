@@ -1,5 +1,7 @@
 """Look keys up in the index files (store.index.IndexService.queryOffset; store-engine 5.4)."""
 
+import errno
+import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -8,6 +10,7 @@ from formats.index import HEADER_SIZE, Header, chain, file_size, infer_geometry,
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.disk.directories import file_size as size_of
 from rmqtool.store.disk.mapping import is_partial, map_file, need
+from rmqtool.store.disk.readable import is_fully_readable
 from rmqtool.store.disk.remote import place_of
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import DEFAULT_ENTRIES, DEFAULT_SLOTS, StoreLayout
@@ -55,6 +58,9 @@ def open_index(
     configured = layout.index_geometry()
     for path in reversed(layout.index_paths() if paths is None else paths):
         file = segment_of(path)
+        if not _is_readable(path, HEADER_SIZE if configured else None):
+            yield BadIndex(path, os.strerror(errno.EIO))
+            continue
         view = file.view() if whole else file.map()
         need(view, 0, HEADER_SIZE)
         try:
@@ -70,6 +76,21 @@ def open_index(
         else:
             del view
             yield IndexView(file, header, *geometry, whole=whole)
+
+
+def pass_over_unreadable(layout: StoreLayout) -> None:
+    """Have a layout leave out the index files that a failing disk cannot read; each is read once."""
+    for path in layout.index_paths():
+        if not _is_readable(path):
+            layout.pass_over(path, UnreadableStore(f"{path}: {os.strerror(errno.EIO)}"))
+
+
+def _is_readable(path: str, size: int | None = None) -> bool:
+    """Whether the disk reads the first bytes of a file, or all: through a mapping, a bad sector would be fatal.
+
+    Inferring a geometry reads most of a file.
+    """
+    return place_of(path) is not None or is_fully_readable(path, size or size_of(path) or 0)
 
 
 def segment_of(path: str) -> Segment:
@@ -98,7 +119,7 @@ def geometry_of(layout: StoreLayout) -> tuple[int, int]:
     configured = layout.index_geometry()
     if configured is not None:
         return configured
-    for path in layout.index_paths():
+    for path in filter(_is_readable, layout.index_paths()):
         geometry = _geometry(memoryview(map_file(path, whole=False)))
         if geometry is not None:
             return geometry

@@ -375,7 +375,8 @@ class StoreLayout:
 
     def index_paths(self) -> list[str]:
         """Index files, oldest first; files without a numeric name are skipped as in the broker."""
-        return [e.path for e in self.entries("index") if e.name.isdecimal() and e.is_file()]
+        paths = (e.path for e in self.entries("index") if e.name.isdecimal() and e.is_file())
+        return [path for path in paths if path not in (self.passed or ())]
 
     def index_geometry(self) -> tuple[int, int] | None:
         """(hash slots, entries) if set in the properties file."""

@@ -24,6 +24,7 @@ from rmqtool.store.disk.ownership import make_folders
 from rmqtool.store.disk.readable import Readable
 from rmqtool.store.disk.work_folder import WorkFolder, refuse_existing
 from rmqtool.store.dispatch.light import dispatches_to_light_queues
+from rmqtool.store.index.reader import pass_over_unreadable
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.parts import Fate, PartFate, fates_of
 from rmqtool.store.layout.paths import StoreLayout, checked_path
@@ -102,6 +103,8 @@ class Salvage:
         self._selection = selection
         self.layout, self.store = layout.passing_over(), checked_path(target)
         self._others = [other.passing_over() for other in others]
+        for each in (self.layout, *self._others):
+            pass_over_unreadable(each)
         self._initial_warnings = [*heed(layout, command), *describe_uncommitted(layout)]
         if others:  # what one replica lacks, another one has
             warnings = [text for copy in (layout, *others) for text in heed(copy, command)]
