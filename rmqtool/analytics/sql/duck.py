@@ -5,10 +5,10 @@ no access to other files, and runs queries only.
 """
 
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
@@ -69,16 +69,18 @@ class DuckAnswer:
         reader: the rows.
         counters: cost and outcome of decoding.
         worker: reads them.
+        renamed: other names for columns.
     """
 
     reader: pa.RecordBatchReader
     counters: Counters
     worker: _Worker
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def columns(self) -> list[str]:
         """Column names; duplicate names are numbered."""
-        return number_names(self.reader.schema.names)
+        return number_names([self.renamed.get(name, name) for name in self.reader.schema.names])
 
     @property
     def are_numbers(self) -> list[bool]:
@@ -137,13 +139,14 @@ def translate_errors() -> Iterator[None]:
 
 
 @contextmanager
-def answer(request: ReadRequest, query: str) -> Iterator[DuckAnswer]:
+def answer(request: ReadRequest, query: str, renamed: Mapping[str, str] | None = None) -> Iterator[DuckAnswer]:
     """Run a query over the tables of stores.
 
     The rows are available for the duration of a ``with`` block.
 
     Args:
         request: the stores, and conditions on the messages; its table is ignored.
+        renamed: other names for columns.
 
     Raises:
         BadValue: DuckDB does not understand the query, or it is no query.
@@ -168,7 +171,8 @@ def answer(request: ReadRequest, query: str) -> Iterator[DuckAnswer]:
                 files = _text(os.path.join(folder, table, "*.parquet"))
                 session.execute(f"CREATE VIEW {table} AS FROM read_parquet({files})")
         with translate_errors():
-            yield DuckAnswer(worker.do(lambda: session.sql(query).to_arrow_reader(_BATCH)), counters, worker)
+            reader = worker.do(lambda: session.sql(query).to_arrow_reader(_BATCH))
+            yield DuckAnswer(reader, counters, worker, renamed or {})
 
 
 def _text(value: str) -> str:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -14,6 +14,7 @@ from rmqtool.errors import BadValue, Refused
 
 if TYPE_CHECKING:
     from rmqtool.admin.target import Target
+    from rmqtool.analytics.source.plan import ReadRequest
     from rmqtool.analytics.sql.duck import DuckAnswer
     from rmqtool.analytics.sql.query import QueryResult
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 class SqlRunner(StrEnum):
     """What answers."""
 
+    auto = "auto"
     spark = "spark"
     duckdb = "duckdb"
 
@@ -49,8 +51,10 @@ def sql(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing output.")] = False,
     runner: Annotated[
         SqlRunner,
-        typer.Option("--runner", metavar="NAME", help="spark, or duckdb, which answers sooner on small stores."),
-    ] = SqlRunner.spark,
+        typer.Option(
+            "--runner", metavar="NAME", help="spark; duckdb; auto: duckdb for up to 96 MiB, if both answer alike."
+        ),
+    ] = SqlRunner.auto,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
@@ -59,13 +63,18 @@ def sql(
     Tables: messages, queues, offsets, topics, index, compacted, findings. Columns are the fields of the other commands'
     machine output; broker distinguishes stores. Exit code 1: parts of the store are damaged.
 
-    Spark, the default, reads only what a query needs, but its Java takes some seconds to start.
+    Spark reads only what a query needs, but its Java takes some seconds to start. DuckDB starts at once.
+
+    By default DuckDB, where it is installed, answers for stores of up to 96 MiB of log, if it is known to answer as
+    Spark does: one table, columns, constants, comparisons, LIKE, count, sum, min, max and avg. All else differs, such
+    as double quotes, other functions and casts, and joins; so do the types of columns in a file of --to: that is for
+    Spark, or whatever --runner names.
 
     A live cluster has the table messages, with the topics in conditions like topic = 'Orders', else all ordinary
     topics. They are pulled without a consumer group.
 
-    DuckDB starts at once and reads the tables of a query as a whole. It reads stores, not live clusters, has an SQL of
-    its own, and is an extra of the installation: rmqtool[duckdb].
+    DuckDB reads the tables of a query as a whole. It reads stores, not live clusters, has an SQL of its own, and is an
+    extra of the installation: rmqtool[duckdb].
     """
     from contextlib import closing
 
@@ -78,6 +87,8 @@ def sql(
         raise BadValue("--runner duckdb: reads stores; a live cluster takes --runner spark")
     if to is not None:
         _may_write(to, overwrite=overwrite)
+    if runner is SqlRunner.auto and to is not None:
+        runner = SqlRunner.spark
     with _answers(store, target, query, runner, broker_conf) as result:
         if to is not None:
             result.write_parquet(to)
@@ -96,23 +107,35 @@ def _answers(
     from rmqtool.cli.tables.asked import request
 
     tables = [table for table in TABLES if table in query.lower()]
-    if runner is SqlRunner.duckdb:
+    asked = request(store, broker_conf, tables=tables) if target is None else None
+    renamed: dict[str, str] = {}
+    if runner is SqlRunner.auto and asked is not None and _may_be_duckdb(asked, query):
+        from rmqtool.analytics.sql.alike import RENAMED
+
+        runner, renamed = SqlRunner.duckdb, RENAMED
+    if runner is SqlRunner.duckdb and asked is not None:
         from rmqtool.analytics.sql import duck
 
-        with duck.answer(request(store, broker_conf, tables=tables), query) as answered:
+        with duck.answer(asked, query, renamed) as answered:
             yield answered
         return
     from rmqtool.analytics.live.options import LiveRequest
     from rmqtool.analytics.sql.query import answer
     from rmqtool.cli.tables.spark import spark_process
 
-    asked = (
-        request(store, broker_conf, tables=tables)
-        if target is None
-        else LiveRequest(target, pattern=".*", by_option=False)
-    )
-    with spark_process(), answer(asked, query) as result:
+    source = asked or LiveRequest(cast("Target", target), pattern=".*", by_option=False)
+    with spark_process(), answer(source, query) as result:
         yield result
+
+
+def _may_be_duckdb(asked: "ReadRequest", query: str) -> bool:
+    from rmqtool.analytics.sql.native import is_small
+
+    if any(store.uri is not None for store in asked.stores) or not is_small(asked):
+        return False
+    from rmqtool.analytics.sql.alike import is_answered_alike
+
+    return is_answered_alike(query)
 
 
 def _may_write(path: str, *, overwrite: bool) -> None:
