@@ -248,7 +248,7 @@ salvage --to: ndjson parquet
 send --transaction: commit rollback
 send --engine: auto 4.9 5.3 5.4 5.5
 serve --engine: auto 4.9 5.3 5.4 5.5
-sql --runner: spark duckdb
+sql --runner: auto spark duckdb
 transaction list --state: pending committed rolled-back given-up passed
 """
 
