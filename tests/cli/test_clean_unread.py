@@ -83,3 +83,23 @@ def test_no_more_is_lost_than_the_plan_showed(store: Path, monkeypatch: pytest.M
     assert result.code == 4
     assert "has changed since the plan was shown: nothing of it was done" in result.err
     assert len(list((store / "commitlog").iterdir())) > 3
+
+
+def test_messages_that_wait_for_the_timer_are_counted(tmp_path: Path) -> None:
+    """They are in the log as messages of the timer's topic until they are due."""
+    path = tmp_path / "store"
+    with Store.create(path, broker_conf=CONF) as made:
+        for number in range(50):
+            timed = {"TIMER_DELAY_SEC": "3600"} if number % 5 == 4 else {}
+            made.append(NewMessage(topic="Orders", body=b"x" * 500, properties=timed))
+    files = sorted((path / "commitlog").iterdir())
+    for file in files[:-1]:
+        os.utime(file, (1, 1))
+    planned = rmqtool("clean", path, "--dry-run", "-o", "json")
+    plan = json.loads(planned.out)
+    before = list(Store(path).messages(0, plan["newMinPhyOffset"]))
+    timed = sum(message.topic != "Orders" for message in before)
+    assert timed > 5
+    assert plan["unread"] == [{"group": None, "topic": "rmq_sys_wheel_timer", "messages": timed}]
+    assert f"LOSS: {timed} delayed messages wait to be delivered" in planned.err
+    assert rmqtool("clean", path, "--yes").code == 4

@@ -1,11 +1,13 @@
 """Messages lost to consumers when the beginning of the log is removed: unconsumed and delayed ones."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from formats.config.files import DelayOffsets
-from formats.topics import SCHEDULE
+from formats.topics import REVIVE_PREFIX, SCHEDULE, TIMER
+from formats.variants.timer import QUEUE_ID
 from rmqtool.services.consumers.groups import ConsumerGroups
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.queue_messages import TopicQueues
@@ -14,6 +16,7 @@ from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import BatchQueue
+from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.tier.tier import Tier
 from rmqtool.words import counted
 
@@ -66,10 +69,23 @@ def unread_below(layout: StoreLayout, physical_offset: int, warn: Warn) -> list[
     waiting = sum(_waiting(layout, groups.queues, physical_offset, log.min_offset))
     if waiting:
         counts[None, SCHEDULE] = waiting
+    if waiting := sum(_waiting_for_timer(log, groups.queues, physical_offset, warn)):
+        counts[None, TIMER] = waiting
     return [
         Unread(group=group, topic=topic, messages=messages)
         for (group, topic), messages in sorted(counts.items(), key=lambda item: (item[0][0] or "", item[0][1]))
     ]
+
+
+def _waiting_for_timer(log: CommitLog, queues: TopicQueues, physical_offset: int, warn: Warn) -> Iterator[bool]:
+    """Whether each message that waits for the timer of 5.x is before an offset."""
+    if not TimerFiles(log.layout.passing_over()).present and queues.one(TIMER, QUEUE_ID) is None:
+        return
+    from rmqtool.services.timers.timers import open_timers  # needs NumPy, and most stores have no timer
+
+    for row in open_timers(log, int(time.time() * 1000), warn, queues).pending():
+        if not row.recalled and not (row.topic or "").startswith(REVIVE_PREFIX):  # those are marks of POP
+            yield row.physicalOffset < physical_offset
 
 
 def _waiting(layout: StoreLayout, queues: TopicQueues, physical_offset: int, low: int) -> Iterator[int]:
