@@ -32,17 +32,6 @@ _SETTINGS = "most settings are those of the broker's file; serve again with othe
 NOT_THERE = {
     **dict.fromkeys(("getBrokerConfig", "updateBrokerConfig"), _SETTINGS),
     "getNamesrvConfig": "those settings that our name server has",
-    **dict.fromkeys(
-        (
-            "getBrokerLiteInfo",
-            "getParentTopicInfo",
-            "getLiteTopicInfo",
-            "getLiteGroupInfo",
-            "getLiteClientInfo",
-            "triggerLiteDispatch",
-        ),
-        "clients cannot subscribe to lite topics",
-    ),
     "setCommitLogReadAheadMode": "the commit log is read without advice to the system",
     "clusterAclConfigVersion": "where access control is off, a real broker does not answer at all",
 }
