@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +121,30 @@ def test_a_lite_topic_is_popped_in_order_and_comes_back(tmp_path: Path) -> None:
         last = await pop(client)
         assert bodies(last) == [b"c"]
         assert await postpone(client, last, 2, 1, suspend=True) == 0
-        assert bodies(await pop(client, poll_time=30_000)) == [b"c"]
+        again = await pop(client, poll_time=20_000)
+        assert (bodies(again), (again.fields or {})["orderCountInfo"]) == ([b"c"], "0 qo0%2 1")
+        await put(client, "one", b"d")
+        assert await postpone(client, again, 2, 1, suspend=False) == 0
+        assert (await call(client, C.TRIGGER_LITE_DISPATCH, {"group": "g", "clientId": "c1"})).code == 0
+        both = await pop(client, poll_time=20_000)
+        assert (bodies(both), (both.fields or {})["orderCountInfo"]) == ([b"c", b"d"], "0 qo0%2 2")
+
+    serve(tmp_path, test)
+
+
+def test_the_handle_has_the_time_of_the_pop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a pop takes: an ack with another time has no effect."""
+    ticks = count(time.time_ns(), 1_000_000)
+    monkeypatch.setattr(time, "time_ns", lambda: next(ticks))
+
+    async def test(client: Connection) -> None:
+        await make(client)
+        await put(client, "one", b"a", b"b")
+        assert await change(client, lt.ADD_SOME, "one", offset_option=lt.OffsetOption(type=lt.OFFSET, value=0)) == 0
+        first = await pop(client, max_msg_num=1)
+        assert bodies(first) == [b"a"]
+        assert await ack(client, first, "one", 0) == 0
+        assert bodies(await pop(client, poll_time=10_000)) == [b"b"]
 
     serve(tmp_path, test)
 

@@ -131,6 +131,7 @@ class LiteService:
             target = max(0, current - option.value)
         if target is not None and target != current:
             self._resets[queue, group, 0] = target
+            self._state.set_offset(queue, group, 0, target)
             self.orders.clear(queue, group, 0)
 
     def _begin_again(self, group: str, queue: str) -> None:
@@ -252,6 +253,7 @@ class LiteService:
                 start=FROM_MAX,
                 ordered=True,
                 attempt=attempt,
+                pop_time=now,
             )
             popped = self._popping.pop(request)
             if popped.messages:

@@ -56,6 +56,7 @@ class PopRequest:
         start: :data:`FROM_MIN` or :data:`FROM_MAX`, for a new group.
         accept: the filter of the subscription.
         attempt: id of the attempt, for ordered pops; a client that repeats it gets the same messages.
+        pop_time: of an ordered pop of several queues, ms since the epoch; None for now.
     """
 
     topic: str
@@ -67,6 +68,7 @@ class PopRequest:
     ordered: bool = False
     attempt: str | None = None
     accept: Accept | None = None
+    pop_time: int | None = None
 
 
 @dataclass(slots=True)
@@ -174,7 +176,7 @@ class Popping:
         """Pop up to ``request.most`` messages."""
         chance = self._random.randrange(100)
         if request.ordered:
-            popped = PopResult(self._clock(), ORDERED)
+            popped = PopResult(self._clock() if request.pop_time is None else request.pop_time, ORDERED)
         else:
             popped = PopResult(self._clock(), self._turn % self.settings.revive_queues)
             self._turn += 1
