@@ -34,6 +34,17 @@ def rows(store: Path, *args: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in output.out.splitlines()]
 
 
+def test_only_what_the_new_store_has_elsewhere_is_to_be_set_otherwise(tmp_path: Path) -> None:
+    """Queues in files, and timers in RocksDB, of which the broker has delivered none."""
+    store, conf = goldens.unpack("stopped-at-once-5.5.0", tmp_path), tmp_path / "broker.conf"
+    settings = goldens.STORES_OF_5_5 / "stopped-at-once-5.5.0" / "broker.conf"
+    conf.write_text(f"{settings.read_text()}timerWheelEnable=true\ntimerRocksDBEnable=true\n")
+    result = rmqtool("export", store, tmp_path / "new", "--broker-conf", conf)
+    assert result.code == 0, result.err
+    assert "storeType" not in result.err
+    assert "start a broker on it without timerRocksDBEnable" in result.err
+
+
 @by_turns(7)
 @pytest.mark.parametrize("case", ROCKS + IN_FILES)
 def test_every_offset_is_as_it_was(case: str, golden: Unpacked, tmp_path: Path) -> None:

@@ -118,11 +118,13 @@ class ConfigCopies:
                 tables[name] = None
                 self._left_out.append(f"config/{name}")
                 self._warnings.append(f"{err}: config/{name} is left out")
-        if (point := timer_checkpoint(self._layout, self._moved, self._left_out, self._warnings)) is not None:
-            tables["timercheck"] = point
         if tables or queue_database_place(self._layout) is not None:
             self._warnings.append("the new store has its queues and tables in files: start a broker on it without "
                                  "storeType=defaultRocksDB")  # fmt: skip
+        if (point := timer_checkpoint(self._layout, self._moved, self._left_out, self._warnings)) is not None:
+            self._warnings.append("the new store has its timer in files: start a broker on it without "
+                                 "timerRocksDBEnable")  # fmt: skip
+            tables["timercheck"] = point
         if not self._layout.conf.writes_index_files and self._layout.conf.flag("messageIndexEnable", True):
             self._warnings.append("the new store has its index in files: start a broker on it without "
                                  "indexFileReadEnable=false and indexFileWriteEnable=false")  # fmt: skip

@@ -45,7 +45,6 @@ def timer_checkpoint(
         last_timer_queue_offset=taken,
         master_timer_queue_offset=taken,
     )
-    warnings.append("the new store has its timer in files: start a broker on it without timerRocksDBEnable")
     return build_checkpoint(point)
 
 
