@@ -277,3 +277,26 @@ def test_a_suspended_message_does_not_count_as_consumed(suspend: bool, times: in
         assert [record.reconsume_times for record in records(again.body)] == [times]
 
     serve(tmp_path, test)
+
+
+def test_a_client_that_does_not_renew_its_subscription_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmqtool.server.broker.broker._EXPIRE", 0.1)
+
+    async def test(client: Connection) -> None:
+        await make(client)
+        assert await change(client, lt.ADD_ALL, "one", who="gone") == 0
+        await put(client, "one", b"a")
+        await asyncio.sleep(0.3)
+        assert await change(client, lt.ADD_ALL, "one", who="here") == 0
+        got: list[bytes] = []
+        while not got:  # noted for the one that is gone, until that is forgotten
+            assert await change(client, lt.ADD_ALL, "one", who="here") == 0
+            got = bodies(await pop(client, "here", poll_time=200))
+        assert got == [b"a"]
+        asked = {"parentTopic": "Parent", "group": "g", "clientId": "gone"}
+        while json.loads((await call(client, C.GET_LITE_CLIENT_INFO, asked)).body)["liteTopicCount"] != -1:
+            await asyncio.sleep(0.05)
+
+    serve(tmp_path, test, broker_conf={**CONF, "liteSubscriptionCheckTimeoutMills": "1000"})

@@ -251,7 +251,7 @@ class Broker:
                 expire_at = now + _EXPIRE
                 well &= self._run(self._consuming.expire)
                 if self._lite is not None:
-                    well &= self._run(self._lite.service.expire)
+                    well &= self._run(self._lite.forget_silent)
             if now >= sample_at:
                 sample_at = now + SAMPLE
                 well &= self._run(partial(self.context.counts.sample, now))

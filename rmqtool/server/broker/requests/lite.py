@@ -250,6 +250,12 @@ class LiteRequests:
             waiting.call.connection.send(response)
         return response is not None
 
+    def forget_silent(self) -> None:
+        """Forget clients that have not renewed their subscriptions."""
+        self.service.expire()
+        known = self.service.subscriptions
+        self._connections = {client: at for client, at in self._connections.items() if known.of(client) is not None}
+
     def expire(self) -> None:
         """Answer pops whose waiting time is over."""
         for _key, waiting in self._held.late(self._context.now()):
