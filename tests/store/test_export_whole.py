@@ -34,6 +34,15 @@ def rows(store: Path, *args: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in output.out.splitlines()]
 
 
+def test_topics_that_an_older_table_lacks_are_added(golden_copy: Unpacked, tmp_path: Path) -> None:
+    """A 5.x broker deletes queues of topics that its table does not have."""
+    store, new = golden_copy("broker-5.3.3-crash"), tmp_path / "new"
+    (store / "config" / "topics.json").unlink()
+    result = rmqtool("salvage", store, new)
+    assert "config/topics.json lacks topics that have messages: %DLQ%pull-group: added" in result.err
+    assert [finding.code for finding in check_store(StoreLayout(str(new))) if is_problem(finding)] == []
+
+
 def test_only_what_the_new_store_has_elsewhere_is_to_be_set_otherwise(tmp_path: Path) -> None:
     """Queues in files, and timers in RocksDB, of which the broker has delivered none."""
     store, conf = goldens.unpack("stopped-at-once-5.5.0", tmp_path), tmp_path / "broker.conf"

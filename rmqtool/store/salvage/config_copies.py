@@ -4,26 +4,32 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from formats.config.files import ConsumerOffsets, DelayOffsets, LmqConsumerOffsets, kind_of
+from formats.config.files import ConsumerOffsets, DelayOffsets, LmqConsumerOffsets, kind_of, model_of
 from formats.config.rocksdb import TABLES
 from formats.errors import FormatError
+from formats.fastjson.read import loads
+from formats.fastjson.write import dumps
 from formats.topics import SCHEDULE
 from formats.versions import V4_9, V5_3
 from rmqtool.errors import CorruptFile, MissingRuntime, RmqError, UnreadableStore
 from rmqtool.store.config.files import config_database, read_config
+from rmqtool.store.config.sources import choose
+from rmqtool.store.config.topic_entries import ProvedQueues, add_topics, now_ms, raise_version
 from rmqtool.store.disk.directories import exists, read_small
 from rmqtool.store.disk.files import make_file
 from rmqtool.store.disk.ownership import make_folders
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import METADATA
 from rmqtool.store.layout.version import queue_database_place
+from rmqtool.store.recovery.deleted import DeletedTopics
+from rmqtool.store.releases.rules import attributes_shown
 from rmqtool.store.salvage.message_store import timer_checkpoint
 from rmqtool.store.salvage.numbering import Key, Numbering, move_delays, move_offsets
 from rmqtool.store.salvage.selection import TopicSelection
 from rmqtool.store.salvage.tables_of_copies import TABLES as TABLES_OF_COPIES
 from rmqtool.store.salvage.tables_of_copies import add_unknown
 
-_LIGHT_OFFSETS, _DELAYS = "lmqConsumerOffset.json", "delayOffset.json"
+_TOPICS, _LIGHT_OFFSETS, _DELAYS = "topics.json", "lmqConsumerOffset.json", "delayOffset.json"
 
 
 class ConfigCopies:
@@ -52,6 +58,7 @@ class ConfigCopies:
         self._selection = selection
         self._layout, self._others, self._target = layout, others, target
         self._numbers, self._moved, self._left_out, self._warnings = numbers, moved, left_out, warnings
+        self._older: set[str] = set()  # files of which only the .bak can be read
 
     def copy(self, *, in_tier: bool) -> list[str]:
         """Copy each file from a readable generation; returns their names.
@@ -80,6 +87,8 @@ class ConfigCopies:
                     self._warnings.append(f"config/{name}: only other copies have {', '.join(sorted(added))}: added")
             if data is None:
                 continue
+            if name == _TOPICS and name in self._older:
+                data = self._with_new_topics(data)
             if name == METADATA:  # two brokers sharing a tier would delete each other's segments
                 if not in_tier:
                     self._left_out.append(f"config/{name}")
@@ -103,6 +112,22 @@ class ConfigCopies:
                 file.sync()
             copied.append(name)
         return copied
+
+    def _with_new_topics(self, data: bytes) -> bytes:
+        """``topics.json`` with the topics that have messages and were created after this generation was written."""
+        value, deleted = loads(data), DeletedTopics(self._layout)
+        if not isinstance(value, dict):
+            return data
+        queues = [(topic.decode("utf-8", "surrogateescape"), queue_id) for topic, queue_id in self._numbers]
+        counts = ProvedQueues.of(key for key in queues if key[0] not in deleted).counts
+        offsets = choose(self._layout, "consumerOffset.json").value or {}
+        levels, attributes = len(self._layout.conf.delay_levels), attributes_shown(self._layout)
+        added = [topic for topic, _queues in add_topics(value, counts, counts.keys(), offsets, levels, attributes)]
+        if not added:
+            return data
+        self._warnings.append(f"config/{_TOPICS} lacks topics that have messages: {', '.join(sorted(added))}: added")
+        raise_version(_TOPICS, value, now_ms())
+        return dumps(value, model_of(_TOPICS).DIALECT)
 
     def _tables(self) -> dict[str, bytes | None]:
         """Contents by file name of the tables that a broker keeps in RocksDB; None if a table cannot be read."""
@@ -149,6 +174,7 @@ class ConfigCopies:
                         if exists(self._layout.path("config", name)):
                             self._left_out.append(f"config/{name}")
                         self._warnings.append(f"config/{name} cannot be read: {candidate} is taken")
+                        self._older.add(name)
                     return data
             except (FormatError, RmqError):
                 continue
