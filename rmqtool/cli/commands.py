@@ -195,6 +195,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             "cluster", "Brokers of a live cluster", "Look at the brokers of a live cluster",
             _asks("list", "admin.cluster", "List brokers: roles, versions, rates, disks, waits."),
             _asks("replicas", "admin.cluster", "List the slaves of each master, and how far they are behind."),
+            _changes("clean", "admin.cleaning", "Have brokers remove what has expired.", "target part"),
         ),
         Group(
             "broker-config", "Settings of live brokers", "Look at the settings of live brokers",

@@ -25,6 +25,7 @@ client list: --columns= --group= --help --limit= --output= --tz= --wide -g= -h -
 client producers: --columns= --group= --help --limit= --output= --tz= --wide -g= -h -o=
 client show: --columns= --help --limit= --output= --stuck --tz= --wide -h -o=
 client stack: --client= --columns= --help --output= --tz= --wide -h -o=
+cluster clean: --accept-loss --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 cluster list: --columns= --help --output= --tz= --wide -h -o=
 cluster replicas: --columns= --help --output= --tz= --wide -h -o=
 cold-data list: --columns= --group= --help --output= --tz= --wide -g= -h -o=
@@ -210,6 +211,7 @@ VALUES = """
 append --engine: auto 4.9 5.3 5.4 5.5
 check --severity: error warning info
 check --engine: auto 4.9 5.3 5.4 5.5
+cluster clean part: log queues unused
 convert --to: store controller 5.5
 doctor --severity: error warning info
 du --by: topic queue tag group host day hour size part

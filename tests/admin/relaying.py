@@ -12,10 +12,14 @@ from tests.admin.test_several_brokers import namesrv_of
 from tests.client.peers import peer
 
 Refuses = Callable[[Command], bool]
+Changes = Callable[[Command, Command], Command]
+"""The answer to a request in the place of the broker's."""
 
 
 @asynccontextmanager
-async def relay(broker: str, refuses: Refuses, *, beside: bool = False) -> AsyncIterator[str]:
+async def relay(
+    broker: str, refuses: Refuses, *, beside: bool = False, changes: Changes | None = None
+) -> AsyncIterator[str]:
     """The address of a name server with one broker, ``lab-a``, that passes on what it does not refuse.
 
     Args:
@@ -29,7 +33,8 @@ async def relay(broker: str, refuses: Refuses, *, beside: bool = False) -> Async
         async with AsyncExitStack() as stack:
             upstream = await connect(host, int(port))
             stack.push_async_callback(upstream.close)
-            return replace(await upstream.call(request, 10), opaque=request.opaque)
+            answer = replace(await upstream.call(request, 10), opaque=request.opaque)
+            return answer if changes is None else changes(request, answer)
 
     async with peer() as made:
         made.replies = dict.fromkeys(C, answer)

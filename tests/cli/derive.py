@@ -47,7 +47,7 @@ def choices(parameter: Any) -> list[str]:
 
 def kind_of(name: str) -> str:
     """The kind of an argument with choices, in the table."""
-    return next(kind for kind in COMMANDS[name].arguments if kind in ("page", "part..."))
+    return next(kind for kind in COMMANDS[name].arguments if kind in ("page", "part", "part..."))
 
 
 def text() -> str:

@@ -91,6 +91,11 @@ class Kind(ABC):
         return None
 
     @classmethod
+    def complete(cls, journaled: Value, now: Value) -> Value:
+        """A value of a journal, with what earlier releases did not write into theirs."""
+        return journaled
+
+    @classmethod
     def went_on(cls, change: "Change", now: Value) -> bool:
         """Whether a value of a kind that moves by itself has advanced from what was written."""
         return False

@@ -2,6 +2,7 @@
 
 from rmqtool.admin.changes.access import Rules, Users
 from rmqtool.admin.changes.change import Kind
+from rmqtool.admin.changes.cleaning import ExpiredQueues, LogStarts, UnusedQueues
 from rmqtool.admin.changes.controllers import ControllerSettings, Masters, ReplicaEntries
 from rmqtool.admin.changes.modes import ColdThresholds, Modes
 from rmqtool.admin.changes.name_servers import KeyValues, Routes, WritePermissions
@@ -14,6 +15,6 @@ KINDS: dict[str, type[Kind]] = {
     for kind in (
         Topics, Groups, Offsets, Settings, KeyValues, Routes, WritePermissions, Users, Rules, Modes, ColdThresholds,
         NameServerSettings, ControllerSettings, Masters, ReplicaEntries, Accounts,
-        WhiteAddresses, StaticTopics,
+        WhiteAddresses, StaticTopics, LogStarts, ExpiredQueues, UnusedQueues,
     )
 }  # fmt: skip

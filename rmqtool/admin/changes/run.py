@@ -82,6 +82,7 @@ class Plan:
         warnings: what a person should know before saying yes.
         effect: what the change means, for the question, such as the number of skipped messages.
         settle: seconds to wait before reading back, where others may write meanwhile.
+        patience: seconds in which a written value must be there; None for :data:`PATIENCE`.
         undoes: the journal that is undone.
         blocked: why it must not be carried out.
         outcomes: set once it was carried out. journal: its path, once there is one.
@@ -93,6 +94,7 @@ class Plan:
     warnings: tuple[str, ...] = ()
     effect: str | None = None
     settle: float = 0.0
+    patience: float | None = None
     undoes: Journal | None = None
     blocked: tuple[str, ...] = ()
     outcomes: tuple[Outcome, ...] = field(default=())
@@ -105,8 +107,10 @@ class Plan:
 
     @property
     def can_be_undone(self) -> bool:
-        """Whether nothing of it stays for ever."""
-        return all(KINDS[change.place.kind].why_stays(change) is None for change in self.needed)
+        """Whether undo can put back any of it, and nothing of it stays for ever."""
+        return _can_be_undone(self.changes) and all(
+            KINDS[change.place.kind].why_stays(change) is None for change in self.needed
+        )
 
     @property
     def applied(self) -> bool:
@@ -135,6 +139,10 @@ class Plan:
             "applied": self.applied,
             "journal": self.journal,
         }
+
+
+def _can_be_undone(changes: Iterable[Change]) -> bool:
+    return any(change.place.kind not in KINDS or KINDS[change.place.kind].undone for change in changes)
 
 
 def _rows(outcome: Outcome) -> Iterable[ChangeRow]:
@@ -390,7 +398,7 @@ async def _read_back(
     places = [change.place for change in plan.needed]
     values, missing = await read_values(questions, servers, places)
     loop = asyncio.get_running_loop()
-    end = loop.time() + PATIENCE
+    end = loop.time() + (PATIENCE if plan.patience is None else plan.patience)
     late = {change.place: change.after for change in plan.needed if change.place not in failures}
     while loop.time() < end and any(values.get(place) != after for place, after in late.items()):
         await asyncio.sleep(_PAUSE)
@@ -420,7 +428,8 @@ def _outcome(
         return Outcome(change=change, state=SKIPPED, now=now, reason="not begun, because something before it failed")
     apart = KINDS[place.kind].tell_apart(now, change.after)
     if now == change.before:
-        apart = apart if KINDS[place.kind].moves else "the old value is back"
+        if KINDS[place.kind].undone and not KINDS[place.kind].moves:
+            apart = "the old value is back"
         return Outcome(change=change, state=KEPT, now=now, reason=reason or f"it did not stick: {apart}")
     return Outcome(change=change, state=OTHER, now=now, reason=reason or f"it did not stick: {apart}")
 
@@ -429,7 +438,7 @@ def _outcome(
 
 
 def last_journal(target: Target, folder: str | None) -> Journal | None:
-    """The journal that undo reverts: the newest that is not undone yet.
+    """The journal that undo reverts: the newest that is not undone yet, of what can be.
 
     Raises:
         UnreadableStore, CorruptFile: journals cannot be read.
@@ -437,7 +446,7 @@ def last_journal(target: Target, folder: str | None) -> Journal | None:
     candidates = [
         journal
         for journal in find_journals(folder, target)
-        if journal.undoes is None and journal.state in (BEGUN, ENDED)
+        if journal.undoes is None and journal.state in (BEGUN, ENDED) and _can_be_undone(journal.changes)
     ]
     return candidates[-1] if candidates else None
 
@@ -472,14 +481,17 @@ def plan_undo(target: Target, journal: Journal, *, force: bool, warn: Callable[[
         last = max((change.step for change in journal.changes), default=0)
         changes, warnings, blocked = [], [], []
         for change in reversed(journal.changes):
-            now = values[change.place]
-            if not KINDS[change.place.kind].undone or now == change.before:
+            now, kind = values[change.place], KINDS[change.place.kind]
+            change = replace(
+                change, before=kind.complete(change.before, now), after=kind.complete(change.after, now)
+            )  # fmt: skip
+            if not kind.undone or now == change.before:
                 continue
-            if change.before is None and KINDS[change.place.kind].stays:
+            if change.before is None and kind.stays:
                 warnings.append(f"{_name(change.place)}: there was none before, and no server forgets one: it stays")
                 continue
-            halfway = KINDS[change.place.kind].is_halfway(change, now)
-            if (reason := KINDS[change.place.kind].why_stays(change)) is not None:
+            halfway = kind.is_halfway(change, now)
+            if (reason := kind.why_stays(change)) is not None:
                 blocked.append(f"{_name(change.place)}: {reason}")
             elif now != change.after and not halfway and not force:
                 blocked.append(f"{_name(change.place)} has changed since")

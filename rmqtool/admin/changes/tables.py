@@ -21,7 +21,7 @@ from rmqtool.admin.live.questions import Code, Node, Questions
 from rmqtool.admin.live.settings import fetch_name_server_settings
 from rmqtool.admin.live.tables import fetch_clients, fetch_groups, fetch_offsets, fetch_topics
 
-_ATTRIBUTES = "attributes"
+_ATTRIBUTES, _ORDER = "attributes", "order"
 
 
 def attribute_changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
@@ -55,19 +55,27 @@ class Topics(Kind):
             perm=after["perm"],
             topic_filter_type=after["topicFilterType"],
             topic_sys_flag=after["topicSysFlag"],
+            order=after[_ORDER],
             attributes=",".join(f"{name}={value}" if value else name for name, value in changes.items()) or None,
         )
         await questions.send(node, C.UPDATE_AND_CREATE_TOPIC, header)
 
+    @classmethod
+    def complete(cls, journaled: Value, now: Value) -> Value:
+        if journaled is None or _ORDER in journaled:
+            return journaled
+        return {**journaled, _ORDER: False if now is None else now[_ORDER]}
+
 
 def topic_value(config: TopicConfig) -> dict[str, Value]:
-    """What request 17 sets for a topic; whether it is ordered is in the name servers' own table."""
+    """What request 17 sets for a topic."""
     return {
         "readQueueNums": config.read_queue_nums,
         "writeQueueNums": config.write_queue_nums,
         "perm": config.perm,
         "topicFilterType": config.topic_filter_type,
         "topicSysFlag": config.topic_sys_flag,
+        _ORDER: config.order,
         _ATTRIBUTES: dict(config.attributes),
     }
 

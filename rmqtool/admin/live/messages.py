@@ -262,7 +262,7 @@ async def find_by_offset_id(questions: Questions, nodes: Sequence[Node], message
     """The message of an offset id: from the broker whose address is in the id, else from any broker that has it."""
     wanted = parse_offset_id(message_id)
     own = [node for node in nodes if node.address == f"{wanted.address}:{wanted.port}"]
-    answers = await questions.collect(own or nodes, lambda node: _view(questions, node, wanted.physical_offset))
+    answers = await questions.collect(own or nodes, lambda node: view_record(questions, node, wanted.physical_offset))
     return [
         WireMessage(record, node)
         for node, records in answers.items()
@@ -271,7 +271,12 @@ async def find_by_offset_id(questions: Questions, nodes: Sequence[Node], message
     ]
 
 
-async def _view(questions: Questions, node: Node, physical_offset: int) -> list[Record]:
+async def view_record(questions: Questions, node: Node, physical_offset: int) -> list[Record]:
+    """The message at a physical offset of a broker, if it has one.
+
+    Raises:
+        NotTold: it gave no answer.
+    """
     records = await questions.fetch(
         node, C.VIEW_MESSAGE_BY_ID, _records_from(node), h.Offset(offset=physical_offset),
         what="a message that it may have is", absent=(_NO_MESSAGE,),

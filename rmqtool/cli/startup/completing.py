@@ -128,7 +128,7 @@ def candidates(words: list[str], begun: str) -> Iterable[str]:
         kind = kinds[-1]
     else:
         kind = kinds[len(arguments)] if len(arguments) < len(kinds) else ""
-    if kind in ("page", "part..."):
+    if kind in ("page", "part", "part..."):
         return words_of(f"{name} {kind}")
     if not arguments and begun.startswith("@") and entry is not None and entry.live:
         return _profiles()

@@ -69,6 +69,7 @@ class TableRequests:
                 perm=header.perm,
                 topic_filter_type=header.topic_filter_type,
                 topic_sys_flag=header.topic_sys_flag or 0,
+                order=header.order,
                 attributes=attributes,
             )
         )

@@ -1,0 +1,122 @@
+"""After a change of a live cluster and its undo, the files of a real broker have what they had before.
+
+A normal run has one of the releases, by turns of days; ``RMQTOOL_TESTS=all`` has them all.
+"""
+
+import json
+import time
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.amounts import ALL, turn_of
+from tests.cli.running import rmqtool
+from tests.interop import broker as brokers
+from tests.interop.broker import Broker
+from tests.interop.engine import NEWEST
+from tests.interop.mqadmin import CONFIG
+from tests.interop.serving import CLUSTER
+
+pytestmark = pytest.mark.interop
+_RELEASES = ("4.9.8", "5.3.3", NEWEST)
+RELEASES = _RELEASES if ALL else (turn_of(_RELEASES),)
+FILES = ("topics.json", "subscriptionGroup.json", "consumerOffset.json")
+PERSISTED = 3.0  # s: brokers write their offsets every flushConsumerOffsetInterval
+
+GROUP = {
+    "groupName": "odd", "retryQueueNums": 2, "retryMaxTimes": 5, "consumeBroadcastEnable": False,
+    "whichBrokerWhenConsumeSlowly": 3, "brokerId": 1, "notifyConsumerIdsChangedEnable": False,
+}  # fmt: skip
+NEWER = {
+    "consumeMessageOrderly": True, "groupSysFlag": 1, "consumeTimeoutMinute": 9,
+    "groupRetryPolicy": {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 7, "max": 70, "multiplier": 3}},
+    "subscriptionDataSet": [{"topic": "Ordered", "expressionType": "TAG", "expression": "a", "version": 4}],
+}  # fmt: skip
+
+
+class Lab:
+    """A real broker with settings of every kind."""
+
+    def __init__(self, judge: Broker, store: Path) -> None:
+        self.judge, self.config = judge, store / "config"
+        self.target = f"rocketmq://{judge.namesrv}/{CLUSTER}"
+        self.is_old = judge.engine == "4.9"
+
+    def files(self) -> dict[str, Any]:
+        """The tables of the broker, once it has written them."""
+        time.sleep(PERSISTED)
+        tables = {name: json.loads((self.config / name).read_text()) for name in FILES}
+        for table in tables.values():
+            table.pop("dataVersion", None)
+        return tables
+
+    def make(self, code: int, fields: dict[str, str] | None = None, body: object = None) -> None:
+        """Send a request of an administrator."""
+        sent = {"base64": b64encode(json.dumps(body).encode()).decode()} if body is not None else {}
+        assert self.judge.ask("request", code=code, fields=fields or {}, **sent)["code"] == 0
+
+    def run(self, line: str, code: int = 0) -> None:
+        args = [self.target if word == "TARGET" else word for word in line.split()]
+        done = rmqtool(*args, "--yes")
+        assert done.code == code, (line, done.out, done.err)
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    version = request.param
+    if reason := brokers.available(version):
+        pytest.skip(reason)
+    store = tmp_path_factory.mktemp("undone") / "store"
+    store.mkdir()
+    with Broker(version) as judge:
+        judge.boot(store, {**CONFIG, "flushConsumerOffsetInterval": "1000"})
+        lab = Lab(judge, store)
+        topic = {
+            "topic": "Ordered", "defaultTopic": "TBW102", "readQueueNums": "3", "writeQueueNums": "2", "perm": "6",
+            "topicFilterType": "SINGLE_TAG", "topicSysFlag": "1", "order": "true",
+        }  # fmt: skip
+        lab.make(17, topic | ({} if lab.is_old else {"attributes": "+message.type=FIFO"}))
+        lab.make(17, topic | {"topic": "Plain%", "order": "false", "topicSysFlag": "0"})
+        lab.make(200, None, GROUP | ({} if lab.is_old else NEWER))
+        lab.make(200, None, {"groupName": "idle"})
+        for number in range(8):
+            judge.ask("send", topic="Ordered", keys=f"key{number}", queueId=number % 2, tag="a")
+        for group in ("odd", "idle"):
+            for queue in range(2):
+                judge.ask("setOffset", group=group, topic="Ordered", queueId=queue, offset=queue + 1)
+        yield lab
+        judge.stop()
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "topic update TARGET Ordered --read-queues 5",
+        "topic perm TARGET Ordered R",
+        "topic create TARGET New --queues 2",
+        "topic delete TARGET Plain%",
+        "group update TARGET odd --max-retries 1",
+        "group create TARGET new",
+        "group delete TARGET odd",
+        "group reset TARGET idle --to-latest",
+        "group reset TARGET idle --to-offset 0 --topic Ordered --queue 1",
+        "group clone TARGET odd idle",
+        "broker-config set TARGET brokerPermission=4",
+    ],
+)
+def test_files_are_as_before(line: str, lab: Lab) -> None:
+    before = lab.files()
+    lab.run(line)
+    changed = lab.files()
+    lab.run("undo TARGET")
+    assert lab.files() == before, line
+    if not line.startswith("broker-config"):
+        assert changed != before, f"{line} changed nothing"
