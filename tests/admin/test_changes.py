@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from formats.remoting import headers as h
+from formats.remoting.codes import RequestCode as C
 from rmqtool.admin.changes import journal, run
 from rmqtool.admin.changes.change import Change, Place
 from rmqtool.admin.changes.name_servers import ORDER_TOPICS
@@ -550,3 +552,57 @@ def test_a_group_that_goes_on_from_where_it_was_set(
 ) -> None:
     place = Place(kind="offset", cluster="C", server="a", name=("g", "T", "0"))
     assert Offsets.went_on(Change(place=place, before=before, after=after), now) is went_on
+
+
+def order(lab: Lab, topic: str, ordered: bool) -> None:
+    """Create a topic as ``mqadmin updateTopic -o`` does."""
+
+    async def work(questions: Questions) -> None:
+        for node in await questions.nodes():
+            header = h.CreateTopic(
+                topic=topic, default_topic="TBW102", read_queue_nums=2, write_queue_nums=2, perm=6,
+                topic_filter_type="SINGLE_TAG", order=ordered,
+            )  # fmt: skip
+            await questions.send(node, C.UPDATE_AND_CREATE_TOPIC, header)
+
+    ask(parse_target(lab.target), pytest.fail, work)
+
+
+def test_an_ordered_topic_stays_ordered(lab: Lab, state: Path) -> None:
+    order(lab, "Ordered", True)
+    before = lab.tables()
+    changed("topic", "perm", lab.target, "Ordered", "R")
+    assert lab.topic("lab-a", "Ordered") == {**before["lab-a topics"]["Ordered"], "perm": 4}
+    (kept,) = state.iterdir()
+    content = json.loads(kept.read_text())
+    for change in content["changes"]:  # as 0.2.0 wrote them
+        assert [change[name].pop("order") for name in ("before", "after")] == [True, True]
+    kept.write_text(json.dumps(content))
+    undo(lab, before)
+    changed("topic", "delete", lab.target, "Ordered")
+    changed("undo", lab.target)
+    assert lab.topic("lab-b", "Ordered") == before["lab-b topics"]["Ordered"]
+    changed("topic", "delete", lab.target, "Ordered")
+
+
+def test_names_that_brokers_do_not_take(tmp_path: Path) -> None:
+    store = shutil.copytree(ROOT / "examples" / "store", tmp_path / "store")
+    for file, table, entry in (
+        ("topics.json", "topicConfigTable", {"topicName": "A topic", "readQueueNums": 1, "writeQueueNums": 1}),
+        ("subscriptionGroup.json", "subscriptionGroupTable", {"groupName": "A group"}),
+    ):
+        content = json.loads((store / "config" / file).read_text())
+        content[table][next(iter(entry.values()))] = entry
+        (store / "config" / file).write_text(json.dumps(content))
+    with Serving(store, "--engine", "5.3") as served:
+        target = f"rocketmq://{served.namesrv}"
+        for name, *args in (("topic update", "A topic", "--queues", "2"), ("topic perm", "A topic", "R")):
+            refused = rmqtool(*name.split(), target, *args, "--dry-run")
+            assert (refused.code, "brokers refuse to change it" in refused.err) == (4, True), refused.err
+        for what in ("topic", "group"):
+            planned = rmqtool(what, "delete", target, f"A {what}", "--dry-run")
+            assert (planned.code, "undo cannot bring it back" in planned.err) == (1, True), planned.err
+        planned = rmqtool("group", "reset", target, GROUP, "--to-earliest", "--dry-run")
+        assert "undo leaves" not in planned.err
+        planned = rmqtool("group", "reset", target, "A group", "--topic", "Orders", "--to-earliest", "--dry-run")
+        assert "4 queues have no offset of the group: undo leaves the new one there" in planned.err

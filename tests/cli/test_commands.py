@@ -13,7 +13,22 @@ from tests.cli import derive
 from tests.cli.running import ROOT
 from tests.cli.test_help import commands
 
-KINDS = {*_KINDS, "page", "part", "part...", "store", "new", "file", "file...", "id", "key", "offset", "time", "other", "out"}
+KINDS = {
+    *_KINDS,
+    "page",
+    "part",
+    "part...",
+    "store",
+    "new",
+    "file",
+    "file...",
+    "id",
+    "key",
+    "offset",
+    "time",
+    "other",
+    "out",
+}
 KINDS |= {"query", "live-topic", "live-topic...", "target", "broker", "other..."}
 KINDS |= {
     "perm",

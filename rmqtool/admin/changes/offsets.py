@@ -255,6 +255,12 @@ class Resets:
                     )
         except NotTold:
             raise self._not_told() from None
+        fresh = sum(move.consumerOffset is None for move in moves)
+        if fresh:
+            warnings.append(
+                f"{counted(fresh, 'queue has', 'queues have')} no offset of the group: undo leaves the new one there, "
+                "as brokers forget none"
+            )
         changes = [
             Change(
                 place=servers.place(Offsets, nodes[move.brokerName], move.group, move.topic, str(move.queueId)),

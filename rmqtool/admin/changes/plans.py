@@ -25,6 +25,7 @@ from rmqtool.words import command_line, counted
 
 Edit = Callable[[dict[str, Value]], dict[str, Value]]
 CREATE, UPDATE, DELETE = "create", "update", "delete"
+_NO_UNDO = "undo cannot bring it back, as brokers do not take the name"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,19 +80,36 @@ async def plan_topic(questions: Questions, where: Where, topic: str, edit: Edit,
         Refused: it is there already, or nowhere.
         ClientError, RemotingError: a server does not answer.
     """
-    if create:
-        try:
-            check_topic(topic, sending=False)
-        except Rejected as err:
-            raise BadValue(str(err)) from err
+    if create and (reason := _why_no_topic(topic)):
+        raise BadValue(reason)
     servers, masters = await Servers.of(questions), await where.masters(questions)
     pairs = await _values(questions, servers, [servers.place(Topics, node, topic) for node in masters])
     new = topic_value(TopicConfig(topic_name=topic, read_queue_nums=8, write_queue_nums=8))
     changes = _edit(pairs, edit, new, create=create, what=f"topic {topic}")
+    if reason := _why_no_topic(topic):
+        raise Refused(f"topic {topic}: brokers refuse to change it: {reason}")
     warnings = await warn_of_lost_queues(questions, servers, changes)
     return Plan(
         target=where.target.text, command=command, changes=tuple(changes), warnings=tuple(warnings),
     )  # fmt: skip
+
+
+def _why_no_topic(name: str) -> str | None:
+    """Why brokers take no topic of this name, although one may be there."""
+    try:
+        check_topic(name, sending=False)
+    except Rejected as err:
+        return str(err)
+    return None
+
+
+def _why_no_group(name: str) -> str | None:
+    """Why brokers take no group of this name, although one may be there."""
+    try:
+        check_group(name)
+    except Rejected as err:
+        return str(err)
+    return None
 
 
 def _edit(
@@ -169,7 +187,9 @@ async def plan_topic_deletion(questions: Questions, where: Where, topic: str) ->
         raise ClientError(f"{'; '.join(questions.reasons())}: nothing was changed")
     messages = sum(_count(queue) for node in nodes for queue in ranges.of(node, topic).values())
     groups = sorted({row.group for rows in offsets.values() for row in rows if row.topic == topic})
-    warnings = [f"{counted(messages, 'message')} cannot be read any more; undo makes the topic again, but empty"]
+    reason = _why_no_topic(topic)
+    undo = "undo makes the topic again, but empty" if reason is None else f"{_NO_UNDO}: {reason}"
+    warnings = [f"{counted(messages, 'message')} cannot be read any more; {undo}"]
     warnings += [f"it stays on {', '.join(others)}"] if others else []
     warnings += [f"consumed by {', '.join(groups)}"] if groups else []
     return Plan(
@@ -206,15 +226,14 @@ async def plan_group(
         Refused: it is there already, or nowhere.
         ClientError, RemotingError: a server does not answer.
     """
-    if create:
-        try:
-            check_group(group)
-        except Rejected as err:
-            raise BadValue(str(err)) from err
+    if create and (reason := _why_no_group(group)):
+        raise BadValue(reason)
     servers, masters = await Servers.of(questions), await where.masters(questions)
     pairs = await _values(questions, servers, [servers.place(Groups, node, group) for node in masters])
     new = group_value(SubscriptionGroup(group_name=group))
     changes = _edit(pairs, lambda value: {**value, **settings}, new, create=create, what=f"group {group}")
+    if reason := _why_no_group(group):
+        raise Refused(f"group {group}: brokers refuse to change it: {reason}")
     command = f"group {CREATE if create else UPDATE}"
     return Plan(target=where.target.text, command=command, changes=tuple(changes))
 
@@ -254,10 +273,12 @@ async def plan_group_deletion(questions: Questions, where: Where, group: str) ->
         raise Refused(
             f"group {group} is online on {', '.join(online)}, and its consumers would make it again: stop them first"
         )
+    reason = _why_no_group(group)
+    undo = "which undo brings back" if reason is None else f"and {_NO_UNDO}: {reason}"
     return Plan(
         target=where.target.text, command="group delete", changes=tuple(changes),
         warnings=(f"{RETRY_PREFIX}{group} and {DLQ_PREFIX}{group} stay, where they are",),
-        effect=f"{counted(count, 'offset goes', 'offsets go')} with it, which undo brings back",
+        effect=f"{counted(count, 'offset goes', 'offsets go')} with it, {undo}",
     )  # fmt: skip
 
 
