@@ -38,7 +38,7 @@ def store(golden: Unpacked, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def broker(store: Path) -> Iterator[str]:
     conf = store.parent / "broker.conf"
-    conf.write_text(f"fileReservedTime=1\nmappedFileSizeCommitLog={FILE}\n")
+    conf.write_text("fileReservedTime=1\n")
     with Serving(store, "--broker-conf", str(conf)) as served:
         yield served.broker
 

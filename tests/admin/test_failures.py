@@ -197,7 +197,7 @@ CHANGES = {
     "user delete": ("billing",), "acl set": ("User:billing", "--resource", "Topic:Orders", "--action", "Sub"),
     "acl delete": ("User:billing",), "apply": ("CLUSTER.YAML",),
     "plain-acl set": ("billing-app", "--admin"), "plain-acl delete": ("billing-app",),
-    "plain-acl set-addresses": ("10.0.0.*",),
+    "plain-acl set-addresses": ("10.0.0.*",), "cluster clean": ("log",),
 }  # fmt: skip
 # carried out with the other half, and the name servers
 NOT_OF_ALL = ("message consume-directly", "send-rtt", "write-perm wipe", "write-perm add")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from formats.fastjson.read import loads
 from tests.amounts import ALL, turn_of
 from tests.cli.running import rmqtool
 from tests.interop import broker as brokers
@@ -48,7 +49,7 @@ class Lab:
     def files(self) -> dict[str, Any]:
         """The tables of the broker, once it has written them."""
         time.sleep(PERSISTED)
-        tables = {name: json.loads((self.config / name).read_text()) for name in FILES}
+        tables: dict[str, Any] = {name: loads((self.config / name).read_bytes()) for name in FILES}
         for table in tables.values():
             table.pop("dataVersion", None)
         return tables

@@ -105,12 +105,13 @@ async def _plan_queues(questions: Questions, where: Where) -> Plan:
             for (topic, queue_id), end in sorted(table.items())
         ]
         if table:
-            size = int((await fetch_settings(questions, node)).get("mappedFileSizeConsumeQueue", "0"))
+            size = (await fetch_settings(questions, node)).get("mappedFileSizeConsumeQueue", "")
+            size_text = f", about {counted(len(table) * int(size), 'byte')} of files" if size.isdecimal() else ""
             groups = sorted({row.group for row in offsets[node] if (row.topic, row.queue_id) in table})
             begin = "begins at offset 0 again, and has" if len(table) == 1 else "begin at offset 0 again, and have"
             warnings.append(
-                f"{node.name}: {counted(len(table), 'queue')}, about {counted(len(table) * size, 'byte')} of files, "
-                f"{begin} offsets of {', '.join(groups) or 'no group'}"
+                f"{node.name}: {counted(len(table), 'queue')}{size_text}, {begin} offsets of "
+                f"{', '.join(groups) or 'no group'}"
             )
     return Plan(
         target=where.target.text, command=COMMAND, changes=tuple(changes), warnings=tuple(warnings),

@@ -103,15 +103,6 @@ def _why_no_topic(name: str) -> str | None:
     return None
 
 
-def _why_no_group(name: str) -> str | None:
-    """Why brokers take no group of this name, although one may be there."""
-    try:
-        check_group(name)
-    except Rejected as err:
-        return str(err)
-    return None
-
-
 def _edit(
     pairs: Sequence[tuple[Place, Value]], edit: Edit, new: dict[str, Value], *, create: bool, what: str
 ) -> list[Change]:
@@ -226,14 +217,15 @@ async def plan_group(
         Refused: it is there already, or nowhere.
         ClientError, RemotingError: a server does not answer.
     """
-    if create and (reason := _why_no_group(group)):
-        raise BadValue(reason)
+    if create:
+        try:
+            check_group(group)
+        except Rejected as err:
+            raise BadValue(str(err)) from err
     servers, masters = await Servers.of(questions), await where.masters(questions)
     pairs = await _values(questions, servers, [servers.place(Groups, node, group) for node in masters])
     new = group_value(SubscriptionGroup(group_name=group))
     changes = _edit(pairs, lambda value: {**value, **settings}, new, create=create, what=f"group {group}")
-    if reason := _why_no_group(group):
-        raise Refused(f"group {group}: brokers refuse to change it: {reason}")
     command = f"group {CREATE if create else UPDATE}"
     return Plan(target=where.target.text, command=command, changes=tuple(changes))
 
@@ -273,12 +265,10 @@ async def plan_group_deletion(questions: Questions, where: Where, group: str) ->
         raise Refused(
             f"group {group} is online on {', '.join(online)}, and its consumers would make it again: stop them first"
         )
-    reason = _why_no_group(group)
-    undo = "which undo brings back" if reason is None else f"and {_NO_UNDO}: {reason}"
     return Plan(
         target=where.target.text, command="group delete", changes=tuple(changes),
         warnings=(f"{RETRY_PREFIX}{group} and {DLQ_PREFIX}{group} stay, where they are",),
-        effect=f"{counted(count, 'offset goes', 'offsets go')} with it, {undo}",
+        effect=f"{counted(count, 'offset goes', 'offsets go')} with it, which undo brings back",
     )  # fmt: skip
 
 

@@ -144,7 +144,10 @@ class Offsets(Kind):
         group, topic, queue_id = change.place.name
         if change.after is None:
             return  # goes with its group
+        commit = h.Commit(consumer_group=group, topic=topic, queue_id=int(queue_id), commit_offset=change.after)
         if await self.sets_offsets(questions, node):
+            if change.before is None:  # a reset alone would be in memory only, until the group pulls
+                await questions.send(node, C.UPDATE_CONSUMER_OFFSET, commit)
             header = h.ResetOffset(
                 topic=topic, group=group, timestamp=-1, is_force=True, queue_id=int(queue_id), offset=change.after
             )
@@ -157,7 +160,6 @@ class Offsets(Kind):
                 self._asked[key] = asyncio.create_task(send)
             await self._asked[key]
         else:
-            commit = h.Commit(consumer_group=group, topic=topic, queue_id=int(queue_id), commit_offset=change.after)
             await questions.send(node, C.UPDATE_CONSUMER_OFFSET, commit)
 
     async def why_not(self, questions: Questions, node: Node, changes: Sequence[Change]) -> str | None:

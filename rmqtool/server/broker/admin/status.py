@@ -226,9 +226,10 @@ class Status:
     @handles(C.GET_BROKER_CONFIG)
     def show_config(self, call: Call[None, None]) -> Command:
         """Request 26: the settings in the broker's file, and the defaults."""
-        settings = self._context.settings
+        settings, files = self._context.settings, self._context.reading.log.segments.files
         values = {
             **_DEFAULTS,
+            **({"mappedFileSizeCommitLog": str(files[0].size)} if files else {}),
             "maxMessageSize": str(settings.max_message_size),
             **self._context.store.layout.conf.values,
             **settings.changeable,
