@@ -175,15 +175,19 @@ class _Pages:
             page = await self._fetch(node, topic, key, begin, end)
             new = [record for record in page if record.physical_offset not in seen]
             seen |= {record.physical_offset: record for record in new}
-            if not new:
+            times = [record.store_timestamp for record in page]
+            if older:
+                following = begin, min([end, *times])
+            else:
+                following = max([begin, *(time - _SECOND for time in times)]), end
+            if not new or following == (begin, end):  # the same question has the same answer
                 if len(page) >= await self._cap(node, len(page)):
                     self._warn(
                         f"{node.address}: {len(page)} messages of topic {topic} with key {key} are of the same second: "
                         "it does not give the others (maxMsgsNumBatch)"
                     )
                 return
-            times = [record.store_timestamp for record in page]
-            begin, end = (begin, min(times)) if older else (max(times) - _SECOND, end)
+            begin, end = following
 
     async def _cap(self, node: Node, count: int) -> int:
         """The maximum number of messages in a broker's answer, if ``count`` may have reached it."""

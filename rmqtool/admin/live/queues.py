@@ -3,6 +3,7 @@
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any, TypeVar
 
 from formats.config.files import DelayOffsets, QueueOffset
@@ -307,19 +308,24 @@ class LiveQueues:
         for queue in queues:
             if queue not in starts:
                 self._note_partly_read(queue)
-        parts = [
-            (queue, range(at, min(at + _PAGE, queue.max_offset)))
-            for queue, start in starts.items()
-            for at in range(max(start, queue.min_offset), queue.max_offset, _PAGE)
-        ]
-        for first in range(0, len(parts), _TOGETHER):
-            some = parts[first : first + _TOGETHER]
-            pages = self.run(self.questions.collect(some, pull))
-            for part in some:
+        waiting = {
+            queue: iter(range(max(start, queue.min_offset), queue.max_offset, _PAGE)) for queue, start in starts.items()
+        }
+        while waiting:
+            parts = [
+                (queue, range(at, min(at + _PAGE, queue.max_offset)))
+                for queue, begins in waiting.items()
+                for at in islice(begins, max(_TOGETHER // len(waiting), 1))
+            ]
+            pages = self.run(self.questions.collect(parts, pull))
+            for part in parts:
                 if len(pages.get(part, ())) < len(part[1]):
                     self._note_partly_read(part[0])
             for records in pages.values():
                 yield from records
+            # a broker that gives nothing may say that a queue is of any length
+            given = {queue for (queue, _offsets), records in pages.items() if records}
+            waiting = {queue: begins for queue, begins in waiting.items() if queue in given}
 
     def one(self, queue: LiveQueue, offset: int) -> QueueMessage | None:
         """The message at an offset, or None."""
