@@ -249,10 +249,6 @@ class Resets:
                     raise Refused(
                         f"broker {name} has no settings of group {self._group}: {command_line('group', 'create')} first"
                     )
-                if sets and not clients and any(move.consumerOffset is None for move in moves):
-                    warnings.append(
-                        f"{name}: keeps an offset where there was none in memory, until the group has pulled"
-                    )
         except NotTold:
             raise self._not_told() from None
         fresh = sum(move.consumerOffset is None for move in moves)
