@@ -1,6 +1,6 @@
 """After a change of a live cluster and its undo, the files of a real broker have what they had before.
 
-A normal run has one of the releases, by turns of days; ``RMQTOOL_TESTS=all`` has them all.
+Only with ``RMQTOOL_TESTS=all``.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from formats.fastjson.read import loads
-from tests.amounts import ALL, turn_of
+from tests.amounts import only_in_all
 from tests.cli.running import rmqtool
 from tests.interop import broker as brokers
 from tests.interop.broker import Broker
@@ -21,9 +21,8 @@ from tests.interop.engine import NEWEST
 from tests.interop.mqadmin import CONFIG
 from tests.interop.serving import CLUSTER
 
-pytestmark = pytest.mark.interop
-_RELEASES = ("4.9.8", "5.3.3", NEWEST)
-RELEASES = _RELEASES if ALL else (turn_of(_RELEASES),)
+pytestmark = [pytest.mark.interop, only_in_all]
+RELEASES = ("4.9.8", "5.3.3", NEWEST)
 FILES = ("topics.json", "subscriptionGroup.json", "consumerOffset.json")
 PERSISTED = 3.0  # s: brokers write their offsets every flushConsumerOffsetInterval
 
