@@ -260,6 +260,7 @@ def test_the_wrong_key(
 def test_every_change_is_here() -> None:
     # of name servers, of controllers (tests/interop), of journals, and what writes no brokers
     apart = {"kv", "order-conf", "namesrv-config", "undo", "dump-to-parquet", "dump", "controller", "controller-config"}
+    apart.add("static-topic")  # test_static_topics.py
     assert CHANGES.keys() == {
         name for name, command in COMMANDS.items() if command.live and command.writes and name.split()[0] not in apart
     }
@@ -271,7 +272,7 @@ def test_every_command_is_here() -> None:
     apart |= {"user list", "acl list", "cold-data list", "cluster replicas"}  # the lab's release has none of these
     # nor controllers, nor accounts
     apart |= {"controller list", "controller replicas", "controller-config show"}
-    apart |= {"plain-acl list", "plain-acl addresses", "plain-acl files"}
+    apart |= {"plain-acl list", "plain-acl addresses", "plain-acl files", "static-topic list", "static-topic show"}
     assert WORDS.keys() == {name for name, command in COMMANDS.items() if command.live and not command.writes} - apart
 
 
