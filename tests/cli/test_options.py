@@ -13,6 +13,7 @@ from tests.conftest import Unpacked
 # Names that mean another thing by design, with the commands that go their own way, and what is different there
 OWN_WAY = {
     ("--until", "run"): "when it ends",
+    ("--accept-loss", "cluster clean"): "also at a terminal",
     ("--until", "serve"): "when it ends",
     ("--scan", "trace"): "looks further also where the index has an answer",
     ("--name", "backup restore"): "of one backup",

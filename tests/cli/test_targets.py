@@ -120,10 +120,11 @@ NEEDED = {
     "topic update": ("--queues", "4"), "group update": ("--consume",), "group reset": ("--to-latest",),
     "user create": ("--super", "--password-file", "/etc/hostname"), "user update": ("--disable",),
     "acl set": ("--resource", "Topic:T", "--action", "Sub"), "plain-acl set": ("--admin",), "dump": ("--to", "delta"),
+    "static-topic create": ("--queues", "4"),
 }  # fmt: skip
 VALUES = {
     "message_id": "X", "time": "now", "settings": "a=b", "perm": "R", "queues": "lab-a:4", "subject": "User:a",
-    "target": "2", "mode": "POP", "access_key": "billing-app",
+    "target": "2", "mode": "POP", "access_key": "billing-app", "part": "log",
 }  # fmt: skip
 
 
