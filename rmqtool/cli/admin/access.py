@@ -6,14 +6,10 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.changing import change_brokers, need_target
-from rmqtool.cli.framework.options import (
-    BrokersOption,
-    Output,
-    OutputOption,
-    TargetArgument,
-)
-from rmqtool.cli.framework.planning import CHANGE, ChangeOptions
+from rmqtool.cli.framework.changing import change_brokers, list_rows
+from rmqtool.cli.framework.choice import matches
+from rmqtool.cli.framework.options import Output, OutputOption, TargetArgument
+from rmqtool.cli.framework.planning import CHANGE_BROKERS, BrokerChange
 from rmqtool.errors import BadValue
 
 UserName = Annotated[str, typer.Argument(metavar="USER", help="Name of the user.")]
@@ -39,15 +35,13 @@ def user_list(
 
     Exit code 1: a broker does not answer, or there is no such user.
     """
-    from rmqtool.cli.framework.choice import matches, no_match
-    from rmqtool.cli.render.rows import Warnings, write_rows
-
-    target, warn = need_target(store), Warnings()
     from rmqtool.admin.live.access import UserRow, list_users
 
-    rows = list_users(target, warn, lambda name: matches(name, [user] if user else None))
-    write_rows(output.value, UserRow, rows)
-    return no_match(len(rows), warn.tell(), user=user)
+    globs = [user] if user else None
+    return list_rows(
+        store, UserRow, lambda target, warn: list_users(target, warn, lambda name: matches(name, globs)), output,
+        user=user,
+    )  # fmt: skip
 
 
 @command("user create", "rmqtool user create @prod billing --password-file password.txt --dry-run")
@@ -56,8 +50,7 @@ def user_create(
     user: UserName,
     password_file: PasswordOption = None,
     super_user: SuperOption = None,
-    broker: BrokersOption = None,
-    options: ChangeOptions = CHANGE,
+    options: BrokerChange = CHANGE_BROKERS,
 ) -> int:
     """Create a user on every broker of a cluster, after showing the plan.
 
@@ -67,7 +60,7 @@ def user_create(
     if password_file is None:
         raise BadValue("give --password-file")
     settings = _settings(password_file, super_user, None)
-    return _change_user(store, user, settings, broker, options, create=True)
+    return _change_user(store, user, settings, options, create=True)
 
 
 @command("user update", "rmqtool user update @prod billing --disable --dry-run")
@@ -77,8 +70,7 @@ def user_update(
     password_file: PasswordOption = None,
     super_user: SuperOption = None,
     enable: Annotated[bool | None, typer.Option("--enable/--disable", help="Whether the user may log in.")] = None,
-    broker: BrokersOption = None,
-    options: ChangeOptions = CHANGE,
+    options: BrokerChange = CHANGE_BROKERS,
 ) -> int:
     """Change a user on every broker that has it, after showing the plan.
 
@@ -87,21 +79,20 @@ def user_update(
     settings = _settings(password_file, super_user, enable)
     if not settings:
         raise BadValue("give what is to change: --password-file, --super, --enable or --disable")
-    return _change_user(store, user, settings, broker, options, create=False)
+    return _change_user(store, user, settings, options, create=False)
 
 
 @command("user delete", "rmqtool user delete @prod billing --dry-run")
 def user_delete(
     store: TargetArgument,
     user: UserName,
-    broker: BrokersOption = None,
-    options: ChangeOptions = CHANGE,
+    options: BrokerChange = CHANGE_BROKERS,
 ) -> int:
     """Delete a user on every broker that has it, after showing the plan.
 
     Its access rules stay: acl delete removes them. Exit codes as for topic create.
     """
-    return _change_user(store, user, None, broker, options, create=False)
+    return _change_user(store, user, None, options, create=False)
 
 
 def _settings(password_file: str | None, super_user: bool | None, enable: bool | None) -> dict[str, str]:
@@ -121,15 +112,14 @@ def _change_user(
     store: str,
     user: str,
     settings: dict[str, str] | None,
-    brokers: list[str] | None,
-    options: ChangeOptions,
+    options: BrokerChange,
     *,
     create: bool,
 ) -> int:
     from rmqtool.admin.changes.plans import plan_user
 
     return change_brokers(
-        store, brokers, lambda questions, where: plan_user(questions, where, user, settings, create=create),
+        store, lambda questions, where: plan_user(questions, where, user, settings, create=create),
         command=f"user {'delete' if settings is None else 'create' if create else 'update'}", options=options,
     )  # fmt: skip
 
@@ -149,15 +139,13 @@ def acl_list(
 
     Exit code 1: a broker does not answer, or there is no such subject.
     """
-    from rmqtool.cli.framework.choice import matches, no_match
-    from rmqtool.cli.render.rows import Warnings, write_rows
-
-    target, warn = need_target(store), Warnings()
     from rmqtool.admin.live.access import RuleRow, list_rules
 
-    rows = list_rules(target, warn, lambda name: matches(name, [subject] if subject else None))
-    write_rows(output.value, RuleRow, rows)
-    return no_match(len(rows), warn.tell(), subject=subject)
+    globs = [subject] if subject else None
+    return list_rows(
+        store, RuleRow, lambda target, warn: list_rules(target, warn, lambda name: matches(name, globs)), output,
+        subject=subject,
+    )  # fmt: skip
 
 
 @command("acl set", "rmqtool acl set @prod User:billing --resource Topic:Orders --action Sub --dry-run")
@@ -177,8 +165,7 @@ def acl_set(
     default: Annotated[
         bool, typer.Option("--default", help="As the default, where no other rule of the subject applies.")
     ] = False,
-    broker: BrokersOption = None,
-    options: ChangeOptions = CHANGE,
+    options: BrokerChange = CHANGE_BROKERS,
 ) -> int:
     """Allow or deny a subject the use of resources on every broker, after showing the plan.
 
@@ -194,7 +181,7 @@ def acl_set(
         "decision": "Deny" if deny else "Allow",
     }
     rules = {f"{'Default' if default else 'Custom'} {name}": rule for name in resource}
-    return _change_rules(store, subject, rules, (), broker, options)
+    return _change_rules(store, subject, rules, (), options)
 
 
 @command("acl delete", "rmqtool acl delete @prod User:billing --resource Topic:Orders --dry-run")
@@ -202,14 +189,13 @@ def acl_delete(
     store: TargetArgument,
     subject: Subject,
     resource: ResourceOption = None,
-    broker: BrokersOption = None,
-    options: ChangeOptions = CHANGE,
+    options: BrokerChange = CHANGE_BROKERS,
 ) -> int:
     """Delete the rules of a subject, all of them or those for some resources, on every broker, after showing the plan.
 
     Exit codes as for topic create.
     """
-    return _change_rules(store, subject, None, tuple(resource or ()), broker, options)
+    return _change_rules(store, subject, None, tuple(resource or ()), options)
 
 
 def _change_rules(
@@ -217,14 +203,13 @@ def _change_rules(
     subject: str,
     rules: Mapping[str, object] | None,
     resources: tuple[str, ...],
-    brokers: list[str] | None,
-    options: ChangeOptions,
+    options: BrokerChange,
 ) -> int:
     if ":" not in subject:
         raise BadValue(f"{subject}: give User:NAME")
     from rmqtool.admin.changes.plans import plan_rules
 
     return change_brokers(
-        store, brokers, lambda questions, where: plan_rules(questions, where, subject, rules, resources),
+        store, lambda questions, where: plan_rules(questions, where, subject, rules, resources),
         command=f"acl {'delete' if rules is None else 'set'}", options=options,
     )  # fmt: skip

@@ -7,8 +7,8 @@ import typer
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.changing import carry_out_shown, change_brokers
 from rmqtool.cli.framework.opening import live_target, open_store
-from rmqtool.cli.framework.options import BrokerConfOption, BrokersOption, StoreOrTarget
-from rmqtool.cli.framework.planning import CHANGE, ChangeOptions, refuse_if_held
+from rmqtool.cli.framework.options import BrokerConfOption, StoreOrTarget
+from rmqtool.cli.framework.planning import CHANGE_BROKERS, BrokerChange, refuse_if_held
 from rmqtool.errors import BadValue
 
 if TYPE_CHECKING:
@@ -23,9 +23,8 @@ def apply(
     prune: Annotated[
         bool, typer.Option("--prune", help="Also delete what the file owns (its section owns) but does not name.")
     ] = False,
-    broker: BrokersOption = None,
     broker_conf: BrokerConfOption = None,
-    options: ChangeOptions = CHANGE,
+    options: BrokerChange = CHANGE_BROKERS,
 ) -> int:
     """Create and change topics and groups as declared in a file, after showing the plan.
 
@@ -37,12 +36,12 @@ def apply(
     from rmqtool.admin.changes.declared import plan_declared, read_declared
 
     if live_target(store) is None:
-        return _apply_to_store(store, read_declared(file), broker, broker_conf, options, prune=prune)
+        return _apply_to_store(store, read_declared(file), broker_conf, options, prune=prune)
     if broker_conf is not None:
         raise BadValue("--broker-conf: goes with a store directory, not with a live cluster")
     declared = read_declared(file)
     return change_brokers(
-        store, broker, lambda questions, where: plan_declared(questions, where, declared, prune=prune), command="apply",
+        store, lambda questions, where: plan_declared(questions, where, declared, prune=prune), command="apply",
         options=options,
     )  # fmt: skip
 
@@ -50,21 +49,20 @@ def apply(
 def _apply_to_store(
     store: str,
     declared: "Declared",
-    brokers: list[str] | None,
     broker_conf: str | None,
-    options: ChangeOptions,
+    options: BrokerChange,
     *,
     prune: bool,
 ) -> int:
     if prune:
         raise BadValue("--prune: goes with a live cluster: messages of a topic without settings would remain")
-    if len(brokers or ()) > 1:
+    if len(options.broker or ()) > 1:
         raise BadValue("--broker: a store has one broker")
     from rmqtool.admin.changes.stored import apply_stored, plan_stored
     from rmqtool.errors import UnreadableStore
     from rmqtool.store.disk.lock import holder
 
-    layout, name = open_store(store, broker_conf), brokers[0] if brokers else None
+    layout, name = open_store(store, broker_conf), options.broker[0] if options.broker else None
     if not layout.entries():
         raise UnreadableStore(f"{layout.root}: not a store; init makes one")
     refuse_if_held(

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.changing import need_target
+from rmqtool.cli.framework.changing import list_rows, need_target
 from rmqtool.cli.framework.options import GroupOption, LimitOption, Output, OutputOption, TargetArgument
 from rmqtool.cli.framework.planning import ASK, Consent
 
@@ -25,15 +25,13 @@ def client_producers(
 
     Exit code 1: a broker does not answer, or no producer matches.
     """
-    from rmqtool.cli.framework.choice import first, matches, no_match
-    from rmqtool.cli.render.rows import Warnings, write_rows
-
-    target, warn = need_target(store), Warnings()
     from rmqtool.admin.live.clients import ProducerClient, list_producers
+    from rmqtool.cli.framework.choice import matches
 
-    rows = list_producers(target, warn, lambda name: matches(name, group))
-    write_rows(output.value, ProducerClient, first(rows, limit), spare=("version", "brokers", "language"))
-    return no_match(len(rows), warn.tell(), group=group)
+    return list_rows(
+        store, ProducerClient, lambda target, warn: list_producers(target, warn, lambda name: matches(name, group)),
+        output, limit=limit, spare=("version", "brokers", "language"), group=group,
+    )  # fmt: skip
 
 
 @command("client show", "rmqtool client show @prod billing")

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.opening import live_target
+from rmqtool.cli.framework.changing import list_rows, need_target
+from rmqtool.cli.framework.choice import matches
 from rmqtool.cli.framework.options import (
     BrokersOption,
     GroupOption,
@@ -19,26 +20,9 @@ from rmqtool.cli.framework.planning import ASK, Consent
 from rmqtool.errors import BadValue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from formats.remoting.shapes import MessageQueue
-    from rmqtool.admin.live.brokers import LiveBrokers
 
 _MOST_CONF = 1 << 20  # bytes of a properties file
-
-
-def open_brokers(target: str, warn: "Callable[[str], None]") -> "LiveBrokers":
-    """The brokers of a live cluster.
-
-    Raises:
-        BadValue: a store directory was given.
-    """
-    live = live_target(target)
-    if live is None:
-        raise BadValue(f"{target}: give a live cluster: rocketmq://HOST:9876, or @NAME of the config file")
-    from rmqtool.admin.live.brokers import LiveBrokers
-
-    return LiveBrokers(live, warn)
 
 
 @command("cluster list", "rmqtool cluster list rocketmq://127.0.0.1:9876")
@@ -49,9 +33,10 @@ def cluster_list(store: TargetArgument, output: OutputOption = Output.text) -> i
     """
     from rmqtool.cli.render.rows import Warnings, write_rows
 
-    warn = Warnings()
-    rows = open_brokers(store, warn).statuses()
-    from rmqtool.admin.live.brokers import BrokerStatus
+    target, warn = need_target(store), Warnings()
+    from rmqtool.admin.live.brokers import BrokerStatus, LiveBrokers
+
+    rows = LiveBrokers(target, warn).statuses()
 
     shown = (
         *("cluster", "brokerName", "brokerId", "role", "address", "version", "putTps", "getTransferredTps"),
@@ -76,16 +61,13 @@ def broker_config_show(
 
     Exit code 1: a broker does not answer, or no setting matches.
     """
-    from rmqtool.cli.framework.choice import first, matches, no_match
-    from rmqtool.cli.render.rows import Warnings, write_rows
+    from rmqtool.admin.live.brokers import BrokerSetting, LiveBrokers
 
-    warn = Warnings()
-    settings = open_brokers(store, warn).settings(broker)
-    from rmqtool.admin.live.brokers import BrokerSetting
-
-    rows = [row for row in settings if matches(row.name, name)]
-    write_rows(output.value, BrokerSetting, first(rows, limit), wide=("value",), spare=("cluster", "brokerId"))
-    return no_match(len(rows), warn.tell(), broker=broker, name=name)
+    return list_rows(
+        store, BrokerSetting,
+        lambda target, warn: (row for row in LiveBrokers(target, warn).settings(broker) if matches(row.name, name)),
+        output, limit=limit, wide=("value",), spare=("cluster", "brokerId"), broker=broker, name=name,
+    )  # fmt: skip
 
 
 @command("client list", "rmqtool client list @prod --group billing")
@@ -99,17 +81,14 @@ def client_list(
 
     Exit code 1: a broker does not answer, or no client matches.
     """
-    from rmqtool.cli.framework.choice import first, matches, no_match
-    from rmqtool.cli.render.rows import Warnings, write_rows
+    from rmqtool.admin.live.brokers import GroupClient, LiveBrokers
 
-    warn = Warnings()
-    rows = open_brokers(store, warn).clients(lambda name: matches(name, group))
-    from rmqtool.admin.live.brokers import GroupClient
-
-    shown = ("group", "clientId", "clientAddr", "language", "version", "consumeType", "messageModel", "brokers")
-    spare = ("brokers", "messageModel", "consumeType", "version")
-    write_rows(output.value, GroupClient, first(rows, limit), shown, spare=spare)
-    return no_match(len(rows), warn.tell(), group=group)
+    return list_rows(
+        store, GroupClient, lambda target, warn: LiveBrokers(target, warn).clients(lambda name: matches(name, group)),
+        output, limit=limit, group=group,
+        names=("group", "clientId", "clientAddr", "language", "version", "consumeType", "messageModel", "brokers"),
+        spare=("brokers", "messageModel", "consumeType", "version"),
+    )  # fmt: skip
 
 
 @command("cluster replicas", "rmqtool cluster replicas @prod")
@@ -118,7 +97,6 @@ def cluster_replicas(store: TargetArgument, output: OutputOption = Output.text) 
 
     Brokers of 4.9 do not report their slaves. Exit code 1: a broker does not answer or report.
     """
-    from rmqtool.cli.framework.changing import need_target
     from rmqtool.cli.render.rows import Warnings, write_rows
 
     target, warn = need_target(store), Warnings()
@@ -149,8 +127,6 @@ def broker_config_diff(
     A setting that the file does not name is not compared. Exit code 1: there are differences, or a broker does not
     answer.
     """
-    from rmqtool.cli.framework.changing import need_target
-    from rmqtool.cli.framework.choice import matches
     from rmqtool.cli.render.rows import Warnings, write_rows
 
     if file is not None and defaults:
@@ -187,7 +163,6 @@ def send_rtt(
     The messages are stored, with the tag rmqtool-send-rtt, and consumers of TOPIC get them; so the command asks first.
     They are sent one after the other. Exit code 1: a dry run, or a message was not acknowledged.
     """
-    from rmqtool.cli.framework.changing import need_target
     from rmqtool.cli.framework.planning import carry_out
     from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.cli.render.text import note

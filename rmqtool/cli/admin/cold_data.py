@@ -5,9 +5,10 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.changing import change_brokers, need_target
-from rmqtool.cli.framework.options import BrokersOption, GroupOption, Output, OutputOption, TargetArgument
-from rmqtool.cli.framework.planning import CHANGE, ChangeOptions
+from rmqtool.cli.framework.changing import change_brokers, list_rows
+from rmqtool.cli.framework.choice import matches
+from rmqtool.cli.framework.options import GroupOption, Output, OutputOption, TargetArgument
+from rmqtool.cli.framework.planning import CHANGE_BROKERS, BrokerChange
 
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
 
@@ -18,15 +19,13 @@ def cold_data_list(store: TargetArgument, group: GroupOption = None, output: Out
 
     Brokers count only with coldDataFlowControlEnable. Exit code 1: a broker does not answer, or no group matches.
     """
-    from rmqtool.cli.framework.choice import matches, no_match
-    from rmqtool.cli.render.rows import Warnings, write_rows
-
-    target, warn = need_target(store), Warnings()
     from rmqtool.admin.live.cold_data import ColdGroup, list_cold_groups
 
-    rows = [row for row in list_cold_groups(target, warn) if matches(row.group, group)]
-    write_rows(output.value, ColdGroup, rows)
-    return no_match(len(rows), warn.tell(), group=group)
+    return list_rows(
+        store, ColdGroup,
+        lambda target, warn: (row for row in list_cold_groups(target, warn) if matches(row.group, group)),
+        output, group=group,
+    )  # fmt: skip
 
 
 @command("cold-data set", "rmqtool cold-data set @prod billing 1M --dry-run")
@@ -34,8 +33,7 @@ def cold_data_set(
     store: TargetArgument,
     consumer_group: GroupName,
     limit: Annotated[str, typer.Argument(metavar="BYTES", help="Bytes in a period of the broker: 1048576, 500K, 3M.")],
-    broker: BrokersOption = None,
-    options: ChangeOptions = CHANGE,
+    options: BrokerChange = CHANGE_BROKERS,
 ) -> int:
     """Limit the cold data that a group may read from every broker, after showing the plan.
 
@@ -43,29 +41,26 @@ def cold_data_set(
     """
     from rmqtool.cli.framework.sizes import parse_size
 
-    return _change(store, consumer_group, parse_size(limit, "BYTES", "a size such as 1M"), broker, options)
+    return _change(store, consumer_group, parse_size(limit, "BYTES", "a size such as 1M"), options)
 
 
 @command("cold-data remove", "rmqtool cold-data remove @prod billing --dry-run")
 def cold_data_remove(
     store: TargetArgument,
     consumer_group: GroupName,
-    broker: BrokersOption = None,
-    options: ChangeOptions = CHANGE,
+    options: BrokerChange = CHANGE_BROKERS,
 ) -> int:
     """Remove a group's own limit on cold data, after showing the plan: the brokers' limit applies again.
 
     Exit codes as for topic create.
     """
-    return _change(store, consumer_group, None, broker, options)
+    return _change(store, consumer_group, None, options)
 
 
-def _change(
-    store: str, group: str, threshold: int | None, brokers: list[str] | None, options: ChangeOptions
-) -> int:  # fmt: skip
+def _change(store: str, group: str, threshold: int | None, options: BrokerChange) -> int:
     from rmqtool.admin.changes.plans import plan_cold_threshold
 
     return change_brokers(
-        store, brokers, lambda questions, where: plan_cold_threshold(questions, where, group, threshold),
+        store, lambda questions, where: plan_cold_threshold(questions, where, group, threshold),
         command=f"cold-data {'remove' if threshold is None else 'set'}", options=options,
     )  # fmt: skip

@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.changing import change, need_target, parse_settings
-from rmqtool.cli.framework.options import Output, OutputOption, SettingOption, TargetArgument
+from rmqtool.cli.framework.changing import change, list_rows, need_target, parse_settings
+from rmqtool.cli.framework.choice import matches
+from rmqtool.cli.framework.options import Output, OutputOption, SettingOption, SettingsArgument, TargetArgument
 from rmqtool.cli.framework.planning import CHANGE, ChangeOptions
 
 BrokerName = Annotated[str, typer.Argument(metavar="BROKER", help="Name of the broker.")]
@@ -40,15 +41,12 @@ def controller_replicas(
     An epoch is the part of the log that one master wrote. Exit code 1: a replica does not answer, or a broker is
     unknown to the controller.
     """
-    from rmqtool.cli.framework.choice import no_match
-    from rmqtool.cli.render.rows import Warnings, write_rows
-
-    target, warn = need_target(store), Warnings()
     from rmqtool.admin.live.controllers import ControlledReplica, list_controlled_replicas
 
-    rows = list_controlled_replicas(target, broker, warn)
-    write_rows(output.value, ControlledReplica, rows, spare=("cluster", "epochs", "syncStateSetEpoch", "masterEpoch"))
-    return no_match(len(rows), warn.tell(), broker=broker)
+    return list_rows(
+        store, ControlledReplica, lambda target, warn: list_controlled_replicas(target, broker, warn), output,
+        spare=("cluster", "epochs", "syncStateSetEpoch", "masterEpoch"), broker=broker,
+    )  # fmt: skip
 
 
 @command("controller elect", "rmqtool controller elect @prod broker-a 2 --dry-run")
@@ -102,21 +100,19 @@ def controller_config_show(
 
     Exit code 1: a controller or broker does not answer, or no setting matches.
     """
-    from rmqtool.cli.framework.choice import matches, no_match
-    from rmqtool.cli.render.rows import Warnings, write_rows
-
-    target, warn = need_target(store), Warnings()
     from rmqtool.admin.live.controllers import ControllerSetting, list_controller_settings
 
-    rows = [row for row in list_controller_settings(target, warn) if matches(row.name, name)]
-    write_rows(output.value, ControllerSetting, rows, wide=("value",))
-    return no_match(len(rows), warn.tell(), name=name)
+    return list_rows(
+        store, ControllerSetting,
+        lambda target, warn: (row for row in list_controller_settings(target, warn) if matches(row.name, name)),
+        output, wide=("value",), name=name,
+    )  # fmt: skip
 
 
 @command("controller-config set", "rmqtool controller-config set @prod enableElectUncleanMaster=true --dry-run")
 def controller_config_set(
     store: TargetArgument,
-    settings: Annotated[list[str], typer.Argument(metavar="SETTING...", help="Settings, each as NAME=VALUE.")],
+    settings: SettingsArgument,
     options: ChangeOptions = CHANGE,
 ) -> int:
     """Change settings of every controller, after showing the plan.

@@ -7,11 +7,8 @@ import typer
 
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.changing import change_brokers
-from rmqtool.cli.framework.options import (
-    BrokersOption,
-    TargetArgument,
-)
-from rmqtool.cli.framework.planning import CHANGE, ChangeOptions
+from rmqtool.cli.framework.options import TargetArgument
+from rmqtool.cli.framework.planning import CHANGE_BROKERS, BrokerChange
 from rmqtool.errors import BadValue
 
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
@@ -64,15 +61,14 @@ def group_create(
     store: TargetArgument,
     consumer_group: GroupName,
     settings: GroupSettings = NOTHING_SET,
-    broker: BrokersOption = None,
-    options: ChangeOptions = CHANGE,
+    options: BrokerChange = CHANGE_BROKERS,
 ) -> int:
     """Create a group on every broker of a cluster, after showing the plan.
 
     Settings that are not given are those of a group that the broker creates itself. undo deletes the group. Exit codes
     as for topic create.
     """
-    return _change(store, consumer_group, settings.named, broker, options, create=True)
+    return _change(store, consumer_group, settings.named, options, create=True)
 
 
 @command("group update", "rmqtool group update @lab lab-consumer --no-consume --dry-run")
@@ -80,8 +76,7 @@ def group_update(
     store: TargetArgument,
     consumer_group: GroupName,
     settings: GroupSettings = NOTHING_SET,
-    broker: BrokersOption = None,
-    options: ChangeOptions = CHANGE,
+    options: BrokerChange = CHANGE_BROKERS,
 ) -> int:
     """Change a group on every broker that has it, after showing the plan.
 
@@ -89,15 +84,14 @@ def group_update(
     """
     if not settings.named:
         raise BadValue("give what is to change: --consume, --broadcasting, --ordered, --max-retries or --retry-queues")
-    return _change(store, consumer_group, settings.named, broker, options, create=False)
+    return _change(store, consumer_group, settings.named, options, create=False)
 
 
 @command("group delete", "rmqtool group delete @lab lab-orderly --dry-run")
 def group_delete(
     store: TargetArgument,
     consumer_group: GroupName,
-    broker: BrokersOption = None,
-    options: ChangeOptions = CHANGE,
+    options: BrokerChange = CHANGE_BROKERS,
 ) -> int:
     """Delete a group and its offsets, after showing the plan; the group must be offline.
 
@@ -107,7 +101,7 @@ def group_delete(
     from rmqtool.admin.changes.plans import plan_group_deletion
 
     return change_brokers(
-        store, broker, lambda questions, where: plan_group_deletion(questions, where, consumer_group),
+        store, lambda questions, where: plan_group_deletion(questions, where, consumer_group),
         command="group delete", options=options,
     )  # fmt: skip
 
@@ -122,8 +116,7 @@ def group_mode(
         int,
         typer.Option("--share", min=0, max=65536, metavar="N", help="POP: clients that share queues; 0: all."),
     ] = 0,
-    broker: BrokersOption = None,
-    options: ChangeOptions = CHANGE,
+    options: BrokerChange = CHANGE_BROKERS,
 ) -> int:
     """Have a group pull a topic or pop it, on every broker that has the topic (5.x), after showing the plan.
 
@@ -136,8 +129,7 @@ def group_mode(
     from rmqtool.admin.changes.plans import plan_mode
 
     return change_brokers(
-        store, broker,
-        lambda questions, where: plan_mode(questions, where, consumer_group, topic, mode.upper(), share),
+        store, lambda questions, where: plan_mode(questions, where, consumer_group, topic, mode.upper(), share),
         command="group mode", options=options,
     )  # fmt: skip
 
@@ -146,14 +138,13 @@ def _change(
     store: str,
     group: str,
     settings: dict[str, object],
-    brokers: list[str] | None,
-    options: ChangeOptions,
+    options: BrokerChange,
     *,
     create: bool,
 ) -> int:
     from rmqtool.admin.changes.plans import plan_group
 
     return change_brokers(
-        store, brokers, lambda questions, where: plan_group(questions, where, group, settings, create=create),
+        store, lambda questions, where: plan_group(questions, where, group, settings, create=create),
         command=f"group {'create' if create else 'update'}", options=options,
     )  # fmt: skip

@@ -5,9 +5,10 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.changing import change_brokers, need_target
-from rmqtool.cli.framework.options import BrokersOption, Output, OutputOption, TargetArgument
-from rmqtool.cli.framework.planning import CHANGE, ChangeOptions
+from rmqtool.cli.framework.changing import change_brokers, list_rows, need_target
+from rmqtool.cli.framework.choice import matches
+from rmqtool.cli.framework.options import Output, OutputOption, TargetArgument
+from rmqtool.cli.framework.planning import CHANGE_BROKERS, BrokerChange
 from rmqtool.errors import BadValue
 
 AccessKey = Annotated[str, typer.Argument(metavar="ACCESSKEY", help="Access key of the account.")]
@@ -26,15 +27,13 @@ def plain_acl_list(
 
     Exit code 1: a broker does not answer, or there is no such account.
     """
-    from rmqtool.cli.framework.choice import matches, no_match
-    from rmqtool.cli.render.rows import Warnings, write_rows
-
-    target, warn = need_target(store), Warnings()
     from rmqtool.admin.live.plain_access import AccountRow, list_accounts
 
-    rows = list_accounts(target, lambda name: matches(name, [access_key] if access_key else None), warn)
-    write_rows(output.value, AccountRow, rows, spare=("whiteRemoteAddress",))
-    return no_match(len(rows), warn.tell(), access_key=access_key)
+    globs = [access_key] if access_key else None
+    return list_rows(
+        store, AccountRow, lambda target, warn: list_accounts(target, lambda name: matches(name, globs), warn), output,
+        spare=("whiteRemoteAddress",), access_key=access_key,
+    )  # fmt: skip
 
 
 @command("plain-acl set", "rmqtool plain-acl set @prod billing-app --topic-perm 'Orders=PUB|SUB' --dry-run")
@@ -68,8 +67,7 @@ def plain_acl_set(
             "--white-address", metavar="ADDRESS", help="Where no signature is needed: 10.0.0.*; empty for nowhere."
         ),
     ] = None,
-    broker: BrokersOption = None,
-    options: ChangeOptions = CHANGE,
+    options: BrokerChange = CHANGE_BROKERS,
 ) -> int:  # fmt: skip
     """Create an account on every broker of 4.9, or change what is given, after showing the plan.
 
@@ -94,7 +92,7 @@ def plain_acl_set(
     from rmqtool.admin.changes.plain_access_plans import plan_account
 
     return change_brokers(
-        store, broker, lambda questions, where: plan_account(questions, where, access_key, settings, perms),
+        store, lambda questions, where: plan_account(questions, where, access_key, settings, perms),
         command="plain-acl set", options=options,
     )  # fmt: skip
 
@@ -120,8 +118,7 @@ def _parse_perms(rows: list[str] | None) -> dict[str, str]:
 def plain_acl_delete(
     store: TargetArgument,
     access_key: AccessKey,
-    broker: BrokersOption = None,
-    options: ChangeOptions = CHANGE,
+    options: BrokerChange = CHANGE_BROKERS,
 ) -> int:
     """Delete an account on every broker of 4.9 that has it, after showing the plan.
 
@@ -130,7 +127,7 @@ def plain_acl_delete(
     from rmqtool.admin.changes.plain_access_plans import plan_account_deletion
 
     return change_brokers(
-        store, broker, lambda questions, where: plan_account_deletion(questions, where, access_key),
+        store, lambda questions, where: plan_account_deletion(questions, where, access_key),
         command="plain-acl delete", options=options,
     )  # fmt: skip
 
@@ -141,15 +138,9 @@ def plain_acl_addresses(store: TargetArgument, output: OutputOption = Output.tex
 
     Exit code 1: a broker does not answer, or there is none.
     """
-    from rmqtool.cli.framework.choice import no_match
-    from rmqtool.cli.render.rows import Warnings, write_rows
-
-    target, warn = need_target(store), Warnings()
     from rmqtool.admin.live.plain_access import AddressRow, list_addresses
 
-    rows = list_addresses(target, warn)
-    write_rows(output.value, AddressRow, rows)
-    return no_match(len(rows), warn.tell())
+    return list_rows(store, AddressRow, list_addresses, output)
 
 
 @command("plain-acl set-addresses", "rmqtool plain-acl set-addresses @prod '10.0.0.*' --dry-run")
@@ -158,8 +149,7 @@ def plain_acl_set_addresses(
     addresses: Annotated[
         list[str] | None, typer.Argument(metavar="ADDRESS", help="All of them, as in 10.0.0.*; none: nobody.")
     ] = None,
-    broker: BrokersOption = None,
-    options: ChangeOptions = CHANGE,
+    options: BrokerChange = CHANGE_BROKERS,
 ) -> int:
     """Set the addresses whose clients need no account on brokers of 4.9, after showing the plan.
 
@@ -170,7 +160,7 @@ def plain_acl_set_addresses(
     if wrong := [address for address in addresses or () if "," in address or not address]:
         raise BadValue(f"{wrong[0]!r}: give one address for each argument")
     return change_brokers(
-        store, broker, lambda questions, where: plan_addresses(questions, where, addresses or []),
+        store, lambda questions, where: plan_addresses(questions, where, addresses or []),
         command="plain-acl set-addresses", options=options,
     )  # fmt: skip
 

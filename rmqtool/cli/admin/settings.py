@@ -5,15 +5,10 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.changing import change, change_brokers, need_target, parse_settings
-from rmqtool.cli.framework.options import (
-    BrokersOption,
-    Output,
-    OutputOption,
-    SettingOption,
-    TargetArgument,
-)
-from rmqtool.cli.framework.planning import CHANGE, ChangeOptions
+from rmqtool.cli.framework.changing import change, change_brokers, list_rows, need_target, parse_settings
+from rmqtool.cli.framework.choice import matches
+from rmqtool.cli.framework.options import Output, OutputOption, SettingOption, SettingsArgument, TargetArgument
+from rmqtool.cli.framework.planning import CHANGE, CHANGE_BROKERS, BrokerChange, ChangeOptions
 
 Namespace = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Namespace of the entry.")]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="Key of the entry.")]
@@ -24,9 +19,8 @@ TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the top
 @command("broker-config set", "rmqtool broker-config set @lab flushDiskType=SYNC_FLUSH --dry-run")
 def broker_config_set(
     store: TargetArgument,
-    settings: Annotated[list[str], typer.Argument(metavar="SETTING...", help="Settings, each as NAME=VALUE.")],
-    broker: BrokersOption = None,
-    options: ChangeOptions = CHANGE,
+    settings: SettingsArgument,
+    options: BrokerChange = CHANGE_BROKERS,
 ) -> int:
     """Change settings of every broker of a cluster, after showing the plan.
 
@@ -37,7 +31,7 @@ def broker_config_set(
     from rmqtool.admin.changes.plans import plan_settings
 
     return change_brokers(
-        store, broker, lambda questions, where: plan_settings(questions, where, values),
+        store, lambda questions, where: plan_settings(questions, where, values),
         command="broker-config set", options=options,
     )  # fmt: skip
 
@@ -71,10 +65,11 @@ def write_perm_add(
 
 
 def _write_permission(store: str, broker: str, options: ChangeOptions, *, wipe: bool) -> int:
-    from rmqtool.admin.changes.plans import plan_write_permission
+    from rmqtool.admin.changes.plans import Where, plan_write_permission
 
-    return change_brokers(
-        store, None, lambda questions, where: plan_write_permission(questions, where, broker, wipe=wipe),
+    target = need_target(store)
+    return change(
+        target, lambda questions: plan_write_permission(questions, Where(target=target), broker, wipe=wipe),
         command=f"write-perm {'wipe' if wipe else 'add'}", options=options,
     )  # fmt: skip
 
@@ -92,21 +87,19 @@ def namesrv_config_show(
 
     Exit code 1: a name server does not answer, or no setting matches.
     """
-    from rmqtool.cli.framework.choice import matches, no_match
-    from rmqtool.cli.render.rows import Warnings, write_rows
-
-    target, warn = need_target(store), Warnings()
     from rmqtool.admin.live.settings import NameServerSetting, list_name_server_settings
 
-    rows = list_name_server_settings(target, warn, lambda text: matches(text, name))
-    write_rows(output.value, NameServerSetting, rows, wide=("value",))
-    return no_match(len(rows), warn.tell(), name=name)
+    return list_rows(
+        store, NameServerSetting,
+        lambda target, warn: list_name_server_settings(target, warn, lambda text: matches(text, name)),
+        output, wide=("value",), name=name,
+    )  # fmt: skip
 
 
 @command("namesrv-config set", "rmqtool namesrv-config set @lab orderMessageEnable=true --dry-run")
 def namesrv_config_set(
     store: TargetArgument,
-    settings: Annotated[list[str], typer.Argument(metavar="SETTING...", help="Settings, each as NAME=VALUE.")],
+    settings: SettingsArgument,
     options: ChangeOptions = CHANGE,
 ) -> int:
     """Change settings of every name server, after showing the plan.
@@ -230,12 +223,9 @@ def _order(store: str, topic: str, queues: str | None, options: ChangeOptions) -
 
 
 def _show_entries(store: str, namespace: str, key: str | None, output: Output) -> int:
-    from rmqtool.cli.framework.choice import no_match
-    from rmqtool.cli.render.rows import Warnings, write_rows
-
-    target, warn = need_target(store), Warnings()
     from rmqtool.admin.live.name_servers import Entry, list_entries
 
-    rows = list_entries(target, namespace, key, warn)
-    write_rows(output.value, Entry, rows, wide=("value",))
-    return no_match(len(rows), warn.tell(), namespace=namespace, key=key)
+    return list_rows(
+        store, Entry, lambda target, warn: list_entries(target, namespace, key, warn), output, wide=("value",),
+        namespace=namespace, key=key,
+    )  # fmt: skip

@@ -8,11 +8,8 @@ import typer
 from formats.topics import Perm
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.changing import change_brokers
-from rmqtool.cli.framework.options import (
-    BrokersOption,
-    TargetArgument,
-)
-from rmqtool.cli.framework.planning import CHANGE, ChangeOptions
+from rmqtool.cli.framework.options import TargetArgument
+from rmqtool.cli.framework.planning import CHANGE_BROKERS, BrokerChange
 from rmqtool.errors import BadValue
 
 if TYPE_CHECKING:
@@ -58,15 +55,14 @@ def topic_create(
     store: TargetArgument,
     topic: TopicName,
     settings: TopicSettings = NOTHING_SET,
-    broker: BrokersOption = None,
-    options: ChangeOptions = CHANGE,
+    options: BrokerChange = CHANGE_BROKERS,
 ) -> int:
     """Create a topic on every broker of a cluster, after showing the plan.
 
     By default it has 8 queues on each broker, readable and writable. undo deletes the topic. Exit code 0: nothing to
     change, or done; 1: a dry run found something to change, or reading back showed that not everything was applied.
     """
-    return _change(store, topic, _edit(settings), "topic create", broker, options, create=True)
+    return _change(store, topic, _edit(settings), "topic create", options, create=True)
 
 
 @command("topic update", "rmqtool topic update @lab Orders --queues 8 --dry-run")
@@ -74,8 +70,7 @@ def topic_update(
     store: TargetArgument,
     topic: TopicName,
     settings: TopicSettings = NOTHING_SET,
-    broker: BrokersOption = None,
-    options: ChangeOptions = CHANGE,
+    options: BrokerChange = CHANGE_BROKERS,
 ) -> int:
     """Change a topic on every broker that has it, after showing the plan.
 
@@ -85,7 +80,7 @@ def topic_update(
     edit = _edit(settings)
     if replace(settings, attribute=settings.attribute or None) == NOTHING_SET:
         raise BadValue("give what is to change: --queues, --read-queues, --write-queues, --perm or --attribute")
-    return _change(store, topic, edit, "topic update", broker, options)
+    return _change(store, topic, edit, "topic update", options)
 
 
 @command("topic perm", "rmqtool topic perm @lab Orders R --dry-run")
@@ -93,22 +88,20 @@ def topic_perm(
     store: TargetArgument,
     topic: TopicName,
     perm: Annotated[str, typer.Argument(metavar="PERM", help="R, W, RW, or - for none.")],
-    broker: BrokersOption = None,
-    options: ChangeOptions = CHANGE,
+    options: BrokerChange = CHANGE_BROKERS,
 ) -> int:
     """Change the permission of a topic on every broker that has it, after showing the plan.
 
     Exit codes as for topic create.
     """
-    return _change(store, topic, _edit(TopicSettings(perm=perm)), "topic perm", broker, options)
+    return _change(store, topic, _edit(TopicSettings(perm=perm)), "topic perm", options)
 
 
 @command("topic delete", "rmqtool topic delete @lab Orders --dry-run")
 def topic_delete(
     store: TargetArgument,
     topic: TopicName,
-    broker: BrokersOption = None,
-    options: ChangeOptions = CHANGE,
+    options: BrokerChange = CHANGE_BROKERS,
 ) -> int:
     """Delete a topic on brokers, and on name servers if no other broker has it, after showing the plan.
 
@@ -118,7 +111,7 @@ def topic_delete(
     from rmqtool.admin.changes.plans import plan_topic_deletion
 
     return change_brokers(
-        store, broker, lambda questions, where: plan_topic_deletion(questions, where, topic),
+        store, lambda questions, where: plan_topic_deletion(questions, where, topic),
         command="topic delete", options=options,
     )  # fmt: skip
 
@@ -128,15 +121,14 @@ def _change(
     topic: str,
     edit: "Edit",
     name: str,
-    brokers: list[str] | None,
-    options: ChangeOptions,
+    options: BrokerChange,
     *,
     create: bool = False,
 ) -> int:
     from rmqtool.admin.changes.plans import plan_topic
 
     return change_brokers(
-        store, brokers, lambda questions, where: plan_topic(questions, where, topic, edit, create=create,
+        store, lambda questions, where: plan_topic(questions, where, topic, edit, create=create,
         command=name),
         command=name, options=options,
     )  # fmt: skip

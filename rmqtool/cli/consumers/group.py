@@ -16,12 +16,11 @@ from rmqtool.cli.framework.opening import live_target, need_log, open_groups, op
 from rmqtool.cli.framework.options import (
     ANY_GROUP,
     LISTING,
+    NO_CLIENT_FILE,
     BakOption,
-    BroadcastOption,
     BrokerConfOption,
-    BrokerOption,
+    ClientFileOptions,
     GroupChoice,
-    LimitOption,
     Listing,
     Output,
     OutputOption,
@@ -104,11 +103,8 @@ def group_lag(
             "--prometheus", metavar="FILE", help="Metrics for the node exporter's text collector; HOST:PORT: a page."
         ),
     ] = None,
-    limit: LimitOption = None,
-    broadcast: BroadcastOption = None,
-    broker: BrokerOption = None,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    client: ClientFileOptions = NO_CLIENT_FILE,
+    listing: Listing = LISTING,
 ) -> int:
     """Show the lag of groups as the broker counts it, and offsets that cannot be right.
 
@@ -127,37 +123,31 @@ def group_lag(
         target = live_target(store)
         return watch_lag(
             lambda warn: open_groups(
-                store, broker_conf, warn, wanted_of(choice), client=_client_file(broadcast, broker), quiet=True
+                store, listing.broker_conf, warn, wanted_of(choice), client=_client_file(client), quiet=True
             ),
             lambda row: not choice.queue or row.queueId in choice.queue,
             by=by.value, pause=parse_span(watch) if watch is not None else None, rounds=rounds, lagging=lagging,
-            limit=limit, output=output.value, prometheus=prometheus,
+            limit=listing.limit, output=listing.output.value, prometheus=prometheus,
             cluster=(target.cluster or "") if target is not None else "",
         )  # fmt: skip
     if rounds is not None:
         raise BadValue("--rounds: goes with --watch")
     warn = Warnings()
-    groups = open_groups(store, broker_conf, warn, wanted_of(choice), client=_client_file(broadcast, broker))
+    groups = open_groups(store, listing.broker_conf, warn, wanted_of(choice), client=_client_file(client))
     lags = _Lags(groups, choice.queue or ())
     rows = iter(lags)
     if by is LagRow.queue:
-        shown = first_of(_lagging(rows) if lagging else rows, limit)
+        shown = first_of(_lagging(rows) if lagging else rows, listing.limit)
         spare = ("minOffset", "lastTimestamp", "brokerOffset", "consumerOffset")
-        count = write_rows(
-            output.value, groups.lag_row, shown, _columns(groups.lag_row, holding=lags.holding), spare=spare
-        )
+        names = _columns(groups.lag_row, holding=lags.holding)
+        count = write_rows(listing.output.value, groups.lag_row, shown, names, spare=spare)
     else:
-        names = (
-            "group",
-            *(("topic",) if by is LagRow.topic else ("topics",)),
-            "queues",
-            "diff",
-            "lastTimestamp",
-            "problems",
+        of = "topic" if by is LagRow.topic else "topics"
+        names = _columns(
+            LagSum, ("group", of, "queues", "diff", "lastTimestamp", "problems", "inFlight"), holding=lags.holding
         )
         totals = (row for row in sums(rows, by_topic=by is LagRow.topic) if row.diff or row.inFlight or not lagging)
-        chosen = _columns(LagSum, (*names, "inFlight"), holding=lags.holding)
-        count = write_rows(output.value, LagSum, first(totals, limit), chosen, spare=("lastTimestamp",))
+        count = write_rows(listing.output.value, LagSum, first(totals, listing.limit), names, spare=("lastTimestamp",))
     deque(rows, 0)  # a limit hides rows, not problems
     if lagging and lags.rows and not count:
         note(_nobody_behind(lags.groups))
@@ -195,21 +185,17 @@ def group_inflight(
 def group_offsets(
     store: StoreOrTarget,
     choice: GroupChoice = ANY_GROUP,
-    limit: LimitOption = None,
-    broadcast: BroadcastOption = None,
-    broker: BrokerOption = None,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    client: ClientFileOptions = NO_CLIENT_FILE,
+    listing: Listing = LISTING,
 ) -> int:
     """List the stored offsets without looking at queues; the CSV output can be given to group reset.
 
     Exit code 1: no offset matches.
     """
     warn = Warnings()
-    client = _client_file(broadcast, broker)
-    groups = open_groups(store, broker_conf, warn, wanted_of(choice), client=client, log=False)
+    groups = open_groups(store, listing.broker_conf, warn, wanted_of(choice), client=_client_file(client), log=False)
     rows = in_queues(groups.stored_row, groups.offsets(), choice.queue)
-    count = write_rows(output.value, groups.stored_row, first_of(rows, limit))
+    count = write_rows(listing.output.value, groups.stored_row, first_of(rows, listing.limit))
     return no_match(count, warn.tell(), **vars(choice))
 
 
@@ -221,28 +207,27 @@ def group_diff(
         typer.Argument(metavar="[OTHER]", help="Another store, its consumerOffset.json, or a CSV file of offsets."),
     ] = None,
     choice: GroupChoice = ANY_GROUP,
-    limit: LimitOption = None,
     bak: BakOption = False,
     every: Annotated[bool, typer.Option("--all", help="Also offsets that are equal.")] = False,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    listing: Listing = LISTING,
 ) -> int:
     """Compare the offsets of two stores or snapshots, or with --bak those of a store with their previous generation.
 
     change is how far OTHER is ahead. Exit code 1: they differ, or neither has a matching offset.
     """
     warn = Warnings()
-    rows, compared = _differences(open_to_read(store, broker_conf), other, choice, bak=bak, equal=every, warn=warn)
-    write_rows(output.value, OffsetChange, first(rows, limit))
+    layout = open_to_read(store, listing.broker_conf)
+    rows, compared = _differences(layout, other, choice, bak=bak, equal=every, warn=warn)
+    write_rows(listing.output.value, OffsetChange, first(rows, listing.limit))
     if compared and not rows:
         note("no offset differs")
     code = warn.tell() or (1 if any(row.offset != row.otherOffset for row in rows) else 0)
     return no_match(compared, code, **vars(choice))
 
 
-def _client_file(broadcast: str | None, broker: str | None) -> ClientFile | None:
+def _client_file(options: ClientFileOptions) -> ClientFile | None:
     """The offsets of a broadcasting client, if they are asked for."""
-    return ClientFile(broadcast, broker) if broadcast is not None else None
+    return ClientFile(options.broadcast, options.broker) if options.broadcast is not None else None
 
 
 def _is_chosen(entry: QueueOffset, choice: GroupChoice) -> bool:

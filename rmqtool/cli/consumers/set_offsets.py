@@ -9,9 +9,11 @@ import typer
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import live_target, need_log
 from rmqtool.cli.framework.options import (
+    NO_CLIENT_FILE,
     BroadcastOption,
     BrokerConfOption,
     BrokerOption,
+    ClientFileOptions,
     QueueOption,
     StoreOrTarget,
     TopicOption,
@@ -64,8 +66,7 @@ def group_reset(
         ),
     ] = None,
     clamp: ClampOption = False,
-    broadcast: BroadcastOption = None,
-    broker: BrokerOption = None,
+    client: ClientFileOptions = NO_CLIENT_FILE,
     options: ChangeOptions = CHANGE,
     broker_conf: BrokerConfOption = None,
 ) -> int:
@@ -91,8 +92,8 @@ def group_reset(
         shift=shift, csv=from_csv,
     )  # fmt: skip
     return _run_offsets(
-        need_log(store, broker_conf, say=False).layout, _opener_of(broadcast, broker), planner, command="group-reset",
-        clamp=clamp, options=options, nothing=consumer_group,
+        need_log(store, broker_conf, say=False).layout, _opener_of(client.broadcast, client.broker), planner,
+        command="group-reset", clamp=clamp, options=options, nothing=consumer_group,
     )  # fmt: skip
 
 

@@ -1,12 +1,14 @@
 """Commands that change a live cluster: plan, question, journal, requests and their outcome."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rmqtool.cli.framework.choice import first, no_match
 from rmqtool.cli.framework.opening import live_target
-from rmqtool.cli.framework.planning import ChangeOptions, Consent, carry_out
+from rmqtool.cli.framework.options import Output
+from rmqtool.cli.framework.planning import BrokerChange, ChangeOptions, Consent, carry_out
 from rmqtool.cli.render.output import write_object
-from rmqtool.cli.render.rows import Warnings, write_rows
+from rmqtool.cli.render.rows import HasRow, Warnings, write_rows
 from rmqtool.cli.render.text import note
 from rmqtool.errors import BadValue
 from rmqtool.words import command_line, counted
@@ -30,6 +32,31 @@ def need_target(store: str) -> "Target":
     return target
 
 
+def list_rows(
+    store: str,
+    kind: type,
+    ask: "Callable[[Target, Warnings], Iterable[HasRow]]",
+    output: Output,
+    *,
+    limit: int | None = None,
+    names: Sequence[str] = (),
+    wide: Sequence[str] = (),
+    spare: Sequence[str] = (),
+    **given: object,
+) -> int:
+    """Ask a live cluster for rows, and write them. Returns the exit code, see :func:`no_match`.
+
+    Args:
+        ask: gives the rows, of dataclass ``kind``, and the warnings.
+        names: the columns of the table, all by default; ``wide`` and ``spare`` as for :func:`write_rows`.
+        given: the options that select rows, by name.
+    """
+    target, warn = need_target(store), Warnings()
+    rows = [*ask(target, warn)]
+    write_rows(output.value, kind, first(rows, limit), names, wide, spare)
+    return no_match(len(rows), warn.tell(), **given)
+
+
 def parse_settings(settings: list[str]) -> dict[str, str]:
     """Settings by name.
 
@@ -47,17 +74,16 @@ def parse_settings(settings: list[str]) -> dict[str, str]:
 
 def change_brokers(
     store: str,
-    brokers: list[str] | None,
     plan: "Callable[[Questions, Where], Coroutine[Any, Any, Plan]]",
     *,
     command: str,
-    options: ChangeOptions,
+    options: BrokerChange,
 ) -> int:
     """As :func:`change`, for brokers of a live cluster: those named, or all."""
     from rmqtool.admin.changes.plans import Where
 
     target = need_target(store)
-    where = Where(target=target, brokers=tuple(brokers or ()))
+    where = Where(target=target, brokers=tuple(options.broker or ()))
     return change(target, lambda questions: plan(questions, where), command=command, options=options)
 
 

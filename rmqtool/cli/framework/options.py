@@ -132,6 +132,7 @@ TopicOption = Annotated[
     list[str] | None,
     typer.Option("--topic", "-t", metavar="TOPIC", help="Only these topics, * and ? match; may be repeated."),
 ]
+SettingsArgument = Annotated[list[str], typer.Argument(metavar="SETTING...", help="Settings, each as NAME=VALUE.")]
 SettingOption = Annotated[
     list[str] | None,
     typer.Option("--name", metavar="SETTING", help="Only these settings, * and ? match; may be repeated."),
@@ -285,6 +286,14 @@ class BodyOptions:
 
 
 @dataclass(frozen=True)
+class ClientFileOptions:
+    """The offsets of a broadcasting client, instead of the broker's."""
+
+    broadcast: BroadcastOption = None
+    broker: BrokerOption = None
+
+
+@dataclass(frozen=True)
 class Listing:
     """How rows of a store are listed."""
 
@@ -294,4 +303,4 @@ class Listing:
 
 
 ANY_TIME, ANY_MESSAGE, ANY_GROUP, ANY_ORIGIN = Times(), MessageOptions(), GroupChoice(), OriginChoice()
-LISTING, BODIES = Listing(), BodyOptions()
+NO_CLIENT_FILE, LISTING, BODIES = ClientFileOptions(), Listing(), BodyOptions()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from rmqtool.cli.framework.options import BackupOption, DryRunOption, Output, OutputOption, YesOption
+from rmqtool.cli.framework.options import BackupOption, BrokersOption, DryRunOption, Output, OutputOption, YesOption
 from rmqtool.cli.render.output import confirm
 from rmqtool.cli.render.text import note
 from rmqtool.errors import Refused
@@ -41,7 +41,19 @@ class ChangeOptions(Consent):
     output: OutputOption = Output.text
 
 
-CHANGE = ChangeOptions()
+@dataclass(frozen=True)
+class BrokerChoice:
+    """Which brokers of a live cluster; all if none is named."""
+
+    broker: BrokersOption = None
+
+
+@dataclass(frozen=True)
+class BrokerChange(ChangeOptions, BrokerChoice):
+    """The options of a command that changes brokers; --broker is the first of them."""
+
+
+CHANGE, CHANGE_BROKERS = ChangeOptions(), BrokerChange()
 
 
 def carry_out(

@@ -17,8 +17,6 @@ from rmqtool.cli.framework.options import (
     Listing,
     MessageOptions,
     OffsetOption,
-    Output,
-    OutputOption,
     StoreDir,
     Times,
 )
@@ -28,14 +26,12 @@ from rmqtool.cli.framework.options import (
 def commitlog_dump(
     store: StoreDir,
     messages: MessageOptions = ANY_MESSAGE,
-    limit: LimitOption = None,
     records: Annotated[
         bool, typer.Option("--records", help="One row for each record, even if it holds a batch of messages.")
     ] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new messages until a signal.")] = False,
     bodies: BodyOptions = BODIES,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    listing: Listing = LISTING,
 ) -> int:
     """List the messages of the commit log in log order; damage is reported on stderr and skipped.
 
@@ -47,10 +43,10 @@ def commitlog_dump(
 
     body, chosen = body_form(bodies), selection(messages)
     if follow:
-        log = need_messages(store, broker_conf, chosen.has_queue_of, tier=False)
-        return run_follow(log, chosen, limit, body, output.value, records=records)
-    log = need_messages(store, broker_conf, chosen.has_queue_of, reads_tier=not messages.offset)
-    return run_commitlog_dump(log, chosen, limit, body, output.value, records=records)
+        log = need_messages(store, listing.broker_conf, chosen.has_queue_of, tier=False)
+        return run_follow(log, chosen, listing.limit, body, listing.output.value, records=records)
+    log = need_messages(store, listing.broker_conf, chosen.has_queue_of, reads_tier=not messages.offset)
+    return run_commitlog_dump(log, chosen, listing.limit, body, listing.output.value, records=records)
 
 
 @command("commitlog hexdump", "rmqtool commitlog hexdump store --offset 2867")
@@ -73,12 +69,10 @@ def commitlog_hexdump(
 def consumequeue_dump(
     store: StoreDir,
     messages: MessageOptions = ANY_MESSAGE,
-    limit: LimitOption = None,
     expired: Annotated[
         bool, typer.Option("--all", help="Also entries below the queue's minimum offset, whose messages are gone.")
     ] = False,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    listing: Listing = LISTING,
 ) -> int:
     """List the entries of consume queues, as a broker would read them.
 
@@ -88,7 +82,8 @@ def consumequeue_dump(
     from rmqtool.cli.read.run_files import run_consumequeue_dump, selection
 
     chosen = selection(messages)
-    return run_consumequeue_dump(need_log(store, broker_conf), chosen, limit, output.value, expired=expired)
+    log = need_log(store, listing.broker_conf)
+    return run_consumequeue_dump(log, chosen, listing.limit, listing.output.value, expired=expired)
 
 
 @command("index dump", "rmqtool index dump store --limit 10")

@@ -10,10 +10,11 @@ from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import live_target, open_groups, open_store
 from rmqtool.cli.framework.options import (
     ANY_GROUP,
+    LISTING,
     BakOption,
     BrokerConfOption,
     GroupChoice,
-    LimitOption,
+    Listing,
     Output,
     OutputOption,
     StoreDir,
@@ -95,10 +96,8 @@ def checkpoint(store: StoreDir, output: OutputOption = Output.text, broker_conf:
 def offsets(
     store: StoreOrTarget,
     choice: GroupChoice = ANY_GROUP,
-    limit: LimitOption = None,
     bak: BakOption = False,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    listing: Listing = LISTING,
 ) -> int:
     """Show consumer offsets beside the queues they point into.
 
@@ -108,11 +107,11 @@ def offsets(
     from rmqtool.cli.render.rows import Warnings, names_of, write_rows
 
     warn = Warnings()
-    groups = open_groups(store, broker_conf, warn, wanted_of(choice), bak=bak, log=False)
+    groups = open_groups(store, listing.broker_conf, warn, wanted_of(choice), bak=bak, log=False)
     shown = [name for name in names_of(groups.offset_row) if name != "diff"]
     spare = ("minOffset", "brokerOffset", "consumerOffset")
     rows = in_queues(groups.offset_row, groups.positions(), choice.queue)
-    count = write_rows(output.value, groups.offset_row, first_of(rows, limit), shown, spare=spare)
+    count = write_rows(listing.output.value, groups.offset_row, first_of(rows, listing.limit), shown, spare=spare)
     return no_match(count, warn.tell(), **vars(choice))
 
 

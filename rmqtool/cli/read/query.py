@@ -9,18 +9,19 @@ from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.bodies import body_form
 from rmqtool.cli.framework.opening import chosen_release, live_target, need_messages
 from rmqtool.cli.framework.options import (
+    ANY_TIME,
     BODIES,
+    LISTING,
     BodyOptions,
     BrokerConfOption,
     EngineOption,
-    LimitOption,
+    Listing,
     Output,
     OutputOption,
     ScanOption,
-    SinceOption,
     StoreOrTarget,
+    Times,
     TopicOption,
-    UntilOption,
 )
 from rmqtool.cli.read import lookups
 from rmqtool.cli.read.lookups import describe_unknown, note_unknown
@@ -73,17 +74,14 @@ def query_key(
     topic: Topic,
     key: Annotated[str, typer.Argument(metavar="KEY", help="An application key, or a unique id.")],
     scan: ScanOption = False,
-    limit: LimitOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
+    times: Times = ANY_TIME,
     bodies: BodyOptions = BODIES,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    listing: Listing = LISTING,
 ) -> int:
     """Find the messages of a topic by key, through the index."""
     return lookups.run_query_key(
-        store, topic, key, scan=scan, limit=limit, since=since, until=until,
-        body=body_form(bodies), output=output.value, broker_conf=broker_conf,
+        store, topic, key, scan=scan, **vars(times), body=body_form(bodies),
+        limit=listing.limit, output=listing.output.value, broker_conf=listing.broker_conf,
     )  # fmt: skip
 
 
@@ -93,18 +91,16 @@ def query_id(
     message_id: Annotated[str, typer.Argument(metavar="ID", help="Offset id (offsetMsgId) or unique id (msgId).")],
     topic: TopicOption = None,
     scan: ScanOption = False,
-    limit: LimitOption = None,
     bodies: BodyOptions = BODIES,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    listing: Listing = LISTING,
 ) -> int:
     """Find a message by its offset id or its unique id.
 
     Exit code 1: there is none, or none in the given topics.
     """
     return lookups.run_query_id(
-        store, message_id, topic=topic, scan=scan, limit=limit,
-        body=body_form(bodies), output=output.value, broker_conf=broker_conf,
+        store, message_id, topic=topic, scan=scan, body=body_form(bodies),
+        limit=listing.limit, output=listing.output.value, broker_conf=listing.broker_conf,
     )  # fmt: skip
 
 

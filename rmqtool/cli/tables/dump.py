@@ -3,6 +3,8 @@
 import re
 import signal
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +25,7 @@ from rmqtool.errors import BadValue
 from rmqtool.words import counted
 
 if TYPE_CHECKING:
+    from rmqtool.admin.target import Target
     from rmqtool.analytics.dump.report import DumpReport
 
 
@@ -158,7 +161,6 @@ def dump_to_parquet(
     from rmqtool.cli.framework.opening import live_target
     from rmqtool.cli.render.text import note
     from rmqtool.cli.render.times import parse_range, parse_time
-    from rmqtool.progress import stage
 
     first, after = parse_range(offset) if offset else (None, None)
     options = DumpOptions(
@@ -178,14 +180,8 @@ def dump_to_parquet(
         runner=runner.value,
         master=master,
     )
-    # SIGTERM must not leave a half-written directory or a Java process
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     target = live_target(store)
-    with stage("reading the log") if target is None else stage("reading the queues", unit="messages") as reading:
-
-        def show(read: int, total: int) -> None:
-            reading.done, reading.total = read, total
-
+    with _reading(target) as show:
         if target is None:
             report = dump(need_log(resolve_store(store), broker_conf, say=False).layout, out, options, show, note)
         else:
@@ -236,7 +232,6 @@ def dump_to_table(
     from rmqtool.analytics.remote.stores import resolve_store
     from rmqtool.cli.framework.opening import live_target
     from rmqtool.cli.render.text import note
-    from rmqtool.progress import stage
 
     options = DumpOptions(
         partition_by=_split(partition_by),
@@ -247,17 +242,27 @@ def dump_to_table(
         runner=runner.value,
         master=master,
     )
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     target = live_target(store)
+    with _reading(target) as show:
+        read = target if target is not None else need_log(resolve_store(store), broker_conf, say=False).layout
+        report = dump(read, to.value, out, options, source_name=source, progress=show, tell=note)
+    _write_report(report, output.value)
+    return 1 if report.damaged or report.expired_bytes or report.lost else 0
+
+
+@contextmanager
+def _reading(target: "Target | None") -> Iterator[Callable[[int, int], None]]:
+    """Read a store or a live cluster; gives what shows how far it is. SIGTERM ends it in order."""
+    from rmqtool.progress import stage
+
+    # SIGTERM must not leave a half-written directory or a Java process
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with stage("reading the log") if target is None else stage("reading the queues", unit="messages") as reading:
 
         def show(read: int, total: int) -> None:
             reading.done, reading.total = read, total
 
-        read = target if target is not None else need_log(resolve_store(store), broker_conf, say=False).layout
-        report = dump(read, to.value, out, options, source_name=source, progress=show, tell=note)
-    _write_report(report, output.value)
-    return 1 if report.damaged or report.expired_bytes or report.lost else 0
+        yield show
 
 
 def _split(texts: list[str] | None) -> tuple[str, ...]:

@@ -74,7 +74,31 @@ class How:
     broker_conf: BrokerConfOption = None
 
 
-PLAINLY = How()
+@dataclass(frozen=True)
+class Plot:
+    """Whether a report is drawn."""
+
+    plot: PlotOption = False
+
+
+@dataclass(frozen=True)
+class Drawn(How, Plot):
+    """How a report that can be drawn is made and shown; --plot is the first option."""
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Whose messages are counted."""
+
+    topic: TopicOption = None
+
+
+@dataclass(frozen=True)
+class TopicTimes(Times, Topics):
+    """Which messages are counted; --topic is the first option."""
+
+
+PLAINLY, DRAWN, ANY_TOPIC = How(), Drawn(), TopicTimes()
 
 
 def _run(
@@ -82,10 +106,10 @@ def _run(
     store: str,
     how: How,
     *,
-    topics: list[str] | None = None,
-    groups: list[str] | None = None,
-    times: Times = ANY_TIME,
-    plot: bool = False,
+    topic: list[str] | None = None,
+    group: list[str] | None = None,
+    since: str | None = None,
+    until: str | None = None,
 ) -> int:
     """Run a report: 0, or 1 when damage was met, duplicates were found, or nothing matches."""
     from contextlib import closing
@@ -99,20 +123,21 @@ def _run(
     from rmqtool.cli.tables.asked import plain_row, request, say
     from rmqtool.errors import BadValue
 
+    plot = isinstance(how, Drawn) and how.plot
     if plot and how.output is not Output.text:
         raise BadValue("--plot draws for people: it goes with no other --output")
     ready = READY[name]
     asked = request(
         store,
         how.broker_conf,
-        topics or (),
+        topic or (),
         tables=ready.columns,
         tier="messages" in ready.columns,
-        topic=",".join(topics) if topics else None,
-        since=str(parse_time(times.since)) if times.since else None,
-        until=str(parse_time(times.until)) if times.until else None,
+        topic=",".join(topic) if topic else None,
+        since=str(parse_time(since)) if since else None,
+        until=str(parse_time(until)) if until else None,
     )
-    shape = _Shape(name, how.output, topics, groups, how.limit, plot)
+    shape = _Shape(name, how.output, topic, group, how.limit, plot)
     if how.runner is Runner.local or (how.runner is Runner.auto and is_small(asked)):
         counters = Counters()
         native = native_rows(name, asked, counters)
@@ -130,7 +155,7 @@ def _run(
             code = say(answered.counters)
     if name.startswith("duplicates"):
         return 1 if count else code
-    return no_match(count, code, topic=topics, group=groups, since=times.since, until=times.until)
+    return no_match(count, code, topic=topic, group=group, since=since, until=until)
 
 
 class _Shape(NamedTuple):
@@ -186,29 +211,25 @@ def _draw_bars(rows: list[dict[str, Any]], name: str) -> Iterator[dict[str, Any]
 def traffic(
     store: StoresDir,
     by: Annotated[Bucket, typer.Option("--by", metavar="TIME", help="hour or minute.")] = Bucket.hour,
-    topic: TopicOption = None,
-    times: Times = ANY_TIME,
-    plot: PlotOption = False,
-    how: How = PLAINLY,
+    messages: TopicTimes = ANY_TOPIC,
+    how: Drawn = DRAWN,
 ) -> int:
     """Count messages and bytes by topic and hour or minute (UTC)."""
     name = "traffic" if by is Bucket.hour else "traffic-by-minute"
-    return _run(name, store, how, topics=topic, times=times, plot=plot)
+    return _run(name, store, how, **vars(messages))
 
 
 @command("report sizes", "rmqtool report sizes store --topic Orders", progress=True)
 def sizes(
     store: StoresDir,
-    topic: TopicOption = None,
-    times: Times = ANY_TIME,
-    plot: PlotOption = False,
-    how: How = PLAINLY,
+    messages: TopicTimes = ANY_TOPIC,
+    how: Drawn = DRAWN,
 ) -> int:
     """Count messages by topic and stored size.
 
     A size class includes its upper end, atMost bytes, and starts above half of that.
     """
-    return _run("sizes", store, how, topics=topic, times=times, plot=plot)
+    return _run("sizes", store, how, **vars(messages))
 
 
 @command("report duplicates", "rmqtool report duplicates store --by key", progress=True)
@@ -217,8 +238,7 @@ def duplicates(
     by: Annotated[
         SameBy, typer.Option("--by", metavar="FIELD", help="id (the client's unique id) or key (the application's).")
     ] = SameBy.id,
-    topic: TopicOption = None,
-    times: Times = ANY_TIME,
+    messages: TopicTimes = ANY_TOPIC,
     how: How = PLAINLY,
 ) -> int:
     """List the messages that a topic has more than once.
@@ -227,19 +247,17 @@ def duplicates(
     duplicates.
     """
     name = f"duplicates-by-{by.value}"
-    return _run(name, store, how, topics=topic, times=times)
+    return _run(name, store, how, **vars(messages))
 
 
 @command("report producers", "rmqtool report producers store", progress=True)
 def producers(
     store: StoresDir,
-    topic: TopicOption = None,
-    times: Times = ANY_TIME,
-    plot: PlotOption = False,
-    how: How = PLAINLY,
+    messages: TopicTimes = ANY_TOPIC,
+    how: Drawn = DRAWN,
 ) -> int:
     """Count messages by the host that sent them."""
-    return _run("producers", store, how, topics=topic, times=times, plot=plot)
+    return _run("producers", store, how, **vars(messages))
 
 
 @command("report lag", "rmqtool report lag store --group billing", progress=True)
@@ -247,11 +265,10 @@ def lag(
     store: StoresDir,
     topic: TopicOption = None,
     groups: GroupOption = None,
-    plot: PlotOption = False,
-    how: How = PLAINLY,
+    how: Drawn = DRAWN,
 ) -> int:
     """Show the lag of consumer groups by topic."""
-    return _run("lag", store, how, topics=topic, groups=groups, plot=plot)
+    return _run("lag", store, how, topic=topic, group=groups)
 
 
 @command("report unconsumed", "rmqtool report unconsumed store --group billing --limit 20", progress=True)
@@ -267,7 +284,7 @@ def unconsumed(
     A message is listed for each group whose offset is not beyond it, and without a group if no group has an offset in
     its queue.
     """
-    return _run("unconsumed", store, how, topics=topic, groups=groups, times=times)
+    return _run("unconsumed", store, how, topic=topic, group=groups, **vars(times))
 
 
 @command("report retries", "rmqtool report retries store --group billing", progress=True)
@@ -278,4 +295,4 @@ def retries(
     how: How = PLAINLY,
 ) -> int:
     """Follow messages that a group failed to consume, through their retries to the dead letters."""
-    return _run("retries", store, how, groups=groups, times=times)
+    return _run("retries", store, how, group=groups, **vars(times))
