@@ -8,19 +8,16 @@ import typer
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.changing import change_brokers, list_rows
 from rmqtool.cli.framework.choice import matches
-from rmqtool.cli.framework.options import Output, OutputOption, TargetArgument
+from rmqtool.cli.framework.options import Output, OutputOption, TargetArgument, option
 from rmqtool.cli.framework.planning import CHANGE_BROKERS, BrokerChange
 from rmqtool.errors import BadValue
 
 UserName = Annotated[str, typer.Argument(metavar="USER", help="Name of the user.")]
 Subject = Annotated[str, typer.Argument(metavar="SUBJECT", help="Who: User:NAME.")]
-PasswordOption = Annotated[
-    str | None, typer.Option("--password-file", metavar="FILE", help="The password, the first line of this file.")
-]
+PasswordOption = Annotated[str | None, option("--password-file", "FILE", "The password, the first line of this file.")]
 SuperOption = Annotated[bool | None, typer.Option("--super/--no-super", help="Whether the user may do everything.")]
 ResourceOption = Annotated[
-    list[str] | None,
-    typer.Option("--resource", metavar="RESOURCE", help="Topic:NAME, Group:NAME or Cluster:NAME; may be repeated."),
+    list[str] | None, option("--resource", "RESOURCE", "Topic:NAME, Group:NAME or Cluster:NAME; may be repeated.")
 ]
 _ACTIONS = {name.lower(): name for name in ("All", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")}
 
@@ -154,12 +151,10 @@ def acl_set(
     subject: Subject,
     resource: ResourceOption = None,
     action: Annotated[
-        list[str] | None,
-        typer.Option("--action", metavar="ACTION", help="Pub, Sub, Create, Update, Delete, Get, List or All."),
+        list[str] | None, option("--action", "ACTION", "Pub, Sub, Create, Update, Delete, Get, List or All.")
     ] = None,
     source_ip: Annotated[
-        list[str] | None,
-        typer.Option("--source-ip", metavar="ADDRESS", help="Only from this address; may be repeated."),
+        list[str] | None, option("--source-ip", "ADDRESS", "Only from this address; may be repeated.")
     ] = None,
     deny: Annotated[bool, typer.Option("--deny", help="Deny instead of allow.")] = False,
     default: Annotated[

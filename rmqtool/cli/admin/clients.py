@@ -7,11 +7,11 @@ import typer
 
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.changing import list_rows, need_target
-from rmqtool.cli.framework.options import GroupOption, LimitOption, Output, OutputOption, TargetArgument
+from rmqtool.cli.framework.options import GroupOption, LimitOption, Output, OutputOption, TargetArgument, option
 from rmqtool.cli.framework.planning import ASK, Consent
 
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
-ClientOption = Annotated[str | None, typer.Option("--client", metavar="ID", help="Only this client; * and ? match.")]
+ClientOption = Annotated[str | None, option("--client", "ID", "Only this client; * and ? match.")]
 
 
 @command("client producers", "rmqtool client producers @prod --group billing")

@@ -15,6 +15,7 @@ from rmqtool.cli.framework.options import (
     OutputOption,
     SettingOption,
     TargetArgument,
+    option,
 )
 from rmqtool.cli.framework.planning import ASK, Consent
 from rmqtool.errors import BadValue
@@ -110,9 +111,7 @@ def cluster_replicas(store: TargetArgument, output: OutputOption = Output.text) 
 @command("broker-config diff", "rmqtool broker-config diff @prod --defaults")
 def broker_config_diff(
     store: TargetArgument,
-    file: Annotated[
-        str | None, typer.Option("--file", metavar="FILE", help="Compare with this properties file of a broker.")
-    ] = None,
+    file: Annotated[str | None, option("--file", "FILE", "Compare with this properties file of a broker.")] = None,
     defaults: Annotated[
         bool, typer.Option("--defaults", help="Compare with the defaults of each broker's release.")
     ] = False,

@@ -7,7 +7,7 @@ import typer
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.changing import need_target
 from rmqtool.cli.framework.opening import need_messages
-from rmqtool.cli.framework.options import LISTING, Listing, StoreDir
+from rmqtool.cli.framework.options import LISTING, Listing, StoreDir, option
 
 TargetWord = Annotated[
     str,
@@ -19,9 +19,7 @@ TargetWord = Annotated[
 def compare(
     store: StoreDir,
     target: TargetWord,
-    broker: Annotated[
-        str | None, typer.Option("--broker", metavar="NAME", help="The broker, where the cluster has several.")
-    ] = None,
+    broker: Annotated[str | None, option("--broker", "NAME", "The broker, where the cluster has several.")] = None,
     sample: Annotated[int, typer.Option("--sample", min=0, metavar="N", help="Messages of each queue to compare.")] = 8,
     listing: Listing = LISTING,
 ) -> int:

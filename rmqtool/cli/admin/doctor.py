@@ -3,10 +3,8 @@
 from enum import StrEnum
 from typing import Annotated
 
-import typer
-
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.options import Output, OutputOption, TargetArgument
+from rmqtool.cli.framework.options import Output, OutputOption, TargetArgument, option
 from rmqtool.errors import BadValue
 
 
@@ -22,12 +20,7 @@ class Least(StrEnum):
 def doctor(
     store: TargetArgument,
     severity: Annotated[
-        Least,
-        typer.Option(
-            "--severity",
-            metavar="SEVERITY",
-            help="Only findings of at least this severity: error, warning or info.",
-        ),
+        Least, option("--severity", "SEVERITY", "Only findings of at least this severity: error, warning or info.")
     ] = Least.info,
     output: OutputOption = Output.text,
 ) -> int:

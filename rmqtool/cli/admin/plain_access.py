@@ -7,7 +7,7 @@ import typer
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.changing import change_brokers, list_rows, need_target
 from rmqtool.cli.framework.choice import matches
-from rmqtool.cli.framework.options import Output, OutputOption, TargetArgument
+from rmqtool.cli.framework.options import Output, OutputOption, TargetArgument, option
 from rmqtool.cli.framework.planning import CHANGE_BROKERS, BrokerChange
 from rmqtool.errors import BadValue
 
@@ -41,34 +41,23 @@ def plain_acl_set(
     store: TargetArgument,
     access_key: AccessKey,
     secret_file: Annotated[
-        str | None, typer.Option("--secret-file", metavar="FILE", help="The secret key, the first line of this file.")
+        str | None, option("--secret-file", "FILE", "The secret key, the first line of this file.")
     ] = None,
     admin: Annotated[bool | None, typer.Option("--admin/--no-admin", help="Whether it may do everything.")] = None,
     topic_perm: Annotated[
         list[str] | None,
-        typer.Option(
-            "--topic-perm", metavar="PERM",
-            help="TOPIC=PUB, SUB, PUB|SUB or DENY; TOPIC= removes the entry; may be repeated.",
-        ),
+        option("--topic-perm", "PERM", "TOPIC=PUB, SUB, PUB|SUB or DENY; TOPIC= removes the entry; may be repeated."),
     ] = None,
     group_perm: Annotated[
-        list[str] | None,
-        typer.Option("--group-perm", metavar="PERM", help="The same for a group: GROUP=SUB or DENY."),
+        list[str] | None, option("--group-perm", "PERM", "The same for a group: GROUP=SUB or DENY.")
     ] = None,
-    default_topic_perm: Annotated[
-        str | None, typer.Option("--default-topic-perm", metavar="PERM", help="For all other topics.")
-    ] = None,
-    default_group_perm: Annotated[
-        str | None, typer.Option("--default-group-perm", metavar="PERM", help="For all other groups.")
-    ] = None,
+    default_topic_perm: Annotated[str | None, option("--default-topic-perm", "PERM", "For all other topics.")] = None,
+    default_group_perm: Annotated[str | None, option("--default-group-perm", "PERM", "For all other groups.")] = None,
     white_address: Annotated[
-        str | None,
-        typer.Option(
-            "--white-address", metavar="ADDRESS", help="Where no signature is needed: 10.0.0.*; empty for nowhere."
-        ),
+        str | None, option("--white-address", "ADDRESS", "Where no signature is needed: 10.0.0.*; empty for nowhere.")
     ] = None,
     options: BrokerChange = CHANGE_BROKERS,
-) -> int:  # fmt: skip
+) -> int:
     """Create an account on every broker of 4.9, or change what is given, after showing the plan.
 
     The secret is never given on the command line. It is kept in the journal, a file that only you can read. The account

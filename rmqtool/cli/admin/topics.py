@@ -8,7 +8,7 @@ import typer
 from formats.topics import Perm
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.changing import change_brokers
-from rmqtool.cli.framework.options import TargetArgument
+from rmqtool.cli.framework.options import TargetArgument, option
 from rmqtool.cli.framework.planning import CHANGE_BROKERS, BrokerChange
 from rmqtool.errors import BadValue
 
@@ -26,12 +26,9 @@ ReadOption = Annotated[
 WriteOption = Annotated[
     int | None, typer.Option("--write-queues", min=0, max=65536, metavar="N", help="Queues that producers send to.")
 ]
-PermOption = Annotated[
-    str | None, typer.Option("--perm", metavar="PERM", help="What may be done: R, W, RW, or - for nothing.")
-]
+PermOption = Annotated[str | None, option("--perm", "PERM", "What may be done: R, W, RW, or - for nothing.")]
 AttributeOption = Annotated[
-    list[str] | None,
-    typer.Option("--attribute", metavar="ATTRIBUTE", help="NAME=VALUE, of 5.x; NAME= takes it away; may be repeated."),
+    list[str] | None, option("--attribute", "ATTRIBUTE", "NAME=VALUE, of 5.x; NAME= takes it away; may be repeated.")
 ]
 _PERMS = {"RW": Perm.READ | Perm.WRITE, "R": Perm.READ, "W": Perm.WRITE, "-": Perm(0)}
 

@@ -26,6 +26,7 @@ from rmqtool.cli.framework.options import (
     OutputOption,
     StoreDir,
     StoreOrTarget,
+    option,
 )
 from rmqtool.cli.render.rows import Warnings, names_of, write_rows
 from rmqtool.cli.render.text import note
@@ -84,24 +85,16 @@ def group_list(
 def group_lag(
     store: StoreOrTarget,
     choice: GroupChoice = ANY_GROUP,
-    by: Annotated[
-        LagRow, typer.Option("--by", metavar="FIELD", help="One row for each queue, topic or group.")
-    ] = LagRow.queue,
+    by: Annotated[LagRow, option("--by", "FIELD", "One row for each queue, topic or group.")] = LagRow.queue,
     lagging: Annotated[bool, typer.Option("--lagging", help="Only rows with lag or messages in flight.")] = False,
     watch: Annotated[
-        str | None,
-        typer.Option(
-            "--watch", metavar="TIME", help="Again after this time (2s, 1m), with rates; repaints on a terminal."
-        ),
+        str | None, option("--watch", "TIME", "Again after this time (2s, 1m), with rates; repaints on a terminal.")
     ] = None,
     rounds: Annotated[
         int | None, typer.Option("--rounds", min=1, metavar="N", help="End --watch after so many rounds.")
     ] = None,
     prometheus: Annotated[
-        str | None,
-        typer.Option(
-            "--prometheus", metavar="FILE", help="Metrics for the node exporter's text collector; HOST:PORT: a page."
-        ),
+        str | None, option("--prometheus", "FILE", "Metrics for the node exporter's text collector; HOST:PORT: a page.")
     ] = None,
     client: ClientFileOptions = NO_CLIENT_FILE,
     listing: Listing = LISTING,

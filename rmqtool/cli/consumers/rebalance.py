@@ -8,7 +8,7 @@ import typer
 
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import live_target, need_log
-from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption, StoreOrTarget
+from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption, StoreOrTarget, option
 from rmqtool.errors import BadValue
 
 if TYPE_CHECKING:
@@ -43,34 +43,27 @@ def rebalance_plan(
         typer.Option("--consumer", "-c", metavar="CLIENTID", help="Id of a consumer; repeat for each."),
     ] = None,
     was: Annotated[
-        list[str] | None,
-        typer.Option("--was", metavar="CLIENTID", help="Id of a current consumer, to see which queues move."),
+        list[str] | None, option("--was", "CLIENTID", "Id of a current consumer, to see which queues move.")
     ] = None,
     strategy: Annotated[
         StrategyName, typer.Option("--strategy", metavar="STRATEGY", help=f"How queues are divided: {_STRATEGIES}.")
     ] = StrategyName.avg,
     broker: Annotated[
         list[str] | None,
-        typer.Option(
-            "--broker",
-            metavar="NAME",
-            help="A broker of the topic, or NAME=QUEUES; by default only that of this store.",
-        ),
+        option("--broker", "NAME", "A broker of the topic, or NAME=QUEUES; by default only that of this store."),
     ] = None,
     room: Annotated[
-        list[str] | None,
-        typer.Option("--room", metavar="NAME", help="A machine room; NAME=PATTERN gives its brokers and consumers."),
+        list[str] | None, option("--room", "NAME", "A machine room; NAME=PATTERN gives its brokers and consumers.")
     ] = None,
     inner: Annotated[
-        StrategyName,
-        typer.Option("--inner", metavar="STRATEGY", help="How MACHINE_ROOM_NEARBY divides queues within a room."),
+        StrategyName, option("--inner", "STRATEGY", "How MACHINE_ROOM_NEARBY divides queues within a room.")
     ] = StrategyName.avg,
     clients_of: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--clients-of",
-            metavar="GROUP",
-            help="Of a live cluster: a group whose clients are the consumers, or with --consumer the current ones.",
+            "GROUP",
+            "Of a live cluster: a group whose clients are the consumers, or with --consumer the current ones.",
         ),
     ] = None,
     output: OutputOption = Output.text,

@@ -27,6 +27,7 @@ from rmqtool.cli.framework.options import (
     TopicOption,
     UntilOption,
     WhereOption,
+    option,
 )
 from rmqtool.cli.framework.planning import ASK, Consent
 
@@ -84,10 +85,8 @@ def retry_list(
     consumer_group: GroupOption = None,
     state: Annotated[
         list[RetryState] | None,
-        typer.Option(
-            "--state",
-            metavar="STATE",
-            help="Only these: scheduled, waiting, in-flight, retried, dead or done; may be repeated.",
+        option(
+            "--state", "STATE", "Only these: scheduled, waiting, in-flight, retried, dead or done; may be repeated."
         ),
     ] = None,
     topic: TopicOption = None,
@@ -207,23 +206,14 @@ def dlq_requeue(
     consumer_group: Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")],
     ids: Annotated[
         list[str] | None,
-        typer.Option(
-            "--id",
-            metavar="ID",
-            help="Only these: msgId, originMsgId or the dead letter's own offset id; may be repeated.",
-        ),
+        option("--id", "ID", "Only these: msgId, originMsgId or the dead letter's own offset id; may be repeated."),
     ] = None,
     to: Annotated[
-        str,
-        typer.Option("--to", metavar="WHERE", help="retry (the group's retry topic) or origin (the original topic)."),
+        str, option("--to", "WHERE", "retry (the group's retry topic) or origin (the original topic).")
     ] = "retry",
     gone: Annotated[
         list[str] | None,
-        typer.Option(
-            "--gone",
-            metavar="HOST:PORT",
-            help="A broker that will not come back, or has another address now; may be repeated.",
-        ),
+        option("--gone", "HOST:PORT", "A broker that will not come back, or has another address now; may be repeated."),
     ] = None,
     consent: Consent = ASK,
     output: OutputOption = Output.text,

@@ -17,6 +17,7 @@ from rmqtool.cli.framework.options import (
     QueueOption,
     StoreOrTarget,
     TopicOption,
+    option,
 )
 from rmqtool.cli.framework.planning import CHANGE, ChangeOptions, carry_out, refuse_if_held
 from rmqtool.cli.render.output import write_object
@@ -51,19 +52,15 @@ def group_reset(
         bool, typer.Option("--to-latest", help="To the end of the queue, after the last message.")
     ] = False,
     to_time: Annotated[
-        str | None, typer.Option("--to-time", metavar="TIME", help="To the first message stored at or after this time.")
+        str | None, option("--to-time", "TIME", "To the first message stored at or after this time.")
     ] = None,
     to_offset: Annotated[
         int | None, typer.Option("--to-offset", min=0, metavar="OFFSET", help="To this queue offset.")
     ] = None,
-    shift: Annotated[
-        int | None, typer.Option("--shift", metavar="N", help="By this many messages; negative numbers go back.")
-    ] = None,
+    shift: Annotated[int | None, option("--shift", "N", "By this many messages; negative numbers go back.")] = None,
     from_csv: Annotated[
         str | None,
-        typer.Option(
-            "--from-csv", metavar="FILE", help="To the offsets in this CSV file (column newOffset or consumerOffset)."
-        ),
+        option("--from-csv", "FILE", "To the offsets in this CSV file (column newOffset or consumerOffset)."),
     ] = None,
     clamp: ClampOption = False,
     client: ClientFileOptions = NO_CLIENT_FILE,
@@ -106,8 +103,7 @@ def group_clone(
     clamp: ClampOption = False,
     broadcast: BroadcastOption = None,
     to_broadcast: Annotated[
-        str | None,
-        typer.Option("--to-broadcast", metavar="FILE", help="Write the offsets.json of a broadcasting client."),
+        str | None, option("--to-broadcast", "FILE", "Write the offsets.json of a broadcasting client.")
     ] = None,
     broker: BrokerOption = None,
     options: ChangeOptions = CHANGE,

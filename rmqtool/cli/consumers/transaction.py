@@ -18,6 +18,7 @@ from rmqtool.cli.framework.options import (
     Output,
     OutputOption,
     StoreOrTarget,
+    option,
 )
 
 if TYPE_CHECKING:
@@ -57,11 +58,7 @@ def transaction_list(
     store: StoreOrTarget,
     state: Annotated[
         list[TransactionState] | None,
-        typer.Option(
-            "--state",
-            metavar="STATE",
-            help="Only these: pending, committed, rolled-back, given-up or passed; may be repeated.",
-        ),
+        option("--state", "STATE", "Only these: pending, committed, rolled-back, given-up or passed; may be repeated."),
     ] = None,
     origin: OriginChoice = ANY_ORIGIN,
     listing: Listing = LISTING,

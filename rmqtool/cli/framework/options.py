@@ -36,6 +36,11 @@ class Body(StrEnum):
     none = "none"
 
 
+def option(name: str, metavar: str, help: str) -> Any:
+    """An option with a value."""
+    return typer.Option(name, metavar=metavar, help=help)
+
+
 StoreDir = Annotated[str, typer.Argument(metavar="STORE", help="Store directory (storePathRootDir).")]
 StoreOrTarget = Annotated[
     str,
@@ -49,26 +54,22 @@ OutputOption = Annotated[
 ]
 BodyOption = Annotated[
     Body,
-    typer.Option(
+    option(
         "--body",
-        metavar="FORM",
-        help="How to show bodies: auto (text where it is UTF-8, else base64), utf8, json, hex, base64 or none.",
+        "FORM",
+        "How to show bodies: auto (text where it is UTF-8, else base64), utf8, json, hex, base64 or none.",
     ),
 ]
 FieldOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--field",
-        metavar="PATH",
-        help="Show this field of bodies, not the whole body: order.id, items.0.sku; may be repeated.",
-    ),
+    option("--field", "PATH", "Show this field of bodies, not the whole body: order.id, items.0.sku; may be repeated."),
 ]
 SchemaOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--schema",
-        metavar="FILE",
-        help="Decode bodies by this schema, FILE or FILE:TYPE: .avsc, .proto or a Protobuf descriptor set.",
+        "FILE",
+        "Decode bodies by this schema, FILE or FILE:TYPE: .avsc, .proto or a Protobuf descriptor set.",
     ),
 ]
 NAMESRV = "127.0.0.1:9876"
@@ -83,59 +84,39 @@ NamesrvOption = Annotated[
     ),
 ]
 BroadcastOption = Annotated[
-    str | None,
-    typer.Option(
-        "--broadcast", metavar="FILE", help="The offsets.json of a broadcasting client, not the broker's offsets."
-    ),
+    str | None, option("--broadcast", "FILE", "The offsets.json of a broadcasting client, not the broker's offsets.")
 ]
-BrokerOption = Annotated[
-    str | None, typer.Option("--broker", metavar="NAME", help="The broker in that file that this store belongs to.")
-]
+BrokerOption = Annotated[str | None, option("--broker", "NAME", "The broker in that file that this store belongs to.")]
 ProducerGroupOption = Annotated[str, typer.Option("--group", "-g", metavar="GROUP", help="The producer group.")]
 JavaClientOption = Annotated[
-    str,
-    typer.Option(
-        "--engine", metavar="RELEASE", help="Behave as the Java client of this release: 4.9, 5.3 or auto (5.3)."
-    ),
+    str, option("--engine", "RELEASE", "Behave as the Java client of this release: 4.9, 5.3 or auto (5.3).")
 ]
 TlsOption = Annotated[
     str | None,
-    typer.Option(
-        "--tls-config", metavar="FILE", help="Use TLS as configured in this file, the tls.properties of Java clients."
-    ),
+    option("--tls-config", "FILE", "Use TLS as configured in this file, the tls.properties of Java clients."),
 ]
 AclOption = Annotated[
-    str | None,
-    typer.Option(
-        "--acl", metavar="FILE", help="Sign requests with the keys in this tools.yml; default: RMQTOOL_ACCESS_KEY."
-    ),
+    str | None, option("--acl", "FILE", "Sign requests with the keys in this tools.yml; default: RMQTOOL_ACCESS_KEY.")
 ]
-AtOption = Annotated[
-    str, typer.Option("--at", metavar="TIME", help="What is due at this time (ms, ISO 8601, -48h, now).")
-]
+AtOption = Annotated[str, option("--at", "TIME", "What is due at this time (ms, ISO 8601, -48h, now).")]
 BrokerConfOption = Annotated[
-    str | None,
-    typer.Option("--broker-conf", metavar="FILE", help="The broker's properties file, for its file sizes and paths."),
+    str | None, option("--broker-conf", "FILE", "The broker's properties file, for its file sizes and paths.")
 ]
 ConfsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--broker-conf", metavar="FILE", help="A broker's properties file; one for all, or one for each STORE."
-    ),
+    list[str] | None, option("--broker-conf", "FILE", "A broker's properties file; one for all, or one for each STORE.")
 ]
 LimitOption = Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="Stop after this many rows.")]
 SinceOption = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help="Stored at or after this time (ms, ISO 8601, -48h, now).")
+    str | None, option("--since", "TIME", "Stored at or after this time (ms, ISO 8601, -48h, now).")
 ]
-UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Stored before this time.")]
+UntilOption = Annotated[str | None, option("--until", "TIME", "Stored before this time.")]
 TopicOption = Annotated[
     list[str] | None,
     typer.Option("--topic", "-t", metavar="TOPIC", help="Only these topics, * and ? match; may be repeated."),
 ]
 SettingsArgument = Annotated[list[str], typer.Argument(metavar="SETTING...", help="Settings, each as NAME=VALUE.")]
 SettingOption = Annotated[
-    list[str] | None,
-    typer.Option("--name", metavar="SETTING", help="Only these settings, * and ? match; may be repeated."),
+    list[str] | None, option("--name", "SETTING", "Only these settings, * and ? match; may be repeated.")
 ]
 GroupOption = Annotated[
     list[str] | None,
@@ -149,58 +130,40 @@ SELECTED: tuple[tuple[Any, Any], ...] = (
 QueueOption = Annotated[
     list[int] | None, typer.Option("--queue", "-q", metavar="QUEUE", help="Only these queue ids; may be repeated.")
 ]
-TagOption = Annotated[
-    list[str] | None, typer.Option("--tag", metavar="TAG", help="Only messages with this tag; may be repeated.")
-]
-KeyOption = Annotated[
-    list[str] | None, typer.Option("--key", metavar="KEY", help="Only messages with this key; may be repeated.")
-]
+TagOption = Annotated[list[str] | None, option("--tag", "TAG", "Only messages with this tag; may be repeated.")]
+KeyOption = Annotated[list[str] | None, option("--key", "KEY", "Only messages with this key; may be repeated.")]
 PropertyOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--property", metavar="PROPERTY", help="Only messages with this property, NAME=VALUE; may be repeated."
-    ),
+    list[str] | None, option("--property", "PROPERTY", "Only messages with this property, NAME=VALUE; may be repeated.")
 ]
 WhereOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--where",
-        metavar="EXPR",
-        help="Only messages for which this is true, as SQL92 of subscriptions: \"bodyLength > 99 AND region = 'eu'\".",
+        "EXPR",
+        "Only messages for which this is true, as SQL92 of subscriptions: \"bodyLength > 99 AND region = 'eu'\".",
     ),
 ]
-OffsetOption = Annotated[
-    str | None, typer.Option("--offset", metavar="A:B", help="Physical offsets from A up to, not including, B.")
-]
+OffsetOption = Annotated[str | None, option("--offset", "A:B", "Physical offsets from A up to, not including, B.")]
 QueueOffsetOption = Annotated[
-    str | None, typer.Option("--queue-offset", metavar="A:B", help="Queue offsets from A up to, not including, B.")
+    str | None, option("--queue-offset", "A:B", "Queue offsets from A up to, not including, B.")
 ]
 ScanOption = Annotated[bool, typer.Option("--scan", help="Read the whole log if the index has no answer.")]
 ZoneOption = Annotated[
-    str | None,
-    typer.Option("--tz", metavar="ZONE", help="Time zone of arguments and tables: UTC, +08:00, Asia/Shanghai."),
+    str | None, option("--tz", "ZONE", "Time zone of arguments and tables: UTC, +08:00, Asia/Shanghai.")
 ]
-ColumnsOption = Annotated[
-    str | None, typer.Option("--columns", metavar="NAMES", help="Only these columns, in this order: topic,queueId.")
-]
+ColumnsOption = Annotated[str | None, option("--columns", "NAMES", "Only these columns, in this order: topic,queueId.")]
 WideOption = Annotated[
     bool, typer.Option("--wide", help="All columns of the table in full, however long the lines are.")
 ]
 ProgressOption = Annotated[
     Progress,
-    typer.Option(
-        "--progress",
-        metavar="FORM",
-        help="Progress on stderr: auto (a line on a terminal), json (every second) or none.",
-    ),
+    option("--progress", "FORM", "Progress on stderr: auto (a line on a terminal), json (every second) or none."),
 ]
 RECOVERY_TABLES = (
     "ranges", "queues", "lost", "actions", "warnings", "refusals", "nextSteps", "destroys", "notes", "unloaded",
     "mended", "pending", "tierDangers", "unfit", "report",
 )  # fmt: skip
-TableOption = Annotated[
-    str | None, typer.Option("--table", metavar="NAME", help="With --output csv: this table of the report.")
-]
+TableOption = Annotated[str | None, option("--table", "NAME", "With --output csv: this table of the report.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 AcceptLossOption = Annotated[
     bool,
@@ -209,23 +172,20 @@ AcceptLossOption = Annotated[
 DryRunOption = Annotated[bool, typer.Option("--dry-run", "-n", help="Show the plan and change nothing.")]
 BackupOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--backup",
-        metavar="DIR",
-        help="Keep replaced files here instead of in STORE.rmqtool, or ~/.local/state/rmqtool for a cluster.",
+        "DIR",
+        "Keep replaced files here instead of in STORE.rmqtool, or ~/.local/state/rmqtool for a cluster.",
     ),
 ]
 BrokersOption = Annotated[
-    list[str] | None,
-    typer.Option("--broker", metavar="NAME", help="Only the broker of this name; may be repeated."),
+    list[str] | None, option("--broker", "NAME", "Only the broker of this name; may be repeated.")
 ]
 BakOption = Annotated[bool, typer.Option("--bak", help="Read the previous generation (.bak).")]
 EngineOption = Annotated[
     str,
-    typer.Option(
-        "--engine",
-        metavar="RELEASE",
-        help="Apply the rules of this release: 4.9, 5.3, 5.4, 5.5, or auto for that of the store.",
+    option(
+        "--engine", "RELEASE", "Apply the rules of this release: 4.9, 5.3, 5.4, 5.5, or auto for that of the store."
     ),
 ]
 

@@ -26,6 +26,7 @@ from rmqtool.cli.framework.options import (
     TagOption,
     TlsOption,
     WhereOption,
+    option,
 )
 from rmqtool.cli.live.common import check_wanted, client_options, find_readable, find_unread, has_more
 from rmqtool.cli.render.messages import message_writer
@@ -57,12 +58,7 @@ def consume(
         bool, typer.Option("--all-topics", help="Every existing ordinary topic, instead of TOPIC.")
     ] = False,
     start: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="START",
-            help="Where to start: earliest, latest, a time, or an offset (below 10^11).",
-        ),
+        str | None, option("--from", "START", "Where to start: earliest, latest, a time, or an offset (below 10^11).")
     ] = None,
     group: Annotated[
         str | None,
@@ -82,10 +78,7 @@ def consume(
         ),
     ] = None,
     tag: TagOption = None,
-    sql: Annotated[
-        str | None,
-        typer.Option("--sql", metavar="CONDITION", help="Only messages that match this SQL92 filter."),
-    ] = None,
+    sql: Annotated[str | None, option("--sql", "CONDITION", "Only messages that match this SQL92 filter.")] = None,
     property: PropertyOption = None,
     where: WhereOption = None,
     limit: LimitOption = None,

@@ -25,6 +25,7 @@ from rmqtool.cli.framework.options import (
     OutputOption,
     ProducerGroupOption,
     TlsOption,
+    option,
 )
 from rmqtool.cli.live.common import client_options
 from rmqtool.cli.live.undecided import Undecided
@@ -72,19 +73,13 @@ def send(
     namesrv: NamesrvOption = NAMESRV,
     file: Annotated[str, typer.Argument(metavar="[FILE]", help="NDJSON, one message per line; - is stdin.")] = "-",
     lines: Annotated[bool, typer.Option("--lines", help="Each input line is the body of a message.")] = False,
-    key: Annotated[
-        list[str] | None, typer.Option("--key", metavar="KEY", help="Key of every message; may be repeated.")
-    ] = None,
-    tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Tag of every message.")] = None,
+    key: Annotated[list[str] | None, option("--key", "KEY", "Key of every message; may be repeated.")] = None,
+    tag: Annotated[str | None, option("--tag", "TAG", "Tag of every message.")] = None,
     properties: Annotated[
-        list[str] | None,
-        typer.Option("--property", metavar="PROPERTY", help="Property NAME=VALUE of every message; may be repeated."),
+        list[str] | None, option("--property", "PROPERTY", "Property NAME=VALUE of every message; may be repeated.")
     ] = None,
     delay: Annotated[
-        str | None,
-        typer.Option(
-            "--delay", metavar="DELAY", help="A delay level, or for brokers of 5.x a delay (30s, 2h) or a time."
-        ),
+        str | None, option("--delay", "DELAY", "A delay level, or for brokers of 5.x a delay (30s, 2h) or a time.")
     ] = None,
     queue: Annotated[
         str | None,
@@ -100,8 +95,7 @@ def send(
     ] = None,
     oneway: Annotated[bool, typer.Option("--oneway", help="Do not wait for answers; losses go unnoticed.")] = False,
     transaction: Annotated[
-        TransactionOutcome | None,
-        typer.Option("--transaction", metavar="END", help="Send transactions, and commit or roll back each."),
+        TransactionOutcome | None, option("--transaction", "END", "Send transactions, and commit or roll back each.")
     ] = None,
     group: ProducerGroupOption = "rmqtool-send",
     engine: JavaClientOption = "auto",

@@ -7,7 +7,7 @@ import typer
 
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import chosen_release, open_store
-from rmqtool.cli.framework.options import BrokerConfOption, EngineOption, Output, OutputOption, StoreDir
+from rmqtool.cli.framework.options import BrokerConfOption, EngineOption, Output, OutputOption, StoreDir, option
 from rmqtool.errors import BadValue
 
 
@@ -23,12 +23,7 @@ class Severity(StrEnum):
 def check(
     store: StoreDir,
     severity: Annotated[
-        Severity,
-        typer.Option(
-            "--severity",
-            metavar="SEVERITY",
-            help="Only findings of at least this severity: error, warning or info.",
-        ),
+        Severity, option("--severity", "SEVERITY", "Only findings of at least this severity: error, warning or info.")
     ] = Severity.info,
     limit_per_code: Annotated[
         int | None,

@@ -6,7 +6,7 @@ import typer
 
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import need_messages
-from rmqtool.cli.framework.options import LISTING, Listing, Output, StoreDir
+from rmqtool.cli.framework.options import LISTING, Listing, Output, StoreDir, option
 
 if TYPE_CHECKING:
     from rmqtool.cli.render.output import Column
@@ -18,9 +18,7 @@ def diff(
     store: StoreDir,
     other: Annotated[str, typer.Argument(metavar="OTHER", help="The store to compare with.")],
     listing: Listing = LISTING,
-    other_conf: Annotated[
-        str | None, typer.Option("--other-conf", metavar="FILE", help="The properties file of OTHER's broker.")
-    ] = None,
+    other_conf: Annotated[str | None, option("--other-conf", "FILE", "The properties file of OTHER's broker.")] = None,
 ) -> int:
     """Compare two stores: a master and its slave, a backup and its source, a store before and after a repair.
 

@@ -19,6 +19,7 @@ from rmqtool.cli.framework.options import (
     Output,
     OutputOption,
     StoreDir,
+    option,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def grep(
     messages: MessageOptions = ANY_MESSAGE,
     places: Annotated[
         list[SearchIn] | None,
-        typer.Option("--in", metavar="PLACE", help="Search only there: body, key, property or host; may be repeated."),
+        option("--in", "PLACE", "Search only there: body, key, property or host; may be repeated."),
     ] = None,
     fixed: Annotated[bool, typer.Option("--fixed", "-F", help="PATTERN is a fixed string.")] = False,
     ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="Ignore case.")] = False,

@@ -19,6 +19,7 @@ from rmqtool.cli.framework.options import (
     OutputOption,
     StoreDir,
     StoreOrTarget,
+    option,
 )
 from rmqtool.errors import BadValue
 
@@ -120,9 +121,7 @@ def config(
     store: StoreOrTarget,
     file: Annotated[str | None, typer.Argument(metavar="[FILE]", help="A file below config/; by default all.")] = None,
     bak: BakOption = False,
-    broker: Annotated[
-        str | None, typer.Option("--broker", metavar="NAME", help="The broker, if a live cluster has several.")
-    ] = None,
+    broker: Annotated[str | None, option("--broker", "NAME", "The broker, if a live cluster has several.")] = None,
     as_yaml: Annotated[
         bool, typer.Option("--yaml", help="Topics and groups as a YAML file, which apply takes.")
     ] = False,

@@ -22,6 +22,7 @@ from rmqtool.cli.framework.options import (
     StoreOrTarget,
     Times,
     TopicOption,
+    option,
 )
 from rmqtool.cli.read import lookups
 from rmqtool.cli.read.lookups import describe_unknown, note_unknown
@@ -41,8 +42,7 @@ if TYPE_CHECKING:
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic as stored, with prefixes such as %RETRY%.")]
 Queue = Annotated[int, typer.Argument(metavar="QUEUE", min=0, help="Queue id.")]
 BrokerNameOption = Annotated[
-    str | None,
-    typer.Option("--broker", metavar="NAME", help="Whose queue, where several brokers of a live cluster have it."),
+    str | None, option("--broker", "NAME", "Whose queue, where several brokers of a live cluster have it.")
 ]
 
 PULL_FIELDS = (

@@ -6,7 +6,15 @@ import typer
 
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import live_target, need_messages
-from rmqtool.cli.framework.options import Body, BodyOption, BrokerConfOption, Output, OutputOption, StoreOrTarget
+from rmqtool.cli.framework.options import (
+    Body,
+    BodyOption,
+    BrokerConfOption,
+    Output,
+    OutputOption,
+    StoreOrTarget,
+    option,
+)
 
 
 @command(
@@ -21,7 +29,7 @@ def trace(
     ],
     scan: Annotated[bool, typer.Option("--scan", help="Read the whole log, even if the index has an answer.")] = False,
     trace_topic: Annotated[
-        str, typer.Option("--trace-topic", metavar="TOPIC", help="Where clients report what they do with messages.")
+        str, option("--trace-topic", "TOPIC", "Where clients report what they do with messages.")
     ] = "RMQ_SYS_TRACE_TOPIC",
     body: BodyOption = Body.auto,
     output: OutputOption = Output.text,

@@ -16,6 +16,7 @@ from rmqtool.cli.framework.options import (
     StoreDir,
     Times,
     TopicOption,
+    option,
 )
 
 if TYPE_CHECKING:
@@ -64,17 +65,15 @@ def du(
     store: StoreDir,
     by: Annotated[
         UsageBy,
-        typer.Option(
+        option(
             "--by",
-            metavar="WHAT",
-            help="topic, queue, tag, group, host, day, hour (UTC), size (to a power of two), or part: files on disk.",
+            "WHAT",
+            "topic, queue, tag, group, host, day, hour (UTC), size (to a power of two), or part: files on disk.",
         ),
     ] = UsageBy.topic,
     sort: Annotated[
         UsageOrder | None,
-        typer.Option(
-            "--sort", metavar="ORDER", help="bytes or messages, largest first; or name, also for times and sizes."
-        ),
+        option("--sort", "ORDER", "bytes or messages, largest first; or name, also for times and sizes."),
     ] = None,
     limit: LimitOption = None,
     top: Annotated[int | None, typer.Option("--top", min=1, metavar="N", help="The same as --limit.")] = None,
@@ -204,10 +203,7 @@ def _sum_up(rows: list[dict[str, Any]], by: UsageBy) -> None:
 @command("retention", "rmqtool retention store --tz Asia/Shanghai", tables=("files", "unread", "levels", "report"))
 def retention(
     store: StoreDir,
-    at: Annotated[
-        str,
-        typer.Option("--at", metavar="TIME", help="Assume this time instead of now (ms, ISO 8601, -48h)."),
-    ] = "now",
+    at: Annotated[str, option("--at", "TIME", "Assume this time instead of now (ms, ISO 8601, -48h).")] = "now",
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:

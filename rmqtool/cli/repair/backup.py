@@ -6,14 +6,14 @@ import typer
 
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import need_log
-from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption, StoreDir
+from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption, StoreDir, option
 from rmqtool.cli.framework.sizes import parse_size
 
 if TYPE_CHECKING:
     from rmqtool.store.backup.home import BackupHome
 
 Home = Annotated[str, typer.Argument(metavar="DIR", help="Directory of backups, or a URI: s3://BUCKET/PATH.")]
-Names = Annotated[list[str] | None, typer.Option("--name", metavar="NAME", help="Only this backup; may be repeated.")]
+Names = Annotated[list[str] | None, option("--name", "NAME", "Only this backup; may be repeated.")]
 
 
 def _home_of(home: str) -> "str | BackupHome":
@@ -36,9 +36,7 @@ def create(
         bool,
         typer.Option("--incremental", help="Link what has not changed since an earlier backup there, do not copy it."),
     ] = False,
-    rate: Annotated[
-        str | None, typer.Option("--rate", metavar="BYTES", help="Copy at most this much per second: 500K, 100M, 1G.")
-    ] = None,
+    rate: Annotated[str | None, option("--rate", "BYTES", "Copy at most this much per second: 500K, 100M, 1G.")] = None,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
@@ -101,9 +99,7 @@ def verify(home: Home, name: Names = None, output: OutputOption = Output.text) -
 def restore(
     home: Home,
     new: Annotated[str, typer.Argument(metavar="NEWSTORE", help="The store to make; it must not exist yet.")],
-    name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="Which backup; the newest by default.")
-    ] = None,
+    name: Annotated[str | None, option("--name", "NAME", "Which backup; the newest by default.")] = None,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:

@@ -8,7 +8,7 @@ import typer
 
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import open_store
-from rmqtool.cli.framework.options import BrokerConfOption, DryRunOption, Output, OutputOption, StoreDir
+from rmqtool.cli.framework.options import BrokerConfOption, DryRunOption, Output, OutputOption, StoreDir, option
 from rmqtool.errors import BadValue
 from rmqtool.rules.releases import NEWEST
 from rmqtool.store.layout.paths import StoreLayout
@@ -31,7 +31,7 @@ class Target(StrEnum):
 def convert(
     store: StoreDir,
     new_store: NewStoreDir,
-    to: Annotated[Target, typer.Option("--to", metavar="FORM", help="store, controller or 5.5.")] = Target.store,
+    to: Annotated[Target, option("--to", "FORM", "store, controller or 5.5.")] = Target.store,
     dry_run: DryRunOption = False,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
@@ -58,12 +58,10 @@ def split(
     store: StoreDir,
     new_store: NewStoreDir,
     topics: Annotated[
-        list[str] | None,
-        typer.Option("--topic", metavar="NAME", help="A topic for the new store; *, ? and [...] match; repeatable."),
+        list[str] | None, option("--topic", "NAME", "A topic for the new store; *, ? and [...] match; repeatable.")
     ] = None,
     log_dirs: Annotated[
-        list[str] | None,
-        typer.Option("--log-dir", metavar="DIR", help="A directory for the new store's log; two or more."),
+        list[str] | None, option("--log-dir", "DIR", "A directory for the new store's log; two or more.")
     ] = None,
     dry_run: DryRunOption = False,
     output: OutputOption = Output.text,

@@ -6,7 +6,7 @@ import typer
 
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import need_log
-from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption, StoreDir
+from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption, StoreDir, option
 from rmqtool.cli.framework.sizes import parse_size
 
 
@@ -15,9 +15,7 @@ def evidence(
     store: StoreDir,
     out: Annotated[str, typer.Argument(metavar="OUT", help="The .tar.gz to create; must not exist.")],
     hide_names: Annotated[bool, typer.Option("--hide-names", help="Replace names of topics and groups, too.")] = False,
-    most: Annotated[
-        str, typer.Option("--most", metavar="BYTES", help="Size that it may have at most: 500K, 16M.")
-    ] = "16M",
+    most: Annotated[str, option("--most", "BYTES", "Size that it may have at most: 500K, 16M.")] = "16M",
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:

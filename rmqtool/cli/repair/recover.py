@@ -15,6 +15,7 @@ from rmqtool.cli.framework.options import (
     Output,
     OutputOption,
     StoreDir,
+    option,
 )
 from rmqtool.cli.framework.planning import ASK, Consent
 
@@ -47,10 +48,10 @@ def recover(
     accept_loss: AcceptLossOption = False,
     others: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--with",
-            metavar="OTHER",
-            help="With --dry-run: another copy of its group; shows who can lead, and what is cut from whom.",
+            "OTHER",
+            "With --dry-run: another copy of its group; shows who can lead, and what is cut from whom.",
         ),
     ] = None,
     fix_delay_times: Annotated[

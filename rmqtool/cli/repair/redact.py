@@ -14,6 +14,7 @@ from rmqtool.cli.framework.options import (
     Output,
     OutputOption,
     StoreDir,
+    option,
 )
 from rmqtool.cli.framework.planning import ASK, Consent
 
@@ -29,13 +30,10 @@ if TYPE_CHECKING:
 )
 def redact(
     store: StoreDir,
-    id: Annotated[
-        list[str] | None, typer.Option("--id", metavar="ID", help="Unique or offset id; may be repeated.")
-    ] = None,
+    id: Annotated[list[str] | None, option("--id", "ID", "Unique or offset id; may be repeated.")] = None,
     messages: MessageOptions = ANY_MESSAGE,
     also: Annotated[
-        list[str] | None,
-        typer.Option("--also", metavar="NAME", help="Overwrite the value of this property too; may be repeated."),
+        list[str] | None, option("--also", "NAME", "Overwrite the value of this property too; may be repeated.")
     ] = None,
     keep_backup: Annotated[
         bool, typer.Option("--keep-backup", help="Keep the files that are replaced, so that undo brings them back.")

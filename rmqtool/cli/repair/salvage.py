@@ -10,7 +10,7 @@ import typer
 
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import open_copies, open_store
-from rmqtool.cli.framework.options import BrokerConfOption, ConfsOption, Output, OutputOption, StoreDir
+from rmqtool.cli.framework.options import BrokerConfOption, ConfsOption, Output, OutputOption, StoreDir, option
 from rmqtool.cli.render.output import PEOPLE, Column, NdjsonWriter, write_all, write_object, writer
 from rmqtool.cli.render.text import dump_json, note
 from rmqtool.contract import message_row
@@ -45,9 +45,7 @@ def salvage(
     ],
     to: Annotated[
         MessageForm | None,
-        typer.Option(
-            "--to", metavar="FORM", help="Write the messages to a file: ndjson (also - for stdout) or parquet."
-        ),
+        option("--to", "FORM", "Write the messages to a file: ndjson (also - for stdout) or parquet."),
     ] = None,
     output: OutputOption = Output.text,
     broker_conf: ConfsOption = None,

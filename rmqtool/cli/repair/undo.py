@@ -12,6 +12,7 @@ from rmqtool.cli.framework.options import (
     Output,
     OutputOption,
     StoreOrTarget,
+    option,
 )
 from rmqtool.cli.framework.planning import ASK, Consent
 from rmqtool.words import command_line
@@ -37,11 +38,7 @@ def undo(
     ] = False,
     broadcast: Annotated[
         str | None,
-        typer.Option(
-            "--broadcast",
-            metavar="FILE",
-            help="The offsets.json of a broadcasting client, not the broker's offsets.",
-        ),
+        option("--broadcast", "FILE", "The offsets.json of a broadcasting client, not the broker's offsets."),
     ] = None,
     backup: BackupOption = None,
     output: OutputOption = Output.text,

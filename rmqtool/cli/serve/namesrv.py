@@ -2,22 +2,18 @@
 
 from typing import Annotated
 
-import typer
-
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.options import Output, OutputOption, TlsOption
+from rmqtool.cli.framework.options import Output, OutputOption, TlsOption, option
 
 
 @command("namesrv", "rmqtool namesrv --listen 127.0.0.1:9876")
 def namesrv(
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Address to listen on; port 0 lets the system choose.")
+        str, option("--listen", "HOST:PORT", "Address to listen on; port 0 lets the system choose.")
     ] = "127.0.0.1:9876",
     kv_config: Annotated[
         str | None,
-        typer.Option(
-            "--kv-config", metavar="FILE", help="Keep the KV configuration in this file, in the form of kvConfig.json."
-        ),
+        option("--kv-config", "FILE", "Keep the KV configuration in this file, in the form of kvConfig.json."),
     ] = None,
     tls_config: TlsOption = None,
     output: OutputOption = Output.text,

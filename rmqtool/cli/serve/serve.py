@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.options import ConfsOption, EngineOption, Output, OutputOption, TlsOption
+from rmqtool.cli.framework.options import ConfsOption, EngineOption, Output, OutputOption, TlsOption, option
 
 if TYPE_CHECKING:
     import asyncio
@@ -32,39 +32,27 @@ def serve(
         bool, typer.Option("--follow", help="Like --read-only, for a store that a live broker is writing.")
     ] = False,
     offsets: Annotated[
-        str | None,
-        typer.Option("--offsets", metavar="FILE", help="With --read-only or --follow: file for the groups' offsets."),
+        str | None, option("--offsets", "FILE", "With --read-only or --follow: file for the groups' offsets.")
     ] = None,
     listen: Annotated[
-        str | None,
-        typer.Option(
-            "--listen", metavar="HOST:PORT", help="Address to listen on; by default 127.0.0.1 and listenPort."
-        ),
+        str | None, option("--listen", "HOST:PORT", "Address to listen on; by default 127.0.0.1 and listenPort.")
     ] = None,
     namesrv: Annotated[
         str | None,
-        typer.Option(
-            "--namesrv",
-            metavar="ADDRS",
-            help="Register with these name servers (HOST:PORT;...) instead of an own one.",
-        ),
+        option("--namesrv", "ADDRS", "Register with these name servers (HOST:PORT;...) instead of an own one."),
     ] = None,
     namesrv_listen: Annotated[
-        str, typer.Option("--namesrv-listen", metavar="HOST:PORT", help="Address of its own name server.")
+        str, option("--namesrv-listen", "HOST:PORT", "Address of its own name server.")
     ] = "127.0.0.1:9876",
-    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Name of the broker.")] = None,
-    cluster: Annotated[str | None, typer.Option("--cluster", metavar="NAME", help="Name of the cluster.")] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="End at this time.")] = None,
+    name: Annotated[str | None, option("--name", "NAME", "Name of the broker.")] = None,
+    cluster: Annotated[str | None, option("--cluster", "NAME", "Name of the cluster.")] = None,
+    until: Annotated[str | None, option("--until", "TIME", "End at this time.")] = None,
     metrics: Annotated[
-        str | None,
-        typer.Option("--metrics", metavar="HOST:PORT", help="Address to serve Prometheus metrics on, at /metrics."),
+        str | None, option("--metrics", "HOST:PORT", "Address to serve Prometheus metrics on, at /metrics.")
     ] = None,
     tls_config: TlsOption = None,
     acl_config: Annotated[
-        str | None,
-        typer.Option(
-            "--acl-config", metavar="FILE", help="Enable ACL 1.0 with this file, in the form of plain_acl.yml."
-        ),
+        str | None, option("--acl-config", "FILE", "Enable ACL 1.0 with this file, in the form of plain_acl.yml.")
     ] = None,
     engine: EngineOption = "auto",
     output: OutputOption = Output.text,

@@ -20,6 +20,7 @@ from rmqtool.cli.framework.options import (
     SinceOption,
     TopicOption,
     UntilOption,
+    option,
 )
 from rmqtool.errors import BadValue
 from rmqtool.words import counted
@@ -88,22 +89,12 @@ SourceArgument = Annotated[
 ]
 PartitionOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--partition-by",
-        metavar="FIELDS",
-        help="Partition by topic, bucket (of topics), day or hour (UTC); comma-separated.",
-    ),
+    option("--partition-by", "FIELDS", "Partition by topic, bucket (of topics), day or hour (UTC); comma-separated."),
 ]
 SinceLastOption = Annotated[bool, typer.Option("--since-last", help="Add what is not there yet, for repeated runs.")]
-WhereOption = Annotated[
-    str | None, typer.Option("--where", metavar="SQL", help="Only rows that satisfy this Spark SQL condition.")
-]
-CodecOption = Annotated[
-    Codec, typer.Option("--codec", metavar="CODEC", help="Compression: zstd, snappy, gzip or none.")
-]
-MasterOption = Annotated[
-    str | None, typer.Option("--master", metavar="URL", help="Spark master; by default all cores of this machine.")
-]
+WhereOption = Annotated[str | None, option("--where", "SQL", "Only rows that satisfy this Spark SQL condition.")]
+CodecOption = Annotated[Codec, option("--codec", "CODEC", "Compression: zstd, snappy, gzip or none.")]
+MasterOption = Annotated[str | None, option("--master", "URL", "Spark master; by default all cores of this machine.")]
 
 
 @command("dump-to-parquet", "rmqtool dump-to-parquet store messages --partition-by topic,day", progress=True)
@@ -123,18 +114,13 @@ def dump_to_parquet(
     where: WhereOption = None,
     codec: CodecOption = Codec.zstd,
     row_group_size: Annotated[
-        str,
-        typer.Option(
-            "--row-group-size", metavar="BYTES", help="Memory for a row group, like 128M; needed by each task."
-        ),
+        str, option("--row-group-size", "BYTES", "Memory for a row group, like 128M; needed by each task.")
     ] = "128M",
     file_size: Annotated[
-        str | None,
-        typer.Option("--file-size", metavar="BYTES", help="Start a new file after about this size, like 1G."),
+        str | None, option("--file-size", "BYTES", "Start a new file after about this size, like 1G.")
     ] = None,
     split_size: Annotated[
-        str,
-        typer.Option("--split-size", metavar="BYTES", help="Size of the part of the log that a task reads, like 64M."),
+        str, option("--split-size", "BYTES", "Size of the part of the log that a task reads, like 64M.")
     ] = "128M",
     split_mb: Annotated[int | None, typer.Option("--split-mb", min=1, hidden=True, help="The same in MiB.")] = None,
     runner: Annotated[
@@ -201,18 +187,17 @@ def dump_to_table(
             metavar="TABLE", help="Delta: directory or URI; Iceberg: CATALOG.NAMESPACE.TABLE, a catalog of PyIceberg."
         ),
     ],
-    to: Annotated[Format, typer.Option("--to", metavar="FORMAT", help="Kind of table: delta or iceberg.")],
+    to: Annotated[Format, option("--to", "FORMAT", "Kind of table: delta or iceberg.")],
     since_last: SinceLastOption = False,
     partition_by: PartitionOption = None,
     topic: TopicOption = None,
     where: WhereOption = None,
     source: Annotated[
-        str | None,
-        typer.Option("--source", metavar="NAME", help="Name of STORE in TABLE; by default its path or address."),
+        str | None, option("--source", "NAME", "Name of STORE in TABLE; by default its path or address.")
     ] = None,
     codec: CodecOption = Codec.zstd,
     runner: Annotated[
-        Runner, typer.Option("--runner", metavar="RUNNER", help="spark, or local (in this process, without Java).")
+        Runner, option("--runner", "RUNNER", "spark, or local (in this process, without Java).")
     ] = Runner.local,
     master: MasterOption = None,
     output: OutputOption = Output.text,

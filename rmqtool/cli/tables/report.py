@@ -17,6 +17,7 @@ from rmqtool.cli.framework.options import (
     OutputOption,
     Times,
     TopicOption,
+    option,
 )
 from rmqtool.cli.tables.sql import StoresDir
 
@@ -54,8 +55,7 @@ _NUMBERS = {
 _WIDE = ("topic", "group", "keys", "chain")
 
 RunnerOption = Annotated[
-    Runner,
-    typer.Option("--runner", metavar="RUNNER", help="spark; local: this process; auto: this one for up to 96 MiB."),
+    Runner, option("--runner", "RUNNER", "spark; local: this process; auto: this one for up to 96 MiB.")
 ]
 
 
@@ -210,7 +210,7 @@ def _draw_bars(rows: list[dict[str, Any]], name: str) -> Iterator[dict[str, Any]
 @command("report traffic", "rmqtool report traffic store --since 2026-11-20", progress=True)
 def traffic(
     store: StoresDir,
-    by: Annotated[Bucket, typer.Option("--by", metavar="TIME", help="hour or minute.")] = Bucket.hour,
+    by: Annotated[Bucket, option("--by", "TIME", "hour or minute.")] = Bucket.hour,
     messages: TopicTimes = ANY_TOPIC,
     how: Drawn = DRAWN,
 ) -> int:
@@ -236,7 +236,7 @@ def sizes(
 def duplicates(
     store: StoresDir,
     by: Annotated[
-        SameBy, typer.Option("--by", metavar="FIELD", help="id (the client's unique id) or key (the application's).")
+        SameBy, option("--by", "FIELD", "id (the client's unique id) or key (the application's).")
     ] = SameBy.id,
     messages: TopicTimes = ANY_TOPIC,
     how: How = PLAINLY,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption
+from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption, option
 from rmqtool.errors import BadValue, Refused
 
 if TYPE_CHECKING:
@@ -47,13 +47,10 @@ def sql(
         ),
     ],
     query: Annotated[str, typer.Argument(metavar="QUERY", help="A query in SQL, as the runner has it.")],
-    to: Annotated[str | None, typer.Option("--to", metavar="FILE", help="Write the rows to this Parquet file.")] = None,
+    to: Annotated[str | None, option("--to", "FILE", "Write the rows to this Parquet file.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing output.")] = False,
     runner: Annotated[
-        SqlRunner,
-        typer.Option(
-            "--runner", metavar="NAME", help="spark; duckdb; auto: duckdb for up to 96 MiB, if both answer alike."
-        ),
+        SqlRunner, option("--runner", "NAME", "spark; duckdb; auto: duckdb for up to 96 MiB, if both answer alike.")
     ] = SqlRunner.auto,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,

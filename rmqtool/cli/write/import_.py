@@ -13,7 +13,7 @@ from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.ending import Stopped, StopSignal
 from rmqtool.cli.framework.lines import Lines
 from rmqtool.cli.framework.opening import chosen_release
-from rmqtool.cli.framework.options import BrokerConfOption, EngineOption, Output, OutputOption
+from rmqtool.cli.framework.options import BrokerConfOption, EngineOption, Output, OutputOption, option
 from rmqtool.cli.render.text import note
 from rmqtool.cli.write.tally import AppendTally
 from rmqtool.errors import BadValue, OutputLost, UnreadableStore
@@ -41,16 +41,11 @@ def import_(
         typer.Option("--new-times", help="Set the current time instead of the messages' storeTimestamp."),
     ] = False,
     topics_of: Annotated[
-        str | None,
-        typer.Option("--topics-of", metavar="STORE", help="Copy the topics of this store, batch queues included."),
+        str | None, option("--topics-of", "STORE", "Copy the topics of this store, batch queues included.")
     ] = None,
     names: Annotated[
         list[str] | None,
-        typer.Option(
-            "--map",
-            metavar="NAMES",
-            help="Columns with other names: value=body,key=keys; =body if there are no bodies.",
-        ),
+        option("--map", "NAMES", "Columns with other names: value=body,key=keys; =body if there are no bodies."),
     ] = None,
     engine: EngineOption = "auto",
     output: OutputOption = Output.text,

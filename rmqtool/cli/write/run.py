@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption, StoreDir
+from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption, StoreDir, option
 
 
 @command("run", "rmqtool run store --until delivered --transactions 'exec ./decide.sh'", progress=True)
@@ -13,17 +13,14 @@ def run(
     store: StoreDir,
     once: Annotated[bool, typer.Option("--once", help="Do what is due now, then end.")] = False,
     until: Annotated[
-        str | None,
-        typer.Option(
-            "--until", metavar="TIME", help="End at this time; delivered: when no delayed message waits any more."
-        ),
+        str | None, option("--until", "TIME", "End at this time; delivered: when no delayed message waits any more.")
     ] = None,
     transactions: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--transactions",
-            metavar="ANSWER",
-            help="Check open transactions and answer unknown, commit, rollback or what exec COMMAND prints; by default "
+            "ANSWER",
+            "Check open transactions and answer unknown, commit, rollback or what exec COMMAND prints; by default "
             "they are left alone.",
         ),
     ] = None,

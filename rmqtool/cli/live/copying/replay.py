@@ -32,6 +32,7 @@ from rmqtool.cli.framework.options import (
     OutputOption,
     ProducerGroupOption,
     TlsOption,
+    option,
 )
 from rmqtool.cli.live.common import client_options
 from rmqtool.cli.live.copying.journal import FileJournal
@@ -71,7 +72,7 @@ def replay(
     namesrv: NamesrvOption = NAMESRV,
     messages: MessageOptions = ANY_MESSAGE,
     limit: LimitOption = None,
-    to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Send all messages to this topic.")] = None,
+    to: Annotated[str | None, option("--to", "TOPIC", "Send all messages to this topic.")] = None,
     rate: Annotated[
         float | None, typer.Option("--rate", metavar="N", min=0.001, help="At most this many messages per second.")
     ] = None,
@@ -80,11 +81,7 @@ def replay(
     ] = 32,
     journal: Annotated[
         str | None,
-        typer.Option(
-            "--journal",
-            metavar="FILE",
-            help="Record of what was sent, by default STORE.replay; a later run continues it.",
-        ),
+        option("--journal", "FILE", "Record of what was sent, by default STORE.replay; a later run continues it."),
     ] = None,
     group: ProducerGroupOption = "rmqtool-replay",
     engine: JavaClientOption = "auto",
