@@ -5,6 +5,7 @@ committed module is up to date.
 """
 
 import sys
+import textwrap
 
 from construct import Bytes, FormatField, Struct
 
@@ -61,6 +62,7 @@ LAYOUTS: dict[str, tuple[str, Struct]] = {
     "REMOTING_HEAD": ("binary remoting header", remoting.BINARY_HEAD),
 }
 
+_WIDTH = 120
 _HEADER = '''"""Fixed-size layouts ready to scan. Written by ``python -m formats.layouts.derive``; do not edit."""
 
 from formats.layouts.flat import Flat
@@ -90,10 +92,13 @@ def source() -> str:
     """Return the source of ``formats/layouts/derived.py``."""
     parts = [_HEADER]
     for variable, (name, layout) in LAYOUTS.items():
-        fields = [f'("{field}", "{code}"),' for field, code in flat_fields(layout)]
-        # formatted as ruff does: a single field stays on one line
-        body = "(" + fields[0] + ")" if len(fields) == 1 else "(\n        " + "\n        ".join(fields) + "\n    )"
-        parts.append(f'\n{variable} = Flat(\n    "{name}",\n    {body},\n)')
+        fields = " ".join(f"{field}:{code}" for field, code in flat_fields(layout))
+        line = f'\n{variable} = Flat("{name}", "{fields}")'
+        if len(line) > _WIDTH:  # as ruff formats it
+            lines = textwrap.wrap(fields, _WIDTH - len('    " "'))
+            body = "".join(f'\n    "{part} "' for part in lines[:-1]) + f'\n    "{lines[-1]}"'
+            line = f'\n{variable} = Flat(\n    "{name}",{body},\n)'
+        parts.append(line)
     return "".join(parts) + "\n"
 
 

@@ -19,12 +19,17 @@ class Flat:
 
     Args:
         name: what one such unit is called in messages.
-        fields: (field name, struct code) in order; codes are ``q i h b`` and ``<n>s``.
+        layout: ``name:code`` of each field in order; codes are ``q i h b`` and ``<n>s``.
+
+    Attributes:
+        fields: name and code of each field.
     """
 
-    def __init__(self, name: str, fields: tuple[tuple[str, str], ...]) -> None:
+    def __init__(self, name: str, layout: str) -> None:
         self.name = name
-        self.fields = fields
+        self.fields = fields = tuple(
+            (field, code) for field, _, code in (word.partition(":") for word in layout.split())
+        )
         self.names = tuple(field for field, _ in fields)
         self.struct = struct.Struct(">" + "".join(code for _, code in fields))
         self.size = self.struct.size
