@@ -1,7 +1,10 @@
 """The ways in which a run of units can end: five results instead of a single -1."""
 
+from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+Unit = TypeVar("Unit")
 
 
 class Ending(Enum):
@@ -29,3 +32,24 @@ def short_tail(buf: bytes | memoryview, at: int, limit: int, unit: str) -> UnitE
     if bytes(buf[at:limit]).strip(b"\0"):
         return UnitEnd(Ending.CUT, at, f"{limit - at} bytes left, too few for a {unit}")
     return UnitEnd(Ending.UNWRITTEN, at, "not written")
+
+
+def read_units(
+    read: Callable[[bytes | memoryview, int, int], Unit | UnitEnd],
+    buf: bytes | memoryview,
+    at: int,
+    size_of: Callable[[Unit], int],
+) -> Iterator[tuple[int, Unit | UnitEnd]]:
+    """Yield (byte offset, unit) in order from ``at``; the last item is the :class:`UnitEnd`.
+
+    Args:
+        read: reads the unit at a byte of a buffer, which ends at the last argument.
+        size_of: bytes of a unit.
+    """
+    limit = len(buf)
+    while True:
+        unit = read(buf, at, limit)
+        yield at, unit
+        if isinstance(unit, UnitEnd):
+            return
+        at += size_of(unit)

@@ -103,20 +103,23 @@ class Metric(Bean):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimerMetrics(ConfigFile):
-    """``timermetrics``: messages in the timer by topic (``TimerMetrics``)."""
+class _Metrics(ConfigFile):
+    """Messages that wait, by topic."""
 
     SINCE: ClassVar[Version] = V5_3
     DIALECT: ClassVar[Dialect] = BROWSER
     data_version: DataVersion = member(default=DataVersion)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerMetrics(_Metrics):
+    """``timermetrics``: messages in the timer by topic (``TimerMetrics``)."""
+
     counts: Mapping[str, Metric] = member("timingCount", dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionMetrics(ConfigFile):
+class TransactionMetrics(_Metrics):
     """``transactionMetrics``: half messages by topic (``TransactionMetrics``)."""
 
-    SINCE: ClassVar[Version] = V5_3
-    DIALECT: ClassVar[Dialect] = BROWSER
-    data_version: DataVersion = member(default=DataVersion)
     counts: Mapping[str, Metric] = member("transactionCount", dict)

@@ -25,13 +25,13 @@ class Dialect(NamedTuple):
         escapes: characters by the character after the backslash.
         unpaired: first and last of the surrogates that are read as U+FFFD if escaped without their other half.
         escaped: characters written as escapes.
-        tabs: whether output has many lines, indented by tabs.
-        quote_keys: whether integer keys are written in quotes.
-        quote_large: whether integers beyond a browser's precision are written in quotes.
         nulls: whether None is written. Otherwise members that are None are left out, as by fastjson.
         converts: whether values are converted between types if nothing is lost.
         integer: the texts accepted for an integer.
         keeps: whether undeclared members are kept and written again.
+        tabs: whether output has many lines, indented by tabs.
+        quote_keys: whether integer keys are written in quotes.
+        quote_large: whether integers beyond a browser's precision are written in quotes.
         strict: whether undeclared members are rejected.
     """
 
@@ -45,13 +45,13 @@ class Dialect(NamedTuple):
     escapes: Mapping[str, str]
     unpaired: tuple[str, str]
     escaped: re.Pattern[str]
-    tabs: bool
-    quote_keys: bool
-    quote_large: bool
     nulls: bool
     converts: bool
     integer: re.Pattern[str]
     keeps: bool
+    tabs: bool = False
+    quote_keys: bool = False
+    quote_large: bool = False
     strict: bool = False
 
 
@@ -67,13 +67,11 @@ FILE = Dialect(
     unpaired=("\udc80", "\udcff"),  # they represent bytes that are not UTF-8; Java could not write them either
     # U+DC80-U+DCFF are written as the bytes that they represent; other surrogates have no UTF-8 form
     escaped=re.compile('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udc7f\udd00-\udfff]'),
-    tabs=True,
-    quote_keys=False,
-    quote_large=False,
     nulls=True,
     converts=True,
     integer=re.compile(r"-?[0-9]{1,40}"),
     keeps=True,
+    tabs=True,
 )
 """``config/*.json``. Bytes that are not UTF-8 (a 4.9 broker writes in its platform's charset) become U+DC80-U+DCFF,
 Python's ``surrogateescape``, so that writing gives the same bytes again."""
@@ -94,9 +92,6 @@ BODY = Dialect(
     escapes=_ESCAPES,
     unpaired=("\ud800", "\udfff"),
     escaped=re.compile('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]'),
-    tabs=False,
-    quote_keys=False,
-    quote_large=False,
     nulls=False,
     converts=False,
     integer=re.compile(r"[+-]?[0-9]{1,20}"),

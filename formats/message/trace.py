@@ -11,8 +11,16 @@ OUTCOMES = ("SUCCESS", "TIME_OUT", "EXCEPTION", "RETURNNULL", "FAILED")  # resul
 _FIELD, _END = "\x01", "\x02"
 
 
+class _TraceRecord:
+    """A record whose stored form is its kind, the name of the class, and its fields in order."""
+
+    def text(self) -> str:
+        """Return the stored form."""
+        return _record(type(self).__name__, *vars(self).values())
+
+
 @dataclass(frozen=True, kw_only=True)
-class Pub:
+class Pub(_TraceRecord):
     """A message was sent. ``time`` is in ms since the epoch, ``took`` in ms."""
 
     time: int
@@ -29,16 +37,9 @@ class Pub:
     offset_message_id: str | None
     success: bool
 
-    def text(self) -> str:
-        """Return the stored form."""
-        return _record(
-            "Pub", self.time, self.region, self.group, self.topic, self.message_id, self.tags, self.keys,
-            self.store_host, self.body_length, self.took, self.kind, self.offset_message_id, self.success,
-        )  # fmt: skip
-
 
 @dataclass(frozen=True, kw_only=True)
-class SubBefore:
+class SubBefore(_TraceRecord):
     """A consumer is about to receive a message; the matching :class:`SubAfter` has the same ``request_id``."""
 
     time: int
@@ -49,16 +50,9 @@ class SubBefore:
     retry_times: int
     keys: str | None
 
-    def text(self) -> str:
-        """Return the stored form."""
-        return _record(
-            "SubBefore", self.time, self.region, self.group, self.request_id, self.message_id, self.retry_times,
-            self.keys,
-        )  # fmt: skip
-
 
 @dataclass(frozen=True, kw_only=True)
-class SubAfter:
+class SubAfter(_TraceRecord):
     """A consumer has processed a message; ``outcome`` is an index into :data:`OUTCOMES`."""
 
     request_id: str
@@ -70,16 +64,9 @@ class SubAfter:
     time: int
     group: str
 
-    def text(self) -> str:
-        """Return the stored form."""
-        return _record(
-            "SubAfter", self.request_id, self.message_id, self.took, self.success, self.keys, self.outcome, self.time,
-            self.group,
-        )  # fmt: skip
-
 
 @dataclass(frozen=True, kw_only=True)
-class EndTransaction:
+class EndTransaction(_TraceRecord):
     """A producer has reported the outcome of a transaction."""
 
     time: int
@@ -94,13 +81,6 @@ class EndTransaction:
     transaction_id: str | None
     state: str
     from_check: bool
-
-    def text(self) -> str:
-        """Return the stored form."""
-        return _record(
-            "EndTransaction", self.time, self.region, self.group, self.topic, self.message_id, self.tags, self.keys,
-            self.store_host, self.kind, self.transaction_id, self.state, self.from_check,
-        )  # fmt: skip
 
 
 def parse_sub_after(text: str) -> list[SubAfter]:

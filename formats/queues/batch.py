@@ -8,7 +8,7 @@ end early with an end unit); store-formats 4.3. The position of an entry does no
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from formats.endings import Ending, UnitEnd, short_tail
+from formats.endings import Ending, UnitEnd, read_units, short_tail
 from formats.layouts.derived import BATCH_CQ_ENTRY
 
 if TYPE_CHECKING:
@@ -62,13 +62,7 @@ def read(buf: bytes | memoryview, at: int, limit: int) -> BatchEntry | UnitEnd:
 
 def entries(buf: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, BatchEntry | UnitEnd]]:
     """Yield (byte offset, entry) in order from ``at``; the last item is the :class:`UnitEnd`."""
-    limit = len(buf)
-    while True:
-        entry = read(buf, at, limit)
-        yield at, entry
-        if isinstance(entry, UnitEnd):
-            return
-        at += SIZE
+    return read_units(read, buf, at, lambda _entry: SIZE)
 
 
 def as_array(buf: bytes | memoryview) -> "Entries":

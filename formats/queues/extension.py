@@ -7,7 +7,7 @@ Source: org.apache.rocketmq.store.ConsumeQueueExt; store-formats 4.4. Queue entr
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from formats.endings import Ending, UnitEnd, short_tail
+from formats.endings import Ending, UnitEnd, read_units, short_tail
 from formats.errors import BadLength
 from formats.layouts.derived import CQ_EXT_HEAD
 
@@ -55,13 +55,7 @@ def read(buf: bytes | memoryview, at: int, limit: int) -> ExtensionUnit | UnitEn
 
 def units(buf: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, ExtensionUnit | UnitEnd]]:
     """Yield (byte offset, unit) in order from ``at``; the last item is the :class:`UnitEnd`."""
-    limit = len(buf)
-    while True:
-        unit = read(buf, at, limit)
-        yield at, unit
-        if isinstance(unit, UnitEnd):
-            return
-        at += unit.unit_size
+    return read_units(read, buf, at, lambda unit: unit.unit_size)
 
 
 def build_unit(tags_code: int, store_timestamp: int, bit_map: bytes = b"") -> bytes:

@@ -239,15 +239,19 @@ class GroupsToSet(Bean):
 
 
 @dataclass(kw_only=True)
-class AccessAccount:
-    """Account to create or change; lists are comma-separated (CreateAccessConfigRequestHeader, 4.9)."""
-
+class _Account:
     access_key: str
     secret_key: str | None = None
     white_remote_address: str | None = None
     admin: bool = False
     default_topic_perm: str | None = None
     default_group_perm: str | None = None
+
+
+@dataclass(kw_only=True)
+class AccessAccount(_Account):
+    """Account to create or change; lists are comma-separated (CreateAccessConfigRequestHeader, 4.9)."""
+
     topic_perms: str | None = None
     group_perms: str | None = None
 
@@ -279,15 +283,9 @@ class AccessVersion:
 
 
 @dataclass(kw_only=True)
-class PlainAccount:
+class PlainAccount(_Account):
     """An account with its secret (common.PlainAccessConfig, 4.9)."""
 
-    access_key: str
-    secret_key: str | None = None
-    white_remote_address: str | None = None
-    admin: bool = False
-    default_topic_perm: str | None = None
-    default_group_perm: str | None = None
     topic_perms: list[str] | None = None
     group_perms: list[str] | None = None
 

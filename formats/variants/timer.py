@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from formats.endings import Ending, UnitEnd, short_tail
+from formats.endings import Ending, UnitEnd, read_units, short_tail
 from formats.errors import BadLength, Truncated
 from formats.layouts.codes import MAGIC_BLANK
 from formats.layouts.derived import TIMER_CHECKPOINT, TIMER_LOG_BLANK, TIMER_LOG_UNIT, TIMER_SLOT
@@ -195,13 +195,7 @@ def read_unit(buf: bytes | memoryview, at: int, limit: int) -> LogUnit | UnitEnd
 
 def units(buf: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, LogUnit | UnitEnd]]:
     """Yield (byte offset, unit) in order from ``at``; the last item is the :class:`UnitEnd`."""
-    limit = len(buf)
-    while True:
-        unit = read_unit(buf, at, limit)
-        yield at, unit
-        if isinstance(unit, UnitEnd):
-            return
-        at += UNIT_SIZE
+    return read_units(read_unit, buf, at, lambda _unit: UNIT_SIZE)
 
 
 def build_slot(slot: Slot) -> bytes:
