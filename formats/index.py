@@ -6,16 +6,15 @@ entries but records neither number: S and N come from the configuration or from 
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from formats.errors import BadLength, Truncated
 from formats.layouts.derived import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
 from formats.primitives import java_hash
 
 if TYPE_CHECKING:
-    import numpy as np
+    from formats.arrays import Array
 
-    Array = np.ndarray[Any, np.dtype[Any]]
 
 HEADER_SIZE = INDEX_HEADER.size
 SLOT_SIZE = INDEX_SLOT.size

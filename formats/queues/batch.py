@@ -6,15 +6,14 @@ end early with an end unit); store-formats 4.3. The position of an entry does no
 """
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from formats.endings import Ending, UnitEnd, read_units, short_tail
 from formats.layouts.derived import BATCH_CQ_ENTRY
 
 if TYPE_CHECKING:
-    import numpy as np
+    from formats.arrays import Units
 
-    Entries = np.ndarray[Any, np.dtype[Any]]
 
 SIZE = BATCH_CQ_ENTRY.size
 _CHUNK = 1 << 16
@@ -65,14 +64,14 @@ def entries(buf: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, BatchEn
     return read_units(read, buf, at, lambda _entry: SIZE)
 
 
-def as_array(buf: bytes | memoryview) -> "Entries":
+def as_array(buf: bytes | memoryview) -> "Units":
     """Return the complete entries as a record array of shape (n,), without copying; a partial last entry is omitted."""
     import numpy as np
 
     return np.frombuffer(buf, BATCH_CQ_ENTRY.dtype, count=len(buf) // SIZE)
 
 
-def valid_prefix(array: "Entries") -> int:
+def valid_prefix(array: "Units") -> int:
     """Return the number of entries before the first invalid one."""
     import numpy as np
 

@@ -5,15 +5,14 @@ Source: org.apache.rocketmq.store.ConsumeQueue, and ConsumeQueueExt for the addr
 """
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from formats.errors import BadLength, Truncated
 from formats.layouts.derived import CQ_ENTRY
 
 if TYPE_CHECKING:
-    import numpy as np
+    from formats.arrays import Units
 
-    Entries = np.ndarray[Any, np.dtype[Any]]
 
 SIZE = CQ_ENTRY.size
 FILLER_SIZE = 2**31 - 1
@@ -54,7 +53,7 @@ def entries(buf: bytes | memoryview) -> Iterator[ConsumeEntry]:
     return map(ConsumeEntry._make, CQ_ENTRY.iter_unpack(whole))
 
 
-def as_array(buf: bytes | memoryview) -> "Entries":
+def as_array(buf: bytes | memoryview) -> "Units":
     """Return the complete entries as a record array of shape (n,), without copying; a partial last entry is omitted.
 
     Fields are those of :class:`ConsumeEntry`, big-endian as stored. The array is read-only if the buffer is.
@@ -64,7 +63,7 @@ def as_array(buf: bytes | memoryview) -> "Entries":
     return np.frombuffer(buf, CQ_ENTRY.dtype, count=len(buf) // SIZE)
 
 
-def valid_prefix(array: "Entries") -> int:
+def valid_prefix(array: "Units") -> int:
     """Return the number of entries before the first invalid one."""
     import numpy as np
 

@@ -5,7 +5,7 @@ Source: org.apache.rocketmq.store.timer.TimerWheel, Slot, TimerLog, TimerCheckpo
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from formats.endings import Ending, UnitEnd, read_units, short_tail
 from formats.errors import BadLength, Truncated
@@ -14,9 +14,8 @@ from formats.layouts.derived import TIMER_CHECKPOINT, TIMER_LOG_BLANK, TIMER_LOG
 from formats.topics import TIMER
 
 if TYPE_CHECKING:
-    import numpy as np
+    from formats.arrays import Array
 
-    Array = np.ndarray[Any, np.dtype[Any]]
 
 SLOTS = 604_800 * 2  # twice the seconds of seven days, whatever the precision
 SLOT_SIZE = TIMER_SLOT.size

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from formats.arrays import Units
 
 from formats.layouts.derived import CQ_ENTRY
 from rmqtool.kernels.crc import fast_function
@@ -24,7 +25,6 @@ from rmqtool.kernels.tables.shapes import Column, Table
 _KEYS_PER_ROW = 4
 _QUEUE_FIELDS = 3
 _MOST_QUEUES = 1 << 16  # topics of a batch times the range of its queue ids
-_Entries = np.ndarray[Any, np.dtype[Any]]
 
 
 class Grouped(NamedTuple):
@@ -33,7 +33,7 @@ class Grouped(NamedTuple):
     stop: Column  # end of each group in the other columns
     steady: "np.ndarray[Any, np.dtype[np.bool_]]"  # whether physical offsets increase and queue offsets are consecutive
     row: Column  # row of each record
-    entries: _Entries  # entry of each record, dtype CQ_ENTRY.dtype
+    entries: Units  # entry of each record, dtype CQ_ENTRY.dtype
 
 
 class Dispatch(Protocol):
@@ -47,7 +47,7 @@ class Dispatch(Protocol):
     ) -> tuple[int, int]:
         """See :meth:`DispatchColumns.survey`; other arguments as in :meth:`rmqtool.kernels.scan.Scan.walk`."""
 
-    def group(self, into: Collector, queues: Table, groups: Table, rows: Column, entries: _Entries) -> tuple[int, int]:
+    def group(self, into: Collector, queues: Table, groups: Table, rows: Column, entries: Units) -> tuple[int, int]:
         """Group records by topic and queue id.
 
         Args:
@@ -125,7 +125,7 @@ class _Compiled:
         into.number_count = collector.number_count
         return position, why.value
 
-    def group(self, into: Collector, queues: Table, groups: Table, rows: Column, entries: _Entries) -> tuple[int, int]:
+    def group(self, into: Collector, queues: Table, groups: Table, rows: Column, entries: Units) -> tuple[int, int]:
         total = ctypes.c_int64()
         grouped = _group(
             array_address(into.table),

@@ -6,11 +6,10 @@ are created by :mod:`rmqtool.analytics.table.body_views`, which this module does
 it.
 """
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 
+from formats.arrays import Units
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 
 _BODY = MESSAGE_SCHEMA.get_field_index("body")
@@ -18,10 +17,8 @@ _OFFSET = 4  # bytes per row for offsets, which views do not need
 _INLINE = 12  # maximum size of a body stored in the view itself, bytes
 VIEW_SCHEMA = MESSAGE_SCHEMA.set(_BODY, MESSAGE_SCHEMA.field(_BODY).with_type(pa.binary_view()))
 
-_Rows = np.ndarray[Any, np.dtype[Any]]
 
-
-def array_of(views: _Rows, buffers: list[pa.Buffer]) -> pa.Array:
+def array_of(views: Units, buffers: list[pa.Buffer]) -> pa.Array:
     """Return a column of views into buffers."""
     return pa.Array.from_buffers(pa.binary_view(), len(views), [None, pa.py_buffer(views), *buffers])
 
@@ -40,7 +37,7 @@ def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=MESSAGE_SCHEMA)
 
 
-def take(batch: pa.RecordBatch, rows: _Rows) -> pa.RecordBatch:
+def take(batch: pa.RecordBatch, rows: Units) -> pa.RecordBatch:
     """Return the given rows of a batch of messages."""
     picked = pa.array(rows)
     if not has_views(batch.schema):

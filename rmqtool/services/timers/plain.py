@@ -21,7 +21,8 @@ from rmqtool.store.queues.timer.heads import TimerHeads, plain_heads, windows
 from rmqtool.store.queues.timer.waiting import Waiting
 
 if TYPE_CHECKING:
-    Array = np.ndarray[Any, np.dtype[Any]]
+    from formats.arrays import Array
+
     Value = str | int | bool | None
 
 LEVEL = 0  # what brokers use for "no delay level"

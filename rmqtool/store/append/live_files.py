@@ -13,6 +13,7 @@ from contextlib import suppress
 import numpy as np
 
 from formats import checkpoint
+from formats.arrays import Column, Units
 from formats.checkpoint import Checkpoint
 from formats.endings import UnitEnd
 from formats.layouts.derived import INDEX_HEADER, INDEX_SLOT
@@ -26,7 +27,7 @@ from rmqtool.store.disk.segments import Segment, Segments, name_of
 from rmqtool.store.dispatch.batch import QueuePuts, RecordBatch
 from rmqtool.store.index.builder import IndexBuilder, IndexFile
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
-from rmqtool.store.queues.builder import Column, QueueBuilder, QueueFile, Stage, Units
+from rmqtool.store.queues.builder import QueueBuilder, QueueFile, Stage
 from rmqtool.store.queues.reader import UnitForm
 
 DEFAULT_EXT = 48 << 20

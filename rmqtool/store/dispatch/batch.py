@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from formats.arrays import Column
 
 from formats.index import key_hash, tag_key
 from formats.layouts.derived import BATCH_CQ_ENTRY, CQ_ENTRY
@@ -31,7 +32,6 @@ from rmqtool.store.log.records import is_entries
 if TYPE_CHECKING:
     from rmqtool.kernels.dispatch import Room
 
-Column = np.ndarray[Any, np.dtype[Any]]
 Following = Callable[[], tuple[memoryview, int] | None]
 BATCH_RECORDS = 1 << 15
 NO_NUMBERS = BatchNumbers(*np.zeros((len(BatchNumbers._fields), 0), np.int64))

@@ -8,13 +8,12 @@ Source: TopicConfigManager.deleteTopicConfig with MessageStore.cleanUnusedTopic,
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
+from formats.arrays import Column
 
 from formats.topics import SCHEDULE, SYSTEM_PREFIX
 
-Column = np.ndarray[Any, np.dtype[Any]]
 QueueKey = tuple[str, int]
 
 

@@ -1,10 +1,9 @@
 """The expected chains of an index file: from each slot to its newest entry, and from each entry to the next older."""
 
-from typing import Any
-
 import numpy as np
 
-Column = np.ndarray[Any, np.dtype[Any]]
+from formats.arrays import Column
+
 BLOCK = 1 << 16
 
 

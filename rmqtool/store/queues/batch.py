@@ -6,7 +6,7 @@ queue offset: units are searched by the first queue offset that they contain, wh
 
 from collections.abc import Callable, Generator, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from formats.queues.batch import BatchEntry, as_array, is_valid, valid_prefix
 from rmqtool.errors import UnreadableStore
@@ -26,9 +26,8 @@ from rmqtool.store.queues.rocks import RocksQueue
 from rmqtool.store.queues.rocks_open import open_rocks_queue, rocks_queues_of
 
 if TYPE_CHECKING:
-    import numpy as np
+    from formats.arrays import Units
 
-    Units = np.ndarray[Any, np.dtype[Any]]
 
 _STEP = 4096  # units converted to Python objects at a time
 

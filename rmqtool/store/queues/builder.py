@@ -7,9 +7,10 @@ difference on disk: truncated entries are zeroed, so that no later start can tak
 import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from formats.arrays import Units
 
 from formats.layouts.derived import CQ_ENTRY
 from formats.queues.consume import FILLER_SIZE
@@ -23,8 +24,6 @@ from rmqtool.store.queues.reader import NO_OFFSET, PLAIN, SCANNED_FILES, UnitFor
 
 MAX_OFFSET = 2**63 - 2**32
 _BUFFER = 128 << 10  # bytes of a file buffered before they are written
-Column = np.ndarray[Any, np.dtype[Any]]
-Units = np.ndarray[Any, np.dtype[Any]]
 Stage = Callable[[], str]
 
 

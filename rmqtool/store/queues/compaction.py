@@ -8,7 +8,7 @@ there are still here, and messages that are not here are never consumed.
 from collections import Counter
 from collections.abc import Generator, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from formats.endings import Ending
 from formats.errors import FormatError
@@ -25,9 +25,8 @@ from rmqtool.store.log.commit_log import Damage, LocatedRecord
 from rmqtool.store.log.records import record_at
 
 if TYPE_CHECKING:
-    import numpy as np
+    from formats.arrays import Units
 
-    Units = np.ndarray[Any, np.dtype[Any]]
 
 FOLDER, LOGS, QUEUES, POSITIONS = COMPACTION, "compactionLog", "compactionCq", "position-checkpoint"
 _ASKED = 16  # queues consulted for the length of files

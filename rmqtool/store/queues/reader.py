@@ -21,9 +21,8 @@ from rmqtool.store.layout.paths import BATCH_UNIT, UNIT, StoreLayout, is_path_na
 from rmqtool.store.layout.version import release_of
 
 if TYPE_CHECKING:
-    import numpy as np
+    from formats.arrays import Units
 
-    Units = np.ndarray[Any, np.dtype[Any]]
 
 SCANNED_FILES = 3  # recovery checks only the last three files
 NO_OFFSET = -1

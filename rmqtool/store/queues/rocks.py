@@ -8,7 +8,7 @@ import os
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from formats.errors import FormatError
@@ -40,9 +40,8 @@ from rmqtool.store.layout.version import queue_database_place, second_queues
 from rmqtool.store.queues.reader import NO_OFFSET, QueueEnd, QueueEntry
 
 if TYPE_CHECKING:
-    import numpy as np
+    from formats.arrays import Units
 
-    Units = np.ndarray[Any, np.dtype[Any]]
 
 _STEP = 1 << 13  # units per block
 _MOST = 2**63 - 1

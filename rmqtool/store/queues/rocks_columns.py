@@ -1,13 +1,11 @@
 """Units of a queue in RocksDB as columns; units of consecutive messages are read as a range."""
 
-from typing import Any
-
 import numpy as np
+from formats.arrays import Column
 
 from formats.queues.rocks import RocksUnit
 from rmqtool.store.queues.rocks import RocksQueue
 
-Column = np.ndarray[Any, np.dtype[Any]]
 UNIT_TYPE = np.dtype([("offset", "i8"), ("physical", "i8"), ("size", "i8"), ("tags", "i8"), ("time", "i8")])
 _SPARSE = 8  # up to this many queue offsets per wanted unit, the range is read as a whole
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from heapq import merge
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from formats.endings import Ending
@@ -22,12 +22,11 @@ from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.rocks import RocksQueue, built_up_to, is_name, queue_database, queue_names
 
 if TYPE_CHECKING:
-    import numpy as np
+    from formats.arrays import Units
 
     from formats.message.read import End
     from rmqtool.store.dispatch.batch import QueuePuts, RecordBatch
 
-    Units = np.ndarray[Any, np.dtype[Any]]
 
 Key = tuple[str, int]  # topic, queue id
 _UNBUILT: "WeakKeyDictionary[StoreLayout, dict[Key, Units]]" = WeakKeyDictionary()

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from formats.arrays import Column, Units
 from formats.endings import Ending
 from formats.message.properties import TAGS, parse
 from formats.message.read import SCHEDULE_TOPIC
@@ -33,7 +34,7 @@ from rmqtool.store.recovery.verdict import LogVerdict
 from rmqtool.store.recovery.whole_extension import Extension
 from rmqtool.store.recovery.whole_index import WholeIndex
 from rmqtool.store.recovery.whole_log import FittedFile
-from rmqtool.store.recovery.whole_queue import Column, SameTags, Units, WholeBatchQueue, WholeQueue
+from rmqtool.store.recovery.whole_queue import SameTags, WholeBatchQueue, WholeQueue
 from rmqtool.store.tier.tier import Tier
 
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()

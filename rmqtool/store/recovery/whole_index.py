@@ -4,19 +4,17 @@ Index files contain the keys of messages in the order of the log, each file cont
 the keys of the last message may be there twice, since a broker adds them again; that is not a fault.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from formats.arrays import Array, Column
 from formats.index import ENTRY_SIZE, entries_array, entry_at, file_size, slots_array
 from rmqtool.store.disk.mapping import map_file
 from rmqtool.store.disk.sparse import data_end
 from rmqtool.store.dispatch.batch import RecordBatch
 from rmqtool.store.index.builder import INT_MAX, IndexBuilder, IndexFile
 from rmqtool.store.index.chains import BLOCK, Chains, used_entries
-
-Column = np.ndarray[Any, np.dtype[Any]]
-Table = np.ndarray[Any, np.dtype[Any]]
 
 
 class _Keys(NamedTuple):
@@ -54,7 +52,7 @@ class WholeIndex:
                 self.complete = False
                 break
         self._number = 0  # number of the next file
-        self._table: Table = np.empty(0)
+        self._table: Array = np.empty(0)
         self._at = self._stop = 0  # number of the next entry, and of the end
         self._begin = 0  # base time of this file's entries
         self._last = -1  # physical offset of the last entry's message
@@ -172,7 +170,7 @@ class WholeIndex:
         self._at += 1
         return True
 
-    def _are_timed(self, entries: Table, times: Column) -> bool:
+    def _are_timed(self, entries: Array, times: Column) -> bool:
         """Whether the times of entries, and those in the header, are those of their messages."""
         file, first, last = self._file, self._at, self._at + len(entries) - 1
         if first == 1:
@@ -230,7 +228,7 @@ def _where(file: IndexFile) -> str:
     return path
 
 
-def _entries(file: IndexFile) -> Table:
+def _entries(file: IndexFile) -> Array:
     return entries_array(memoryview(map_file(_where(file))), file.slots)[: file.entries]
 
 

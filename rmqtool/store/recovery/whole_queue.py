@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from formats.arrays import Column, Units
 from formats.layouts.derived import BATCH_CQ_ENTRY, CQ_ENTRY
 from formats.queues.consume import FILLER_SIZE
 from rmqtool.store.disk.mapping import map_file
@@ -23,8 +24,6 @@ from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder, QueueFile
 from rmqtool.store.queues.reader import runs_of
 
-Column = np.ndarray[Any, np.dtype[Any]]
-Units = np.ndarray[Any, np.dtype[Any]]
 Stage = Callable[[], str]
 SameTags = Callable[[Units, Units, Column], Column]
 """Which tags codes are valid although different: (actual entries, expected entries, store timestamps)."""

@@ -7,10 +7,8 @@ Source: store.timer.TimerMessageStore (recover), TimerCheckpoint.
 """
 
 from collections.abc import Callable, Generator
-from typing import Any
 
-import numpy as np
-
+from formats.arrays import Units
 from formats.layouts.derived import TIMER_CHECKPOINT
 from formats.variants import timer
 from rmqtool.store.builders.timer import TimerBuilder, remove_timer
@@ -20,7 +18,6 @@ from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.recovery.plan import Recovery
 
-Units = np.ndarray[Any, np.dtype[Any]]
 Say = Callable[[str, str], None]
 
 

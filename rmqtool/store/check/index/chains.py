@@ -1,17 +1,16 @@
 """Check one index file by itself: its count, its slots, and its chains from newest to oldest entry."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
+from formats.arrays import Column
 from formats.index import entry_at, slot_at, slots_array
 from rmqtool.store.check.codes.all import INFO, WARNING
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.index.chains import BLOCK, Chains
 from rmqtool.store.index.reader import IndexView
 
-Column = np.ndarray[Any, np.dtype[Any]]
 _AT_COUNT, _AT_SLOT_COUNT, _AT_PREVIOUS = 36, 32, 16
 
 

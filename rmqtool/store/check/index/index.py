@@ -5,10 +5,10 @@ the entries of any stretch of the log are found without reading the others, even
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
+from formats.arrays import Column
 from formats.index import ENTRY_SIZE, entries_array, entry_at, file_size, read_header, slot_at
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.store.check.advice.steps import REBUILD_INDEX, RECOVER
@@ -24,7 +24,6 @@ from rmqtool.store.layout.mending import remedy_for
 from rmqtool.store.queues.message_store import rocks_index_of
 from rmqtool.words import counted
 
-Column = np.ndarray[Any, np.dtype[Any]]
 BLOCK = 4096
 _AT_SECONDS = 12
 _INT_MAX = 2**31 - 1

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from formats.arrays import Column
 from formats.endings import Ending
 from formats.message.read import End, Record
 from rmqtool.progress import stage
@@ -23,7 +24,6 @@ from rmqtool.store.log.shape import DamagedRange, FileSpan, LogShape
 from rmqtool.words import counted
 
 _WINDOW = 16 << 20  # bytes read before their pages are released
-Column = np.ndarray[Any, np.dtype[Any]]
 
 
 class RecordRun(NamedTuple):

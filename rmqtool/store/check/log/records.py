@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from formats.arrays import Column
 from formats.errors import FormatError
 from formats.message.bodies import decompress
 from formats.message.properties import UNIQ_KEY, parse
@@ -14,7 +15,6 @@ from formats.topics import HALVES
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.segments import Segment
 
-Column = np.ndarray[Any, np.dtype[Any]]
 HALF_TOPICS = {topic.encode() for topic in HALVES}
 # names and separators as written by Java; readers ignore an item without a value
 PROPERTIES = re.compile(rb"(?:[^\x00-\x02]+\x01[^\x02]*)?(?:\x02(?:[^\x00-\x02]+\x01[^\x02]*)?)*")

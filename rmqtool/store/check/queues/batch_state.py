@@ -4,14 +4,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from formats.arrays import Column, Units
 from formats.queues.batch import as_array, valid_prefix
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.dispatch.generations import Generations
 from rmqtool.store.layout.paths import BATCH_UNIT
 from rmqtool.store.queues.reader import SCANNED_FILES
 
-Column = np.ndarray[Any, np.dtype[Any]]
-Units = np.ndarray[Any, np.dtype[Any]]
 _SHOWN = ("physical_offset", "size", "base_queue_offset", "batch_size")
 
 

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from formats.arrays import Column
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.codes.all import INFO
 from rmqtool.store.check.codes.batches import TWO_KINDS
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_files
 from rmqtool.store.check.log.log import RecordRun
-from rmqtool.store.check.queues.batch_state import BatchFile, BatchState, Column, describe_unit, valid
+from rmqtool.store.check.queues.batch_state import BatchFile, BatchState, describe_unit, valid
 from rmqtool.store.check.queues.removed import settle
 from rmqtool.store.dispatch.batch import numbers_of
 from rmqtool.store.layout.paths import BATCH_QUEUES, BATCH_UNIT, is_path_name

@@ -7,8 +7,6 @@ brokers.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from formats.config.files import Topics
 from formats.message.properties import KEYS, parse
 from formats.queues.batch import END_UNIT, SIZE, BatchEntry, as_array
@@ -28,7 +26,7 @@ from rmqtool.store.releases.rules import COMPACTED, topics_with
 from rmqtool.words import counted
 
 if TYPE_CHECKING:
-    Array = np.ndarray[Any, np.dtype[Any]]
+    from formats.arrays import Array
 
 
 def check_compaction(ctx: Context) -> None:

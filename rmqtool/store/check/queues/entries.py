@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from formats.arrays import Column
 from formats.message.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET, parse
 from formats.message.read import Record
 from rmqtool.store.check.advice.steps import RECOVER
@@ -25,8 +26,6 @@ from rmqtool.store.check.queues.state import (
 from rmqtool.store.layout.paths import UNIT
 from rmqtool.store.log.commit_log import Damage
 from rmqtool.words import counted
-
-Column = np.ndarray[Any, np.dtype[Any]]
 
 
 def finish_queue(ctx: Context, queue: CheckedQueue) -> Iterator[None]:

@@ -4,10 +4,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from formats.arrays import Column
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.segments import Segment
-
-Column = np.ndarray[Any, np.dtype[Any]]
 
 
 class Counted(Protocol):

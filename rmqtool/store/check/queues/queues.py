@@ -9,10 +9,10 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
+from formats.arrays import Column
 from formats.message.read import SCHEDULE_TOPIC
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.advice.steps import by_hand
@@ -46,7 +46,6 @@ from rmqtool.words import counted
 
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
 _ALWAYS = 2**63 - 1  # ms
-Column = np.ndarray[Any, np.dtype[Any]]
 
 
 class QueueCheck:

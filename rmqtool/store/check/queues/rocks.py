@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from formats.arrays import Column
 from formats.errors import FormatError
 from formats.message.read import SCHEDULE_TOPIC
 from formats.queues.rocks import CHECKPOINT_KEY, OFFSETS, parse_built, parse_offset, parse_offset_key
@@ -25,7 +26,7 @@ from rmqtool.store.layout.rocksdb import Database
 from rmqtool.store.layout.version import QUEUES, queue_database_place, second_queues
 from rmqtool.store.log.commit_log import Damage
 from rmqtool.store.queues.rocks import RocksQueue, built_up_to, queue_database, rocks_queue_names
-from rmqtool.store.queues.rocks_columns import Column, units_at
+from rmqtool.store.queues.rocks_columns import units_at
 from rmqtool.store.recovery.deleted import DeletedTopics
 
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from formats.arrays import Column, Units
 from formats.layouts.derived import CQ_ENTRY
 from formats.queues.consume import FILLER_SIZE, ConsumeEntry, as_array, read
 from rmqtool.store.disk.remote import place_of
@@ -14,8 +15,6 @@ from rmqtool.store.dispatch.generations import Generations
 from rmqtool.store.layout.paths import UNIT
 from rmqtool.store.queues.reader import runs_in
 
-Column = np.ndarray[Any, np.dtype[Any]]
-Units = np.ndarray[Any, np.dtype[Any]]
 CHUNK = 1 << 16
 _NEAR = 4  # at most this many units are read per requested one; otherwise the file is mapped
 _RUNS = 2000  # runs listed per queue; further ones are only counted

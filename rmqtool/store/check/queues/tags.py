@@ -3,8 +3,7 @@
 from collections import Counter
 from typing import Any
 
-import numpy as np
-
+from formats.arrays import Column
 from formats.message.properties import TAGS, parse
 from formats.message.read import SCHEDULE_TOPIC
 from formats.primitives import java_hash
@@ -16,7 +15,6 @@ from rmqtool.store.check.queues.state import CheckedQueue, FileSummary
 from rmqtool.store.disk.segments import Segments
 from rmqtool.store.layout.paths import UNIT
 
-Column = np.ndarray[Any, np.dtype[Any]]
 _AT_TAGS = 12  # byte of the tags code in an entry
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
 _DELTAS = 64

@@ -24,7 +24,7 @@ from rmqtool.store.queues.timer.messages import TimerMessage, in_the_wheel, not_
 from rmqtool.store.queues.timer.waiting import Waiting, waiting
 
 if TYPE_CHECKING:
-    Array = np.ndarray[Any, np.dtype[Any]]
+    from formats.arrays import Array
 
 _TOPIC = timer.TOPIC.encode()
 

@@ -5,7 +5,7 @@ Source: store.timer.TimerWheel, TimerLog, TimerCheckpoint.
 
 import os
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from formats.endings import Ending, UnitEnd
 from formats.layouts.derived import TIMER_CHECKPOINT
@@ -17,9 +17,7 @@ from rmqtool.store.disk.segments import Segment, Segments, common_size
 from rmqtool.store.layout.paths import StoreLayout
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, np.dtype[Any]]
+    from formats.arrays import Array
 
 
 class TimerFiles:

@@ -5,7 +5,7 @@ one.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -17,7 +17,7 @@ from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import CommitLog
 
 if TYPE_CHECKING:
-    Array = np.ndarray[Any, np.dtype[Any]]
+    from formats.arrays import Array
 
 _MAGICS = MAGIC_V1, MAGIC_V2
 _TOPIC = timer.TOPIC.encode()

@@ -4,7 +4,7 @@ Source: store.timer.TimerMessageStore (enqueue, dequeue).
 """
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from rmqtool.store.queues.timer.start import message_of_last_unit, units_are_gon
 from rmqtool.store.queues.timer.waiting import Waiting
 
 if TYPE_CHECKING:
-    Array = np.ndarray[Any, np.dtype[Any]]
+    from formats.arrays import Array
 
 _TOPIC = timer.TOPIC.encode()
 _WINDOW = 16 << 20  # bytes of the log read before their pages are released

@@ -7,7 +7,7 @@ Source: store.timer.TimerMessageStore (recover, recoverAndRevise, reviseQueueOff
 checkPhyPos).
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.timer.files import TimerFiles
 
 if TYPE_CHECKING:
-    Array = np.ndarray[Any, np.dtype[Any]]
+    from formats.arrays import Array
 
 _BEFORE_END = 24  # distance from the end to the last unit's reference to its message
 

@@ -7,7 +7,7 @@ rounds, and memory for the units of one file plus the waiting ones.
 Source: store.timer.TimerMessageStore (recoverAndRevise, dequeue), TimerWheel.
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.queues.timer.start import read_timer
 
 if TYPE_CHECKING:
-    Array = np.ndarray[Any, np.dtype[Any]]
+    from formats.arrays import Array
 
 _NONE = np.empty(0, np.int64)
 

@@ -5,9 +5,10 @@ Source: store.queue.RocksDBConsumeQueueOffsetTable, RocksDBConsumeQueueTable of 
 
 import numpy as np
 
+from formats.arrays import Column
 from formats.queues.rocks import RocksOffset
 from rmqtool.store.queues.rocks import RocksQueue
-from rmqtool.store.queues.rocks_columns import Column, units_at
+from rmqtool.store.queues.rocks_columns import units_at
 
 
 class PlannedQueue:
