@@ -58,14 +58,7 @@ def check_group(group: str) -> None:
     Raises:
         Rejected: blank, too long, or with characters other than letters, digits and ``%|-_``.
     """
-    if is_blank(group):
-        raise Rejected(CLIENT_ERROR, "the specified group is blank")
-    if utf16_length(group) > MAX_GROUP:
-        raise Rejected(CLIENT_ERROR, f"the specified group is longer than group max length {MAX_GROUP}.")
-    if not _NAME.fullmatch(group):
-        raise Rejected(
-            CLIENT_ERROR, f"the specified group[{group}] contains illegal characters, allowing only {_PATTERN}"
-        )
+    _check_name("the", "group", group, MAX_GROUP)
 
 
 @lru_cache(maxsize=1024)  # called for every message, with few distinct topics
@@ -78,16 +71,19 @@ def check_topic(topic: str, *, sending: bool = True) -> None:
     Raises:
         Rejected: blank, too long, with invalid characters, or not allowed as a destination.
     """
-    if is_blank(topic):
-        raise Rejected(CLIENT_ERROR, "The specified topic is blank")
-    if utf16_length(topic) > MAX_TOPIC:
-        raise Rejected(CLIENT_ERROR, f"The specified topic is longer than topic max length {MAX_TOPIC}.")
-    if not _NAME.fullmatch(topic):
-        raise Rejected(
-            CLIENT_ERROR, f"The specified topic[{topic}] contains illegal characters, allowing only {_PATTERN}"
-        )
+    _check_name("The", "topic", topic, MAX_TOPIC)
     if sending and topic in NOT_SENT_TO:
         raise Rejected(CLIENT_ERROR, f"Sending message to topic[{topic}] is forbidden.")
+
+
+def _check_name(the: str, kind: str, name: str, most: int) -> None:
+    if is_blank(name):
+        raise Rejected(CLIENT_ERROR, f"{the} specified {kind} is blank")
+    if utf16_length(name) > most:
+        raise Rejected(CLIENT_ERROR, f"{the} specified {kind} is longer than {kind} max length {most}.")
+    if not _NAME.fullmatch(name):
+        reason = f"contains illegal characters, allowing only {_PATTERN}"
+        raise Rejected(CLIENT_ERROR, f"{the} specified {kind}[{name}] {reason}")
 
 
 def check_message(topic: str, body: bytes | None, max_message_size: int = MAX_MESSAGE_SIZE) -> None:

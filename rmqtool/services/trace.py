@@ -172,6 +172,24 @@ class Event:
         return asdict(self)
 
 
+def event_of(message: LogMessage, name: str, group: str | None, deliver: int | None, detail: str | None) -> Event:
+    """The event that a copy of a message stands for."""
+    record = message.record
+    return Event(
+        time=record.store_timestamp,
+        event=name,
+        topic=record.topic.decode("utf-8", "replace"),
+        queueId=record.queue_id,
+        queueOffset=record.queue_offset,
+        physicalOffset=message.physical_offset,
+        offsetMsgId=offset_id_of(message),
+        reconsumeTimes=record.reconsume_times,
+        group=group,
+        deliverTimestamp=deliver,
+        detail=detail,
+    )
+
+
 def later_events(events: Sequence[Event], event: Event, group: str) -> set[str]:
     """Names of the events of a group from one of its copies on."""
     later = {other.event for other in events if other.group == group and other.time >= event.time}
@@ -371,19 +389,7 @@ class _Tracer:
                     deliver = record.store_timestamp + delay
                 waits = record.queue_offset >= delays.start(level)
                 detail = f"level {level} for {properties.get(REAL_TOPIC)}" + (", not delivered yet" if waits else "")
-            yield Event(
-                time=record.store_timestamp,
-                event=name,
-                topic=record.topic.decode("utf-8", "replace"),
-                queueId=record.queue_id,
-                queueOffset=record.queue_offset,
-                physicalOffset=message.physical_offset,
-                offsetMsgId=offset_id_of(message),
-                reconsumeTimes=record.reconsume_times,
-                group=group,
-                deliverTimestamp=deliver,
-                detail=detail,
-            )
+            yield event_of(message, name, group, deliver, detail)
 
     def _transaction(self, unique: str | None, events: list[Event]) -> TransactionInfo | None:
         halves = {event.queueOffset for event in events if event.event in ("half", "check")}

@@ -15,9 +15,10 @@ from rmqtool.admin.changes.tables import Offsets, offsets_of
 from rmqtool.admin.live.questions import Node, NotTold, Questions
 from rmqtool.admin.live.tables import fetch_clients, fetch_groups, fetch_offsets, fetch_ranges, fetch_topics
 from rmqtool.client.cluster.errors import ClientError
+from rmqtool.contract import row_dict
 from rmqtool.errors import BadValue, Refused
 from rmqtool.rules.sending import Rejected, check_group
-from rmqtool.services.consumers.offset_plan import OffsetMove, OffsetTarget, PlanRow, effect_of
+from rmqtool.services.consumers.offset_plan import OffsetMove, OffsetTarget, PlanRow, effect_of, plan_move
 from rmqtool.words import command_line, counted
 
 SETTLE = 6.0
@@ -187,26 +188,10 @@ class Resets:
         }.get(to.kind)  # fmt: skip
         if wanted is None:
             wanted = await self._at_time(broker.node, key, to.value, queue)
-        offset, note = min(max(wanted, low), high), None
-        if offset != wanted:
-            if not self._clamp:
-                raise Refused(
-                    f"{broker.node.name}: {topic} queue {queue_id}: offset {wanted} is outside {low} to {high}, where "
-                    "the queue's messages are (--clamp takes the nearest)"
-                )
-            note = f"{wanted} is outside the queue"
-        return LiveOffsetMove(
-            group=self._group,
-            topic=topic,
-            queueId=queue_id,
-            consumerOffset=before,
-            newOffset=offset,
-            change=offset - before if before is not None else None,
-            minOffset=low,
-            brokerOffset=high,
-            note=note,
-            brokerName=broker.node.name,
+        move = plan_move(
+            (topic, self._group, queue_id), before, wanted, low, high, clamp=self._clamp, where=f"{broker.node.name}: "
         )
+        return LiveOffsetMove(**row_dict(move), brokerName=broker.node.name)
 
     async def _at_time(self, node: Node, key: Key, timestamp: int, queue: TopicOffset | None) -> int:
         if queue is None or queue.max_offset <= 0:

@@ -11,12 +11,12 @@ from formats.config.properties import parse_properties
 from formats.errors import FormatError
 from formats.fastjson.declare import read_body
 from formats.remoting import admin as a
-from formats.remoting import headers as h
-from formats.remoting.bodies import ClusterInfo, ConsumerConnection, KVTable
+from formats.remoting.bodies import ClusterInfo, KVTable
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
 from rmqtool.admin.doctor.codes import CODES
+from rmqtool.admin.live.brokers import fetch_connections
 from rmqtool.admin.live.groups import LiveGroupLag, lag_of
 from rmqtool.admin.live.questions import TIMEOUT, Node, Questions, Warn, ask, body
 from rmqtool.admin.live.settings import release_of_broker
@@ -244,22 +244,15 @@ class _Examination:
         questions = self._questions
         configured = await fetch_groups(questions, masters)
         groups = {group for table in configured.values() for group in table} | {lag.group for lag in lags}
-
-        async def fetch(pair: tuple[str, Node]) -> ConsumerConnection | None:
-            group, node = pair
-            return await questions.fetch(
-                node, C.GET_CONSUMER_CONNECTION_LIST, body(ConsumerConnection), h.ConsumerGroup(consumer_group=group),
-                what="clients of groups are", absent=(ResponseCode.CONSUMER_NOT_ONLINE,),
-            )  # fmt: skip
-
         pairs = [(group, node) for group in sorted(groups) for node in masters]
-        answers = await questions.collect(pairs, fetch)
+        answers = await fetch_connections(questions, pairs)
         models: dict[str, str | None] = {}
         for (group, node), answer in answers.items():
-            for connection in answer.connection_set if answer is not None else ():
+            if answer is None:
+                continue
+            for connection in answer.connection_set:
                 self._clients[group].setdefault(connection.client_id, node)
-            if answer is not None:
-                models[group] = answer.message_model
+            models[group] = answer.message_model
         self._asked = {group for group in groups if all((group, node) in answers for node in masters)}
         behind: dict[str, int] = defaultdict(int)
         for lag in lags:

@@ -142,18 +142,26 @@ class LiveBrokers:
         groups |= {entry.group for entries in offsets.values() for entry in entries}
         pairs = [(group, node) for group in sorted(filter(wanted, groups)) for node in nodes]
 
-        async def fetch(pair: tuple[str, Node]) -> ConsumerConnection | None:
-            group, node = pair
-            return await questions.fetch(
-                node, C.GET_CONSUMER_CONNECTION_LIST, body(ConsumerConnection), h.ConsumerGroup(consumer_group=group),
-                what="clients of groups are", absent=(ResponseCode.CONSUMER_NOT_ONLINE,),
-            )  # fmt: skip
-
         answers_by_group: dict[str, list[tuple[Node, ConsumerConnection]]] = defaultdict(list)
-        for (group, node), answer in (await questions.collect(pairs, fetch)).items():
+        for (group, node), answer in (await fetch_connections(questions, pairs)).items():
             if answer is not None:
                 answers_by_group[group].append((node, answer))
         return [client for group, answers in answers_by_group.items() for client in _clients_of(group, answers)]
+
+
+async def fetch_connections(
+    questions: Questions, pairs: Iterable[tuple[str, Node]]
+) -> Mapping[tuple[str, Node], ConsumerConnection | None]:
+    """The clients of groups by group and broker: None if there are none, left out if the broker does not answer."""
+
+    async def fetch(pair: tuple[str, Node]) -> ConsumerConnection | None:
+        group, node = pair
+        return await questions.fetch(
+            node, C.GET_CONSUMER_CONNECTION_LIST, body(ConsumerConnection), h.ConsumerGroup(consumer_group=group),
+            what="clients of groups are", absent=(ResponseCode.CONSUMER_NOT_ONLINE,),
+        )  # fmt: skip
+
+    return await questions.collect(pairs, fetch)
 
 
 def _read_settings(body: bytes) -> Mapping[str, str]:

@@ -4,11 +4,11 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC, UNIQ_KEY
 from formats.topics import SCHEDULE, TIMER
 from rmqtool.admin.live.questions import Node, Warn
 from rmqtool.admin.live.queues import LiveQueue, LiveQueues
-from rmqtool.services.delays.delays import DelayedMessage, DelayLevel, number_of
+from rmqtool.contract import row_dict
+from rmqtool.services.delays.delays import DelayedMessage, DelayLevel, describe_delayed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,20 +70,11 @@ class LiveDelays:
             start = self._queues.delivered_offset(queue)
             end = start + self._due(queue, start)
             for entry, record, properties in self._queues.messages(queue, start, end if due_only else None):
-                yield LiveDelayedMessage(
-                    level=queue.queue_id + 1,
-                    queueOffset=entry.queue_offset,
-                    physicalOffset=entry.physical_offset,
-                    deliverTimestamp=entry.tags_code,
-                    storeTimestamp=record.store_timestamp,
-                    topic=properties.get(REAL_TOPIC),
-                    queueId=number_of(properties.get(REAL_QID)),
-                    msgId=properties.get(UNIQ_KEY),
-                    keys=properties.get(KEYS),
-                    reconsumeTimes=record.reconsume_times,
+                message = describe_delayed(
+                    record, properties, entry, level=queue.queue_id + 1, time=entry.tags_code,
                     due=entry.queue_offset < end,
-                    brokerName=queue.node.name,
-                )
+                )  # fmt: skip
+                yield LiveDelayedMessage(**row_dict(message), brokerName=queue.node.name)
 
     def _delay(self, node: Node, level: int) -> int | None:
         table = self._queues.delays.get(node, ())

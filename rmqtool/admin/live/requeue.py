@@ -21,7 +21,7 @@ from formats.primitives import COMPRESSED, COMPRESSION_MASK, address_text
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
-from formats.topics import DLQ_PREFIX, RETRY_PREFIX, Perm
+from formats.topics import DLQ_PREFIX, Perm
 from formats.variants.pop_handle import POP_CK
 from rmqtool.admin.live.messages import WireMessage, find_by_offset_id
 from rmqtool.admin.live.questions import TIMEOUT, Node, Warn
@@ -30,10 +30,18 @@ from rmqtool.admin.live.requeue_lock import RequeueLock
 from rmqtool.admin.live.retries import LiveDeadLetter, LiveRetries
 from rmqtool.client.cluster.answers import header_from
 from rmqtool.client.cluster.errors import ClientError
+from rmqtool.contract import row_dict
 from rmqtool.remoting.errors import NotReached, RemotingError
 from rmqtool.rules.resending import own_properties
 from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID, RETRY_TOPIC
-from rmqtool.services.retries.requeue import REQUEUED_FROM, Requeued, never_sent_to
+from rmqtool.services.retries.requeue import (
+    REQUEUED_FROM,
+    Requeued,
+    given_back_before,
+    is_chosen,
+    never_sent_to,
+    to_requeue,
+)
 
 _SKEW = 600_000  # ms by which clocks of brokers may differ
 _PRODUCERS = "rmqtool-requeue"
@@ -111,26 +119,12 @@ class LiveRequeue:
             assert isinstance(letter, LiveDeadLetter)
             record = message.record
             dead_id = offset_id(record.store_address, record.store_port, record.physical_offset)
-            if letter.state != "dead" or (
-                self._ids and self._ids.isdisjoint({dead_id, letter.msgId, letter.originMsgId})
-            ):
+            if not is_chosen(letter, dead_id, self._ids):
                 continue
-            retry_topic = RETRY_PREFIX + self._group
-            row = LiveRequeued(
-                group=self._group,
-                state="to-do",
-                deadLetterId=dead_id,
-                queueOffset=letter.queueOffset,
-                msgId=letter.msgId,
-                keys=letter.keys,
-                targetTopic=retry_topic if self._target == "retry" else letter.originTopic,
-                brokerName=letter.brokerName,
-            )
-            places = dict.fromkeys((row.targetTopic, retry_topic, letter.originTopic))
-            before = [topic for topic in places if topic and dead_id in self._given_back(topic, oldest)]
-            if before:
-                where = None if before[0] == row.targetTopic else f"it was given back to {before[0]}"
-                yield replace(row, state="before", reason=where), None
+            shown = to_requeue(letter, dead_id, self._group, self._target)
+            row = LiveRequeued(**row_dict(shown), brokerName=letter.brokerName)
+            if (before := given_back_before(row, letter, lambda topic: self._given_back(topic, oldest))) is not None:
+                yield before, None
                 continue
             origin = self._find_origin(letter, record)
             place = self._place(letter, row.targetTopic, origin)

@@ -12,7 +12,7 @@ from rmqtool.admin.live.messages import WireMessage, find_by_id, find_by_offset_
 from rmqtool.admin.live.questions import Node, Warn
 from rmqtool.admin.live.queues import LiveQueues
 from rmqtool.admin.live.transactions import LiveTransactionInfo, LiveTransactions
-from rmqtool.contract import message_row
+from rmqtool.contract import message_row, row_dict
 from rmqtool.services.lookup.query import Search
 from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID
 from rmqtool.services.trace import (
@@ -20,10 +20,10 @@ from rmqtool.services.trace import (
     PassedCopy,
     Trace,
     ending_of,
+    event_of,
     is_deliverable,
     kind_of,
     later_events,
-    offset_id_of,
     reason_in,
     state_of,
 )
@@ -163,20 +163,8 @@ class LiveTracer:
             )
             waits = queue is not None and record.queue_offset >= self._queues.delivered_offset(queue)
             detail = f"level {level} for {properties.get(REAL_TOPIC)}" + (", not delivered yet" if waits else "")
-        return LiveEvent(
-            time=record.store_timestamp,
-            event=name,
-            topic=record.topic.decode("utf-8", "replace"),
-            queueId=record.queue_id,
-            queueOffset=record.queue_offset,
-            physicalOffset=record.physical_offset,
-            offsetMsgId=offset_id_of(WireMessage(record)),
-            reconsumeTimes=record.reconsume_times,
-            group=group,
-            deliverTimestamp=deliver,
-            detail=detail,
-            brokerName=node.name,
-        )
+        event = event_of(WireMessage(record), name, group, deliver, detail)
+        return LiveEvent(**row_dict(event), brokerName=node.name)
 
     def _transaction(self, unique: str | None, events: Sequence[LiveEvent]) -> LiveTransactionInfo | None:
         halves = {(event.brokerName, event.queueOffset) for event in events if event.event in ("half", "check")}

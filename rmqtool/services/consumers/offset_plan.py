@@ -100,6 +100,41 @@ Opener = Callable[[StoreLayout, Warn], OffsetFile]
 Planner = Callable[["QueueRanges", OffsetFile], list[OffsetMove]]
 
 
+def plan_move(
+    key: Key, before: int | None, wanted: int, low: int, high: int, *, clamp: bool, where: str = ""
+) -> OffsetMove:
+    """One row of the plan.
+
+    Args:
+        before: the offset that the group has, if any.
+        wanted: the offset to set.
+        low, high: the range of the queue.
+        clamp: move an offset outside that range to the nearest end instead of refusing it.
+        where: what the reason for refusing it begins with.
+
+    Raises:
+        Refused: it is out of the queue's range.
+    """
+    topic, group, queue_id = key
+    offset = min(max(wanted, low), high)
+    if offset != wanted and not clamp:
+        raise Refused(
+            f"{where}{topic} queue {queue_id}: offset {wanted} is outside {low} to {high}, where the queue's messages "
+            "are (--clamp takes the nearest)"
+        )
+    return OffsetMove(
+        group=group,
+        topic=topic,
+        queueId=queue_id,
+        consumerOffset=before,
+        newOffset=offset,
+        change=offset - before if before is not None else None,
+        minOffset=low,
+        brokerOffset=high,
+        note=f"{wanted} is outside the queue" if offset != wanted else None,
+    )
+
+
 class QueueRanges:
     """The ranges of queues, within which offsets must be.
 
@@ -158,33 +193,13 @@ class QueueRanges:
         Raises:
             Refused: it is out of the queue's range.
         """
-        topic, group, queue_id = key
+        topic, _group, queue_id = key
         queue = self._queues.either(topic, queue_id)
         low = queue.min_offset(self.log.min_offset) if queue is not None else 0
         high = queue.max_offset if queue is not None else 0
         if self.tier is not None and high:
             low = self.tier.begin(topic, queue_id, low)
-        offset = wanted = new(queue, low, high)
-        note = None
-        if not low <= wanted <= high:
-            if not self.clamp:
-                raise Refused(
-                    f"{topic} queue {queue_id}: offset {wanted} is outside {low} to {high}, where the queue's messages "
-                    "are (--clamp takes the nearest)"
-                )
-            offset = min(max(wanted, low), high)
-            note = f"{wanted} is outside the queue"
-        return OffsetMove(
-            group=group,
-            topic=topic,
-            queueId=queue_id,
-            consumerOffset=before,
-            newOffset=offset,
-            change=offset - before if before is not None else None,
-            minOffset=low,
-            brokerOffset=high,
-            note=note,
-        )
+        return plan_move(key, before, new(queue, low, high), low, high, clamp=self.clamp)
 
 
 def reset(group: str, topics: list[str] | None, queue_ids: list[int] | None, target: OffsetTarget) -> Planner:

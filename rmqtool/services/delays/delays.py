@@ -10,12 +10,14 @@ from typing import Any
 
 from formats.config.files import DelayOffsets
 from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC, UNIQ_KEY, split_keys
+from formats.message.read import Record
 from formats.queues.consume import EXT_BOUND, is_ext_address
 from formats.topics import SCHEDULE
 from rmqtool.services.lookup.configs import Warn, look_at_config
 from rmqtool.services.lookup.queue_messages import TopicQueues, messages_of, warn_of_unbuilt
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import PlainQueue
+from rmqtool.store.queues.reader import QueueEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,19 +209,33 @@ class Delays:
             queue, ready = self.queues[number], self.due(number + 1)
             stop = ready.stop if due_only else None
             for entry, record, properties in messages_of(self.log, queue, self.warn, ready.start, stop):
-                yield DelayedMessage(
-                    level=number + 1,
-                    queueOffset=entry.queue_offset,
-                    physicalOffset=entry.physical_offset,
-                    deliverTimestamp=self._deliver_time(number + 1, entry.tags_code, entry.physical_offset),
-                    storeTimestamp=record.store_timestamp,
-                    topic=properties.get(REAL_TOPIC),
-                    queueId=number_of(properties.get(REAL_QID)),
-                    msgId=properties.get(UNIQ_KEY),
-                    keys=properties.get(KEYS),
-                    reconsumeTimes=record.reconsume_times,
-                    due=entry.queue_offset < ready.stop,
-                )
+                time = self._deliver_time(number + 1, entry.tags_code, entry.physical_offset)
+                due = entry.queue_offset < ready.stop
+                yield describe_delayed(record, properties, entry, level=number + 1, time=time, due=due)
+
+
+def describe_delayed(
+    record: Record, properties: Mapping[str, str], entry: QueueEntry, *, level: int, time: int, due: bool
+) -> DelayedMessage:
+    """A message in the queue of a delay level.
+
+    Args:
+        time: when it will be delivered, ms since the epoch.
+        due: whether the broker would deliver it at once.
+    """
+    return DelayedMessage(
+        level=level,
+        queueOffset=entry.queue_offset,
+        physicalOffset=entry.physical_offset,
+        deliverTimestamp=time,
+        storeTimestamp=record.store_timestamp,
+        topic=properties.get(REAL_TOPIC),
+        queueId=number_of(properties.get(REAL_QID)),
+        msgId=properties.get(UNIQ_KEY),
+        keys=properties.get(KEYS),
+        reconsumeTimes=record.reconsume_times,
+        due=due,
+    )
 
 
 def number_of(text: str | None) -> int | None:

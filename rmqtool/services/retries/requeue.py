@@ -5,9 +5,9 @@ run that was killed continues where it was, and no dead letter is requeued twice
 itself is kept.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from formats.errors import FormatError
 from formats.message.ids import offset_id, parse_offset_id
@@ -18,7 +18,7 @@ from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID, RETRY_TOPI
 from rmqtool.services.lookup.stored import LogMessage
 from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.services.open_store.store import Store
-from rmqtool.services.retries.retries import Retries
+from rmqtool.services.retries.retries import DeadLetter, Retries
 from rmqtool.services.sending.copies import copy_of
 from rmqtool.services.transactions.half_messages import first_behind
 from rmqtool.store.append.outgoing import NewMessage
@@ -27,6 +27,9 @@ from rmqtool.store.log.commit_log import CommitLog
 REQUEUED_FROM = "REQUEUED_FROM"
 TARGETS = ("retry", "origin")
 _LEFT_BEHIND = (DELAY, REAL_TOPIC, REAL_QID, WAIT)
+
+
+Row = TypeVar("Row", bound="Requeued")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,43 @@ def never_sent_to(topic: str) -> str | None:
     return None
 
 
+def is_chosen(letter: DeadLetter, dead_id: str, ids: Collection[str]) -> bool:
+    """Whether a letter is dead, and one of its ids is asked for.
+
+    Args:
+        dead_id: offset id of the dead letter.
+        ids: empty for all.
+    """
+    return letter.state == "dead" and (not ids or not {dead_id, letter.msgId, letter.originMsgId}.isdisjoint(ids))
+
+
+def to_requeue(letter: DeadLetter, dead_id: str, group: str, target: str) -> Requeued:
+    """The row of a dead letter that is to be requeued; ``target`` is that of :class:`Requeue`."""
+    return Requeued(
+        group=group,
+        state="to-do",
+        deadLetterId=dead_id,
+        queueOffset=letter.queueOffset,
+        msgId=letter.msgId,
+        keys=letter.keys,
+        targetTopic=RETRY_PREFIX + group if target == "retry" else letter.originTopic,
+    )
+
+
+def given_back_before(row: Row, letter: DeadLetter, given_back: Callable[[str], Collection[str]]) -> Row | None:
+    """The row of a dead letter that an earlier run gave back, to this or another topic; None if none did.
+
+    Args:
+        given_back: the dead letters that were given back to a topic.
+    """
+    places = dict.fromkeys((row.targetTopic, RETRY_PREFIX + row.group, letter.originTopic))
+    before = [topic for topic in places if topic and row.deadLetterId in given_back(topic)]
+    if not before:
+        return None
+    where = None if before[0] == row.targetTopic else f"it was given back to {before[0]}"
+    return replace(row, state="before", reason=where)
+
+
 class Requeue:
     """Requeues the dead letters of one group.
 
@@ -82,24 +122,11 @@ class Requeue:
         for letter, message in retries.dead_letters([self.group]):
             record = message.record
             dead_id = offset_id(record.store_address, record.store_port, message.physical_offset)
-            if letter.state != "dead" or (
-                self._ids and self._ids.isdisjoint({dead_id, letter.msgId, letter.originMsgId})
-            ):
+            if not is_chosen(letter, dead_id, self._ids):
                 continue
-            row = Requeued(
-                group=self.group,
-                state="to-do",
-                deadLetterId=dead_id,
-                queueOffset=letter.queueOffset,
-                msgId=letter.msgId,
-                keys=letter.keys,
-                targetTopic=RETRY_PREFIX + self.group if self.target == "retry" else letter.originTopic,
-            )
-            places = (row.targetTopic, RETRY_PREFIX + self.group, letter.originTopic)
-            before = [topic for topic in dict.fromkeys(places) if topic and dead_id in self._given_back(topic)]
-            if before:
-                where = None if before[0] == row.targetTopic else f"it was given back to {before[0]}"
-                yield replace(row, state="before", reason=where), None
+            row = to_requeue(letter, dead_id, self.group, self.target)
+            if (before := given_back_before(row, letter, self._given_back)) is not None:
+                yield before, None
             elif row.targetTopic is None:
                 yield replace(row, state="refused", reason=f"no property {RETRY_TOPIC}: its topic is not known"), None
             elif self.target == "origin" and (reason := self._not_taken(row.targetTopic)) is not None:

@@ -4,8 +4,9 @@ Source: store.timer.rocksdb.Timeline, store.transaction.TransMessageRocksDBStore
 (5.5.0).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import TypeVar
 
 from formats.errors import FormatError
 from formats.message.properties import UNIQ_KEY, parse
@@ -30,6 +31,7 @@ from rmqtool.store.check.common.context import Context
 from rmqtool.store.layout.rocksdb import Database
 from rmqtool.store.queues.message_store import SETTINGS, message_store
 
+Entry = TypeVar("Entry")
 _POSITIONS = (DELIVERED, END, LAST_STORED, SCANNED)
 _HALF_TOPICS = {topic.encode() for topic in HALVES}
 
@@ -57,6 +59,15 @@ def _entries(database: Database, family: str) -> Iterator[tuple[bytes, bytes]]:
     return ((key, value) for key, value in database.items(family) if key not in _POSITIONS)
 
 
+def _parsed(ctx: Context, database: Database, family: str, parse: Callable[[bytes, bytes], Entry]) -> Iterator[Entry]:
+    """The entries of a family; those that cannot be read are reported."""
+    for key, value in _entries(database, family):
+        try:
+            yield parse(key, value)
+        except FormatError as err:
+            ctx.found.add("store-database-entry", PLACE, actual=err.reason)
+
+
 def _record(ctx: Context, physical_offset: int) -> Record | None:
     """The record at an offset; None if it has expired, or there is no record."""
     message = ctx.log.read(physical_offset, crc=False)
@@ -64,12 +75,7 @@ def _record(ctx: Context, physical_offset: int) -> Record | None:
 
 
 def _check_timeline(ctx: Context, database: Database) -> None:
-    for key, value in _entries(database, TIMELINE):
-        try:
-            unit = parse_timeline(key, value)
-        except FormatError as err:
-            ctx.found.add("store-database-entry", PLACE, actual=err.reason)
-            continue
+    for unit in _parsed(ctx, database, TIMELINE, parse_timeline):
         if unit.physical_offset < ctx.log.min_offset:
             continue  # delivered long ago, or the message has expired
         record = _record(ctx, unit.physical_offset)
@@ -79,12 +85,7 @@ def _check_timeline(ctx: Context, database: Database) -> None:
 
 
 def _check_halves(ctx: Context, database: Database) -> None:
-    for key, value in _entries(database, HALF_FAMILY):
-        try:
-            half = parse_half(key, value)
-        except FormatError as err:
-            ctx.found.add("store-database-entry", PLACE, actual=err.reason)
-            continue
+    for half in _parsed(ctx, database, HALF_FAMILY, parse_half):
         if half.physical_offset < ctx.log.min_offset:
             continue
         record = _record(ctx, half.physical_offset)
