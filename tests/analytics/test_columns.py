@@ -31,6 +31,7 @@ from rmqtool.store.dispatch import batch as dispatch
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.log.records import next_record
+from rmqtool.store.log.returning import Returning
 from tests import goldens
 from tests.amounts import by_turns, every
 from tests.analytics.helpers import TIME, log_of, record, store_of
@@ -55,14 +56,9 @@ def read(
     schema: pa.Schema | None = None,
 ) -> tuple[list[pa.RecordBatch], SplitTally]:
     tally = SplitTally(first=start)
-    result = []
-    reader = kind(schema or schema_of(columns), choice, tally, limits).read(file, start, stop, last=last)
-    while True:
-        try:
-            result.append(next(reader))
-        except StopIteration as end:
-            tally.next = end.value
-            return result, tally
+    reader = Returning(kind(schema or schema_of(columns), choice, tally, limits).read(file, start, stop, last=last))
+    result, tally.next = [*reader], reader.value
+    return result, tally
 
 
 def agree(file: Segment, start: int = 0, stop: int | None = None, **options: Any) -> int:

@@ -12,6 +12,7 @@ from rmqtool.kernels.load.library import Implementation
 from rmqtool.store.dispatch import bulk as bulk_dispatch
 from rmqtool.store.dispatch.batch import BatchBuilder, DelayLevels, RecordBatch
 from rmqtool.store.dispatch.reading import recovery_batches
+from rmqtool.store.log.returning import Returning
 
 LEVELS = [1000, 5000, 10000]
 MAGIC = MAGIC_V1.to_bytes(4, "big", signed=True)
@@ -19,12 +20,8 @@ MAGIC = MAGIC_V1.to_bytes(4, "big", signed=True)
 
 def drained(batches: Generator[RecordBatch, None, Any]) -> tuple[list[RecordBatch], Any]:
     """All batches, and the generator's return value."""
-    result = []
-    while True:
-        try:
-            result.append(next(batches))
-        except StopIteration as stop:
-            return result, stop.value
+    taken = Returning(batches)
+    return [*taken], taken.value
 
 
 def rows_of(batches: list[RecordBatch]) -> list[tuple[Any, ...]]:

@@ -20,6 +20,7 @@ from rmqtool.kernels.scan import Walker, space_rows
 from rmqtool.kernels.tables.collected import DONE, FIELDS, FULL
 from rmqtool.store.disk.mapping import forget
 from rmqtool.store.dispatch.batch import BatchBuilder, Following, LightQueuePut, QueueRows, RecordBatch, is_bulk
+from rmqtool.store.log.returning import Returning
 from rmqtool.store.log.scan import Scanned
 
 BLOCK_BYTES = 64 << 20
@@ -168,14 +169,8 @@ class _Reader:
         return self._find(*self._tools(), start, stop)
 
     def _find(self, builder: BulkBuilder, walker: Walker, start: int, stop: int) -> _Block:
-        batches: list[RecordBatch] = []
-        survey = builder.survey(walker, start, self._limit, stop)
-        while True:
-            try:
-                batches.append(next(survey))
-            except StopIteration as ended:
-                end: int = ended.value
-                break
+        survey = Returning(builder.survey(walker, start, self._limit, stop))
+        batches, end = [*survey], survey.value
         if len(builder):
             batches.append(builder.take())
         self._idle.put((builder, walker))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from formats.endings import Ending
 from formats.message.read import End, Record, read
 from rmqtool.store.dispatch.batch import BATCH_RECORDS, BatchBuilder, Following, RecordBatch, is_bulk
+from rmqtool.store.log.returning import Returning
 
 if TYPE_CHECKING:
     from rmqtool.kernels.load.library import Implementation
@@ -111,12 +112,10 @@ def check_records(view: memoryview, at: int, limit: int, *, crc: bool = True) ->
     if is_bulk(view, at, limit):
         from rmqtool.store.log.scan import scan
 
-        scanned = scan(view, at, limit, crc=crc)
-        while True:
-            try:
-                last = int(next(scanned).rows.store_timestamp[-1])
-            except StopIteration as stop:
-                return stop.value, last
+        scanned = Returning(scan(view, at, limit, crc=crc))
+        for part in scanned:
+            last = int(part.rows.store_timestamp[-1])
+        return scanned.value, last
     while isinstance(record := read(view, at, limit, crc=crc), Record):
         last = record.store_timestamp
         at += record.total_size

@@ -16,6 +16,7 @@ from rmqtool.kernels.tables.shapes import Table
 from rmqtool.store.disk.mapping import forget
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord, walk_file
+from rmqtool.store.log.returning import Returning
 
 ROWS = space_rows(2048)  # records per block: their columns and bytes stay in the CPU cache for the consumer
 _WINDOW = 8 << 20  # bytes after which pages are released
@@ -100,17 +101,14 @@ def _as_rows(
     walked: Generator[LocatedRecord | Damage, None, int], file: Segment, view: memoryview
 ) -> Generator[FileRows | Damage, None, int]:
     """Wrap each record of a walk in rows; returns the walk's return value."""
-    while True:
-        try:
-            item = next(walked)
-        except StopIteration as stop:
-            following: int = stop.value
-            return following
+    items = Returning(walked)
+    for item in items:
         if isinstance(item, LocatedRecord):
             columns = np.array(row_of(item.record, item.at), np.int64)[:, np.newaxis]
             yield FileRows(file, view, Rows(*columns))
         else:
             yield item
+    return items.value
 
 
 def holds(view: memoryview, text: bytes) -> bool:

@@ -19,12 +19,11 @@ from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.rocksdb import Database
 from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.log.returning import Returning
 from rmqtool.store.queues.rocks import RocksQueue, built_up_to, is_name, queue_database, queue_names
 
 if TYPE_CHECKING:
     from formats.arrays import Units
-
-    from formats.message.read import End
     from rmqtool.store.dispatch.batch import QueuePuts, RecordBatch
 
 
@@ -110,18 +109,15 @@ def _dispatch(log: CommitLog, built: int) -> "dict[Key, Units]":
         for file in log.segments.files:
             if file.end <= built:
                 continue
-            batches = recovery_batches(file.view(), max(built - file.base, 0), file.size, builder, readahead=readahead)
-            while True:
-                try:
-                    batch = next(batches)
-                except StopIteration as stop:
-                    end: End = stop.value
-                    break
+            batches = Returning(
+                recovery_batches(file.view(), max(built - file.base, 0), file.size, builder, readahead=readahead)
+            )
+            for batch in batches:
                 for key, puts in _puts(batch):
                     parts.setdefault(key, []).append(_units(puts))
                 batch.release()
             file.release()
-            if end.ending is not Ending.FILLER:
+            if batches.value.ending is not Ending.FILLER:
                 break
     finally:
         readahead.close()

@@ -16,6 +16,7 @@ from rmqtool.progress import stage
 from rmqtool.store.dispatch.reading import reput_batches
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.mending import cut_short, remedy_command, remedy_for_only_file
+from rmqtool.store.log.returning import Returning
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.dispatcher import Dispatcher, QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
@@ -263,19 +264,15 @@ class _Run:
                 view = file.view()
                 limit = min(verdict.end - file.base, file.size)
                 readable = min(limit, inputs.rules.readable(file))
-                batches = reput_batches(view, at - file.base, readable, builder)
+                batches = Returning(reput_batches(view, at - file.base, readable, builder))
                 expected = at
-                while True:
-                    try:
-                        batch = next(batches)
-                    except StopIteration as stop:
-                        at = max(file.base + stop.value, at + 1)
-                        break
+                for batch in batches:
                     self._dispatcher.displaced |= not batch.lies_at(expected)
                     self._dispatcher.put(batch)
                     size = int(batch.size.sum())
                     expected += size
                     filling.done += size
+                at = max(file.base + batches.value, at + 1)
                 if readable < limit:
                     at = file.end
                 file.release()

@@ -16,6 +16,7 @@ from rmqtool.progress import Stage, stage
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.dispatch.batch import RecordBatch
 from rmqtool.store.dispatch.reading import Readahead, check_records, recovery_batches
+from rmqtool.store.log.returning import Returning
 from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Loaded
@@ -203,12 +204,8 @@ class _LogCheck:
         self, batches: Generator[RecordBatch, None, End], at: int, dispatched_from: int, checking: Stage
     ) -> End:
         """Dispatch the records of one file that state a position of at least ``dispatched_from``; all are checked."""
-        while True:
-            try:
-                batch = next(batches)
-            except StopIteration as stop:
-                end: End = stop.value
-                return end
+        records = Returning(batches)
+        for batch in records:
             self._last_store_timestamp = int(batch.store_timestamp[-1])
             self._last_size = int(batch.size[-1])
             self._dispatcher.displaced |= not batch.lies_at(at)
@@ -221,6 +218,7 @@ class _LogCheck:
                 wanted = batch.since(dispatched_from)
             self._dispatcher.put(wanted)
             batch.release()
+        return records.value
 
     def _record_skipped(self, batch: RecordBatch) -> None:
         """Record the message that begins where queues end; a 5.3 broker dispatches only those after it."""

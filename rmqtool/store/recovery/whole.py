@@ -24,6 +24,7 @@ from rmqtool.store.dispatch.generations import find_remade
 from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.dispatch.reading import Readahead, recovery_batches
 from rmqtool.store.log.records import next_record
+from rmqtool.store.log.returning import Returning
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.compaction import compaction_queues_of
 from rmqtool.store.recovery.dispatcher import Dispatcher, QueueKey
@@ -315,16 +316,12 @@ class _Comparison:
         """(batch, position of its first record in the file) of the records of a file, skipping everything else."""
         view, limit = file.view(), min(self._verdict.end - file.base, file.size)
         while at < limit:
-            batches = recovery_batches(view, at, limit, builder, crc=False, readahead=readahead)
-            while True:
-                try:
-                    batch = next(batches)
-                except StopIteration as stopped:
-                    end = stopped.value
-                    break
+            batches = Returning(recovery_batches(view, at, limit, builder, crc=False, readahead=readahead))
+            for batch in batches:
                 size = int(batch.size.sum())
                 yield batch, at
                 at += size
+            end = batches.value
             if end.ending is Ending.CLEAN or end.at >= limit:
                 return
             if end.ending is Ending.FILLER and int.from_bytes(view[end.at : end.at + 4], "big") == file.size - end.at:

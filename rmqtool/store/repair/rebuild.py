@@ -35,6 +35,7 @@ from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.mending import refuse_shared_queues
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
 from rmqtool.store.log.commit_log import Damage, next_in_file, walk_file
+from rmqtool.store.log.returning import Returning
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.queues.reader import BATCH, PLAIN, runs_of
 from rmqtool.store.recovery.actions import Say, prepare_index
@@ -242,13 +243,10 @@ class Rebuild:
         """Dispatch the records of one file; returns where it ends or becomes unreadable."""
         view, at = file.view(), 0
         while True:
-            batches = recovery_batches(view, at, file.size, builder, crc=True)
-            while True:
-                try:
-                    at = self._dispatch(file, at, next(batches))
-                except StopIteration as stop:
-                    end: End = stop.value
-                    break
+            batches = Returning(recovery_batches(view, at, file.size, builder, crc=True))
+            for batch in batches:
+                at = self._dispatch(file, at, batch)
+            end = batches.value
             record = read(view, end.at, file.size, crc=False) if end.ending is Ending.DAMAGED else None
             if isinstance(record, Record):
                 # readers can read such a message through its entry, and dispatch does not check bodies either

@@ -20,6 +20,7 @@ from rmqtool.store.dispatch.batch import BATCH_RECORDS, RecordBatch, is_bulk
 from rmqtool.store.log.commit_log import next_in_file
 from rmqtool.store.log.dledger import DLedgerLog
 from rmqtool.store.log.records import blank_room, next_record, record_at, record_start
+from rmqtool.store.log.returning import Returning
 from rmqtool.store.log.shape import DamagedRange, FileSpan, LogShape
 from rmqtool.words import counted
 
@@ -311,15 +312,10 @@ class LogCheck:
         view = file.view()
         self._record_check.bulk = True
         builder = BulkBuilder(view, self._builder)
-        scanned = scan(view, at, file.size)
+        scanned = Returning(scan(view, at, file.size))
         inner: list[Column] = []
         start = at
-        while True:
-            try:
-                part = next(scanned)
-            except StopIteration as stop:
-                end: End = stop.value
-                break
+        for part in scanned:
             columns = RecordColumns(*(getattr(part.rows, name) for name in RecordColumns._fields))
             inner.append(self._check_records(file, columns))
             for batch in builder.add(part):
@@ -327,7 +323,7 @@ class LogCheck:
                 yield
         if len(builder):
             self._pass_batch(file, start, builder.take(), inner)
-        return end
+        return scanned.value
 
     def _pass_batch(self, file: Segment, start: int, batch: RecordBatch, inner: list[Column]) -> int:
         ends = start + np.cumsum(batch.size)

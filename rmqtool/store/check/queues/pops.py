@@ -5,8 +5,8 @@ Source: broker.pop.PopConsumerService (revive) and PopConsumerRocksdbStore of 5.
 
 from formats.errors import FormatError
 from formats.variants.pop_store import FAMILY, PLACE, PopStoreKey, PopStoreRecord, parse_key
-from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.store.check.common.context import Context
+from rmqtool.store.check.queues.rocks import report_unreadable
 from rmqtool.store.queues.pop_store import pop_database
 
 
@@ -16,16 +16,13 @@ def check_pops(ctx: Context, *, queues: bool) -> None:
     Args:
         queues: whether ``ctx.queues_seen.ends`` has all queues.
     """
-    try:
+
+    def check() -> None:
         database = pop_database(ctx.layout)
         for key, value in database.items(FAMILY) if database is not None else ():
             _check_record(ctx, key, value, queues=queues)
-    except MissingRuntime as err:
-        ctx.found.add("not-checked", PLACE, actual=f"popped messages in a RocksDB database: {err}")
-    except CorruptFile as err:
-        ctx.found.add("pop-database", PLACE, actual=err.reason)
-    except UnreadableStore as err:
-        ctx.found.add("file-unreadable", PLACE, actual=str(err))
+
+    report_unreadable(ctx, "pop-database", PLACE, "popped messages", check)
 
 
 def _check_record(ctx: Context, key: bytes, value: bytes, *, queues: bool) -> None:

@@ -3,9 +3,9 @@
 The queue offset is part of a unit's key, so units of consecutive messages are read as a range.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from rmqtool.store.queues.rocks import RocksQueue, built_up_to, queue_database, 
 from rmqtool.store.queues.rocks_columns import units_at
 from rmqtool.store.recovery.deleted import DeletedTopics
 
+T = TypeVar("T")
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
 
 
@@ -150,13 +151,22 @@ class _Queue:
 
 def open_database(ctx: Context) -> Database | None:
     """The store's database of queues; None if there is none, or if it cannot be read, which is reported."""
-    place = _place(ctx)
+    return report_unreadable(ctx, "rcq-unreadable", _place(ctx), "queues", lambda: queue_database(ctx.layout))
+
+
+def report_unreadable(ctx: Context, code: str, place: str, what: str, read: Callable[[], T]) -> T | None:
+    """What ``read`` gets from a RocksDB database; None if it cannot be read, which is reported.
+
+    Args:
+        code: of the finding if the database is damaged.
+        what: what it holds.
+    """
     try:
-        return queue_database(ctx.layout)
+        return read()
     except MissingRuntime as err:
-        ctx.found.add("not-checked", place, actual=f"queues in a RocksDB database: {err}")
+        ctx.found.add("not-checked", place, actual=f"{what} in a RocksDB database: {err}")
     except CorruptFile as err:
-        ctx.found.add("rcq-unreadable", place, actual=err.reason)
+        ctx.found.add(code, place, actual=err.reason)
     except UnreadableStore as err:
         ctx.found.add("file-unreadable", place, actual=str(err))
     return None
