@@ -1,5 +1,6 @@
 """The examples run as described in their README."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -60,48 +61,12 @@ def test_quickstart() -> None:
     assert "messages: 608 messages" in result.stdout
 
 
-@by_turns(7)
-@pytest.mark.spark
-@pytest.mark.xdist_group("spark")
-def test_spark_live(tmp_path: Path) -> None:
-    import os
-
-    from rmqtool.analytics.spark.java import find_java
-    from rmqtool.client import Message
-    from rmqtool.client.sync import Producer
-    from rmqtool.testing import broker
-
-    notes = []
-    with broker() as served, Producer(served.namesrv) as producer:
-        for count in (30, 12):
-            producer.send_batch([Message("Orders", b"%d" % number) for number in range(count)])
-            result = subprocess.run(
-                [sys.executable, "examples/spark_live.py", served.namesrv, "Orders", str(tmp_path / "out")],
-                cwd=EXAMPLES.parent,
-                env={**os.environ, "JAVA_HOME": find_java().home, "PYSPARK_PYTHON": sys.executable},
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=300,
-            )
-            assert result.returncode == 0, result.stderr
-            notes.append(result.stdout)
-    assert notes == ["30 messages\n", "12 messages\n"]
-
-
-@by_turns(7)
-@pytest.mark.spark
-@pytest.mark.xdist_group("spark")
-def test_spark_dump_under_spark_submit(tmp_path: Path) -> None:
-    import json
-    import os
-    import sysconfig
-
+def run_on_spark(*words: object) -> str:
+    """The output of an example that starts Spark."""
     from rmqtool.analytics.spark.java import find_java
 
-    submit = Path(sysconfig.get_path("scripts")) / "spark-submit"
     result = subprocess.run(
-        [str(submit), "--master", "local[2]", "examples/spark_dump.py", "examples/store", str(tmp_path / "out")],
+        [*map(str, words)],
         cwd=EXAMPLES.parent,
         env={**os.environ, "JAVA_HOME": find_java().home, "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
@@ -110,5 +75,35 @@ def test_spark_dump_under_spark_submit(tmp_path: Path) -> None:
         timeout=300,
     )
     assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)["rows"] == 609
+    return result.stdout
+
+
+@by_turns(7)
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_spark_live(tmp_path: Path) -> None:
+    from rmqtool.client import Message
+    from rmqtool.client.sync import Producer
+    from rmqtool.testing import broker
+
+    notes = []
+    with broker() as served, Producer(served.namesrv) as producer:
+        for count in (30, 12):
+            producer.send_batch([Message("Orders", b"%d" % number) for number in range(count)])
+            notes.append(
+                run_on_spark(sys.executable, "examples/spark_live.py", served.namesrv, "Orders", tmp_path / "out")
+            )
+    assert notes == ["30 messages\n", "12 messages\n"]
+
+
+@by_turns(7)
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_spark_dump_under_spark_submit(tmp_path: Path) -> None:
+    import json
+    import sysconfig
+
+    submit = Path(sysconfig.get_path("scripts")) / "spark-submit"
+    output = run_on_spark(submit, "--master", "local[2]", "examples/spark_dump.py", "examples/store", tmp_path / "out")
+    assert json.loads(output)["rows"] == 609
     assert (tmp_path / "out" / "_SUCCESS").exists()

@@ -21,7 +21,7 @@ from rmqtool.cli.commands import COMMANDS
 from rmqtool.remoting.connection import Connection
 from tests.amounts import by_turns
 from tests.cli.running import ROOT, rmqtool
-from tests.client.peers import peer, raw_peer, route, serving, tells
+from tests.client.peers import listening, peer, raw_peer, route, serving, tells
 from tests.client.test_hostile_commands import BYTES
 from tests.interop.serving import Serving
 
@@ -85,19 +85,11 @@ async def silent() -> AsyncIterator[str]:
     """A peer that accepts requests and never answers."""
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while await reader.read(1 << 16):
-                pass
-        except OSError:
+        while await reader.read(1 << 16):
             pass
-        finally:
-            writer.close()
 
-    server = await asyncio.start_server(take, "127.0.0.1", 0)
-    try:
-        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
+    async with listening(take) as address:
+        yield address
 
 
 @asynccontextmanager
@@ -146,22 +138,14 @@ async def huge() -> AsyncIterator[str]:
     """A broker whose answer has 200 MB, and comes."""
 
     async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await reader.read(1 << 16)
-            writer.write((200 << 20).to_bytes(4, "big") + (2).to_bytes(4, "big") + b"{}")
-            for _ in range(200):
-                writer.write(bytes(1 << 20))
-                await writer.drain()
-        except OSError:
-            pass
-        finally:
-            writer.close()
+        await reader.read(1 << 16)
+        writer.write((200 << 20).to_bytes(4, "big") + (2).to_bytes(4, "big") + b"{}")
+        for _ in range(200):
+            writer.write(bytes(1 << 20))
+            await writer.drain()
 
-    server = await asyncio.start_server(pour, "127.0.0.1", 0)
-    try:
-        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
+    async with listening(pour) as address:
+        yield address
 
 
 FAILURES: dict[str, Callable[[], AbstractAsyncContextManager[str]]] = {

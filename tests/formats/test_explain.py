@@ -19,7 +19,7 @@ from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.formats.samples import FILES
 from tests.formats.strategies import a_record, many_examples
-from tests.formats.test_hostile_bytes import MAGICS
+from tests.formats.test_hostile_bytes import MAGICS, overwritten
 
 each = pytest.mark.parametrize("kind", KINDS)
 FOLDERS = {"commitlog": "commitlog", "consumequeue": "consumequeue", "consumequeue_ext": "consumequeue_ext"}
@@ -412,12 +412,7 @@ def test_made_up_bytes(kind: str, raw: bytes, base: int) -> None:
 @many_examples
 @given(data=st.data())
 def test_overwritten_bytes(kind: str, data: st.DataObject) -> None:
-    raw = bytearray(FILES[kind][0])
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(raw) - 1))
-        piece = data.draw(st.one_of(st.binary(min_size=1, max_size=8), st.sampled_from(MAGICS)))
-        raw[at : at + len(piece)] = piece
-    check(kind, bytes(raw))
+    check(kind, overwritten(data, FILES[kind][0]))
 
 
 @each

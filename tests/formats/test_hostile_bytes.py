@@ -78,12 +78,17 @@ def test_made_up_bytes(name: str, raw: bytes) -> None:
 @many_examples
 @given(data=st.data())
 def test_overwritten_bytes(name: str, data: st.DataObject) -> None:
-    raw = bytearray(ALL[name][0])
+    reads_or_refuses(name, overwritten(data, ALL[name][0]))
+
+
+def overwritten(data: st.DataObject, raw: bytes) -> bytes:
+    """Some bytes with one to four pieces in other places than they belong."""
+    changed = bytearray(raw)
     for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(raw) - 1))
+        at = data.draw(st.integers(0, len(changed) - 1))
         piece = data.draw(st.one_of(st.binary(min_size=1, max_size=8), st.sampled_from(MAGICS)))
-        raw[at : at + len(piece)] = piece
-    reads_or_refuses(name, bytes(raw))
+        changed[at : at + len(piece)] = piece
+    return bytes(changed)
 
 
 @each

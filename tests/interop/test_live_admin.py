@@ -7,11 +7,12 @@ import json
 import re
 import time
 from base64 import b64encode
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -58,17 +59,22 @@ class Both:
         return json.loads(done.out)
 
 
-@pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[1]}-{case[0]}")
-def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
-    version, kind = request.param
+@contextmanager
+def booted(
+    version: str, kind: str, folder: Path, *, more: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[tuple[Broker, str, dict[str, str]]]:
+    """A real broker or ours with topics and clients, its cluster's name for commands, and the values for them.
+
+    Args:
+        more: settings of a real one beside :data:`CONFIG`.
+    """
     if reason := brokers.available(version):
         pytest.skip(reason)
-    folder = tmp_path_factory.mktemp("live")
     with ExitStack() as stack:
         judge = stack.enter_context(Broker(version))
         if kind == "real":
             (folder / "store").mkdir()
-            judge.boot(folder / "store", dict(CONFIG))
+            judge.boot(folder / "store", {**CONFIG, **more})
             addresses = judge.ask("addresses")
         else:
             conf = folder / "broker.conf"
@@ -79,11 +85,18 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             addresses = {"broker": serving.broker, "namesrv": serving.namesrv}
         stack.callback(judge.stop)
         filled = {**addresses, **prepare(judge, folder / "files")}
+        yield judge, f"rocketmq://{addresses['namesrv']}/{CLUSTER}", filled
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[1]}-{case[0]}")
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    version, kind = request.param
+    with booted(version, kind, tmp_path_factory.mktemp("live")) as (judge, target, filled):
         for number in range(ALIKE):
             if number == ALIKE // 2:
                 time.sleep(1.1)  # an index knows whole seconds
             judge.ask("send", topic="Orders", keys="alike", queueId=number % 4, tag="a")
-        result = Both(judge, f"rocketmq://{addresses['namesrv']}/{CLUSTER}", filled)
+        result = Both(judge, target, filled)
         for _ in range(60):  # its clients are at work
             if all(
                 row["consumerOffset"] == 30

@@ -7,7 +7,6 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,12 +17,9 @@ import pytest
 from tests.admin.test_changes import killed_at
 from tests.amounts import ALL
 from tests.cli.running import rmqtool
-from tests.interop import broker as brokers
-from tests.interop.broker import Broker
 from tests.interop.engine import NEWEST
-from tests.interop.mqadmin import CONFIG, prepare
-from tests.interop.serving import CLUSTER, NAME, Serving
-from tests.interop.test_live_admin import Both, columns, fields
+from tests.interop.serving import CLUSTER, NAME
+from tests.interop.test_live_admin import Both, booted, columns, fields
 
 pytestmark = pytest.mark.interop
 CASES = [("5.3.3", "real"), ("4.9.8", "ours"), ("4.9.8", "real"), ("5.3.3", "ours"), (NEWEST, "real")]
@@ -68,26 +64,10 @@ class Lab(Both):
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[1]}-{case[0]}")
 def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     version, kind = request.param
-    if reason := brokers.available(version):
-        pytest.skip(reason)
-    folder = tmp_path_factory.mktemp("changes")
-    with ExitStack() as stack:
-        judge = stack.enter_context(Broker(version))
-        if kind == "real":
-            (folder / "store").mkdir()
-            judge.boot(folder / "store", {**CONFIG, **({} if version.startswith("4") else ACCESS)})
-            addresses = judge.ask("addresses")
-        else:
-            conf = folder / "broker.conf"
-            conf.write_text("".join(f"{name}={value}\n" for name, value in CONFIG.items()))
-            options = ("--create", "--engine", judge.engine, "--broker-conf", str(conf))
-            serving = stack.enter_context(Serving(folder / "store", *options))
-            judge.connect(serving.namesrv, serving.broker)
-            addresses = {"broker": serving.broker, "namesrv": serving.namesrv}
-        stack.callback(judge.stop)
-        filled = {**addresses, **prepare(judge, folder / "files")}
-        has_users = kind == "real" and not version.startswith("4")
-        yield Lab(judge, f"rocketmq://{addresses['namesrv']}/{CLUSTER}", filled, has_users)
+    has_access = not version.startswith("4")
+    more = ACCESS if has_access else {}
+    with booted(version, kind, tmp_path_factory.mktemp("changes"), more=more) as (judge, target, filled):
+        yield Lab(judge, target, filled, kind == "real" and has_access)
 
 
 @pytest.fixture(autouse=True)

@@ -79,6 +79,8 @@ class Guarded:
 @contextmanager
 def guarded(kind: str, folder: Path, white: str) -> Iterator[Guarded]:
     """A real broker or ours with :data:`FILE`."""
+    if reason := brokers.available(VERSION):
+        pytest.skip(reason)
     accounts = folder / "home/conf/plain_acl.yml"
     accounts.parent.mkdir(parents=True)
     accounts.write_text(FILE.format(white=white))
@@ -102,16 +104,12 @@ def guarded(kind: str, folder: Path, white: str) -> Iterator[Guarded]:
 
 @pytest.fixture(scope="module", params=["real", "ours"])
 def open_here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    if reason := brokers.available(VERSION):
-        pytest.skip(reason)
     with guarded(request.param, tmp_path_factory.mktemp("open"), "127.0.0.1") as made:
         yield made
 
 
 @pytest.fixture(scope="module", params=["real", "ours"])
 def closed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    if reason := brokers.available(VERSION):
-        pytest.skip(reason)
     with guarded(request.param, tmp_path_factory.mktemp("closed"), "10.9.8.7") as made:
         yield made
 

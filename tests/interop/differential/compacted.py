@@ -4,12 +4,9 @@
 and the directory of the damaged store.
 """
 
-import argparse
 import os
 import shutil
 import sys
-import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,7 +21,8 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.compaction import CompactionQueue
 from rmqtool.store.recovery.command import plan, recover
 from tests import goldens
-from tests.interop.engine import Engine, available
+from tests.interop.differential.command import options_of, report_cases
+from tests.interop.engine import Engine
 
 SEED = 20261125
 CASES = ("compaction-5.3.3", "compaction-5.3.3-crash")
@@ -306,27 +304,11 @@ def run_cases(count: int, seed: int, folder: Path, engine: Engine) -> list[Compa
 
 def main() -> int:
     """Run cases and print the results."""
-    options = argparse.ArgumentParser(prog="python -m tests.interop.differential.compacted", description=__doc__)
-    options.add_argument("--count", type=int, default=1000, help="cases")
-    options.add_argument("--seed", type=int, default=SEED, help="of the first; the others count on from there")
-    options.add_argument("--folder", type=Path, help="where stores of failed cases stay")
+    options = options_of("compacted", __doc__, SEED)
     chosen = options.parse_args()
-    if reason := available("5.3.3"):
-        print(reason, file=sys.stderr)
-        return 2
-    begin = time.monotonic()
-    folder = chosen.folder or Path(tempfile.mkdtemp(prefix="rmqtool-compacted-"))
-    with Engine("5.3.3") as engine:
-        cases = run_cases(chosen.count, chosen.seed, folder, engine)
-    failed = [case for case in cases if case.problems]
-    for case in failed:
-        print(case.text)
-    noted = sum((case.noted for case in cases), Counter[str]())
-    told = ", ".join(f"{count} {what}" for what, count in noted.most_common())
-    print(f"{len(cases)} cases in {time.monotonic() - begin:.0f} s, {len(failed)} failed ({told})")
-    if not failed and not chosen.folder:
-        shutil.rmtree(folder)
-    return 1 if failed else 0
+    return report_cases(
+        chosen, "compacted", lambda folder, engine: run_cases(chosen.count, chosen.seed, folder, engine)
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,11 @@
-"""Damage stores, recover them with an engine and with rmqtool, and compare; many in parallel."""
+"""Damage stores, recover them with an engine and with rmqtool, and compare; many in parallel.
+
+Environment:
+
+* ``RMQTOOL_DIFFERENTIAL_CASES``: number of cases for both releases together; some hundreds by default.
+* ``RMQTOOL_DIFFERENTIAL_SEED``: seed of the first case; the others count up.
+* ``RMQTOOL_DIFFERENTIAL_ENGINES``: number of parallel engines of each release.
+"""
 
 import hashlib
 import os
@@ -11,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
+
+import pytest
 
 from rmqtool.rules.releases import RELEASES
 from rmqtool.store.layout.paths import StoreLayout
@@ -36,6 +45,7 @@ from tests.interop.engine import Engine
 from tests.interop.rocks_recovery import spoil_database
 from tests.store.compiled import compiled_way
 
+MARKS = [pytest.mark.interop, pytest.mark.slow, pytest.mark.xdist_group("engine-differential")]
 SECOND = ("consumequeue_rocksdb", "consumequeue")
 CASES = int(os.environ.get("RMQTOOL_DIFFERENTIAL_CASES", some("126", "300")))
 SEED = int(os.environ.get("RMQTOOL_DIFFERENTIAL_SEED", "20261121"))

@@ -3,11 +3,7 @@
 For each case a store written by 4.9.8 is copied and damaged by :mod:`tests.damage`; the engine loads and starts one
 copy, rmqtool recovers another with ``exactly``. Then both releases open rmqtool's result, and must see the same.
 
-A failure names its seed, the damage, and the directory of the damaged store. Environment:
-
-* ``RMQTOOL_DIFFERENTIAL_CASES``: number of cases for both releases together; some hundreds by default.
-* ``RMQTOOL_DIFFERENTIAL_SEED``: seed of the first case; the others count up.
-* ``RMQTOOL_DIFFERENTIAL_ENGINES``: number of parallel engines of each release.
+A failure names its seed, the damage, and the directory of the damaged store.
 """
 
 from pathlib import Path
@@ -17,14 +13,9 @@ import pytest
 from tests import damage
 from tests.amounts import every, whole_by_turns
 from tests.interop.differential.bases import Base
-from tests.interop.differential.judge import CASES, Pool, assert_agreement
+from tests.interop.differential.judge import CASES, MARKS, Pool, assert_agreement
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.slow,
-    pytest.mark.xdist_group("engine-differential"),
-    whole_by_turns(0, 3),
-]
+pytestmark = [*MARKS, whole_by_turns(0, 3)]
 
 
 @pytest.mark.parametrize("verb", every(4, list(damage.VERBS), 0))

@@ -10,14 +10,9 @@ import pytest
 from tests import damage
 from tests.amounts import every, whole_by_turns
 from tests.interop.differential.bases import Base
-from tests.interop.differential.judge import CASES, Pool, assert_agreement
+from tests.interop.differential.judge import CASES, MARKS, Pool, assert_agreement
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.slow,
-    pytest.mark.xdist_group("engine-differential"),
-    whole_by_turns(2, 3),
-]
+pytestmark = [*MARKS, whole_by_turns(2, 3)]
 
 
 @pytest.mark.parametrize("verb", every(4, list(damage.VERBS), 2))

@@ -4,11 +4,9 @@
 the directory of the damaged store.
 """
 
-import argparse
 import re
 import shutil
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -34,7 +32,8 @@ from rmqtool.store.recovery.plan import run_recovery
 from rmqtool.store.recovery.timers import TimerAtStart
 from tests.interop.differential import timer_damage
 from tests.interop.differential.bases import sizes
-from tests.interop.engine import Engine, available
+from tests.interop.differential.command import options_of, report_cases
+from tests.interop.engine import Engine
 from tests.store.findings import check_store
 
 SEED = 20261125
@@ -420,27 +419,14 @@ def run_cases(count: int, seed: int, folder: Path, engine: Engine, *, every: int
 
 def main() -> int:
     """Run cases and print the results."""
-    options = argparse.ArgumentParser(prog="python -m tests.interop.differential.timers", description=__doc__)
-    options.add_argument("--count", type=int, default=1000, help="cases")
-    options.add_argument("--seed", type=int, default=SEED, help="of the first; the others count on from there")
+    options = options_of("timers", __doc__, SEED)
     options.add_argument("--every", type=int, default=4, help="so manieth case is delivered too; 0 for none")
-    options.add_argument("--folder", type=Path, help="where stores of failed cases stay")
     chosen = options.parse_args()
-    if reason := available("5.3.3"):
-        print(reason, file=sys.stderr)
-        return 2
-    begin = time.monotonic()
-    folder = chosen.folder or Path(tempfile.mkdtemp(prefix="rmqtool-timers-"))
-    with Engine("5.3.3") as engine:
-        cases = run_cases(chosen.count, chosen.seed, folder, engine, every=chosen.every)
-    failed = [case for case in cases if case.problems]
-    for case in failed:
-        print(case.text)
-    noted = sum((case.noted for case in cases), Counter[str]())
-    told = ", ".join(f"{count} {what}" for what, count in noted.most_common())
-    print(f"{len(cases)} cases in {time.monotonic() - begin:.0f} s, {len(failed)} failed ({told})")
-    shutil.rmtree(folder if not failed and not chosen.folder else folder / "bases", ignore_errors=True)
-    return 1 if failed else 0
+
+    def run(folder: Path, engine: Engine) -> list[TimerCase]:
+        return run_cases(chosen.count, chosen.seed, folder, engine, every=chosen.every)
+
+    return report_cases(chosen, "timers", run, "bases")
 
 
 if __name__ == "__main__":
