@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import shutil
 import tarfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,6 +50,14 @@ def unpack(case: str, node: str, folder: Path) -> Node:
     conf = folder / f"{node}.conf"
     conf.write_text("\n".join(lines) + "\n")
     return Node(folder / node, conf)
+
+
+def copy(node: Node, folder: Path) -> Node:
+    """A copy of a node, with the paths in its settings adjusted."""
+    shutil.copytree(node.store, folder / "a")
+    conf = folder / "a.conf"
+    conf.write_text(node.conf.read_text().replace(str(node.store.parent), str(folder)))
+    return Node(folder / "a", conf)
 
 
 def served(case: str) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +16,9 @@ from tests.client.peers import serving
 from tests.interop.serving import CLUSTER, Serving
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    folder = tmp_path_factory.mktemp("compare") / "store"
-    shutil.copytree(ROOT / "examples" / "store", folder)
-    with Serving(folder, "--read-only") as running:
-        yield running
-
-
 @pytest.fixture
-def target(served: Serving) -> str:
-    return f"rocketmq://{served.namesrv}/{CLUSTER}"
+def target(example_broker: Serving) -> str:
+    return f"rocketmq://{example_broker.namesrv}/{CLUSTER}"
 
 
 @pytest.fixture
@@ -111,9 +103,11 @@ def test_another_message_at_the_same_place(store: Path, tmp_path: Path, target: 
 
 
 @pytest.mark.parametrize("failing", ["gone", "silent", "refusing", "wrong"])
-def test_a_broker_that_fails(failing: str, store: Path, served: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_fails(
+    failing: str, store: Path, example_broker: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(questions, "TIMEOUT", 2.0)
-    with serving(namesrv_of(served.broker, failing)) as namesrv:
+    with serving(namesrv_of(example_broker.broker, failing)) as namesrv:
         done = rmqtool("compare", store, f"rocketmq://{namesrv}", "--broker", "lab-b")
         assert done.code == 3
         assert "broker lab-b does not answer" in done.err
@@ -124,8 +118,8 @@ def test_a_broker_that_fails(failing: str, store: Path, served: Serving, monkeyp
     assert rmqtool("compare", store, "rocketmq://127.0.0.1:1").code == 3
 
 
-def test_queues_that_a_broker_does_not_tell_are_not_compared(store: Path, served: Serving) -> None:
-    with serving(relay(served.broker, about_queues_of("Orders"))) as namesrv:
+def test_queues_that_a_broker_does_not_tell_are_not_compared(store: Path, example_broker: Serving) -> None:
+    with serving(relay(example_broker.broker, about_queues_of("Orders"))) as namesrv:
         done = rmqtool("compare", store, f"rocketmq://{namesrv}", "-o", "ndjson")
     assert (done.code, done.out) == (1, ""), done.err
     assert "not now" in done.err

@@ -2,9 +2,8 @@
 
 import asyncio
 import resource
-import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,22 +12,13 @@ from rmqtool.admin.live import names
 from rmqtool.cli.startup.completing import candidates
 from rmqtool.client import ClientOptions, PushConsumer, Received
 from tests.admin.test_failures import FAILURES, namesrv_of
-from tests.cli.running import ROOT
 from tests.cli.test_completing import ask
 from tests.client.peers import serving
 from tests.interop.serving import NAME, Serving
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    folder = tmp_path_factory.mktemp("completing") / "store"
-    shutil.copytree(ROOT / "examples" / "store", folder)
-    with Serving(folder, "--read-only") as running:
-        yield running
-
-
-def test_names_of_a_cluster(served: Serving) -> None:
-    target = f"rocketmq://{served.namesrv}"
+def test_names_of_a_cluster(example_broker: Serving) -> None:
+    target = f"rocketmq://{example_broker.namesrv}"
     assert {"Orders", "Sequenced"} <= {*candidates(["topic", "show", target], "")}
     assert {"lab-consumer", "lab-orderly"} <= {*candidates(["group", "reset", target], "")}
     assert "lab-consumer" in candidates(["group", "lag", target, "--group"], "")
@@ -36,8 +26,8 @@ def test_names_of_a_cluster(served: Serving) -> None:
     assert list(candidates(["config", target], "")) == []
 
 
-def test_brokers_and_clients_of_a_cluster(served: Serving) -> None:
-    target = f"rocketmq://{served.namesrv}"
+def test_brokers_and_clients_of_a_cluster(example_broker: Serving) -> None:
+    target = f"rocketmq://{example_broker.namesrv}"
     assert {*candidates(["write-perm", "wipe", target], "")} == {NAME}
     assert {*candidates(["topic", "create", target, "New", "--broker"], "")} == {NAME}
     assert list(candidates(["write-perm", "wipe", "store"], "")) == []
@@ -48,7 +38,7 @@ def test_brokers_and_clients_of_a_cluster(served: Serving) -> None:
         """Consume them."""
 
     async def find() -> set[str]:
-        options = ClientOptions(namesrv=served.namesrv, client_id="10.0.0.1@77#99")
+        options = ClientOptions(namesrv=example_broker.namesrv, client_id="10.0.0.1@77#99")
         async with PushConsumer(options, "lab-consumer", {"Orders": "*"}, listen):
             return await asyncio.to_thread(lambda: {*candidates(words, "")})
 
@@ -56,17 +46,17 @@ def test_brokers_and_clients_of_a_cluster(served: Serving) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_in_each_shell(shell: str, served: Serving) -> None:
-    line = f"rmqtool topic show rocketmq://{served.namesrv} Ord"
+def test_in_each_shell(shell: str, example_broker: Serving) -> None:
+    line = f"rmqtool topic show rocketmq://{example_broker.namesrv} Ord"
     assert "Orders" in ask(shell, line).out
     if shell == "bash":  # it takes colons for words of their own
         assert "Orders" in ask(shell, line.replace(":", " : ")).out
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_profiles(shell: str, served: Serving, tmp_path: Path) -> None:
+def test_profiles(shell: str, example_broker: Serving, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
-    config.write_text(f'[target.lab]\nnamesrv = "{served.namesrv}"\n[target.prod]\nnamesrv = "127.0.0.1:1"\n')
+    config.write_text(f'[target.lab]\nnamesrv = "{example_broker.namesrv}"\n[target.prod]\nnamesrv = "127.0.0.1:1"\n')
     known = {"RMQTOOL_CONFIG": str(config)}
     assert "@lab" in ask(shell, "rmqtool topic list @l", **known).out
     assert "Orders" in ask(shell, "rmqtool topic show @lab O", **known).out
@@ -77,9 +67,9 @@ def test_profiles(shell: str, served: Serving, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failing", ["gone", "silent", "refusing", "wrong"])
-def test_brokers_that_fail(failing: str, served: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brokers_that_fail(failing: str, example_broker: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     assert failing in FAILURES
-    with serving(namesrv_of(served.broker, failing)) as namesrv:
+    with serving(namesrv_of(example_broker.broker, failing)) as namesrv:
         started = time.monotonic()
         result = {*candidates(["topic", "show", f"rocketmq://{namesrv}"], "")}
         assert time.monotonic() - started < names.PATIENCE + 1
@@ -88,7 +78,7 @@ def test_brokers_that_fail(failing: str, served: Serving, monkeypatch: pytest.Mo
     assert list(candidates(["topic", "show", "rocketmq://nonsense"], "")) == []
 
 
-def test_it_is_quick(served: Serving) -> None:
+def test_it_is_quick(example_broker: Serving) -> None:
     """By the processor's time, which other programs do not lengthen: a broker nearby answers in a few ms."""
 
     def seconds(line: str, wanted: str) -> float:
@@ -97,6 +87,6 @@ def test_it_is_quick(served: Serving) -> None:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    target = f"rocketmq://{served.namesrv}"
+    target = f"rocketmq://{example_broker.namesrv}"
     for line, wanted in ((f"topic show {target} Ord", "Orders"), (f"write-perm wipe {target} l", NAME)):
         assert min(seconds(f"rmqtool {line}", wanted) for _ in range(5)) < 0.3

@@ -1,11 +1,13 @@
 """Helpers for benches: separate processes, their peak memory, and formatting of figures."""
 
+import argparse
 import json
 import os
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
@@ -81,3 +83,28 @@ def in_own_process(module: str, function: str, *args: Any) -> Any:
 def told(seconds: list[float]) -> str:
     """Best and median."""
     return f"best {min(seconds):.4f} s, median {median(seconds):.4f} s of {len(seconds)}"
+
+
+def report_logs(
+    report: Callable[[Path, int, int, int], object],
+    bodies: Iterable[int],
+    description: str | None,
+    *,
+    size: int,
+    rounds: int,
+) -> None:
+    """Measure logs with bodies of several sizes, as the command line asks for.
+
+    Args:
+        report: measures one log: directory, bytes of a body, bytes of the log, rounds.
+        size: MiB of each log, by default.
+        rounds: by default.
+    """
+    options = argparse.ArgumentParser(description=description)
+    options.add_argument("--size", type=int, default=size, help="MiB of each log")
+    options.add_argument("--rounds", type=int, default=rounds)
+    options.add_argument("--folder", help="where the logs are made, instead of the system's temporary directory")
+    chosen = options.parse_args()
+    for body in bodies:
+        with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
+            report(Path(folder), body, chosen.size << 20, chosen.rounds)

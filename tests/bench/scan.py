@@ -4,8 +4,6 @@ Run as ``python -m tests.bench.scan``. Both take turns in one process, on one th
 page cache, and both release pages as they go.
 """
 
-import argparse
-import tempfile
 import time
 import zlib
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import TypedDict
 
 from rmqtool.store.disk.segments import Segment
 from tests.bench.make_log import write_log
-from tests.bench.measure import in_own_process, peak_rss, told
+from tests.bench.measure import in_own_process, peak_rss, report_logs, told
 
 MIB = 1 << 20
 TARGETS = {128: 3.0, 2048: 0.8}  # bytes of a body: most that a scan may take, as a multiple of the CRC pass
@@ -82,14 +80,7 @@ def report(folder: Path, body: int, size: int, rounds: int) -> Figures:
 
 def main() -> None:
     """Measure both kinds of log."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--size", type=int, default=256, help="MiB of each log")
-    options.add_argument("--rounds", type=int, default=9)
-    options.add_argument("--folder", help="where the logs are made, instead of the system's temporary directory")
-    chosen = options.parse_args()
-    for body in TARGETS:
-        with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
-            report(Path(folder), body, chosen.size * MIB, chosen.rounds)
+    report_logs(report, TARGETS, __doc__, size=256, rounds=9)
 
 
 if __name__ == "__main__":

@@ -4,17 +4,16 @@ Run as ``python -m tests.bench.search``. All are whole processes on one core ove
 printed is their processor time, start included, and what that is in bytes and messages a second.
 """
 
-import argparse
 import os
 import resource
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.bench.make_log import write_log
+from tests.bench.measure import report_logs
 
 MIB = 1 << 20
 BODIES = (128, 2048)  # bytes
@@ -65,14 +64,7 @@ def report(folder: Path, body: int, size: int, rounds: int) -> dict[str, float]:
 
 def main() -> None:
     """Measure both kinds of log."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--size", type=int, default=512, help="MiB of each log")
-    options.add_argument("--rounds", type=int, default=3)
-    options.add_argument("--folder", help="where the logs are made, instead of the system's temporary directory")
-    chosen = options.parse_args()
-    for body in BODIES:
-        with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
-            report(Path(folder), body, chosen.size * MIB, chosen.rounds)
+    report_logs(report, BODIES, __doc__, size=512, rounds=3)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ from formats.remoting.bodies import TopicRouteData
 from formats.remoting.codes import RequestCode, ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import BrokerData, QueueData
+from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.remoting.connection import Answer, Connection
+from rmqtool.remoting.errors import ConnectionLost
 from rmqtool.remoting.listener import Listener
 
 Reply = Callable[[Command], Answer]
@@ -159,3 +161,14 @@ def serving(peers: AbstractAsyncContextManager[T]) -> Iterator[T]:
         loop.call_soon_threadsafe(end.set)
         thread.join()
         loop.close()
+
+
+async def lose_connection(broker: "Peer", cluster: Cluster) -> None:
+    """End the newest connection to a broker, and ask until there is another."""
+    broker.connections[-1].abort()
+    while True:
+        try:
+            await cluster.ask(broker.address, cluster.request(RequestCode.GET_MAX_OFFSET))
+            return
+        except ConnectionLost:
+            continue

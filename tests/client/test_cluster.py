@@ -13,8 +13,8 @@ from formats.remoting.shapes import ConsumerData, MessageQueue, QueueData
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, NoRoute
 from rmqtool.client.cluster.routes import Route
-from rmqtool.remoting.errors import ConnectionLost, NotReached, RemotingError
-from tests.client.peers import Peer, ok, peer, raw_peer, route, run, tells
+from rmqtool.remoting.errors import NotReached, RemotingError
+from tests.client.peers import Peer, lose_connection, ok, peer, raw_peer, route, run, tells
 
 
 def options(*addresses: str, **more: float) -> ClientOptions:
@@ -170,13 +170,7 @@ def test_groups_are_told_to_brokers_again_when_their_connection_ended_and_left_a
                 assert [item.group_name for item in sent.producer_data_set] == ["senders"]
                 assert [item.group_name for item in sent.consumer_data_set] == ["readers"]
                 before = len(broker.of(C.HEART_BEAT))
-                broker.connections[-1].abort()
-                while True:
-                    try:
-                        await cluster.ask(broker.address, cluster.request(C.GET_MAX_OFFSET))
-                        break
-                    except ConnectionLost:
-                        continue
+                await lose_connection(broker, cluster)
                 await until(broker, C.HEART_BEAT, before + 1)
             left = [request.fields for request in broker.of(C.UNREGISTER_CLIENT)]
             assert left == [

@@ -9,9 +9,8 @@ from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData, SubscriptionData
 from rmqtool.client import ClientOptions, Cluster
-from rmqtool.remoting.errors import ConnectionLost
 from rmqtool.rules.releases import V4_9
-from tests.client.peers import peer, route, run, tells
+from tests.client.peers import lose_connection, peer, route, run, tells
 from tests.client.test_consuming import until
 
 
@@ -66,13 +65,7 @@ def test_what_was_told_is_left_out_until_something_changes() -> None:
                 changed = False
                 assert await beat() == [(False, 2)]
                 assert await beat() == [(True, 0)]
-                broker.connections[-1].abort()
-                while True:
-                    try:
-                        await cluster.ask(broker.address, cluster.request(C.GET_MAX_OFFSET))
-                        break
-                    except ConnectionLost:
-                        continue
+                await lose_connection(broker, cluster)
                 await until(lambda: not short(-1))  # a broker forgets a client with its connection
                 assert await beat() == [(True, 0)]
                 cluster.groups.add_consumer("more", lambda: wants("more", "U"))

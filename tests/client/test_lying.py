@@ -3,8 +3,8 @@
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -20,12 +20,13 @@ from rmqtool.client.consumer import pull as pull_consumer
 from rmqtool.client.consumer.puller import Puller
 from rmqtool.client.copying import replay as replaying
 from rmqtool.remoting.client import connect
+from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import ConnectionLost, NoAnswer, RemotingError
 from rmqtool.testing import TestBroker, broker
 from tests.amounts import by_turns, some
 from tests.cli.running import Result, rmqtool
 from tests.client.lying import ANY, LIES, SENDS, Liar, Opaques, lied_about
-from tests.client.peers import peer, run, serving
+from tests.client.peers import Peer, peer, run, serving
 from tests.client.test_consuming import fill
 from tests.client.test_replay import bodies, made, messages
 
@@ -221,13 +222,19 @@ def test_mirror_copies_each_once(served: TestBroker, tmp_path: Path, seed: int) 
 # -- connections -------------------------------------------------------------------------------------------------------
 
 
+@asynccontextmanager
+async def hesitating() -> AsyncIterator[tuple[Peer, Connection]]:
+    """A peer that answers requests 1 and not 2, and a connection to it."""
+    async with peer() as fake_broker:
+        fake_broker.replies[1] = lambda request: request.response()
+        fake_broker.replies[2] = lambda request: None
+        host, _, port = fake_broker.address.rpartition(":")
+        yield fake_broker, await connect(host, int(port))
+
+
 def test_a_response_that_nobody_waits_for_ends_the_connection() -> None:
     async def test() -> None:
-        async with peer() as fake_broker:
-            fake_broker.replies[1] = lambda request: request.response()
-            fake_broker.replies[2] = lambda request: None
-            host, _, port = fake_broker.address.rpartition(":")
-            link = await connect(host, int(port))
+        async with hesitating() as (fake_broker, link):
             waiting = asyncio.create_task(link.call(Command(2)))
             await link.call(Command(1))
             fake_broker.connections[0].send(Command(0, 77, 1))
@@ -240,11 +247,7 @@ def test_a_response_that_nobody_waits_for_ends_the_connection() -> None:
 
 def test_a_response_that_comes_late_does_not() -> None:
     async def test() -> None:
-        async with peer() as fake_broker:
-            fake_broker.replies[1] = lambda request: request.response()
-            fake_broker.replies[2] = lambda request: None
-            host, _, port = fake_broker.address.rpartition(":")
-            link = await connect(host, int(port))
+        async with hesitating() as (fake_broker, link):
             with pytest.raises(NoAnswer):
                 await link.call(Command(2), 0.05)
             cancelled = asyncio.create_task(link.call(Command(2)))

@@ -8,8 +8,10 @@ import pytest
 
 from tests.amounts import ALL, turn_of
 from tests.interop import broker as brokers
+from tests.interop import client as java_client
 from tests.interop.broker import Broker
-from tests.interop.engine import VERSIONS, Engine, available
+from tests.interop.client import Client
+from tests.interop.engine import NEWEST, VERSIONS, Engine, available
 from tests.interop.pairs import Pairs
 
 J = TypeVar("J", Engine, Broker)
@@ -128,3 +130,30 @@ def pairs() -> Iterator[Pairs]:
     made = Pairs()
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def brokers_5_5() -> Iterator[tuple[Broker, Broker]]:
+    """Two JVMs of the newest release."""
+    if reason := brokers.available(NEWEST):
+        pytest.skip(reason)
+    with Broker(NEWEST) as master, Broker(NEWEST) as replica:
+        yield master, replica
+
+
+@pytest.fixture(params=brokers.VERSIONS)
+def own_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A broker in its own JVM: 5.3 shares access rules among those of a process, and admin tools see them all."""
+    if reason := brokers.available(request.param):
+        pytest.skip(reason)
+    with Broker(request.param) as judge:
+        yield judge
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """Classes of the real 4.9.8 client."""
+    if reason := java_client.available():
+        pytest.skip(reason)
+    with Client() as made:
+        yield made

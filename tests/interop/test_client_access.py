@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ from rmqtool.client import (
 from rmqtool.rules.releases import RELEASES
 from tests.amounts import by_turns
 from tests.cli.running import Result, rmqtool
-from tests.interop import broker as brokers
 from tests.interop.broker import Broker
 from tests.interop.test_consuming import PATIENT, until
 
@@ -72,13 +71,9 @@ _USERS = {
 }
 
 
-@pytest.fixture(params=brokers.VERSIONS)
-def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """A broker in its own JVM: 5.3 shares access rules among all brokers of a process."""
-    if reason := brokers.available(request.param):
-        pytest.skip(reason)
-    with Broker(request.param) as judge:
-        yield judge
+@pytest.fixture
+def broker(own_broker: Broker) -> Broker:
+    return own_broker
 
 
 async def _make_users(broker: Broker) -> None:

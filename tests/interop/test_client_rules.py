@@ -7,7 +7,6 @@ import base64
 import random
 import string
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, tzinfo
 from typing import Any
 
@@ -34,18 +33,10 @@ from rmqtool.rules.sending import Rejected
 from rmqtool.services.offsets.files import BrokerFile
 from rmqtool.store.layout.paths import StoreLayout
 from tests.interop.broker import Broker
-from tests.interop.client import Client, available
+from tests.interop.client import Client
 from tests.interop.test_rebalance import as_json, from_json
 
 pytestmark = pytest.mark.interop
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    if reason := available():
-        pytest.skip(reason)
-    with Client() as made:
-        yield made
 
 
 NAMES = [

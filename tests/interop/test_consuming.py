@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -40,16 +40,23 @@ _CONF = {
     "brokerFastFailureEnable": "false",
     "messageDelayLevel": "1s 1s 1s 1s",
 }
+
+
+def play(broker: Broker, folder: Path, topic: str, scene: Callable[[Broker], Coroutine[Any, Any, None]]) -> None:
+    """Boot a broker on a new store below a directory, make the topic, run the scene, and stop the broker."""
+    broker.boot(folder / "store", _CONF)
+    make(broker, topic)
+    asyncio.run(scene(broker))
+    broker.stop()
+
+
 PATIENT = ProducerOptions(timeout=60)  # the machine may be busy
 _OPTIONS = PushOptions(start=From.FIRST, strategy=rebalance.averagely, max_tries=3, persist_interval=0.5)
 
 
 @by_turns(3)
 def test_a_group_of_both_languages_shares_queues_and_loses_nothing(broker: Broker, tmp_path: Path) -> None:
-    broker.boot(tmp_path / "store", _CONF)
-    make(broker, "Mixed")
-    asyncio.run(share(broker))
-    broker.stop()
+    play(broker, tmp_path, "Mixed", share)
     stored: Any = loads((tmp_path / "store/config/consumerOffset.json").read_bytes())
     assert sum(stored["offsetTable"]["Mixed@mixed"].values()) == 120
 
@@ -129,10 +136,7 @@ async def divide(broker: Broker) -> None:
 
 @by_turns(7)
 def test_a_broadcasting_consumer_goes_on_where_javas_was_and_the_other_way(broker: Broker, tmp_path: Path) -> None:
-    broker.boot(tmp_path / "store", _CONF)
-    make(broker, "Cast")
-    asyncio.run(broadcast(broker))
-    broker.stop()
+    play(broker, tmp_path, "Cast", broadcast)
 
 
 async def broadcast(broker: Broker) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from formats.fastjson.read import loads
 from rmqtool.client import ClientOptions, From, Message, Producer, PushConsumer, PushOptions, Received
 from rmqtool.rules.releases import RELEASES
 from tests.amounts import by_turns
-from tests.interop import broker as brokers
 from tests.interop.broker import Broker
 from tests.interop.test_consuming import _CONF, PATIENT, until
 from tests.interop.test_serve import make
@@ -22,13 +21,9 @@ pytestmark = pytest.mark.interop
 _COUNT = 40
 
 
-@pytest.fixture(params=brokers.VERSIONS)
-def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """A broker in its own JVM, whose admin tool sees no other broker or consumer."""
-    if reason := brokers.available(request.param):
-        pytest.skip(reason)
-    with Broker(request.param) as judge:
-        yield judge
+@pytest.fixture
+def broker(own_broker: Broker) -> Broker:
+    return own_broker
 
 
 @by_turns(7)

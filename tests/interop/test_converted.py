@@ -21,7 +21,6 @@ from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.interop import broker as brokers
 from tests.interop.broker import Broker
-from tests.interop.engine import NEWEST
 from tests.interop.replicas import CONTROLLER_OPTIONS, Difference, booted, differences
 from tests.interop.test_merged import bodies_of, plain, serves
 from tests.interop.test_replicas import unpack_controller
@@ -92,15 +91,6 @@ def test_a_broker_serves_topics_of_their_own(broker_4: Broker, tmp_path: Path) -
     chosen = {key: found for key, found in every.items() if key[0].startswith(("Events", "%RETRY%"))}
     assert {topic for topic, _queue in chosen} >= {"Events", "%RETRY%billing"}
     serves(broker_4, tmp_path / "new", node.settings, chosen)
-
-
-@pytest.fixture(scope="module")
-def brokers_5_5() -> Iterator[tuple[Broker, Broker]]:
-    """Two JVMs of the newest release."""
-    if reason := brokers.available(NEWEST):
-        pytest.skip(reason)
-    with Broker(NEWEST) as master, Broker(NEWEST) as replica:
-        yield master, replica
 
 
 @by_turns(7)

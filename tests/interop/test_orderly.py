@@ -23,7 +23,7 @@ from rmqtool.client import (
 )  # fmt: skip
 from rmqtool.rules.releases import RELEASES
 from tests.interop.broker import Broker
-from tests.interop.test_consuming import _CONF, PATIENT, until
+from tests.interop.test_consuming import _CONF, PATIENT, play, until
 from tests.interop.test_serve import make
 
 pytestmark = pytest.mark.interop
@@ -140,10 +140,7 @@ async def restart(broker: Broker) -> tuple[list[tuple[int, str, int, int]], int]
 
 
 def test_what_fails_too_often_is_a_dead_letter_as_of_java(broker: Broker, tmp_path: Path) -> None:
-    broker.boot(tmp_path / "store", _CONF)
-    make(broker, "Deadly")
-    asyncio.run(die(broker))
-    broker.stop()
+    play(broker, tmp_path, "Deadly", die)
 
 
 async def die(broker: Broker) -> None:

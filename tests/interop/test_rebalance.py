@@ -1,7 +1,6 @@
 """Every allocation strategy gives the same result as the real 4.9.8 client's class, on random queues and consumers."""
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,18 +9,10 @@ from rmqtool.rules import rebalance
 from rmqtool.rules.broadcast import QueueName
 from rmqtool.rules.rebalance import BadAllocation, Strategy
 from tests.amounts import by_turns
-from tests.interop.client import Client, available
+from tests.interop.client import Client
 
 pytestmark = pytest.mark.interop
 STRATEGIES = ("AVG", "AVG_BY_CIRCLE", "CONFIG", "MACHINE_ROOM", "MACHINE_ROOM_NEARBY", "CONSISTENT_HASH")
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    if reason := available():
-        pytest.skip(reason)
-    with Client() as made:
-        yield made
 
 
 def as_json(queues: list[QueueName]) -> list[dict[str, Any]]:

@@ -17,7 +17,6 @@ from tests.amounts import by_turns, every
 from tests.cli.running import rmqtool
 from tests.interop import broker as brokers
 from tests.interop.broker import Broker
-from tests.interop.engine import NEWEST
 from tests.interop.replicas import CONTROLLER_OPTIONS, Difference, booted, differences, make_killed
 from tests.roles import CONTROLLER, NEW_SLAVE, SLAVE, Node
 
@@ -108,15 +107,6 @@ def test_a_master_that_is_cut_alone_spoils_its_slave(broker_4: Broker, clients_4
             pair.follow()
             ends = pair.ends()
         assert (differences(nodes[0].store, nodes[1].store, min(ends)) == []) is both
-
-
-@pytest.fixture(scope="module")
-def brokers_5_5() -> Iterator[tuple[Broker, Broker]]:
-    """Two JVMs of the newest release."""
-    if reason := brokers.available(NEWEST):
-        pytest.skip(reason)
-    with Broker(NEWEST) as master, Broker(NEWEST) as replica:
-        yield master, replica
 
 
 @by_turns(7)

@@ -20,14 +20,13 @@ from rmqtool.rules.releases import RELEASES
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import UNIT, StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
-from tests.interop.transaction_kills import Real, Served, Side, free_ports
+from tests.interop.transaction_kills import SIDES, Real, Served, Side, free_ports
 
 CONF = {
     "mappedFileSizeCommitLog": "33554432", "mappedFileSizeConsumeQueue": "2000000", "brokerFastFailureEnable": "false",
     "messageDelayLevel": "15s 1h", "timerWheelEnable": "true",
 }  # fmt: skip
 TOPIC = "Due"
-SIDES = ("4.9.8", "5.3.3", "5.5.0", "serve-4.9", "serve-5.3", "serve-5.5")
 _DELAY = 15.0  # s
 
 

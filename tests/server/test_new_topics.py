@@ -3,6 +3,8 @@
 import asyncio
 import errno
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from rmqtool.rules.releases import V5_3
 from rmqtool.server.broker import registration
 from rmqtool.server.serve import Served, ServeOptions
 from rmqtool.services.open_store import broker_state
-from tests.client.peers import ok, peer
+from tests.client.peers import Peer, ok, peer
 from tests.server.serving import address, send, serving
 
 
@@ -41,6 +43,17 @@ def batch(topic: str) -> Command:
 
 def single(topic: str, properties: str = "") -> Command:
     return Command(C.SEND_MESSAGE_V2, fields=send(topic, properties=properties), body=b"x")
+
+
+@asynccontextmanager
+async def serving_new_store(folder: Path, namesrv: Peer) -> AsyncIterator[Connection]:
+    """A connection to a broker on a new store, which registers with this name server."""
+    options = ServeOptions(listen=("127.0.0.1", 0), namesrv=(namesrv.address,), create=True)
+    async with (
+        Served(str(folder / "store"), options) as served,
+        open_connection(*address(served.broker_address)) as client,
+    ):
+        yield client
 
 
 def test_topics_of_one_moment_are_written_together_and_before_the_answers(
@@ -107,11 +120,7 @@ def test_a_name_server_is_not_told_of_all_topics_all_the_time(tmp_path: Path) ->
                 return request.response()
 
             namesrv.replies |= {C.REGISTER_BROKER: slow, C.UNREGISTER_BROKER: ok}
-            options = ServeOptions(listen=("127.0.0.1", 0), namesrv=(namesrv.address,), create=True)
-            async with (
-                Served(str(tmp_path / "store"), options) as served,
-                open_connection(*address(served.broker_address)) as client,
-            ):
+            async with serving_new_store(tmp_path, namesrv) as client:
                 number = 0
                 while len(times) < 5:
                     number += 1
@@ -146,11 +155,7 @@ def test_a_name_server_is_told_of_what_is_new_and_of_everything_again(
                 return await told.get()
 
             namesrv.replies |= {C.REGISTER_BROKER: take, C.UNREGISTER_BROKER: ok}
-            options = ServeOptions(listen=("127.0.0.1", 0), namesrv=(namesrv.address,), create=True)
-            async with (
-                Served(str(tmp_path / "store"), options) as served,
-                open_connection(*address(served.broker_address)) as client,
-            ):
+            async with serving_new_store(tmp_path, namesrv) as client:
                 assert "TBW102" in await told.get()
                 assert await send_to("One") == {"One"}
                 refuse = True
@@ -203,11 +208,7 @@ def test_a_topic_has_its_route_before_its_first_answer(tmp_path: Path, request_:
                 return request.response()
 
             namesrv.replies |= {C.REGISTER_BROKER: slow, C.UNREGISTER_BROKER: ok}
-            options = ServeOptions(listen=("127.0.0.1", 0), namesrv=(namesrv.address,), create=True)
-            async with (
-                Served(str(tmp_path / "store"), options) as served,
-                open_connection(*address(served.broker_address)) as client,
-            ):
+            async with serving_new_store(tmp_path, namesrv) as client:
                 assert topic not in known_there
                 assert (await client.call(request_, 30)).code == ResponseCode.SUCCESS
                 assert topic in known_there
@@ -225,11 +226,7 @@ def test_a_name_server_that_does_not_answer_delays_no_more_than_the_first_messag
                 return request.response() if answers else None
 
             namesrv.replies |= {C.REGISTER_BROKER: take, C.UNREGISTER_BROKER: ok}
-            options = ServeOptions(listen=("127.0.0.1", 0), namesrv=(namesrv.address,), create=True)
-            async with (
-                Served(str(tmp_path / "store"), options) as served,
-                open_connection(*address(served.broker_address)) as client,
-            ):
+            async with serving_new_store(tmp_path, namesrv) as client:
                 assert (await client.call(single("Known"), 30)).code == ResponseCode.SUCCESS
                 answers = False
                 first = asyncio.create_task(client.call(single("New"), 30))

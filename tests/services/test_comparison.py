@@ -55,6 +55,17 @@ def test_a_copy_is_equal(case: str, golden: Unpacked, tmp_path: Path) -> None:
     assert (comparison.commonFrom, comparison.commonTo) == (log.min_offset, log.written_end)
 
 
+def parted_histories() -> tuple[Builder, Builder, int]:
+    """Two logs with messages of their own under the same queue offsets, and where they part."""
+    first, second = builder_of(range(10)), builder_of(range(10))
+    at = len(first.log)
+    for number in range(4):
+        first.put("Orders", number % 2, body=b"of the old master %d" % number)
+        second.put("Orders", number % 2, body=b"of the new %d" % number)
+    second.put("Orders", 0, body=b"and one more")
+    return first, second, at
+
+
 def test_changed_records_are_named_by_what_changed(golden: Unpacked, golden_copy: Unpacked) -> None:
     first, second = golden("broker"), golden_copy("broker")
     items = [located(second, number) for number in (3, 50, 51)]
@@ -103,12 +114,7 @@ def test_a_longer_log_has_messages_alone(tmp_path: Path) -> None:
 
 
 def test_logs_part_where_their_histories_do(tmp_path: Path) -> None:
-    first, second = builder_of(range(10)), builder_of(range(10))
-    at = len(first.log)
-    for number in range(4):
-        first.put("Orders", number % 2, body=b"of the old master %d" % number)
-        second.put("Orders", number % 2, body=b"of the new %d" % number)
-    second.put("Orders", 0, body=b"and one more")
+    first, second, at = parted_histories()
     comparison = compare(first.write(tmp_path / "one"), second.write(tmp_path / "other"))
     assert (comparison.partedAt, comparison.commonTo) == (at, at)
     assert (comparison.different, comparison.onlySecond, comparison.onlyFirst) == (4, 1, 0)

@@ -21,7 +21,7 @@ from rmqtool.store.log.dledger import UNIT, DLedgerLog
 from tests import roles
 from tests.cli.running import rmqtool
 from tests.services.build import Builder, never
-from tests.services.test_comparison import builder_of
+from tests.services.test_comparison import builder_of, parted_histories
 
 Place = tuple[str, int, int]  # topic, queue id, queue offset
 
@@ -394,12 +394,7 @@ def test_a_topic_that_only_another_copy_knows(tmp_path: Path) -> None:
 
 def test_histories_that_part(tmp_path: Path) -> None:
     """Two classic masters: each has messages of its own under the same queue offsets."""
-    first, second = builder_of(range(10)), builder_of(range(10))
-    at = len(first.log)
-    for number in range(4):
-        first.put("Orders", number % 2, body=b"of the old master %d" % number)
-        second.put("Orders", number % 2, body=b"of the new %d" % number)
-    second.put("Orders", 0, body=b"and one more")
+    first, second, at = parted_histories()
     stores = first.write(tmp_path / "one"), second.write(tmp_path / "other")
     report = compare(*stores)
     assert report.agreedTo == at

@@ -14,6 +14,7 @@ from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.store.findings import check_store
 from tests.store.helpers import conf_of, cut_queues, rewrite
+from tests.store.test_recover_engines import lengthen_blank
 
 CASE = "clean"  # four commit-log files, stopped cleanly
 
@@ -102,14 +103,7 @@ def test_after_a_crash_5_3_also_takes_a_file_that_begins_with_a_v2_record(releas
 def test_a_blank_beyond_its_file(release: str, severity: str, golden_copy: Unpacked) -> None:
     store = golden_copy(CASE)
     shown(store, release)
-    path = logs(store)[0]
-    data, at = path.read_bytes(), 0
-    while isinstance(record := read(data, at, len(data)), Record):
-        at += record.total_size
-    with path.open("r+b") as file:
-        file.seek(at)
-        file.write((len(data) - at + 1).to_bytes(4, "big"))
-    cut_queues(layout_of(store), behind=0)
+    at = lengthen_blank(store)
     finding = only(store, "log-blank-size")
     assert (finding.severity, finding.offset) == (severity, at)
     if release == "5.3":

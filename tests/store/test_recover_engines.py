@@ -283,22 +283,28 @@ def test_delayed_messages_keep_their_time_after_a_crash(golden_copy: Unpacked) -
     assert entries_of(layout_of(store, "delay")) == expected
 
 
-def test_a_blank_must_fit_its_file(golden_copy: Unpacked) -> None:
-    store = golden_copy(CASE)
+def lengthen_blank(store: Path) -> int:
+    """Let the blank of the first file reach a byte beyond it; returns where the blank begins."""
     first = sorted((store / "commitlog").iterdir())[0]
-    data = first.read_bytes()
-    at = 0
+    data, at = first.read_bytes(), 0
     while isinstance(record := read(data, at, len(data)), Record):
         at += record.total_size
     with first.open("r+b") as file:
         file.seek(at)
         file.write((len(data) - at + 1).to_bytes(4, "big"))
     cut_queues(layout_of(store), behind=0)
+    return at
+
+
+def test_a_blank_must_fit_its_file(golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    at = lengthen_blank(store)
+    left = sorted((store / "commitlog").iterdir())[0].stat().st_size - at
     report = planned(store)
     assert report.stop is not None
     assert (report.stop.at, report.stop.reason) == (
         at,
-        f"end-of-file blank of {len(data) - at + 1} bytes, {len(data) - at} left",
+        f"end-of-file blank of {left + 1} bytes, {left} left",
     )
     assert planned(store, "4.9").stop != report.stop
 

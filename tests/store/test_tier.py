@@ -41,10 +41,7 @@ def mended(tmp_path_factory: pytest.TempPathFactory) -> Node:
 @pytest.fixture
 def node(mended: Node, tmp_path: Path) -> Node:
     """A copy of it, cleanly stopped."""
-    shutil.copytree(mended.store, tmp_path / "a")
-    conf = tmp_path / "a.conf"
-    conf.write_text(mended.conf.read_text().replace(str(mended.store.parent), str(tmp_path)))
-    return Node(tmp_path / "a", conf)
+    return roles.copy(mended, tmp_path)
 
 
 def layout_of(node: Node) -> StoreLayout:

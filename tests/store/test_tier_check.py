@@ -51,10 +51,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Node:
 
 @pytest.fixture
 def node(whole: Node, tmp_path: Path) -> Node:
-    shutil.copytree(whole.store, tmp_path / "a")
-    conf = tmp_path / "a.conf"
-    conf.write_text(whole.conf.read_text().replace(str(whole.store.parent), str(tmp_path)))
-    return Node(tmp_path / "a", conf)
+    return roles.copy(whole, tmp_path)
 
 
 def segment(node: Node, queue: str, kind: str, number: int) -> Path:
