@@ -3,37 +3,9 @@
 import dataclasses
 from typing import Any
 
-from formats.config.files import (
-    BloomFilterData,
-    ConsumerFilter,
-    ConsumerFilters,
-    ConsumerOffsets,
-    DelayOffsets,
-    LmqConsumerOffsets,
-    SubscriptionGroups,
-    TopicFilters,
-    Topics,
-)
-from formats.config.files_of_5 import (
-    ConsumerOrderInfos,
-    LogicQueueMapping,
-    MessageRequestMode,
-    MessageRequestModes,
-    Metric,
-    OrderInfo,
-    TimerMetrics,
-    TopicQueueMapping,
-    TopicQueueMappings,
-    TransactionMetrics,
-)
+from formats.config import files, files_of_5
 from formats.fastjson.read import loads
-from formats.model.groups import (
-    CustomizedRetry,
-    ExponentialRetry,
-    GroupRetryPolicy,
-    SimpleSubscription,
-    SubscriptionGroup,
-)
+from formats.model import groups
 from formats.model.topics import DataVersion, TopicConfig
 from formats.versions import V4_9
 from tests.formats.config_samples import VERSION, check, text
@@ -57,7 +29,7 @@ def test_consumer_offset_of_5() -> None:
 }
 """
     offsets = {"%RETRY%GroupA@GroupA": {0: 7}, "Empty@GroupB": {}, "TopicA@GroupA": {0: 12, 1: 5}}
-    check(sample, ConsumerOffsets(data_version=VERSION, offsets=offsets))
+    check(sample, files.ConsumerOffsets(data_version=VERSION, offsets=offsets))
 
 
 def test_consumer_offset_of_4() -> None:
@@ -71,7 +43,9 @@ def test_consumer_offset_of_4() -> None:
   }
 }
 """
-    check(sample, ConsumerOffsets(offsets={"TopicA@GroupA": {0: 12, 1: 5}, "%RETRY%GroupA@GroupA": {0: 7}}), "4.9")
+    check(
+        sample, files.ConsumerOffsets(offsets={"TopicA@GroupA": {0: 12, 1: 5}, "%RETRY%GroupA@GroupA": {0: 7}}), "4.9"
+    )
 
 
 def test_lmq_consumer_offset() -> None:
@@ -86,7 +60,9 @@ def test_lmq_consumer_offset() -> None:
   }
 }
 """
-    check(sample, LmqConsumerOffsets(offsets={"TopicA@GroupA": {0: 12}}, lmq_offsets={"%LMQ%a@%LMQ%g": 33}), "4.9")
+    check(
+        sample, files.LmqConsumerOffsets(offsets={"TopicA@GroupA": {0: 12}}, lmq_offsets={"%LMQ%a@%LMQ%g": 33}), "4.9"
+    )
 
 
 def test_topics() -> None:
@@ -116,7 +92,7 @@ def test_topics() -> None:
     topic = TopicConfig(
         topic_name="OrderEvents", read_queue_nums=8, write_queue_nums=8, attributes={"message.type": "FIFO"}
     )
-    topics = Topics(data_version=VERSION, topics={"OrderEvents": topic})
+    topics = files.Topics(data_version=VERSION, topics={"OrderEvents": topic})
     check(sample, topics)
     older = [line for line in sample.split("\n") if "stateVersion" not in line]
     first = older.index('      "attributes":{')
@@ -173,18 +149,20 @@ def test_subscription_groups() -> None:
   }
 }
 """
-    group = SubscriptionGroup(
+    group = groups.SubscriptionGroup(
         group_name="billing",
-        group_retry_policy=GroupRetryPolicy(
-            exponential=ExponentialRetry(), customized=CustomizedRetry(next=(1000, 5000))
+        group_retry_policy=groups.GroupRetryPolicy(
+            exponential=groups.ExponentialRetry(), customized=groups.CustomizedRetry(next=(1000, 5000))
         ),
-        subscriptions=(SimpleSubscription(topic="OrderEvents", expression_type="TAG", expression="*", version=1),),
+        subscriptions=(
+            groups.SimpleSubscription(topic="OrderEvents", expression_type="TAG", expression="*", version=1),
+        ),
     )
-    groups = SubscriptionGroups(
+    table = files.SubscriptionGroups(
         data_version=VERSION, forbidden={"billing": {"OrderEvents": 4}}, groups={"billing": group}
     )
-    check(sample, groups)
-    plain: Any = loads(groups.build(V4_9))
+    check(sample, table)
+    plain: Any = loads(table.build(V4_9))
     assert list(plain) == ["dataVersion", "subscriptionGroupTable"]
     assert list(plain["subscriptionGroupTable"]["billing"]) == [
         "brokerId",
@@ -200,7 +178,7 @@ def test_subscription_groups() -> None:
 
 
 def test_delay_offset() -> None:
-    offsets = DelayOffsets(data_version=VERSION, offsets={1: 120, 3: 7})
+    offsets = files.DelayOffsets(data_version=VERSION, offsets={1: 120, 3: 7})
     sample = """
 {
   "dataVersion":{
@@ -214,7 +192,7 @@ def test_delay_offset() -> None:
 """
     check(sample, offsets)
     assert offsets.build() == b'{\n\t"offsetTable":{1:120,3:7\n\t}\n}'
-    assert DelayOffsets().build() == b'{\n\t"offsetTable":{}\n}'
+    assert files.DelayOffsets().build() == b'{\n\t"offsetTable":{}\n}'
 
 
 def test_consumer_filter() -> None:
@@ -243,17 +221,17 @@ def test_consumer_filter() -> None:
   }
 }
 """
-    consumer_filter = ConsumerFilter(
+    consumer_filter = files.ConsumerFilter(
         topic="OrderEvents",
         consumer_group="billing",
         expression="amount > 100",
         expression_type="SQL92",
         born_time=1700000000000,
         client_version=1700000000500,
-        bloom_filter_data=BloomFilterData(bit_num=112, bit_pos=(3, 77, 101)),
+        bloom_filter_data=files.BloomFilterData(bit_num=112, bit_pos=(3, 77, 101)),
     )
-    filters = ConsumerFilters(
-        topics={"OrderEvents": TopicFilters(topic="OrderEvents", groups={"billing": consumer_filter})}
+    filters = files.ConsumerFilters(
+        topics={"OrderEvents": files.TopicFilters(topic="OrderEvents", groups={"billing": consumer_filter})}
     )
     check(sample, filters)
     check(sample, filters, "4.9")
@@ -296,15 +274,15 @@ def test_topic_queue_mapping() -> None:
   }
 }
 """
-    mapping = TopicQueueMapping(
+    mapping = files_of_5.TopicQueueMapping(
         topic="OrderEvents",
         total_queues=4,
         broker_name="broker-a",
         epoch=1700000000123,
         current_ids={0: 0},
-        hosted_queues={0: (LogicQueueMapping(broker_name="broker-a"),)},
+        hosted_queues={0: (files_of_5.LogicQueueMapping(broker_name="broker-a"),)},
     )
-    mappings = TopicQueueMappings(data_version=VERSION, mappings={"OrderEvents": mapping})
+    mappings = files_of_5.TopicQueueMappings(data_version=VERSION, mappings={"OrderEvents": mapping})
     check(sample, mappings)
     check(sample, mappings, "4.9")  # 4.9 has no such file, so there is but one form
 
@@ -324,8 +302,10 @@ def test_message_request_mode() -> None:
   }
 }
 """
-    mode = MessageRequestMode(topic="OrderEvents", consumer_group="billing", mode="POP", pop_share_queue_num=2)
-    check(sample, MessageRequestModes(modes={"OrderEvents": {"billing": mode}}))
+    mode = files_of_5.MessageRequestMode(
+        topic="OrderEvents", consumer_group="billing", mode="POP", pop_share_queue_num=2
+    )
+    check(sample, files_of_5.MessageRequestModes(modes={"OrderEvents": {"billing": mode}}))
 
 
 def test_consumer_order_info() -> None:
@@ -352,7 +332,7 @@ def test_consumer_order_info() -> None:
   }
 }
 """
-    info = OrderInfo(
+    info = files_of_5.OrderInfo(
         attempt_id="att-1",
         invisible_time=30000,
         last_consume_timestamp=1700000000000,
@@ -361,9 +341,9 @@ def test_consumer_order_info() -> None:
         next_visible={105: 1700000030000},
         pop_time=1700000000000,
     )
-    check(sample, ConsumerOrderInfos(table={"OrderEvents@billing": {2: info}}))
+    check(sample, files_of_5.ConsumerOrderInfos(table={"OrderEvents@billing": {2: info}}))
     assert info.queue_offsets == (100, 101, 105)
-    assert OrderInfo().queue_offsets == ()
+    assert files_of_5.OrderInfo().queue_offsets == ()
 
 
 def test_metrics() -> None:
@@ -371,11 +351,11 @@ def test_metrics() -> None:
     count = b'{"OrderEvents":{"count":5,"timeStamp":1700000000000}}}'
     members: dict[str, Any] = {
         "data_version": DataVersion(timestamp=1700000000000),
-        "counts": {"OrderEvents": Metric(count=5, timestamp=1700000000000)},
+        "counts": {"OrderEvents": files_of_5.Metric(count=5, timestamp=1700000000000)},
     }
     for metrics, name in (
-        (TimerMetrics(**members), b'"timingCount":'),
-        (TransactionMetrics(**members), b'"transactionCount":'),
+        (files_of_5.TimerMetrics(**members), b'"timingCount":'),
+        (files_of_5.TransactionMetrics(**members), b'"transactionCount":'),
     ):
         assert metrics.build() == version + name + count
         assert type(metrics).parse(metrics.build()) == metrics

@@ -16,20 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from formats.queues.rocks import (
-    CHECKPOINT_KEY,
-    MAX,
-    MIN,
-    OFFSETS,
-    UNITS,
-    RocksOffset,
-    offset_key,
-    parse_built,
-    parse_offset,
-    parse_offset_key,
-    parse_unit,
-    parse_unit_key,
-)
+from formats.queues import rocks as codec
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.report import RecoveryReport
@@ -74,21 +61,24 @@ class Seen(NamedTuple):
     """The content of a database."""
 
     units: dict[tuple[str, int, int], Any]
-    ends: dict[tuple[str, int], RocksOffset]
+    ends: dict[tuple[str, int], codec.RocksOffset]
     built: int
 
 
 def seen_in(folder: Path) -> Seen:
     families = rocks.content(folder) if (folder / "CURRENT").exists() else {}
-    units = {tuple(parse_unit_key(key)): parse_unit(value) for key, value in families.get(UNITS, {}).items()}
+    units = {
+        tuple(codec.parse_unit_key(key)): codec.parse_unit(value)
+        for key, value in families.get(codec.UNITS, {}).items()
+    }
     ends, built = {}, 0
-    for key, value in families.get(OFFSETS, {}).items():
-        if key == CHECKPOINT_KEY:
-            built = parse_built(value)
+    for key, value in families.get(codec.OFFSETS, {}).items():
+        if key == codec.CHECKPOINT_KEY:
+            built = codec.parse_built(value)
             continue
-        name = parse_offset_key(key)
-        if name.bound == MAX:
-            ends[name.topic, name.queue_id] = parse_offset(value)
+        name = codec.parse_offset_key(key)
+        if name.bound == codec.MAX:
+            ends[name.topic, name.queue_id] = codec.parse_offset(value)
     return Seen(units, ends, built)
 
 
@@ -123,8 +113,8 @@ def in_database(what: Callable[[Families], Any]) -> Callable[[Path], None]:
 
 def drop_units(topic: str) -> Callable[[Path], None]:
     def do(families: Families) -> None:
-        for key in [key for key in families[UNITS] if parse_unit_key(key).topic == topic]:
-            del families[UNITS][key]
+        for key in [key for key in families[codec.UNITS] if codec.parse_unit_key(key).topic == topic]:
+            del families[codec.UNITS][key]
 
     return in_database(do)
 
@@ -138,10 +128,10 @@ def drop_units_of(folder: Path, topic: str) -> None:
             path.rename(beside / path.name)
 
     def do(families: Families) -> None:
-        for key in list(families[UNITS]):
-            unit = parse_unit_key(key)
+        for key in list(families[codec.UNITS]):
+            unit = codec.parse_unit_key(key)
             if unit.topic == topic and unit.queue_offset:
-                del families[UNITS][key]
+                del families[codec.UNITS][key]
 
     rocks.change(folder, do)
     for path in list(beside.iterdir()):
@@ -150,12 +140,12 @@ def drop_units_of(folder: Path, topic: str) -> None:
 
 
 def built(value: int) -> Callable[[Path], None]:
-    return in_database(lambda f: f[OFFSETS].update({CHECKPOINT_KEY: value.to_bytes(8, "big")}))
+    return in_database(lambda f: f[codec.OFFSETS].update({codec.CHECKPOINT_KEY: value.to_bytes(8, "big")}))
 
 
 def bound(which: bytes, physical: int, queue_offset: int) -> Callable[[Path], None]:
-    value = build_offset(RocksOffset(physical, queue_offset))
-    return in_database(lambda f: f[OFFSETS].update({offset_key("B", 1, which): value}))
+    value = build_offset(codec.RocksOffset(physical, queue_offset))
+    return in_database(lambda f: f[codec.OFFSETS].update({codec.offset_key("B", 1, which): value}))
 
 
 def without(part: str) -> Callable[[Path], None]:
@@ -211,13 +201,13 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
     "the database begins late": built(20_000),
     "the database begins at nothing": built(0),
     "the database ends behind the log": built(1 << 40),
-    "no note of the end": in_database(lambda f: f[OFFSETS].pop(CHECKPOINT_KEY)),
-    "a short note of the end": in_database(lambda f: f[OFFSETS].update({CHECKPOINT_KEY: b"\0\0"})),
+    "no note of the end": in_database(lambda f: f[codec.OFFSETS].pop(codec.CHECKPOINT_KEY)),
+    "a short note of the end": in_database(lambda f: f[codec.OFFSETS].update({codec.CHECKPOINT_KEY: b"\0\0"})),
     "units of a topic are gone, and the end of the log": both(drop_units("B"), zero_from(-1, 600)),
     "units of a topic are gone, and half of the log": both(drop_units("Wide"), zero_from(-2, 0), zero_from(-1, 0)),
-    "an end too high, and the log is cut": both(bound(MAX, 1 << 30, 500), zero_from(-1, 600)),
-    "an end too low": bound(MAX, 0, 2),
-    "a beginning too high, and the log is cut": both(bound(MIN, 1 << 30, 20), zero_from(-2, 0), zero_from(-1, 0)),
+    "an end too high, and the log is cut": both(bound(codec.MAX, 1 << 30, 500), zero_from(-1, 600)),
+    "an end too low": bound(codec.MAX, 0, 2),
+    "a beginning too high, and the log is cut": both(bound(codec.MIN, 1 << 30, 20), zero_from(-2, 0), zero_from(-1, 0)),
     "a torn table": short_table,
     "no database": without("consumequeue"),
     "no beginning of the database": without("consumequeue/CURRENT"),
@@ -318,7 +308,7 @@ def spoil_database(rng: Random, folder: Path) -> str:
 
     def what(families: Families) -> None:
         for _ in range(rng.randrange(1, 4)):
-            family = rng.choice([UNITS, OFFSETS])
+            family = rng.choice([codec.UNITS, codec.OFFSETS])
             if not families.get(family):
                 continue
             key = rng.choice(sorted(families[family]))
@@ -330,10 +320,10 @@ def spoil_database(rng: Random, folder: Path) -> str:
                 changed = rng.choice([0, 1, 5_000, 30_000, 50_000, 1 << 33, -1])
                 families[family][key] = changed.to_bytes(8, "big", signed=True) + value[8:]
             elif verb == "note":
-                families[OFFSETS][CHECKPOINT_KEY] = rng.randrange(80_000).to_bytes(8, "big")
+                families[codec.OFFSETS][codec.CHECKPOINT_KEY] = rng.randrange(80_000).to_bytes(8, "big")
             else:
-                for other in [k for k in families[UNITS] if rng.random() < 0.3]:
-                    del families[UNITS][other]
+                for other in [k for k in families[codec.UNITS] if rng.random() < 0.3]:
+                    del families[codec.UNITS][other]
             done.append(f"{verb} {family} {key!r}")
 
     rocks.change(folder, what)

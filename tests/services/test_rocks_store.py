@@ -11,17 +11,7 @@ from typing import Any
 import pytest
 
 from formats.config.files import ConsumerOffsets, SubscriptionGroups, Topics
-from formats.queues.rocks import (
-    MAX,
-    MIN,
-    OFFSETS,
-    UNITS,
-    RocksOffset,
-    RocksUnit,
-    build_unit,
-    offset_key,
-    unit_key,
-)
+from formats.queues import rocks as codec
 from rmqtool.analytics.source.tables import NamedStore as TableStore
 from rmqtool.analytics.source.tables import pieces_of, rows_of
 from rmqtool.services.lookup.get_message import get_message
@@ -174,7 +164,7 @@ def test_a_pull_from_a_gap(golden_copy: Unpacked) -> None:
     store = golden_copy(CASE)
 
     def remove(families: rocks.Families) -> None:
-        del families[UNITS][unit_key("Orders", 0, 7)]
+        del families[codec.UNITS][codec.unit_key("Orders", 0, 7)]
 
     rocks.change(store / "consumequeue", remove)
     layout = StoreLayout(str(store))
@@ -214,10 +204,10 @@ def test_times_as_the_engine_answered(golden: Unpacked) -> None:
 )
 def test_times_as_the_engines_own_test_has_them(tmp_path: Path, time: int, lower: int, upper: int) -> None:
     (tmp_path / "commitlog").mkdir()
-    units = {unit_key("T", 0, n): build_unit(RocksUnit(n, 10, 0, 10 * n)) for n in range(100, 1001)}
-    ends = {MAX: RocksOffset(1000, 1000), MIN: RocksOffset(100, 100)}
-    noted = {offset_key("T", 0, bound): build_offset(end) for bound, end in ends.items()}
-    rocks.write(tmp_path / "consumequeue", {UNITS: units, OFFSETS: noted})
+    units = {codec.unit_key("T", 0, n): codec.build_unit(codec.RocksUnit(n, 10, 0, 10 * n)) for n in range(100, 1001)}
+    ends = {codec.MAX: codec.RocksOffset(1000, 1000), codec.MIN: codec.RocksOffset(100, 100)}
+    noted = {codec.offset_key("T", 0, bound): build_offset(end) for bound, end in ends.items()}
+    rocks.write(tmp_path / "consumequeue", {codec.UNITS: units, codec.OFFSETS: noted})
     layout = StoreLayout(str(tmp_path))
     log, queue = CommitLog(layout), open_any_queue(layout, "T", 0)
     assert queue is not None

@@ -9,18 +9,7 @@ from typing import Any
 
 import pytest
 
-from formats.queues.rocks import (
-    CHECKPOINT_KEY,
-    MAX,
-    MIN,
-    OFFSETS,
-    UNITS,
-    RocksOffset,
-    build_unit,
-    offset_key,
-    parse_unit,
-    unit_key,
-)
+from formats.queues import rocks as codec
 from rmqtool.store.check import is_problem
 from rmqtool.store.check.codes.all import CODES
 from rmqtool.store.check.common.findings import Finding
@@ -72,12 +61,14 @@ def damaged(store: Path, what: Callable[[Families], Any], place: str = "consumeq
 
 
 def unit(families: Families, queue_offset: int, **changes: int) -> None:
-    key = unit_key(*ORDER, queue_offset)
-    families[UNITS][key] = build_unit(parse_unit(families[UNITS][key])._replace(**changes))
+    key = codec.unit_key(*ORDER, queue_offset)
+    families[codec.UNITS][key] = codec.build_unit(codec.parse_unit(families[codec.UNITS][key])._replace(**changes))
 
 
 def bound(families: Families, which: bytes, physical_offset: int, queue_offset: int) -> None:
-    families[OFFSETS][offset_key(*ORDER, which)] = build_offset(RocksOffset(physical_offset, queue_offset))
+    families[codec.OFFSETS][codec.offset_key(*ORDER, which)] = build_offset(
+        codec.RocksOffset(physical_offset, queue_offset)
+    )
 
 
 @pytest.mark.parametrize("with_conf", [True, False])
@@ -112,13 +103,13 @@ def test_light_queues_that_a_kill_left_out_are_none_without_settings(golden: Unp
 
 
 def drop(*queue_offsets: int) -> Callable[[Families], Any]:
-    return lambda families: [families[UNITS].pop(unit_key(*ORDER, offset)) for offset in queue_offsets]
+    return lambda families: [families[codec.UNITS].pop(codec.unit_key(*ORDER, offset)) for offset in queue_offsets]
 
 
 DAMAGES: dict[str, tuple[Callable[[Families], Any], dict[str, int]]] = {
     "a unit is gone": (drop(7), {"rcq-missing": 1}),
     "many units are gone": (drop(*range(30)), {"rcq-missing": 30}),
-    "a unit is too short": (lambda f: f[UNITS].update({unit_key(*ORDER, 3): b"short"}), {"rcq-missing": 1}),
+    "a unit is too short": (lambda f: f[codec.UNITS].update({codec.unit_key(*ORDER, 3): b"short"}), {"rcq-missing": 1}),
     "a unit leads to another message": (
         lambda f: unit(f, 5, physical_offset=0), {"rcq-other": 1, "rcq-no-message": 1},
     ),
@@ -133,28 +124,31 @@ DAMAGES: dict[str, tuple[Callable[[Families], Any], dict[str, int]]] = {
     "a time is wrong": (lambda f: unit(f, 9, store_timestamp=1), {"rcq-time": 1}),
     "a unit too many": (
         lambda f: (
-            f[UNITS].update({unit_key(*ORDER, 61): f[UNITS][unit_key(*ORDER, 60)]}), bound(f, MAX, 77211, 61)
+            f[codec.UNITS].update({codec.unit_key(*ORDER, 61): f[codec.UNITS][codec.unit_key(*ORDER, 60)]}),
+            bound(f, codec.MAX, 77211, 61),
         ),
         {"rcq-no-message": 1},
     ),
     "a unit behind the end": (
-        lambda f: f[UNITS].update({unit_key(*ORDER, 61): f[UNITS][unit_key(*ORDER, 60)]}), {},
+        lambda f: f[codec.UNITS].update({codec.unit_key(*ORDER, 61): f[codec.UNITS][codec.unit_key(*ORDER, 60)]}), {},
     ),
-    "no end": (lambda f: f[OFFSETS].pop(offset_key(*ORDER, MAX)), {"rcq-end": 61}),
-    "an end too low": (lambda f: bound(f, MAX, 0, 40), {"rcq-end": 20}),
-    "an end too high": (lambda f: bound(f, MAX, 77211, 99), {"rcq-end": 1}),
-    "a beginning too high": (lambda f: bound(f, MIN, 1000, 10), {"rcq-begin": 10}),
-    "no beginning": (lambda f: f[OFFSETS].pop(offset_key(*ORDER, MIN)), {}),
-    "built beyond the log": (lambda f: f[OFFSETS].update({CHECKPOINT_KEY: (1 << 40).to_bytes(8, "big")}),
+    "no end": (lambda f: f[codec.OFFSETS].pop(codec.offset_key(*ORDER, codec.MAX)), {"rcq-end": 61}),
+    "an end too low": (lambda f: bound(f, codec.MAX, 0, 40), {"rcq-end": 20}),
+    "an end too high": (lambda f: bound(f, codec.MAX, 77211, 99), {"rcq-end": 1}),
+    "a beginning too high": (lambda f: bound(f, codec.MIN, 1000, 10), {"rcq-begin": 10}),
+    "no beginning": (lambda f: f[codec.OFFSETS].pop(codec.offset_key(*ORDER, codec.MIN)), {}),
+    "built beyond the log": (lambda f: f[codec.OFFSETS].update({codec.CHECKPOINT_KEY: (1 << 40).to_bytes(8, "big")}),
                              {"rcq-ahead": 1}),
     "strange notes": (
-        lambda f: f[OFFSETS].update({b"key": b"", b"\0\0\0\1\1T\1mid\1\0\0\0\0": b"x"}), {"rcq-note": 2},
+        lambda f: f[codec.OFFSETS].update({b"key": b"", b"\0\0\0\1\1T\1mid\1\0\0\0\0": b"x"}), {"rcq-note": 2},
     ),
-    "a short end": (lambda f: f[OFFSETS].update({offset_key(*ORDER, MAX): b"x"}), {"rcq-note": 1, "rcq-end": 61}),
+    "a short end": (
+        lambda f: f[codec.OFFSETS].update({codec.offset_key(*ORDER, codec.MAX): b"x"}), {"rcq-note": 1, "rcq-end": 61},
+    ),
     "another queue's unit": (
-        lambda f: f[UNITS].update({unit_key("Orders", 9, 0): f[UNITS][unit_key(*ORDER, 0)],
+        lambda f: f[codec.UNITS].update({codec.unit_key("Orders", 9, 0): f[codec.UNITS][codec.unit_key(*ORDER, 0)],
                                    b"": b"", b"\xff" * 30: b""})
-        or f[OFFSETS].update({offset_key("Orders", 9, MAX): build_offset(RocksOffset(0, 0))}),
+        or f[codec.OFFSETS].update({codec.offset_key("Orders", 9, codec.MAX): build_offset(codec.RocksOffset(0, 0))}),
         {"rcq-no-message": 1},
     ),
 }  # fmt: skip
@@ -186,9 +180,9 @@ def test_findings_say_what_is_expected(small: Path) -> None:
 
 def test_messages_behind_what_was_built_are_no_fault(small: Path) -> None:
     def earlier(families: Families) -> None:
-        families[OFFSETS][CHECKPOINT_KEY] = (100_000).to_bytes(8, "big")
-        for key in [k for k, v in families[UNITS].items() if parse_unit(v).physical_offset >= 100_000]:
-            del families[UNITS][key]
+        families[codec.OFFSETS][codec.CHECKPOINT_KEY] = (100_000).to_bytes(8, "big")
+        for key in [k for k, v in families[codec.UNITS].items() if codec.parse_unit(v).physical_offset >= 100_000]:
+            del families[codec.UNITS][key]
 
     findings = damaged(small, earlier)
     assert sum(f.count for f in findings if f.code == "rcq-behind") > 20

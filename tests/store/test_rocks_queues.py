@@ -13,16 +13,7 @@ from typing import Any
 import pytest
 import rocksdict
 
-from formats.queues.rocks import (
-    MAX,
-    MIN,
-    OFFSETS,
-    RocksOffset,
-    RocksUnit,
-    build_unit,
-    offset_key,
-    unit_key,
-)
+from formats.queues import rocks as codec
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.rocksdb import Database
@@ -182,9 +173,11 @@ def test_stores_of_files_need_no_library(golden: Unpacked, monkeypatch: pytest.M
 def made(folder: Path, offsets: list[int], ends: dict[bytes, tuple[int, int]]) -> RocksQueue:
     """A queue with units at these queue offsets, each with a 100-byte record at 100 times the offset."""
     (folder / "commitlog").mkdir()
-    units = {unit_key("T", 0, n): build_unit(RocksUnit(100 * n, 100, 0, 1000 + n)) for n in offsets}
-    noted = {offset_key("T", 0, bound): rocks.build_offset(RocksOffset(*end)) for bound, end in ends.items()}
-    rocks.write(folder / "consumequeue", {"default": units, OFFSETS: noted})
+    units = {codec.unit_key("T", 0, n): codec.build_unit(codec.RocksUnit(100 * n, 100, 0, 1000 + n)) for n in offsets}
+    noted = {
+        codec.offset_key("T", 0, bound): rocks.build_offset(codec.RocksOffset(*end)) for bound, end in ends.items()
+    }
+    rocks.write(folder / "consumequeue", {"default": units, codec.OFFSETS: noted})
     queue = open_any_queue(StoreLayout(str(folder)), "T", 0)
     assert isinstance(queue, RocksQueue)
     return queue
@@ -195,25 +188,25 @@ def made(folder: Path, offsets: list[int], ends: dict[bytes, tuple[int, int]]) -
     [(0, 0), (1, 1), (100, 1), (101, 2), (450, 5), (900, 9), (901, 10), (5000, 10)],
 )
 def test_the_lowest_offset_follows_the_log(tmp_path: Path, log_begins: int, low: int) -> None:
-    queue = made(tmp_path, list(range(10)), {MAX: (900, 9), MIN: (0, 0)})
+    queue = made(tmp_path, list(range(10)), {codec.MAX: (900, 9), codec.MIN: (0, 0)})
     assert (queue.min_offset(log_begins), queue.max_offset) == (low, 10)
 
 
 def test_a_noted_lowest_offset_is_taken(tmp_path: Path) -> None:
-    queue = made(tmp_path, list(range(10)), {MAX: (900, 9), MIN: (400, 4)})
+    queue = made(tmp_path, list(range(10)), {codec.MAX: (900, 9), codec.MIN: (400, 4)})
     assert [queue.min_offset(log) for log in (0, 400, 401)] == [4, 4, 5]
     assert [entry.queue_offset for entry in queue.entries(queue.min_offset(0))] == [4, 5, 6, 7, 8, 9]
 
 
 def test_units_behind_the_end_are_not_the_queues(tmp_path: Path) -> None:
-    queue = made(tmp_path, list(range(10)), {MAX: (600, 6)})
+    queue = made(tmp_path, list(range(10)), {codec.MAX: (600, 6)})
     assert queue.max_offset == 7
     assert [entry.queue_offset for entry in queue.entries()] == list(range(7))
     assert queue.recovered == (7, 700)
 
 
 def test_a_gap_is_passed_over(tmp_path: Path) -> None:
-    queue = made(tmp_path, [0, 1, 2, 5, 6], {MAX: (600, 6)})
+    queue = made(tmp_path, [0, 1, 2, 5, 6], {codec.MAX: (600, 6)})
     assert [entry.queue_offset for entry in queue.entries()] == [0, 1, 2, 5, 6]
     assert [(first, units["physical_offset"].tolist()) for first, units in queue.runs()] == [
         (0, [0, 100, 200]), (5, [500, 600]),
@@ -222,15 +215,17 @@ def test_a_gap_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_a_queue_that_never_had_a_message(tmp_path: Path) -> None:
-    queue = made(tmp_path, [], {MIN: (0, 0)})
+    queue = made(tmp_path, [], {codec.MIN: (0, 0)})
     assert (queue.min_offset(0), queue.max_offset, list(queue.entries()), queue.recovered) == (0, 0, [], (0, -1))
 
 
 def test_queues_are_named_by_their_ends_and_on_demand_by_their_units(tmp_path: Path) -> None:
-    layout = StoreLayout(made(tmp_path, [0, 1], {MAX: (100, 1)})._layout.root)
+    layout = StoreLayout(made(tmp_path, [0, 1], {codec.MAX: (100, 1)})._layout.root)
     rocks.change(
         tmp_path / "consumequeue",
-        lambda families: families["default"].update({unit_key("Lost", 3, 7): bytes(28), b"junk": b"", b"\xff": b"x"}),
+        lambda families: families["default"].update(
+            {codec.unit_key("Lost", 3, 7): bytes(28), b"junk": b"", b"\xff": b"x"}
+        ),
     )
     layout = StoreLayout(str(tmp_path))
     assert rocks_queue_names(layout) == [("T", 0)]
