@@ -85,7 +85,7 @@ class _Examination:
         nodes = await questions.nodes()
         await self._name_servers()
         runtime = await self._runtime(nodes)
-        await self._settings(nodes, runtime)
+        await self._settings(runtime)
         masters = [node for node in await questions.masters() if node in runtime]
         if not masters:
             raise ClientError(f"no broker answers: {'; '.join(questions.reasons())}")
@@ -168,7 +168,7 @@ class _Examination:
             word = "ahead of" if seconds_off > 0 else "behind"
             self._add("clock-skew", f"{abs(seconds_off):.0f} s {word} this machine", server=node.name)
 
-    async def _settings(self, nodes: list[Node], runtime: Mapping[Node, Mapping[str, str]]) -> None:
+    async def _settings(self, runtime: Mapping[Node, Mapping[str, str]]) -> None:
         async def fetch(node: Node) -> Mapping[str, str]:
             settings = await self._questions.fetch(node, C.GET_BROKER_CONFIG, parse_properties, what="its settings are")
             return settings or {}

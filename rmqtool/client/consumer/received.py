@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from formats.message.bodies import decompress
+from formats.message.decoded import Decoded
 from formats.message.ids import offset_id
 from formats.message.inner import messages_in
-from formats.message.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
+from formats.message.properties import UNIQ_KEY
 from formats.message.read import End, Record, read
 from formats.primitives import INNER_BATCH
 from formats.remoting.shapes import MessageQueue
@@ -19,7 +20,7 @@ _RETRY_TOPIC = "RETRY_TOPIC"
 
 
 @dataclass(frozen=True)
-class Received:
+class Received(Decoded):
     """A message received from a broker.
 
     Attributes:
@@ -43,10 +44,6 @@ class Received:
         """How often it was redelivered."""
         return self.record.reconsume_times + self.retried
 
-    @property
-    def queue_offset(self) -> int:
-        return self.record.queue_offset
-
     @cached_property
     def body(self) -> bytes:
         """The body as the application sent it.
@@ -55,19 +52,6 @@ class Received:
             FormatError: it cannot be decompressed.
         """
         return decompress(self.record.body, self.record.sys_flag)
-
-    @cached_property
-    def properties(self) -> dict[str, str]:
-        """All properties, by RocketMQ's names."""
-        return parse(self.record.properties)
-
-    @property
-    def tags(self) -> str | None:
-        return self.properties.get(TAGS)
-
-    @property
-    def keys(self) -> list[str]:
-        return split_keys(self.properties.get(KEYS, ""))
 
     @property
     def offset_message_id(self) -> str:

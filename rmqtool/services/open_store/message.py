@@ -6,8 +6,9 @@ from typing import Any
 
 from formats.errors import FormatError
 from formats.message.bodies import decompress
+from formats.message.decoded import Decoded
 from formats.message.ids import offset_id
-from formats.message.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
+from formats.message.properties import UNIQ_KEY
 from formats.message.read import Record
 from formats.primitives import host_text
 from rmqtool.contract import message_row
@@ -15,7 +16,7 @@ from rmqtool.errors import CorruptFile
 from rmqtool.store.log.commit_log import LocatedRecord
 
 
-class StoredMessage:
+class StoredMessage(Decoded):
     """One message of a store (common.message.MessageExt).
 
     Properties and body are decoded on first use, so counting messages is cheap.
@@ -43,26 +44,6 @@ class StoredMessage:
     def queue_id(self) -> int:
         """The id of its queue."""
         return self.record.queue_id
-
-    @property
-    def queue_offset(self) -> int:
-        """Its offset in that queue."""
-        return self.record.queue_offset
-
-    @cached_property
-    def properties(self) -> dict[str, str]:
-        """All properties by name, including RocketMQ's own (``TAGS``, ``KEYS``, ``UNIQ_KEY`` ...)."""
-        return parse(self.record.properties)
-
-    @property
-    def tags(self) -> str | None:
-        """The tag, or None."""
-        return self.properties.get(TAGS)
-
-    @property
-    def keys(self) -> list[str]:
-        """The application's keys."""
-        return split_keys(self.properties.get(KEYS, ""))
 
     @property
     def message_id(self) -> str:

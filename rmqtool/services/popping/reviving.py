@@ -61,15 +61,6 @@ class _Queue:
     places: dict[pop.PopKey, int] = field(default_factory=dict)
 
 
-@dataclass(slots=True, kw_only=True)
-class Revived:
-    """Counts of processed messages."""
-
-    brought_back: int = 0
-    put_again: int = 0
-    gone: int = 0  # messages no longer in the store
-
-
 class Reviving:
     """Revives messages of one store that is open for writing.
 
@@ -103,7 +94,6 @@ class Reviving:
         self._in_time, self._topic_made, self._arrived = in_time, topic_made, arrived
         self._queues: dict[int, _Queue] = {}
         self._new_messages: set[tuple[str, int]] = set()
-        self.done = Revived()
 
     @property
     def waiting(self) -> int:
@@ -232,7 +222,6 @@ class Reviving:
         result = self._reading.pull(point.topic, point.queue_id, queue_offset, 1)
         record = read(result.messages[0], 0, len(result.messages[0])) if result.messages else None
         if not isinstance(record, Record) or record.queue_offset != queue_offset:
-            self.done.gone += 1
             self._warn(
                 f"{point.topic} queue {point.queue_id}: the message at queue offset {queue_offset} is gone, so it does "
                 f"not come back for {point.group}"
@@ -245,7 +234,6 @@ class Reviving:
                 f"for {point.group} now: {stored.reason}"
             )
             return self._put_again(queue, point, queue_offset)
-        self.done.brought_back += 1
         self._new_messages.add((stored.topic, stored.queue_id))
         return True
 
@@ -288,5 +276,4 @@ class Reviving:
             extra={},
         )
         stored = self._records.put(again, queue.queue_id, again.visible_time)
-        self.done.put_again += stored.ok
         return stored.ok

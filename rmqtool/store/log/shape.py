@@ -41,11 +41,9 @@ class LogShape:
         damaged: in log order.
         cut: physical offset at which the next start ends the log because of damage, and cuts off what follows; None if
             it cuts off no intact message.
-        checked_from: physical offset from which the next start checks the log.
     """
 
     files: list[FileSpan] = field(default_factory=list)
     end: int = 0
     damaged: list[DamagedRange] = field(default_factory=list)
     cut: int | None = None
-    checked_from: int = 0

@@ -41,7 +41,7 @@ def rocks_queues_of(layout: StoreLayout) -> list[RocksQueue]:
     database = queue_database(layout)
     if database is None:
         return []
-    unbuilt = unbuilt_units(layout, database)
+    unbuilt = unbuilt_units(layout)
     return [_queue(layout, database, key, unbuilt) for key in sorted({*queue_names(database), *unbuilt})]
 
 
@@ -54,7 +54,7 @@ def open_rocks_queue(layout: StoreLayout, topic: str, queue_id: int) -> RocksQue
     database = queue_database(layout)
     if database is None or not -(2**31) <= queue_id < 2**31 or not is_name(topic):
         return None
-    queue = _queue(layout, database, (topic, queue_id), unbuilt_units(layout, database))
+    queue = _queue(layout, database, (topic, queue_id), unbuilt_units(layout))
     return queue if queue.there else None
 
 
@@ -72,7 +72,7 @@ def built_only_to(log: CommitLog) -> int | None:
     return built if log.read(built, crc=False) is not None else None
 
 
-def unbuilt_units(layout: StoreLayout, database: Database) -> "dict[Key, Units]":
+def unbuilt_units(layout: StoreLayout) -> "dict[Key, Units]":
     """The units that the log has for each queue beyond the end of the database, by queue offset; cached per layout.
 
     Returns:

@@ -49,7 +49,6 @@ class Mended(NamedTuple):
     Attributes:
         queues: the changed queues.
         index_files: number of index files that were faulty and rewritten, or added.
-        index_keys: number of keys put into them.
         irregular: queues whose contents do not follow from the log.
         deleted: number of messages by topic, for topics with neither settings nor queues.
         remade: for topics that were deleted and created again, number of earlier messages by topic.
@@ -61,7 +60,6 @@ class Mended(NamedTuple):
 
     queues: list[QueueMended]
     index_files: int
-    index_keys: int
     irregular: list[str]
     deleted: dict[str, int]
     remade: dict[str, int]
@@ -112,7 +110,6 @@ class _Comparison:
     def run(self) -> Mended:
         inputs, index = self._inputs, self._dispatcher.index
         whole_index: WholeIndex | None = None
-        before = index.added
         if self._verdict.files and self._wanted:
             for key, queue in self._dispatcher.queues.items():
                 if key in self._damaged or not inputs.quick:
@@ -148,7 +145,6 @@ class _Comparison:
                 if whole is not None and (whole.put_in or whole.taken_out or whole.ends_at is not None)
             ],
             index_files=0 if whole_index is None or whole_index.complete else len(index.files) - whole_index.good,
-            index_keys=index.added - before,
             irregular=[
                 _in_words(topic, queue_id)
                 for (topic, queue_id), whole in sorted(self._queues.items())

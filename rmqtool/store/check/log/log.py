@@ -235,7 +235,6 @@ class LogCheck:
             end=self.ctx.log_seen.end,
             damaged=sorted(damaged),
             cut=files[first.number].base + first.at if first is not None and self.ctx.found.situation.cuts else None,
-            checked_from=files[self.ctx.start.number].base if files else 0,
         )
 
     def _ends_log(self, damage: _Damage) -> bool:
