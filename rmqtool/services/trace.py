@@ -22,7 +22,7 @@ from formats.message.read import Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
 from formats.sql92.filter import BadFilter, compile_filter
 from formats.topics import DLQ_PREFIX, GIVEN_UP, HALVES, RETRY_PREFIX, SCHEDULE, SYSTEM_TOPICS, TRACE
-from rmqtool.contract import message_row
+from rmqtool.contract import PlainRow, message_row
 from rmqtool.errors import RmqError
 from rmqtool.progress import stage
 from rmqtool.services.delays.delays import Delays, number_of
@@ -146,7 +146,7 @@ TAKEN_EVENTS = ("stored", "committed", "delivered", "retry", "revived", "dead-le
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(PlainRow):
     """One event in a message's history. Times are ms since the epoch.
 
     ``event``: stored, half, check, committed, rolled-back, given-up, delayed, delivered, retry-delayed, retry,
@@ -166,10 +166,6 @@ class Event:
     group: str | None = None  # of a retry or dead letter
     deliverTimestamp: int | None = None
     detail: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields for machine output."""
-        return asdict(self)
 
 
 def event_of(message: LogMessage, name: str, group: str | None, deliver: int | None, detail: str | None) -> Event:
@@ -197,7 +193,7 @@ def later_events(events: Sequence[Event], event: Event, group: str) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PassedCopy:
+class PassedCopy(PlainRow):
     """Whether a group has passed one copy of the message."""
 
     group: str
@@ -207,10 +203,6 @@ class PassedCopy:
     consumerOffset: int
     passed: bool  # the offset is beyond the message
     why: str  # the reason, or "not yet", as far as the store shows
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields for machine output."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """Users of live brokers, and what they may do: access control 2.0, of 5.x."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from formats.errors import BadText
 from formats.fastjson.dialects import BODY
@@ -11,10 +11,13 @@ from formats.remoting import admin as a
 from formats.remoting.codes import RequestCode as C
 from rmqtool.admin.live.questions import Node, Questions, Warn, ask
 from rmqtool.admin.target import Target
+from rmqtool.contract import PlainRow
+
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserRow:
+class UserRow(PlainRow):
     """A user of one broker. Passwords are not shown."""
 
     user: str
@@ -22,13 +25,9 @@ class UserRow:
     userStatus: str | None
     brokerName: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """The fields for machine output."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RuleRow:
+class RuleRow(PlainRow):
     """What a subject may do with a resource on one broker."""
 
     subject: str
@@ -38,10 +37,6 @@ class RuleRow:
     sourceIps: list[str]
     decision: str
     brokerName: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields for machine output."""
-        return asdict(self)
 
 
 def list_users(target: Target, warn: Warn, wanted: Callable[[str], bool]) -> list[UserRow]:
@@ -61,12 +56,8 @@ def list_users(target: Target, warn: Warn, wanted: Callable[[str], bool]) -> lis
             for user in users or ()
         ]  # fmt: skip
 
-    async def work(questions: Questions) -> list[UserRow]:
-        tables = await questions.tables(await questions.masters(), lambda node: fetch(questions, node))
-        rows = [row for table in tables.values() for row in table if wanted(row.user)]
-        return sorted(rows, key=lambda row: (row.user, row.brokerName))
-
-    return ask(target, warn, work)
+    rows = _ask_masters(target, warn, fetch)
+    return sorted((row for row in rows if wanted(row.user)), key=lambda row: (row.user, row.brokerName))
 
 
 def list_rules(target: Target, warn: Warn, wanted: Callable[[str], bool]) -> list[RuleRow]:
@@ -87,10 +78,18 @@ def list_rules(target: Target, warn: Warn, wanted: Callable[[str], bool]) -> lis
             for name, rule in rules_of(subject).items()
         ]  # fmt: skip
 
-    async def work(questions: Questions) -> list[RuleRow]:
+    rows = _ask_masters(target, warn, fetch)
+    return sorted(
+        (row for row in rows if wanted(row.subject)), key=lambda row: (row.subject, row.resource, row.brokerName)
+    )
+
+
+def _ask_masters(target: Target, warn: Warn, fetch: Callable[[Questions, Node], Awaitable[list[Row]]]) -> list[Row]:
+    """The rows that ``fetch`` gets from each master, in any order."""
+
+    async def work(questions: Questions) -> list[Row]:
         tables = await questions.tables(await questions.masters(), lambda node: fetch(questions, node))
-        rows = [row for table in tables.values() for row in table if wanted(row.subject)]
-        return sorted(rows, key=lambda row: (row.subject, row.resource, row.brokerName))
+        return [row for table in tables.values() for row in table]
 
     return ask(target, warn, work)
 

@@ -15,13 +15,14 @@ from formats.remoting.codes import ResponseCode
 from rmqtool.admin.live.questions import Node, Questions, Warn, ask, body
 from rmqtool.admin.live.tables import fetch_groups, fetch_offsets
 from rmqtool.admin.target import Target
+from rmqtool.contract import PlainRow
 
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _REAL = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,20})?(E-?[0-9]{1,3})?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerStatus:
+class BrokerStatus(PlainRow):
     """One broker, with the names of its runtime table. What it does not report is None.
 
     Rates are per second, over the last ten seconds; times are ms.
@@ -54,13 +55,9 @@ class BrokerStatus:
     msgPutTotalTodayNow: int | None
     msgGetTotalTodayNow: int | None
 
-    def to_dict(self) -> dict[str, Any]:
-        """The fields for machine output."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerSetting:
+class BrokerSetting(PlainRow):
     """One setting of one broker."""
 
     cluster: str
@@ -68,10 +65,6 @@ class BrokerSetting:
     brokerId: int
     name: str
     value: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields for machine output."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

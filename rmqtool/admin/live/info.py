@@ -13,6 +13,7 @@ from rmqtool.admin.live.questions import Node, Questions, Warn, ask
 from rmqtool.admin.live.tables import fetch_groups, fetch_offsets
 from rmqtool.admin.live.topics import LiveTopics
 from rmqtool.admin.target import Target
+from rmqtool.contract import PlainRow
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.services.lookup.info import TopicInfo
 
@@ -112,7 +113,7 @@ def cluster_facts(target: Target, say: Warn) -> ClusterFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveConfig:
+class LiveConfig(PlainRow):
     """A table of one broker, under the name of its file."""
 
     name: str
@@ -121,10 +122,6 @@ class LiveConfig:
     readable: bool
     error: str | None
     brokerName: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields for machine output."""
-        return asdict(self)
 
 
 def list_tables(target: Target, warn: Warn) -> list[LiveConfig]:

@@ -1,8 +1,7 @@
 """What name servers hold beside routes: the KV configuration."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from formats.remoting import namesrv as n
 from formats.remoting.bodies import KVTable
@@ -11,20 +10,17 @@ from formats.remoting.codes import ResponseCode
 from rmqtool.admin.live.questions import Node, Questions, Warn, ask, body
 from rmqtool.admin.target import Target
 from rmqtool.client.cluster.errors import ClientError
+from rmqtool.contract import PlainRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(PlainRow):
     """An entry of the KV configuration of one name server."""
 
     namespace: str
     key: str
     value: str
     server: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields for machine output."""
-        return asdict(self)
 
 
 def list_entries(target: Target, namespace: str, key: str | None, warn: Warn) -> list[Entry]:

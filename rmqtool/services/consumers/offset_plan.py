@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from formats.topics import RETRY_PREFIX
+from rmqtool.contract import PlainRow
 from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
 from rmqtool.rules.sending import Rejected, check_group
 from rmqtool.services.lookup.configs import Warn, topics_of
@@ -36,7 +37,7 @@ class OffsetTarget(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetMove:
+class OffsetMove(PlainRow):
     """One offset to set, with the range of its queue."""
 
     group: str
@@ -48,10 +49,6 @@ class OffsetMove:
     minOffset: int
     brokerOffset: int
     note: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields for machine output."""
-        return asdict(self)
 
     @property
     def key(self) -> Key:

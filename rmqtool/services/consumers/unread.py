@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from formats.config.files import DelayOffsets
 from formats.topics import REVIVE_PREFIX, SCHEDULE, TIMER
 from formats.variants.timer import QUEUE_ID
+from rmqtool.contract import PlainRow
 from rmqtool.services.consumers.groups import ConsumerGroups
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.queue_messages import TopicQueues
@@ -22,7 +22,7 @@ from rmqtool.words import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unread:
+class Unread(PlainRow):
     """Messages of one topic that would be removed before a group has consumed them.
 
     Attributes:
@@ -40,10 +40,6 @@ class Unread:
         if self.group is None:
             return f"{counted(self.messages, 'delayed message waits', 'delayed messages wait')} to be delivered"
         return f"{number} of {self.topic} that group {self.group} has not consumed"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields for machine output."""
-        return asdict(self)
 
 
 def unread_below(layout: StoreLayout, physical_offset: int, warn: Warn) -> list[Unread]:

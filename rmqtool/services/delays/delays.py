@@ -4,7 +4,7 @@ Source: store.schedule.ScheduleMessageService; message-services 10.3, 10.4.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -13,6 +13,7 @@ from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC, UNIQ_KEY, spl
 from formats.message.read import Record
 from formats.queues.consume import EXT_BOUND, is_ext_address
 from formats.topics import SCHEDULE
+from rmqtool.contract import PlainRow
 from rmqtool.services.lookup.configs import Warn, look_at_config
 from rmqtool.services.lookup.queue_messages import TopicQueues, messages_of, warn_of_unbuilt
 from rmqtool.store.log.commit_log import CommitLog
@@ -21,7 +22,7 @@ from rmqtool.store.queues.reader import QueueEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DelayLevel:
+class DelayLevel(PlainRow):
     """One level of the table, and the progress of its queue. Times are ms since the epoch."""
 
     level: int
@@ -39,10 +40,6 @@ class DelayLevel:
     kind: str = "level"  # or "timer": the timer wheel of 5.x, level 0
     recalled: int | None = 0  # messages in the wheel that were recalled; not counted as pending
     rolled: int | None = 0  # pending ones whose slot fires before they are due, and that then move to another slot
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields for machine output."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,7 +80,7 @@ class TopicDetails:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnusedTopic:
+class UnusedTopic(PlainRow):
     """A topic that could be deleted, and why."""
 
     topic: str
@@ -89,10 +89,6 @@ class UnusedTopic:
     queues: int
     messages: int
     bytes: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields for machine output."""
-        return asdict(self)
 
 
 class StoreTopics:

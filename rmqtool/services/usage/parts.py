@@ -2,10 +2,10 @@
 
 import errno
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from stat import S_ISDIR, S_ISREG
-from typing import Any
 
+from rmqtool.contract import PlainRow
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.disk.files import list_folder
 from rmqtool.store.layout.paths import StoreLayout
@@ -16,17 +16,13 @@ COMMIT_LOG = "commitlog"
 
 
 @dataclass(slots=True, kw_only=True)
-class PartUsage:
+class PartUsage(PlainRow):
     """One part: the commit log, or another entry of the store's directory."""
 
     part: str
     files: int = 0
     bytes: int = 0  # sum of file lengths
     allocated: int = 0  # bytes allocated by the file system; less if files have holes
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields for machine output."""
-        return asdict(self)
 
 
 def measure_parts(layout: StoreLayout) -> list[PartUsage]:
