@@ -80,11 +80,7 @@ def user_update(
 
 
 @command("user delete", "rmqtool user delete @prod billing --dry-run")
-def user_delete(
-    store: TargetArgument,
-    user: UserName,
-    options: BrokerChange = CHANGE_BROKERS,
-) -> int:
+def user_delete(store: TargetArgument, user: UserName, options: BrokerChange = CHANGE_BROKERS) -> int:
     """Delete a user on every broker that has it, after showing the plan.
 
     Its access rules stay: acl delete removes them. Exit codes as for topic create.
@@ -181,10 +177,7 @@ def acl_set(
 
 @command("acl delete", "rmqtool acl delete @prod User:billing --resource Topic:Orders --dry-run")
 def acl_delete(
-    store: TargetArgument,
-    subject: Subject,
-    resource: ResourceOption = None,
-    options: BrokerChange = CHANGE_BROKERS,
+    store: TargetArgument, subject: Subject, resource: ResourceOption = None, options: BrokerChange = CHANGE_BROKERS
 ) -> int:
     """Delete the rules of a subject, all of them or those for some resources, on every broker, after showing the plan.
 
@@ -194,11 +187,7 @@ def acl_delete(
 
 
 def _change_rules(
-    store: str,
-    subject: str,
-    rules: Mapping[str, object] | None,
-    resources: tuple[str, ...],
-    options: BrokerChange,
+    store: str, subject: str, rules: Mapping[str, object] | None, resources: tuple[str, ...], options: BrokerChange
 ) -> int:
     if ":" not in subject:
         raise BadValue(f"{subject}: give User:NAME")

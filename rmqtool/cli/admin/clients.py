@@ -16,10 +16,7 @@ ClientOption = Annotated[str | None, option("--client", "ID", "Only this client;
 
 @command("client producers", "rmqtool client producers @prod --group billing")
 def client_producers(
-    store: TargetArgument,
-    group: GroupOption = None,
-    limit: LimitOption = None,
-    output: OutputOption = Output.text,
+    store: TargetArgument, group: GroupOption = None, limit: LimitOption = None, output: OutputOption = Output.text
 ) -> int:
     """List the producers that are online: group, id, address, language, newest heartbeat.
 
@@ -69,10 +66,7 @@ def client_show(
 
 @command("client stack", "rmqtool client stack @prod billing --client '10.0.0.7@*'")
 def client_stack(
-    store: TargetArgument,
-    consumer_group: GroupName,
-    client: ClientOption = None,
-    output: OutputOption = Output.text,
+    store: TargetArgument, consumer_group: GroupName, client: ClientOption = None, output: OutputOption = Output.text
 ) -> int:
     """Show what the threads of a group's clients are doing (a thread dump), which only Java clients report.
 

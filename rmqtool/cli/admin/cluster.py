@@ -73,10 +73,7 @@ def broker_config_show(
 
 @command("client list", "rmqtool client list @prod --group billing")
 def client_list(
-    store: TargetArgument,
-    group: GroupOption = None,
-    limit: LimitOption = None,
-    output: OutputOption = Output.text,
+    store: TargetArgument, group: GroupOption = None, limit: LimitOption = None, output: OutputOption = Output.text
 ) -> int:
     """List the consumers that are online: group, id, address, language and subscriptions.
 

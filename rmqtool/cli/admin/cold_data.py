@@ -45,11 +45,7 @@ def cold_data_set(
 
 
 @command("cold-data remove", "rmqtool cold-data remove @prod billing --dry-run")
-def cold_data_remove(
-    store: TargetArgument,
-    consumer_group: GroupName,
-    options: BrokerChange = CHANGE_BROKERS,
-) -> int:
+def cold_data_remove(store: TargetArgument, consumer_group: GroupName, options: BrokerChange = CHANGE_BROKERS) -> int:
     """Remove a group's own limit on cold data, after showing the plan: the brokers' limit applies again.
 
     Exit codes as for topic create.

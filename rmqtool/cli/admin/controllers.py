@@ -92,9 +92,7 @@ def controller_forget(
 
 @command("controller-config show", "rmqtool controller-config show @prod --name '*Elect*'")
 def controller_config_show(
-    store: TargetArgument,
-    name: SettingOption = None,
-    output: OutputOption = Output.text,
+    store: TargetArgument, name: SettingOption = None, output: OutputOption = Output.text
 ) -> int:
     """Show the settings that controllers run with.
 
@@ -110,11 +108,7 @@ def controller_config_show(
 
 
 @command("controller-config set", "rmqtool controller-config set @prod enableElectUncleanMaster=true --dry-run")
-def controller_config_set(
-    store: TargetArgument,
-    settings: SettingsArgument,
-    options: ChangeOptions = CHANGE,
-) -> int:
+def controller_config_set(store: TargetArgument, settings: SettingsArgument, options: ChangeOptions = CHANGE) -> int:
     """Change settings of every controller, after showing the plan.
 
     A controller also writes them to its properties file. Names that it does not have are refused. Exit codes as for

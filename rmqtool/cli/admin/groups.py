@@ -88,11 +88,7 @@ def group_update(
 
 
 @command("group delete", "rmqtool group delete @lab lab-orderly --dry-run")
-def group_delete(
-    store: TargetArgument,
-    consumer_group: GroupName,
-    options: BrokerChange = CHANGE_BROKERS,
-) -> int:
+def group_delete(store: TargetArgument, consumer_group: GroupName, options: BrokerChange = CHANGE_BROKERS) -> int:
     """Delete a group and its offsets, after showing the plan; the group must be offline.
 
     Its retry topic and dead letters stay: topic delete removes them. undo restores settings and offsets. Exit codes as

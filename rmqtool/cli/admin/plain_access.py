@@ -104,11 +104,7 @@ def _parse_perms(rows: list[str] | None) -> dict[str, str]:
 
 
 @command("plain-acl delete", "rmqtool plain-acl delete @prod billing-app --dry-run")
-def plain_acl_delete(
-    store: TargetArgument,
-    access_key: AccessKey,
-    options: BrokerChange = CHANGE_BROKERS,
-) -> int:
+def plain_acl_delete(store: TargetArgument, access_key: AccessKey, options: BrokerChange = CHANGE_BROKERS) -> int:
     """Delete an account on every broker of 4.9 that has it, after showing the plan.
 
     Exit codes as for topic create.

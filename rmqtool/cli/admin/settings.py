@@ -17,11 +17,7 @@ TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the top
 
 
 @command("broker-config set", "rmqtool broker-config set @lab flushDiskType=SYNC_FLUSH --dry-run")
-def broker_config_set(
-    store: TargetArgument,
-    settings: SettingsArgument,
-    options: BrokerChange = CHANGE_BROKERS,
-) -> int:
+def broker_config_set(store: TargetArgument, settings: SettingsArgument, options: BrokerChange = CHANGE_BROKERS) -> int:
     """Change settings of every broker of a cluster, after showing the plan.
 
     A broker also writes them to its properties file, if it was started with one. Names that a broker does not know are
@@ -37,11 +33,7 @@ def broker_config_set(
 
 
 @command("write-perm wipe", "rmqtool write-perm wipe @lab lab-a --dry-run")
-def write_perm_wipe(
-    store: TargetArgument,
-    broker: BrokerName,
-    options: ChangeOptions = CHANGE,
-) -> int:
+def write_perm_wipe(store: TargetArgument, broker: BrokerName, options: ChangeOptions = CHANGE) -> int:
     """Stop clients from sending to a broker, before it is shut down for example; the plan is shown first.
 
     The permission is removed on every name server. A name server forgets this when it restarts, or when the broker
@@ -51,11 +43,7 @@ def write_perm_wipe(
 
 
 @command("write-perm add", "rmqtool write-perm add @lab lab-a --dry-run")
-def write_perm_add(
-    store: TargetArgument,
-    broker: BrokerName,
-    options: ChangeOptions = CHANGE,
-) -> int:
+def write_perm_add(store: TargetArgument, broker: BrokerName, options: ChangeOptions = CHANGE) -> int:
     """Let clients send to a broker again, after showing the plan.
 
     Every name server then gives read and write permission to all topics of the broker, whatever they had before. Exit
@@ -78,11 +66,7 @@ def _write_permission(store: str, broker: str, options: ChangeOptions, *, wipe: 
 
 
 @command("namesrv-config show", "rmqtool namesrv-config show @lab --name '*Thread*'")
-def namesrv_config_show(
-    store: TargetArgument,
-    name: SettingOption = None,
-    output: OutputOption = Output.text,
-) -> int:
+def namesrv_config_show(store: TargetArgument, name: SettingOption = None, output: OutputOption = Output.text) -> int:
     """Show the settings that name servers run with.
 
     Exit code 1: a name server does not answer, or no setting matches.
@@ -97,11 +81,7 @@ def namesrv_config_show(
 
 
 @command("namesrv-config set", "rmqtool namesrv-config set @lab orderMessageEnable=true --dry-run")
-def namesrv_config_set(
-    store: TargetArgument,
-    settings: SettingsArgument,
-    options: ChangeOptions = CHANGE,
-) -> int:
+def namesrv_config_set(store: TargetArgument, settings: SettingsArgument, options: ChangeOptions = CHANGE) -> int:
     """Change settings of every name server, after showing the plan.
 
     A name server also writes them to its properties file. Names that it does not have are refused. Exit codes as for
@@ -146,12 +126,7 @@ def kv_set(
 
 
 @command("kv delete", "rmqtool kv delete @lab NAMES key --dry-run")
-def kv_delete(
-    store: TargetArgument,
-    namespace: Namespace,
-    key: Key,
-    options: ChangeOptions = CHANGE,
-) -> int:
+def kv_delete(store: TargetArgument, namespace: Namespace, key: Key, options: ChangeOptions = CHANGE) -> int:
     """Delete an entry of the KV configuration on every name server, after showing the plan.
 
     Exit codes as for topic create.
@@ -201,11 +176,7 @@ def order_conf_set(
 
 
 @command("order-conf delete", "rmqtool order-conf delete @lab Sequenced --dry-run")
-def order_conf_delete(
-    store: TargetArgument,
-    topic: TopicName,
-    options: ChangeOptions = CHANGE,
-) -> int:
+def order_conf_delete(store: TargetArgument, topic: TopicName, options: ChangeOptions = CHANGE) -> int:
     """Make a topic unordered on every name server, after showing the plan.
 
     Exit codes as for topic create.

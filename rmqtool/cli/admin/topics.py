@@ -95,11 +95,7 @@ def topic_perm(
 
 
 @command("topic delete", "rmqtool topic delete @lab Orders --dry-run")
-def topic_delete(
-    store: TargetArgument,
-    topic: TopicName,
-    options: BrokerChange = CHANGE_BROKERS,
-) -> int:
+def topic_delete(store: TargetArgument, topic: TopicName, options: BrokerChange = CHANGE_BROKERS) -> int:
     """Delete a topic on brokers, and on name servers if no other broker has it, after showing the plan.
 
     Its messages can no longer be read. undo creates the topic again with its settings, but without messages. Exit codes

@@ -63,11 +63,7 @@ class LagRow(StrEnum):
 
 
 @command("group list", "rmqtool group list store --output json")
-def group_list(
-    store: StoreOrTarget,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
-) -> int:
+def group_list(store: StoreOrTarget, output: OutputOption = Output.text, broker_conf: BrokerConfOption = None) -> int:
     """List consumer groups: configured or not, topics, lag, waiting retries, dead letters, impossible offsets."""
     warn = Warnings()
     groups = open_groups(store, broker_conf, warn)
@@ -149,11 +145,7 @@ def group_lag(
 
 
 @command("group inflight", "rmqtool group inflight store --group billing")
-def group_inflight(
-    store: StoreDir,
-    choice: GroupChoice = ANY_GROUP,
-    listing: Listing = LISTING,
-) -> int:
+def group_inflight(store: StoreDir, choice: GroupChoice = ANY_GROUP, listing: Listing = LISTING) -> int:
     """List the messages that POP consumers hold and have not acked, from checkpoints and acks.
 
     State invisible: no other consumer can get it yet; due: the broker will move it to the retry topic when it runs

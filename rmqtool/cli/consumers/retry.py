@@ -115,11 +115,7 @@ def retry_list(
 
 
 @command("dlq list", "rmqtool dlq list store --group lab-consumer --output csv")
-def dlq_list(
-    store: StoreOrTarget,
-    origin: OriginChoice = ANY_ORIGIN,
-    listing: Listing = LISTING,
-) -> int:
+def dlq_list(store: StoreOrTarget, origin: OriginChoice = ANY_ORIGIN, listing: Listing = LISTING) -> int:
     """List dead letters with their original topic and id, and the time of each retry.
 
     A row in state scheduled is not a dead letter yet: it is still in the schedule topic. --topic is the topic that a

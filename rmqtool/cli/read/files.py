@@ -51,10 +51,7 @@ def commitlog_dump(
 
 @command("commitlog hexdump", "rmqtool commitlog hexdump store --offset 2867")
 def commitlog_hexdump(
-    store: StoreDir,
-    offset: OffsetOption = None,
-    limit: LimitOption = None,
-    broker_conf: BrokerConfOption = None,
+    store: StoreDir, offset: OffsetOption = None, limit: LimitOption = None, broker_conf: BrokerConfOption = None
 ) -> int:
     """Show bytes of the commit log with the name of every field.
 

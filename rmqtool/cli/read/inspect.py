@@ -95,10 +95,7 @@ def checkpoint(store: StoreDir, output: OutputOption = Output.text, broker_conf:
 
 @command("offsets", "rmqtool offsets store --group billing")
 def offsets(
-    store: StoreOrTarget,
-    choice: GroupChoice = ANY_GROUP,
-    bak: BakOption = False,
-    listing: Listing = LISTING,
+    store: StoreOrTarget, choice: GroupChoice = ANY_GROUP, bak: BakOption = False, listing: Listing = LISTING
 ) -> int:
     """Show consumer offsets beside the queues they point into.
 

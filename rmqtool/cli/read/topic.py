@@ -134,11 +134,7 @@ def topic_latest(
 
 
 @command("topic unused", "rmqtool topic unused store")
-def topic_unused(
-    store: StoreDir,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
-) -> int:
+def topic_unused(store: StoreDir, output: OutputOption = Output.text, broker_conf: BrokerConfOption = None) -> int:
     """List topics without messages, without consumers or without settings, and why they are listed.
 
     Exit code 1: there are some.

@@ -9,10 +9,12 @@ import typer
 
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.options import (
+    ANY_ORIGIN,
     ANY_TIME,
     BrokerConfOption,
     GroupOption,
     LimitOption,
+    OriginChoice,
     Output,
     OutputOption,
     Times,
@@ -220,11 +222,7 @@ def traffic(
 
 
 @command("report sizes", "rmqtool report sizes store --topic Orders", progress=True)
-def sizes(
-    store: StoresDir,
-    messages: TopicTimes = ANY_TOPIC,
-    how: Drawn = DRAWN,
-) -> int:
+def sizes(store: StoresDir, messages: TopicTimes = ANY_TOPIC, how: Drawn = DRAWN) -> int:
     """Count messages by topic and stored size.
 
     A size class includes its upper end, atMost bytes, and starts above half of that.
@@ -251,48 +249,28 @@ def duplicates(
 
 
 @command("report producers", "rmqtool report producers store", progress=True)
-def producers(
-    store: StoresDir,
-    messages: TopicTimes = ANY_TOPIC,
-    how: Drawn = DRAWN,
-) -> int:
+def producers(store: StoresDir, messages: TopicTimes = ANY_TOPIC, how: Drawn = DRAWN) -> int:
     """Count messages by the host that sent them."""
     return _run("producers", store, how, **vars(messages))
 
 
 @command("report lag", "rmqtool report lag store --group billing", progress=True)
-def lag(
-    store: StoresDir,
-    topic: TopicOption = None,
-    groups: GroupOption = None,
-    how: Drawn = DRAWN,
-) -> int:
+def lag(store: StoresDir, topic: TopicOption = None, groups: GroupOption = None, how: Drawn = DRAWN) -> int:
     """Show the lag of consumer groups by topic."""
     return _run("lag", store, how, topic=topic, group=groups)
 
 
 @command("report unconsumed", "rmqtool report unconsumed store --group billing --limit 20", progress=True)
-def unconsumed(
-    store: StoresDir,
-    topic: TopicOption = None,
-    groups: GroupOption = None,
-    times: Times = ANY_TIME,
-    how: How = PLAINLY,
-) -> int:
+def unconsumed(store: StoresDir, origin: OriginChoice = ANY_ORIGIN, how: How = PLAINLY) -> int:
     """List messages that were sent and not consumed.
 
     A message is listed for each group whose offset is not beyond it, and without a group if no group has an offset in
     its queue.
     """
-    return _run("unconsumed", store, how, topic=topic, group=groups, **vars(times))
+    return _run("unconsumed", store, how, **vars(origin))
 
 
 @command("report retries", "rmqtool report retries store --group billing", progress=True)
-def retries(
-    store: StoresDir,
-    groups: GroupOption = None,
-    times: Times = ANY_TIME,
-    how: How = PLAINLY,
-) -> int:
+def retries(store: StoresDir, groups: GroupOption = None, times: Times = ANY_TIME, how: How = PLAINLY) -> int:
     """Follow messages that a group failed to consume, through their retries to the dead letters."""
     return _run("retries", store, how, group=groups, **vars(times))
