@@ -1,7 +1,9 @@
 """Fixtures of tests that query a broker."""
 
+import json
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,3 +18,13 @@ def example_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving
     shutil.copytree(ROOT / "examples" / "store", folder)
     with Serving(folder, "--read-only") as running:
         yield running
+
+
+def two_stores(folder: Path, read_queues: int) -> tuple[Path, Path]:
+    """Two copies of the example store; in the second the topic Orders is read-only, with so many queues."""
+    first, second = (shutil.copytree(ROOT / "examples" / "store", folder / name) for name in ("first", "second"))
+    topics = second / "config" / "topics.json"
+    table = json.loads(topics.read_text())
+    table["topicConfigTable"]["Orders"] |= {"perm": 4, "readQueueNums": read_queues}
+    topics.write_text(json.dumps(table))
+    return first, second

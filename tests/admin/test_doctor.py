@@ -18,6 +18,7 @@ from formats.remoting.shapes import BrokerData
 from rmqtool.admin.doctor import run
 from rmqtool.admin.doctor.codes import CODES
 from rmqtool.admin.live import questions
+from tests.admin.conftest import two_stores
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
 from tests.client.peers import peer, serving
 from tests.interop.serving import Serving
@@ -29,16 +30,10 @@ Brokers = Mapping[str, Mapping[int, str]]
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Two brokers: of one nothing is wrong."""
-    folder = tmp_path_factory.mktemp("doctor")
-    for name in ("well", "ill"):
-        shutil.copytree(ROOT / "examples" / "store", folder / name)
-    topics = folder / "ill" / "config" / "topics.json"
-    table = json.loads(topics.read_text())
-    table["topicConfigTable"]["Orders"] |= {"perm": 4, "readQueueNums": 3}
-    topics.write_text(json.dumps(table))
-    offsets = folder / "ill" / "config" / "consumerOffset.json"
+    sound, ill = two_stores(tmp_path_factory.mktemp("doctor"), 3)
+    offsets = ill / "config" / "consumerOffset.json"
     offsets.write_text(offsets.read_text().replace("{0:20", "{0:3"))
-    with Serving(folder / "well", "--read-only") as well, Serving(folder / "ill", "--read-only") as other:
+    with Serving(sound, "--read-only") as well, Serving(ill, "--read-only") as other:
         yield {"well": well.broker, "ill": other.broker}
 
 

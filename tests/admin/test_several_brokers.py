@@ -1,7 +1,6 @@
 """A cluster of several brokers: totals, rows per broker, disagreements, slaves."""
 
 import json
-import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,7 +11,8 @@ from formats.fastjson.declare import body_of
 from formats.remoting.bodies import ClusterInfo
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.shapes import BrokerData
-from tests.cli.running import ROOT, rmqtool
+from tests.admin.conftest import two_stores
+from tests.cli.running import rmqtool
 from tests.client.peers import peer, route, serving, tells
 from tests.interop.serving import Serving
 
@@ -20,14 +20,8 @@ from tests.interop.serving import Serving
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Two brokers with the same messages; in the second, the topic Orders is read-only."""
-    folder = tmp_path_factory.mktemp("several")
-    for name in ("a", "b"):
-        shutil.copytree(ROOT / "examples" / "store", folder / name)
-    topics = folder / "b" / "config" / "topics.json"
-    table = json.loads(topics.read_text())
-    table["topicConfigTable"]["Orders"] |= {"perm": 4, "readQueueNums": 6}
-    topics.write_text(json.dumps(table))
-    with Serving(folder / "a", "--read-only") as first, Serving(folder / "b", "--read-only") as other:
+    writable, read_only = two_stores(tmp_path_factory.mktemp("several"), 6)
+    with Serving(writable, "--read-only") as first, Serving(read_only, "--read-only") as other:
         yield {"lab-a": first.broker, "lab-b": other.broker}
 
 

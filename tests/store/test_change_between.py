@@ -54,6 +54,14 @@ def fill(store: Path, name: str, count: int) -> None:
         )
 
 
+def new_store(folder: Path, count: int, size: int) -> Path:
+    """A new store with so many messages of this size."""
+    path = folder / "store"
+    with Store.create(path, broker_conf=SIZES) as opened:
+        opened.append_many([NewMessage(topic="t", body=b"x" * size) for _ in range(count)])
+    return path
+
+
 def bodies(store: Path, name: str) -> int:
     """Number of messages of a kind in the log."""
     walked = CommitLog(layout_of(store)).walk()

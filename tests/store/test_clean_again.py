@@ -11,7 +11,7 @@ from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.store.dying import ended, killed
 from tests.store.helpers import content, cut_queues
-from tests.store.test_change_between import MARKER, SIZES, conf, layout_of
+from tests.store.test_change_between import MARKER, SIZES, conf, layout_of, new_store
 
 pytestmark = pytest.mark.slow
 
@@ -21,10 +21,7 @@ __all__ = ["conf"]
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     """A store with nine log files."""
-    path = tmp_path / "store"
-    with Store.create(path, broker_conf=SIZES) as opened:
-        opened.append_many([NewMessage(topic="t", body=b"x" * 1000) for _ in range(500)])
-    return path
+    return new_store(tmp_path, 500, 1000)
 
 
 def log_of(store: Path) -> list[int]:

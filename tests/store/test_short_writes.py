@@ -5,21 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool import NewMessage, Store
 from tests.cli.running import rmqtool
 from tests.model.commands import run
 from tests.store.helpers import tree
-from tests.store.test_change_between import SIZES, conf
+from tests.store.test_change_between import conf, new_store
 
 __all__ = ["conf"]
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    path = tmp_path / "store"
-    with Store.create(path, broker_conf=SIZES) as opened:
-        opened.append_many([NewMessage(topic="t", body=b"x" * 900) for _ in range(60)])
-    return path
+    return new_store(tmp_path, 60, 900)
 
 
 def second(store: Path, conf: Path) -> tuple[int, int]:

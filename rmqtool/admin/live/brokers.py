@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from formats.config.properties import parse_properties
-from formats.errors import BadText
 from formats.remoting import headers as h
 from formats.remoting.bodies import ConsumerConnection, KVTable
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
-from rmqtool.admin.live.questions import Node, Questions, Warn, ask, body
+from rmqtool.admin.live.questions import Node, Questions, Warn, ask, body, read_settings
 from rmqtool.admin.live.tables import fetch_groups, fetch_offsets
 from rmqtool.admin.target import Target
 from rmqtool.contract import PlainRow
@@ -157,25 +155,13 @@ async def fetch_connections(
     return await questions.collect(pairs, fetch)
 
 
-def _read_settings(body: bytes) -> Mapping[str, str]:
-    """Parse the settings of a broker.
-
-    Raises:
-        BadText: the broker's name is missing.
-    """
-    settings = parse_properties(body)
-    if "brokerName" not in settings:
-        raise BadText(0, "settings without brokerName")
-    return settings
-
-
 async def fetch_settings(questions: Questions, node: Node) -> Mapping[str, str]:
     """The settings that a broker runs with.
 
     Raises:
         NotTold: it does not answer.
     """
-    return await questions.fetch(node, C.GET_BROKER_CONFIG, _read_settings, what="its settings are") or {}
+    return await questions.fetch(node, C.GET_BROKER_CONFIG, read_settings("brokerName"), what="its settings are") or {}
 
 
 async def fetch_runtime(questions: Questions, node: Node) -> Mapping[str, str]:

@@ -5,14 +5,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from formats.config.properties import parse_properties
-from formats.errors import BadText
 from formats.remoting import controller as c
 from formats.remoting.codes import MASTER_ID, ResponseCode
 from formats.remoting.codes import ControllerCode as K
 from formats.remoting.codes import RequestCode as C
 from rmqtool.admin.live.brokers import fetch_settings
-from rmqtool.admin.live.questions import Node, NotTold, Questions, Warn, ask, body
+from rmqtool.admin.live.questions import Node, NotTold, Questions, Warn, ask, body, read_settings
 from rmqtool.admin.target import Target
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.contract import PlainRow
@@ -150,19 +148,8 @@ async def fetch_controller_settings(questions: Questions, node: Node) -> Mapping
     Raises:
         NotTold: it does not answer.
     """
-    return await questions.fetch(node, K.GET_CONTROLLER_CONFIG, _read_settings, what="its settings are") or {}
-
-
-def _read_settings(data: bytes) -> Mapping[str, str]:
-    """Parse the settings of a controller.
-
-    Raises:
-        BadText: one that every controller has is missing.
-    """
-    settings = parse_properties(data)
-    if "enableElectUncleanMaster" not in settings:
-        raise BadText(0, "settings without enableElectUncleanMaster")
-    return settings
+    read = read_settings("enableElectUncleanMaster")
+    return await questions.fetch(node, K.GET_CONTROLLER_CONFIG, read, what="its settings are") or {}
 
 
 def list_controllers(target: Target, warn: Warn) -> list[ControllerRow]:

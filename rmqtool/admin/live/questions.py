@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
-from formats.errors import FormatError
+from formats.config.properties import parse_properties
+from formats.errors import BadText, FormatError
 from formats.fastjson.declare import Declared, read_body
 from formats.remoting.codes import MASTER_ID, ControllerCode, RequestCode, ResponseCode
 from formats.remoting.fields import from_fields
@@ -380,3 +381,15 @@ class Session:
             return self._loop.run(work)
         except ExceptionGroup as group:  # raised by one of several parallel queries
             raise group.exceptions[0] from None
+
+
+def read_settings(name: str) -> Callable[[bytes], Mapping[str, str]]:
+    """What parses the settings of a server, of which every server of its kind has the one with this name."""
+
+    def read(data: bytes) -> Mapping[str, str]:
+        settings = parse_properties(data)
+        if name not in settings:
+            raise BadText(0, f"settings without {name}")
+        return settings
+
+    return read

@@ -6,11 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from formats.config.properties import parse_properties
-from formats.errors import BadText
 from formats.remoting.codes import RequestCode as C
 from rmqtool.admin.live.brokers import fetch_runtime, fetch_settings
-from rmqtool.admin.live.questions import Node, Questions, Warn, ask
+from rmqtool.admin.live.questions import Node, Questions, Warn, ask, read_settings
 from rmqtool.admin.target import Target
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.contract import PlainRow
@@ -178,16 +176,5 @@ async def fetch_name_server_settings(questions: Questions, node: Node) -> Mappin
     Raises:
         NotTold: it does not answer.
     """
-    return await questions.fetch(node, C.GET_NAMESRV_CONFIG, _read_name_server, what="its settings are") or {}
-
-
-def _read_name_server(data: bytes) -> Mapping[str, str]:
-    """Parse the settings of a name server.
-
-    Raises:
-        BadText: one that every name server has is missing.
-    """
-    settings = parse_properties(data)
-    if "orderMessageEnable" not in settings:
-        raise BadText(0, "settings without orderMessageEnable")
-    return settings
+    read = read_settings("orderMessageEnable")
+    return await questions.fetch(node, C.GET_NAMESRV_CONFIG, read, what="its settings are") or {}

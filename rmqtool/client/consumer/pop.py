@@ -151,16 +151,7 @@ class Popper:
         Raises:
             NoRoute, RemotingError, BrokerError: not acknowledged; the message will be redelivered.
         """
-        handle = Handle.parse(message.handle)
-        header = p.Ack(
-            consumer_group=self._group,
-            topic=real_topic(message.queue.topic, self._group, handle.origin),
-            queue_id=handle.queue_id,
-            extra_info=message.handle,
-            offset=handle.queue_offset,
-            bname=handle.broker_name,
-        )
-        await self._ask(message, RequestCode.ACK_MESSAGE, header)
+        await self._ask(message, RequestCode.ACK_MESSAGE, p.Ack)
 
     async def change(self, message: Popped, seconds: float) -> None:
         """Make the broker redeliver a message after ``seconds``.
@@ -168,19 +159,20 @@ class Popper:
         Raises:
             NoRoute, RemotingError, BrokerError: the message is redelivered at its previous time.
         """
+        code, time = RequestCode.CHANGE_MESSAGE_INVISIBLETIME, round(seconds * 1000)
+        await self._ask(message, code, partial(p.ChangeInvisible, invisible_time=time))
+
+    async def _ask(self, message: Popped, code: RequestCode, kind: Callable[..., Declared]) -> None:
+        """Ask the broker about a message; ``kind`` makes the header from what its handle says."""
         handle = Handle.parse(message.handle)
-        header = p.ChangeInvisible(
+        header = kind(
             consumer_group=self._group,
             topic=real_topic(message.queue.topic, self._group, handle.origin),
             queue_id=handle.queue_id,
             extra_info=message.handle,
             offset=handle.queue_offset,
-            invisible_time=round(seconds * 1000),
             bname=handle.broker_name,
         )
-        await self._ask(message, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
-
-    async def _ask(self, message: Popped, code: RequestCode, header: Declared) -> None:
         await self._cluster.ask(await self._address(message.queue), self._cluster.request(code, header))
 
     async def _address(self, queue: MessageQueue) -> str:
