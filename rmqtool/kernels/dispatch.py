@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from formats.arrays import Units
 
+from formats.arrays import Units
 from formats.layouts.derived import CQ_ENTRY
 from rmqtool.kernels.crc import fast_function
 from rmqtool.kernels.load.library import INT32, INT64, POINTER, Function, Implementation, is_compiled

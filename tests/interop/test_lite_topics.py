@@ -2,7 +2,6 @@
 
 import base64
 import json
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ from formats.message.properties import KEYS, parse
 from formats.remoting.codes import RequestCode as C
 from formats.variants.pop_handle import ORDERED, Handle
 from tests.amounts import whole_by_turns
-from tests.interop import broker as brokers
-from tests.interop import engine
 from tests.interop.broker import Broker
 from tests.interop.pairs import SETTINGS, Pair
 from tests.server.serving import records as records_in
@@ -33,14 +30,6 @@ _GROUPS = {
 _TIMES = {"lastAccessTime", "lastConsumeTime", "lastUpdateTimestamp", "earliestUnconsumedTimestamp", "lastTimestamp"}
 # what depends on other topics and queues of the store
 _COUNTS = {"cqTableSize", "offsetTableSize", "eventMapSize", "currentLmqNum", "lmqNum"}
-
-
-@pytest.fixture(scope="module")
-def pair_of_newest() -> Iterator[tuple[Broker, Broker]]:
-    if reason := brokers.available(engine.NEWEST):
-        pytest.skip(reason)
-    with Broker(engine.NEWEST) as real, Broker(engine.NEWEST) as clients:
-        yield real, clients
 
 
 class Asking:
@@ -199,9 +188,9 @@ def talks(broker: Broker) -> Any:
     return asking.rows
 
 
-def test_lite_topics(pair_of_newest: tuple[Broker, Broker], tmp_path: Path) -> None:
+def test_lite_topics(brokers_5_5: tuple[Broker, Broker], tmp_path: Path) -> None:
     settings = SETTINGS + "timerWheelEnable=true\nenableLmq=true\nenableMultiDispatch=true\n"
-    with closing(Pair(*pair_of_newest, tmp_path, settings)) as pair:
+    with closing(Pair(*brokers_5_5, tmp_path, settings)) as pair:
         wanted, got = pair.run(talks)
     differ = [
         f"{n}: {ours}, not {theirs}" for n, (theirs, ours) in enumerate(zip(wanted, got, strict=True)) if ours != theirs

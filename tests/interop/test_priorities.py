@@ -1,6 +1,5 @@
 """Messages with a priority, and of lite topics: what 5.5.0 stores and pops, on a real broker and on ours."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -9,8 +8,6 @@ import pytest
 
 from formats.message.properties import parse
 from tests.amounts import whole_by_turns
-from tests.interop import broker as brokers
-from tests.interop import engine
 from tests.interop.broker import Broker
 from tests.interop.pairs import SETTINGS, Pair
 from tests.interop.sides import records
@@ -28,14 +25,6 @@ MESSAGES: tuple[tuple[dict[str, str], int], ...] = (
     ({_PRIORITY: "2", "__SHARDINGKEY": "s"}, 0), ({_PRIORITY: "2", "__LITE_TOPIC": "one"}, 1),
     ({"__LITE_TOPIC": "two"}, 1),
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def pair_of_newest() -> Iterator[tuple[Broker, Broker]]:
-    if reason := brokers.available(engine.NEWEST):
-        pytest.skip(reason)
-    with Broker(engine.NEWEST) as real, Broker(engine.NEWEST) as clients:
-        yield real, clients
 
 
 def _make(broker: Broker, topic: str, kind: str) -> None:
@@ -56,9 +45,9 @@ def sends(broker: Broker) -> Any:
     return sent, popped
 
 
-def test_priorities_and_lite_topics(pair_of_newest: tuple[Broker, Broker], tmp_path: Path) -> None:
+def test_priorities_and_lite_topics(brokers_5_5: tuple[Broker, Broker], tmp_path: Path) -> None:
     settings = SETTINGS + "timerWheelEnable=true\nenableLmq=true\nenableMultiDispatch=true\n"
-    with closing(Pair(*pair_of_newest, tmp_path, settings)) as pair:
+    with closing(Pair(*brokers_5_5, tmp_path, settings)) as pair:
         wanted, got = pair.run(sends)
     assert got == wanted
     queues = [queue for queue, _offset in wanted[0]]

@@ -5,7 +5,6 @@ which is written last. Objects end after their last byte that is not zero. What 
 on this machine, so that another machine never continues it.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -33,6 +32,7 @@ from rmqtool.store.backup.manifest import (
     STORE,
     Backup,
     BackupFile,
+    alone,
     parse_manifest,
     read_journal,
 )
@@ -75,14 +75,8 @@ class RemoteHome:
             self._folder_call(lambda: self._write(MARK, json.dumps({"format": FORMAT}).encode()))
         os.makedirs(os.path.dirname(self._journal_of(root)), mode=0o700, exist_ok=True)
         fd = os.open(self._journal_of(root) + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as err:
-                raise Refused(f"{self.place}: another backup of {root} is being made there") from err
+        with alone(fd, f"{self.place}: another backup of {root} is being made there"):
             yield
-        finally:
-            os.close(fd)
 
     def _journal_of(self, root: str) -> str:
         of = hashlib.sha256(f"{os.path.realpath(root)}\0{self.place}".encode("utf-8", "surrogateescape")).hexdigest()

@@ -10,7 +10,6 @@ from rmqtool.cli.framework.opening import live_target, open_to_read
 from rmqtool.cli.framework.options import (
     LISTING,
     BrokerConfOption,
-    BrokersOption,
     Listing,
     Output,
     OutputOption,
@@ -18,7 +17,7 @@ from rmqtool.cli.framework.options import (
     TargetArgument,
     TopicOption,
 )
-from rmqtool.cli.framework.planning import CHANGE, ChangeOptions
+from rmqtool.cli.framework.planning import CHANGE_BROKERS, BrokerChange
 from rmqtool.cli.render.text import note
 
 if TYPE_CHECKING:
@@ -72,8 +71,7 @@ def static_topic_create(
         int,
         typer.Option("--queues", min=1, max=65536, metavar="N", help="Queues of the topic, on all brokers together."),
     ],
-    broker: BrokersOption = None,
-    options: ChangeOptions = CHANGE,
+    options: BrokerChange = CHANGE_BROKERS,
 ) -> int:
     """Create a static topic, or add queues to one, after showing the plan.
 
@@ -84,7 +82,7 @@ def static_topic_create(
     from rmqtool.admin.changes.static_topic_plans import plan_static_creation
 
     return change_brokers(
-        store, broker, lambda questions, where: plan_static_creation(
+        store, lambda questions, where: plan_static_creation(
             questions, where, topic, queues, begun=find_journals(options.backup, where.target)
         ),
         command="static-topic create", options=options,
@@ -92,12 +90,7 @@ def static_topic_create(
 
 
 @command("static-topic remap", "rmqtool static-topic remap @lab Ledger --broker lab-b --dry-run")
-def static_topic_remap(
-    store: TargetArgument,
-    topic: TopicName,
-    broker: BrokersOption = None,
-    options: ChangeOptions = CHANGE,
-) -> int:
+def static_topic_remap(store: TargetArgument, topic: TopicName, options: BrokerChange = CHANGE_BROKERS) -> int:
     """Move queues of a static topic, so that the named brokers, or all, lead as many each, after showing the plan.
 
     Messages stay where they are; consumers get them through the new brokers. An interrupted move is finished by the
@@ -106,7 +99,7 @@ def static_topic_remap(
     from rmqtool.admin.changes.static_topic_plans import plan_static_remap
 
     return change_brokers(
-        store, broker, lambda questions, where: plan_static_remap(questions, where, topic),
+        store, lambda questions, where: plan_static_remap(questions, where, topic),
         command="static-topic remap", options=options,
     )  # fmt: skip
 

@@ -10,23 +10,23 @@ import typer
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import live_target, need_messages
 from rmqtool.cli.framework.options import (
+    ANY_CONTENT,
     ANY_ORIGIN,
     BODIES,
     LISTING,
     BodyOptions,
     BrokerConfOption,
+    ContentChoice,
     GroupOption,
     LimitOption,
     Listing,
     OriginChoice,
     Output,
     OutputOption,
-    PropertyOption,
     SinceOption,
     StoreOrTarget,
     TopicOption,
     UntilOption,
-    WhereOption,
     option,
 )
 from rmqtool.cli.framework.planning import ASK, Consent
@@ -140,8 +140,7 @@ def dlq_list(store: StoreOrTarget, origin: OriginChoice = ANY_ORIGIN, listing: L
 def dlq_export(
     store: StoreOrTarget,
     origin: OriginChoice = ANY_ORIGIN,
-    property: PropertyOption = None,
-    where: WhereOption = None,
+    content: ContentChoice = ANY_CONTENT,
     limit: LimitOption = None,
     bodies: BodyOptions = BODIES,
     output: OutputOption = Output.ndjson,
@@ -166,7 +165,7 @@ def dlq_export(
     choice = RowChoice(vars(origin), topic="originTopic")
     body = body_form(bodies)
     columns = [Column("group"), Column("originTopic"), *body_columns(MESSAGE_COLUMNS[2:], body)]
-    chosen = selection(MessageOptions(property=property, where=where))
+    chosen = selection(MessageOptions(**vars(content)))
     with _open_retries(store, broker_conf, warn) as retries:
         place = tuple(name for name in names_of(retries.letter) if name == "brokerName")
         letters = retries.dead_letters(_by_name(origin.group))
@@ -186,7 +185,7 @@ def dlq_export(
         choice.count = write_all(
             writer(output.value, body_fields((*extra, *MESSAGE_FIELDS, *place), body), columns), rows
         )
-    if not choice.count and (property or where is not None):
+    if not choice.count and (content.property or content.where is not None):
         note("nothing matches the selection")
         say_unmet(chosen)
         return max(warn.tell(), NO_MATCH)

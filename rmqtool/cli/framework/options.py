@@ -246,6 +246,14 @@ class BodyOptions:
 
 
 @dataclass(frozen=True)
+class ContentChoice:
+    """Which messages, by what they say."""
+
+    property: PropertyOption = None
+    where: WhereOption = None
+
+
+@dataclass(frozen=True)
 class ClientFileOptions:
     """The offsets of a broadcasting client, instead of the broker's."""
 
@@ -263,4 +271,5 @@ class Listing:
 
 
 ANY_TIME, ANY_MESSAGE, ANY_GROUP, ANY_ORIGIN = Times(), MessageOptions(), GroupChoice(), OriginChoice()
+ANY_CONTENT = ContentChoice()
 NO_CLIENT_FILE, LISTING, BODIES = ClientFileOptions(), Listing(), BodyOptions()

@@ -13,19 +13,19 @@ from formats.remoting.shapes import MessageQueue
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.bodies import body_form
 from rmqtool.cli.framework.options import (
+    ANY_CONTENT,
     BODIES,
     NAMESRV,
     AclOption,
     BodyOptions,
+    ContentChoice,
     LimitOption,
     MessageOptions,
     NamesrvOption,
     Output,
     OutputOption,
-    PropertyOption,
     TagOption,
     TlsOption,
-    WhereOption,
     option,
 )
 from rmqtool.cli.live.common import check_wanted, client_options, find_readable, find_unread, has_more
@@ -79,8 +79,7 @@ def consume(
     ] = None,
     tag: TagOption = None,
     sql: Annotated[str | None, option("--sql", "CONDITION", "Only messages that match this SQL92 filter.")] = None,
-    property: PropertyOption = None,
-    where: WhereOption = None,
+    content: ContentChoice = ANY_CONTENT,
     limit: LimitOption = None,
     bodies: BodyOptions = BODIES,
     tls_config: TlsOption = None,
@@ -107,7 +106,7 @@ def consume(
         raise BadValue("give TOPIC or --all-topics" + ("" if topic is None else ", not both"))
     if group is not None or ack or orderly:
         _check_group_options(group, ack=ack, orderly=orderly)
-    if ack and (property or where is not None):
+    if ack and (content.property or content.where is not None):
         raise BadValue("--where and --property do not go with --ack: what they leave out would be consumed unseen")
     if exit_idle is not None and not follow:
         raise BadValue("--exit-idle: goes with --follow; without it the end is that of the queues")
@@ -127,7 +126,7 @@ def consume(
         raise BadValue("--from: goes with --group only where it is consumed (--ack); else it begins where the group is")
     from rmqtool.cli.read.run_files import say_unmet, selection
 
-    chosen = selection(MessageOptions(property=property, where=where))
+    chosen = selection(MessageOptions(**vars(content)))
     looking = _Looking(options, topic, group, start or "earliest", follow, tag or (), sql, exit_idle, chosen)
     code = asyncio.run(looking.write(output.value, body, limit))
     say_unmet(chosen)

@@ -182,12 +182,24 @@ def locked(home: str, model: str) -> Iterator[None]:
         write_durably(mark, json.dumps({"format": FORMAT}).encode(), like=home)
         for folder in created:
             sync(os.path.dirname(folder))
-    fd = os.open(mark, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    with alone(
+        os.open(mark, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), f"{home}: another backup is being made there"
+    ):
+        yield
+
+
+@contextmanager
+def alone(fd: int, otherwise: str) -> Iterator[None]:
+    """Lock an open file, and close it at the end.
+
+    Raises:
+        Refused: another process has locked it; ``otherwise`` is the reason.
+    """
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as err:
-            raise Refused(f"{home}: another backup is being made there") from err
+            raise Refused(otherwise) from err
         yield
     finally:
         os.close(fd)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from formats.arrays import Column
 
+from formats.arrays import Column
 from formats.index import key_hash, tag_key
 from formats.layouts.derived import BATCH_CQ_ENTRY, CQ_ENTRY
 from formats.message.inner import batch_numbers

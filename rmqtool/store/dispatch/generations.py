@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from formats.arrays import Column
 
+from formats.arrays import Column
 from formats.topics import SCHEDULE, SYSTEM_PREFIX
 
 QueueKey = tuple[str, int]

@@ -10,8 +10,8 @@ from contextlib import closing
 from typing import ClassVar
 
 import numpy as np
-from formats.arrays import Units
 
+from formats.arrays import Units
 from formats.layouts.derived import CQ_ENTRY
 from formats.queues.consume import FILLER_SIZE
 from rmqtool.store.disk.files import make_file, open_to_change

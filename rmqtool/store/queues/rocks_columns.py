@@ -1,8 +1,8 @@
 """Units of a queue in RocksDB as columns; units of consecutive messages are read as a range."""
 
 import numpy as np
-from formats.arrays import Column
 
+from formats.arrays import Column
 from formats.queues.rocks import RocksUnit
 from rmqtool.store.queues.rocks import RocksQueue
 
