@@ -11,6 +11,7 @@ from rmqtool import NewMessage, Store
 from rmqtool.rules.releases import RELEASES
 from rmqtool.services.delays.delivery import Delivered, Delivery
 from rmqtool.services.open_store.broker_state import BrokerState
+from tests.interop.broker import Broker
 from tests.services.build import never
 
 SETTINGS = {
@@ -132,3 +133,11 @@ class Replay:
         """Persist the offsets and close the store."""
         self.state.persist()
         self.store.close()
+
+
+def begin(broker: Broker, folder: Path, topic: str) -> tuple[Path, Path]:
+    """Boot a real broker on a new store and make a topic; where its store is, and where ours is to be."""
+    theirs = folder / "theirs"
+    broker.boot(theirs, SETTINGS)
+    broker.ask("topic", topic=topic)
+    return theirs, folder / "ours"

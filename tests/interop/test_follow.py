@@ -11,7 +11,7 @@ import pytest
 from tests.amounts import by_turns
 from tests.interop.broker import Broker
 from tests.interop.serving import Serving
-from tests.interop.test_serve import make
+from tests.interop.test_serve import make, write_orders
 
 pytestmark = pytest.mark.interop
 _SMALL = {
@@ -104,12 +104,7 @@ def test_what_a_live_broker_stores_is_served_at_once(broker: Broker, clients: Br
 
 @by_turns(3)
 def test_a_store_that_nobody_writes_is_not_touched(broker: Broker, clients: Broker, tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    store.mkdir()
-    broker.boot(store, _SMALL)
-    make(broker, "Orders")
-    broker.ask("sendMany", topic="Orders", count=300, threads=2, how="sync", prefix="k")
-    broker.stop()
+    store = write_orders(broker, tmp_path, _SMALL, 300)
     before = snapshot(store)
     with Serving(store, "--follow", "--offsets", str(tmp_path / "offsets.csv")) as serving:
         clients.connect(serving.namesrv, serving.broker)

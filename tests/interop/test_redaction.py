@@ -9,7 +9,7 @@ from rmqtool.services.redaction import redact
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from tests.interop.broker import Broker
-from tests.interop.test_serve import make
+from tests.interop.test_serve import write_orders
 
 pytestmark = pytest.mark.interop
 _SIZES = {"mappedFileSizeCommitLog": "131072", "mappedFileSizeConsumeQueue": "2000"}
@@ -17,12 +17,7 @@ _SETTINGS = {**_SIZES, "brokerFastFailureEnable": "false", "maxHashSlotNum": "20
 
 
 def test_a_real_broker_boots_it(broker: Broker, tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    store.mkdir()
-    broker.boot(store, _SETTINGS)
-    make(broker, "Orders")
-    broker.ask("sendMany", topic="Orders", count=600, threads=4, how="sync", prefix="k")
-    broker.stop()
+    store = write_orders(broker, tmp_path, _SETTINGS, 600)
     keys = tuple(f"k{number}" for number in range(0, 600, 5))
     report = redact(StoreLayout(str(store), BrokerConf(_SIZES)), Selection(keys=keys), ())
     assert len(report.messages) == 120

@@ -36,7 +36,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from tests.amounts import by_turns
 from tests.interop.broker import Broker
-from tests.interop.sides import DEAD, GROUP, RETRY, SETTINGS, Replay, bodies, resent, same, stored
+from tests.interop.sides import DEAD, GROUP, RETRY, SETTINGS, Replay, begin, bodies, resent, same, stored
 from tests.services.build import never
 
 pytestmark = pytest.mark.interop
@@ -52,9 +52,7 @@ def pairs(properties: bytes) -> list[bytes]:
 @by_turns(3)
 def test_batches_as_the_broker_stores_them(broker: Broker, tmp_path: Path) -> None:
     """A 5.3 client also gives the batch an id, which hides those of its messages; its broker returns the position."""
-    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
-    broker.boot(theirs, SETTINGS)
-    broker.ask("topic", topic="Batched")
+    theirs, ours = begin(broker, tmp_path, "Batched")
     sent = [
         {"topic": "Batched", "keys": f"k{n} 键", "body": "消息" * n + "x", "flag": n * 7 - 9,
          "properties": {f"p{m}": "v" * m for m in range(1, n)}}
@@ -298,9 +296,7 @@ def test_sent_to_the_retry_topic(broker: Broker, level: int, tmp_path: Path) -> 
 @by_turns(3)
 def test_orderly_consumers_that_fail_too_often(broker: Broker, tmp_path: Path) -> None:
     """Their clients send messages over the limit to the retry topic: they wait in 4.9, and are dead at once in 5.3."""
-    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
-    broker.boot(theirs, SETTINGS)
-    broker.ask("topic", topic="Sequenced")
+    theirs, ours = begin(broker, tmp_path, "Sequenced")
     for n in range(3):
         broker.ask("send", topic="Sequenced", keys=f"seq-{n}", queueId=0)
     broker.ask("consume", group=GROUP, topic="Sequenced", failures=9, most=1, level=0, orderly=True)

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,17 @@ def make(broker: Broker, topic: str) -> None:
     }  # fmt: skip
     assert broker.ask("request", code=17, fields=fields)["code"] == 0
     time.sleep(0.5)  # until the name server has heard of it
+
+
+def write_orders(broker: Broker, folder: Path, settings: Mapping[str, Any], count: int) -> Path:
+    """A store with so many messages of the topic Orders, keys k0, k1 ..., written by a real broker that then stops."""
+    store = folder / "store"
+    store.mkdir()
+    broker.boot(store, dict(settings))
+    make(broker, "Orders")
+    broker.ask("sendMany", topic="Orders", count=count, threads=4, how="sync", prefix="k")
+    broker.stop()
+    return store
 
 
 def places(results: list[dict[str, Any]]) -> list[Any]:

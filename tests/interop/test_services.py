@@ -41,6 +41,7 @@ from tests.interop.sides import (
     SETTINGS,
     Replay,
     Row,
+    begin,
     bodies,
     places,
     records,
@@ -188,9 +189,7 @@ def test_we_finish_what_a_broker_has_left(broker: Broker, tmp_path: Path) -> Non
 
 @by_turns(7)
 def test_delay_as_the_broker_does_it(broker: Broker, tmp_path: Path) -> None:
-    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
-    broker.boot(theirs, SETTINGS)
-    broker.ask("topic", topic="Delayed")
+    theirs, ours = begin(broker, tmp_path, "Delayed")
     for n in range(8):
         broker.ask("send", topic="Delayed", keys=f"delay-{n}", level=1 + n % 2, queueId=n % 4)
     broker.ask("consume", group="c", topic="Delayed", failures=0, most=16, level=0)
@@ -220,9 +219,7 @@ def test_delay_as_the_broker_does_it(broker: Broker, tmp_path: Path) -> None:
 @by_turns(7)
 def test_retry_as_the_broker_does_it(broker: Broker, tmp_path: Path) -> None:
     """Sent back up to the limit; also if a client failed to, and sent its message to the retry topic."""
-    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
-    broker.boot(theirs, SETTINGS)
-    broker.ask("topic", topic="Orders")
+    theirs, ours = begin(broker, tmp_path, "Orders")
     for n in range(4):
         broker.ask("send", topic="Orders", keys=f"order-{n}")
     broker.ask("consume", group=GROUP, topic="Orders", failures=9, most=2, level=1)
@@ -262,9 +259,7 @@ def ended(store: Path) -> list[int]:
 
 @by_turns(3)
 def test_transactions_as_the_broker_does_them(broker: Broker, tmp_path: Path) -> None:
-    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
-    broker.boot(theirs, SETTINGS)
-    broker.ask("topic", topic="Payments")
+    theirs, ours = begin(broker, tmp_path, "Payments")
     for n, answer in enumerate(("commit", "rollback", "unknown")):
         names = {"topic": "Payments", "group": PRODUCERS}
         broker.ask("sendHalf", keys=f"tx-{n}", answer=answer, checked="unknown", **names)
