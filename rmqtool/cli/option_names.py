@@ -31,15 +31,15 @@ cluster replicas: --columns= --help --output= --tz= --wide -h -o=
 cold-data list: --columns= --group= --help --output= --tz= --wide -g= -h -o=
 cold-data remove: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 cold-data set: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
-commitlog dump: --body= --broker-conf= --columns= --field= --follow --help --key= --limit= --offset= --output=
-  --property= --queue-offset= --queue= --records --schema= --since= --tag= --topic= --tz= --until= --where= --wide -f
+commitlog dump: --body-schema= --body= --broker-conf= --columns= --field= --follow --help --key= --limit= --offset=
+  --output= --property= --queue-offset= --queue= --records --since= --tag= --topic= --tz= --until= --where= --wide -f
   -h -o= -q= -t=
 commitlog hexdump: --broker-conf= --help --limit= --offset= --tz= -h
 compare: --broker-conf= --broker= --columns= --help --limit= --output= --sample= --tz= --wide -h -o=
 config: --bak --broker-conf= --broker= --columns= --help --output= --tz= --wide --yaml -h -o=
 consolidate: --broker-conf= --columns= --dry-run --help --output= --progress= --tz= --wide -h -n -o=
-consume: --ack --acl= --all-topics --body= --columns= --exit-idle= --field= --follow --from= --group= --help --limit=
-  --namesrv= --orderly --output= --property= --schema= --sql= --tag= --tls-config= --where= --wide -f -g= -h -o=
+consume: --ack --acl= --all-topics --body-schema= --body= --columns= --exit-idle= --field= --follow --from= --group=
+  --help --limit= --namesrv= --orderly --output= --property= --sql= --tag= --tls-config= --where= --wide -f -g= -h -o=
 consumequeue dump: --all --broker-conf= --columns= --help --key= --limit= --offset= --output= --property=
   --queue-offset= --queue= --since= --tag= --topic= --tz= --until= --where= --wide -h -o= -q= -t=
 controller elect: --backup= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
@@ -54,7 +54,7 @@ delay due: --all --at= --broker-conf= --columns= --help --level= --limit= --outp
 delay list: --all --at= --broker-conf= --columns= --help --output= --tz= --wide -h -o=
 diff: --broker-conf= --columns= --help --limit= --other-conf= --output= --progress= --table= --tz= --wide -h -o=
 dispatch: --backup= --broker-conf= --columns= --dry-run --help --output= --progress= --table= --tz= --wide -h -n -o=
-dlq export: --body= --broker-conf= --columns= --field= --group= --help --limit= --output= --property= --schema=
+dlq export: --body-schema= --body= --broker-conf= --columns= --field= --group= --help --limit= --output= --property=
   --since= --topic= --tz= --until= --where= --wide -g= -h -o= -t=
 dlq list: --broker-conf= --columns= --group= --help --limit= --output= --since= --topic= --tz= --until= --wide -g= -h
   -o= -t=
@@ -62,16 +62,16 @@ dlq requeue: --broker-conf= --columns= --dry-run --gone= --help --id= --output= 
 doctor: --columns= --help --output= --severity= --tz= --wide -h -o=
 du: --broker-conf= --by= --columns= --help --limit= --output= --progress= --since= --sort= --top= --topic= --tz=
   --until= --wide -h -o= -t=
-dump: --broker-conf= --codec= --columns= --help --master= --output= --partition-by= --progress= --runner= --since-last
-  --source= --to= --topic= --tz= --where= --wide -h -o= -t=
-dump-to-parquet: --broker-conf= --codec= --columns= --engine= --file-size= --help --master= --offset= --output=
-  --overwrite --partition-by= --progress= --row-group-size= --runner= --since-last --since= --split-size= --topic=
-  --tz= --until= --where= --wide -h -o= -t=
+dump: --body-schema= --broker-conf= --codec= --columns= --help --master= --output= --partition-by= --progress=
+  --runner= --since-last --source= --to= --topic= --tz= --where= --wide -h -o= -t=
+dump-to-parquet: --body-schema= --broker-conf= --codec= --columns= --engine= --file-size= --help --master= --offset=
+  --output= --overwrite --partition-by= --progress= --row-group-size= --runner= --since-last --since= --split-size=
+  --topic= --tz= --until= --where= --wide -h -o= -t=
 evidence: --broker-conf= --columns= --help --hide-names --most= --output= --progress= --tz= --wide -h -o=
 explain: --columns= --help --output= --wide -h -o=
 export: --broker-conf= --columns= --help --output= --progress= --tz= --wide -h -o=
-grep: --body= --broker-conf= --columns= --count --field= --fixed --help --ignore-case --in= --invert --key= --limit=
-  --neighbours= --offset= --output= --progress= --property= --queue-offset= --queue= --schema= --since= --tag=
+grep: --body-schema= --body= --broker-conf= --columns= --count --field= --fixed --help --ignore-case --in= --invert
+  --key= --limit= --neighbours= --offset= --output= --progress= --property= --queue-offset= --queue= --since= --tag=
   --topic= --tz= --until= --where= --wide -C= -F -h -i -o= -q= -t= -v
 group clone: --backup= --broadcast= --broker-conf= --broker= --clamp --columns= --dry-run --help --output=
   --to-broadcast= --topic= --tz= --wide --yes -h -n -o= -t= -y
@@ -121,14 +121,14 @@ plain-acl set: --admin --backup= --broker= --columns= --default-group-perm= --de
   --group-perm= --help --no-admin --output= --secret-file= --topic-perm= --tz= --white-address= --wide --yes -h -n -o=
   -y
 plain-acl set-addresses: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
-query-id: --body= --broker-conf= --columns= --field= --help --limit= --output= --scan --schema= --topic= --tz= --wide
-  -h -o= -t=
-query-key: --body= --broker-conf= --columns= --field= --help --limit= --output= --scan --schema= --since= --tz=
+query-id: --body-schema= --body= --broker-conf= --columns= --field= --help --limit= --output= --scan --topic= --tz=
+  --wide -h -o= -t=
+query-key: --body-schema= --body= --broker-conf= --columns= --field= --help --limit= --output= --scan --since= --tz=
   --until= --wide -h -o=
-query-offset: --body= --broker-conf= --broker= --columns= --engine= --field= --help --max-msgs= --output= --schema=
-  --status --tz= --wide -h -o=
-query-time: --body= --broker-conf= --broker= --columns= --engine= --field= --help --output= --schema= --tz= --upper
-  --wide -h -o=
+query-offset: --body-schema= --body= --broker-conf= --broker= --columns= --engine= --field= --help --max-msgs=
+  --output= --status --tz= --wide -h -o=
+query-time: --body-schema= --body= --broker-conf= --broker= --columns= --engine= --field= --help --output= --tz=
+  --upper --wide -h -o=
 rebalance plan: --broker-conf= --broker= --clients-of= --columns= --consumer= --help --inner= --output= --room=
   --strategy= --tz= --was= --wide -c= -h -o=
 rebuild: --backup= --broker-conf= --columns= --dry-run --help --output= --progress= --table= --tz= --wide --yes -h -n
@@ -168,7 +168,8 @@ send-rtt: --broker= --columns= --dry-run --help --messages= --output= --size= --
 serve: --acl-config= --broker-conf= --cluster= --columns= --create --engine= --follow --help --listen= --metrics=
   --name= --namesrv-listen= --namesrv= --offsets= --output= --read-only --tls-config= --tz= --until= --wide -h -o=
 split: --broker-conf= --columns= --dry-run --help --log-dir= --output= --progress= --topic= --tz= --wide -h -n -o=
-sql: --broker-conf= --columns= --help --output= --overwrite --progress= --runner= --to= --tz= --wide -h -o=
+sql: --body-schema= --broker-conf= --columns= --help --output= --overwrite --progress= --runner= --to= --tz= --wide -h
+  -o=
 static-topic create: --backup= --broker= --columns= --dry-run --help --output= --queues= --tz= --wide --yes -h -n -o=
   -y
 static-topic list: --broker-conf= --columns= --help --limit= --output= --topic= --tz= --wide -h -o= -t=
@@ -179,8 +180,8 @@ tier list: --broker-conf= --columns= --help --output= --segments --tz= --wide -h
 topic create: --attribute= --backup= --broker= --columns= --dry-run --help --output= --perm= --queues= --read-queues=
   --tz= --wide --write-queues= --yes -h -n -o= -y
 topic delete: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
-topic latest: --body= --broker-conf= --columns= --field= --help --key= --limit= --output= --schema= --tz= --wide -h
-  -o=
+topic latest: --body-schema= --body= --broker-conf= --columns= --field= --help --key= --limit= --output= --tz= --wide
+  -h -o=
 topic list: --broker-conf= --columns= --help --limit= --output= --system --topic= --tz= --wide -h -o= -t=
 topic perm: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 topic show: --broker-conf= --columns= --help --output= --table= --tz= --wide -h -o=

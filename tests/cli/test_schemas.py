@@ -198,7 +198,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_show_them(store: Path, sources: Path, command: str) -> None:
-    call = (*command.split(), store, *COMMANDS[command], "--schema", f"{sources}/order.desc:Order")
+    call = (*command.split(), store, *COMMANDS[command], "--body-schema", f"{sources}/order.desc:Order")
     row = json.loads(rmqtool(*call, "--output", "ndjson").out.splitlines()[0])
     assert (row["body"], row["bodyEncoding"]) == (PROTO_SHOWN, "protobuf")
     row = json.loads(rmqtool(*call, "--output", "ndjson", "--field", "items.0.sku").out.splitlines()[0])
@@ -209,13 +209,13 @@ def test_commands_show_them(store: Path, sources: Path, command: str) -> None:
 
 
 def test_bodies_of_another_kind_stay_as_they_are(store: Path, sources: Path) -> None:
-    result = rmqtool("commitlog", "dump", store, "--schema", f"{sources}/order.avsc", "--output", "ndjson")
+    result = rmqtool("commitlog", "dump", store, "--body-schema", f"{sources}/order.avsc", "--output", "ndjson")
     rows: list[dict[str, Any]] = [json.loads(line) for line in result.out.splitlines()]
     assert [row["bodyEncoding"] for row in rows] == ["base64", "avro", "utf8"]
     assert [("bodyError" in row) for row in rows] == [True, False, True]
 
 
-@pytest.mark.parametrize("shown", ["--field=id", "--schema={}/order.desc:Order"])
+@pytest.mark.parametrize("shown", ["--field=id", "--body-schema={}/order.desc:Order"])
 def test_decoded_bodies_are_not_imported(store: Path, sources: Path, shown: str, tmp_path: Path) -> None:
     rows = tmp_path / "rows.ndjson"
     rows.write_text(rmqtool("query-key", store, "Orders", "p", shown.format(sources), "--output", "ndjson").out)

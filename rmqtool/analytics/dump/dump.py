@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rmqtool.analytics.dump.bodies import settle_schema
 from rmqtool.analytics.dump.output import DumpOutput, holding, open_output
 from rmqtool.analytics.dump.position import Position
 from rmqtool.analytics.dump.report import DumpOptions, DumpReport, describe_run, jsonable, sum_up
@@ -21,7 +22,6 @@ from rmqtool.analytics.remote.secrets import clean
 from rmqtool.analytics.remote.stores import keep_apart, open_log, resolve_store
 from rmqtool.analytics.spark.awaiting import Tell
 from rmqtool.analytics.table.choice import MessageChoice
-from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.errors import Refused
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage
@@ -29,7 +29,7 @@ from rmqtool.store.roles.elsewhere import log_elsewhere, messages_elsewhere, nee
 from rmqtool.version import __version__
 
 # options that must be the same for all files of a growing output
-_KEPT = ("partition_by", "topics", "where")
+_KEPT = ("partition_by", "topics", "where", "body_schema")
 _SAME = (
     *_KEPT,
     "since",
@@ -97,6 +97,8 @@ def dump_to(
             warnings.warn(text, stacklevel=3)
     with holding(output) as beside:
         began = time.monotonic()
+        options, bodies = settle_schema(options, output.manifest() if options.since_last else None, layout)
+        output.bodies = bodies
         part = _plan_log(layout, output, options)
         splits = part.splits
         resumes = output.begin(_run_of(layout, options, part.position))
@@ -109,6 +111,7 @@ def dump_to(
             row_group_bytes=options.row_group_bytes,
             file_bytes=options.file_bytes,
             spill=bool(options.partition_by) and len(splits) > 1,
+            bodies=bodies,
         )
         done = done_before(output.staging, splits) if resumes else {}
         resumed = len(done)
@@ -132,7 +135,7 @@ def dump_to(
         )
         output.publish(
             {
-                **describe_run(report, options, MESSAGE_SCHEMA, part.before, files),
+                **describe_run(report, options, job.schema, part.before, files),
                 "store": layout.root,
                 "position": position and position.to_dict(),
             }

@@ -13,6 +13,7 @@ from typing import Any
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool.admin.target import Target
+from rmqtool.analytics.dump.bodies import settle_schema
 from rmqtool.analytics.dump.live_task import LiveTask
 from rmqtool.analytics.dump.output import MANIFEST, DumpOutput, holding, open_output
 from rmqtool.analytics.dump.position import check_kept
@@ -31,7 +32,7 @@ from rmqtool.errors import BadValue, Refused
 from rmqtool.version import __version__
 
 _MOST_RECORDS = 500_000  # messages of a task
-_KEPT = ("partition_by", "topics")  # options that must be the same for all files of a growing output
+_KEPT = ("partition_by", "topics", "body_schema")  # options that must be the same for all files of a growing output
 _OF_A_LOG = {"where": "--where", "start_offset": "--offset", "stop_offset": "--offset"}
 _WILD = frozenset("*?[")
 
@@ -87,9 +88,13 @@ class _LiveDump:
 
     def __init__(self, target: Target, options: DumpOptions, output: DumpOutput) -> None:
         self._began = time.monotonic()
-        self._target, self._options, self._output = target, options, output
+        self._target, self._output = target, output
         self._before = output.manifest() if options.since_last else None
-        self._request = _request_of(target, options)
+        request = _request_of(target, options)
+        if options.body_schema is not None:
+            check_cluster(request)
+        self._options, output.bodies = settle_schema(options, self._before, request)
+        self._request = replace(request, bodies=output.bodies)
         self._lost: list[str] = []
         self._positions: Offsets | None = None
 
@@ -134,7 +139,8 @@ class _LiveDump:
             options.codec,
             row_group_bytes=options.row_group_bytes,
             file_bytes=options.file_bytes,
-            schema=MESSAGE_TABLE,
+            bodies=self._request.bodies,
+            table=MESSAGE_TABLE,
         )
         with open_spark(options, tasks, beside, tell) as context:
             startup = time.monotonic() - self._began
@@ -152,7 +158,7 @@ class _LiveDump:
         )
         output.publish(
             {
-                **describe_run(report, options, MESSAGE_TABLE, self._before, files),
+                **describe_run(report, options, job.schema, self._before, files),
                 "cluster": self._target.text,
                 "offsets": self._positions,
             }

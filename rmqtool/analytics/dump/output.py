@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmqtool.analytics.dump.commit import PublishJournal
 from rmqtool.analytics.dump.lock import Busy, Claim, LocalLock
@@ -33,6 +33,9 @@ from rmqtool.analytics.remote.secrets import remove_secrets
 from rmqtool.errors import Refused, RmqError
 from rmqtool.store.disk.remote import show_uri
 
+if TYPE_CHECKING:
+    from rmqtool.analytics.bodies.schema import TableSchema
+
 __all__ = ["DONE", "MANIFEST", "SUCCESS", "DumpOutput", "MoveOutput", "SwapOutput", "is_output", "manifest_of"]
 
 
@@ -44,10 +47,12 @@ class DumpOutput(ABC):
         name: OUT as shown in messages.
         place: the path of OUT, or its URI as shown in messages.
         staging: the directory that tasks write to.
+        bodies: the schema of bodies of this run; set by it.
         writes_empty_file: whether an output without messages needs a file, from which readers learn the schema.
     """
 
     writes_empty_file = True
+    bodies: "TableSchema | None" = None
 
     def __init__(self, location: str, staging: Folder, *, overwrite: bool, grow: bool) -> None:
         self.location, self.name, self.staging = location, show_uri(location), staging

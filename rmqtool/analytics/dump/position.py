@@ -158,8 +158,11 @@ def check_kept(output: str, manifest: dict[str, Any], kept: dict[str, Any]) -> N
     if not isinstance(options, dict) or not isinstance(manifest.get("files"), list):
         raise Refused(f"{output}: {_NO_POSITION}")
     for name, value in kept.items():
-        if options.get(name) != value:
-            raise Refused(f"{output}: was begun with {name} {options.get(name)!r}, not {value!r}")
+        if options.get(name) == value:
+            continue
+        if name == "body_schema":  # a whole schema
+            raise Refused(f"{output}: was begun {'with another' if options.get(name) else 'without a'} body schema")
+        raise Refused(f"{output}: was begun with {name} {options.get(name)!r}, not {value!r}")
 
 
 def _record_before(log: CommitLog, physical_offset: int) -> tuple[Segment, int, int] | None:

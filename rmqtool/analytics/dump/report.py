@@ -35,6 +35,8 @@ class DumpOptions:
         stop_offset: physical offset, exclusive.
         codec: ``zstd``, ``snappy``, ``gzip`` or ``none``.
         where: a Spark SQL condition over the columns; only matching rows are written. Requires Spark.
+        body_schema: what bodies hold, for the columns ``decoded`` and ``decodeError``: a file with a schema, or
+            ``json`` (see :func:`rmqtool.read_arrow`).
         row_group_bytes: Arrow memory per row group, which is also the memory that each task uses.
         file_bytes: approximate maximum size of a file; None for one file per task and partition.
         split_bytes: bytes of log per task.
@@ -53,6 +55,7 @@ class DumpOptions:
     stop_offset: int | None = None
     codec: str = "zstd"
     where: str | None = None
+    body_schema: str | None = None
     row_group_bytes: int = 128 << 20
     file_bytes: int | None = None
     split_bytes: int = 128 << 20

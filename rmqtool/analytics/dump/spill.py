@@ -9,7 +9,7 @@ import re
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,12 +19,11 @@ import pyarrow as pa
 from rmqtool.analytics.dump.names import SPILL
 from rmqtool.analytics.dump.partitions import Key, Partitioned
 from rmqtool.analytics.remote.files import Folder
-from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.analytics.table.views import plain
 
 HASHES = 1 << 32
 _HASH = "hash"  # name of the additional column
-_SCHEMA = MESSAGE_SCHEMA.append(pa.field(_HASH, pa.uint32(), nullable=False))
+_FIELD = pa.field(_HASH, pa.uint32(), nullable=False)
 _NAME = re.compile(re.escape(SPILL) + r"/_[0-9a-f]{32}\.arrow")
 
 
@@ -99,11 +98,12 @@ def write_spill(folder: Folder, partitioned: Partitioned, codec: str = "lz4") ->
     try:
         with folder.fs.open_output_stream(folder.full(temporary)) as stream:
             options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
-            with pa.ipc.new_file(stream, _SCHEMA, options=options) as writer:
+            with ExitStack() as opened:
+                writer = None
                 for rows, hashes in partitioned.left_by(hash_of):
-                    batch = pa.RecordBatch.from_arrays(
-                        [*plain(rows).columns, pa.array(hashes.astype(np.uint32))], schema=_SCHEMA
-                    )
+                    batch = plain(rows).append_column(_FIELD, pa.array(hashes.astype(np.uint32)))
+                    if writer is None:
+                        writer = opened.enter_context(pa.ipc.new_file(stream, batch.schema, options=options))
                     writer.write_batch(batch)
                     first.append(int(hashes[0]))
                     sizes.append(int(batch.nbytes))
@@ -149,7 +149,7 @@ def read_spilled(folder: Folder, merge: Merge) -> Iterator[pa.RecordBatch]:
                 # as int64, because the bound can be 2^32, which the column's type cannot represent
                 start, stop = np.searchsorted(hashes.astype(np.int64), [merge.start, merge.stop])
                 if start < stop:
-                    yield batch.slice(start, stop - start).select(MESSAGE_SCHEMA.names).cast(MESSAGE_SCHEMA)
+                    yield batch.slice(start, stop - start).drop_columns([_HASH])
 
 
 def _batches_of(spill: Spill, merge: Merge) -> Iterable[int]:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from rmqtool.analytics.bodies.columns import BodyColumns, add_fields
+from rmqtool.analytics.bodies.schema import TableSchema
 from rmqtool.analytics.dump.live_task import LiveTask
 from rmqtool.analytics.dump.names import DONE, is_plain
 from rmqtool.analytics.dump.parquet import ROW_GROUP_BYTES, PartFile, PartWriter
@@ -64,7 +66,13 @@ class Job:
     file_bytes: int | None = None
     selection: str | None = None  # directory with the offsets that match the condition; None without one
     spill: bool = False  # whether rows of small partitions are merged with those of other splits
-    schema: pa.Schema = MESSAGE_SCHEMA
+    bodies: TableSchema | None = None
+    table: pa.Schema = MESSAGE_SCHEMA
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the files."""
+        return add_fields(self.table, self.bodies)
 
     def writer(self, folder: Folder, task: "Task | None", *, spill: bool = False) -> PartWriter:
         """Return a writer for the files of one task, named by its position in the log."""
@@ -223,7 +231,11 @@ def _run(job: Job, task: Task) -> Done | SplitFailure:
 
 
 def _rows(job: Job, split: Split, file: Segment, tally: SplitTally) -> Iterator[Any]:
-    read = batches(split, job.choice.of_tier(split.tier), tally, job.batch_bytes, file=file, views=True)
+    read = batches(split, job.choice.of_tier(split.tier), tally, job.batch_bytes, file=file, views=job.bodies is None)
+    yield from BodyColumns(job.bodies, job.schema.names).add(_selected(job, split, tally, read))
+
+
+def _selected(job: Job, split: Split, tally: SplitTally, read: Iterable[Any]) -> Iterator[Any]:
     if job.selection is None:
         yield from read
         return

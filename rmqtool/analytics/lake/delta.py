@@ -18,7 +18,6 @@ from pyarrow import fs
 from rmqtool.analytics.dump.partitions import PARTITIONS
 from rmqtool.analytics.lake.output import DataFile, LakeTable, State, explain, home_of, missing_columns, state_of
 from rmqtool.analytics.remote.files import Folder, local_path
-from rmqtool.analytics.table.schema import MESSAGE_TABLE
 from rmqtool.errors import MissingRuntime, Refused
 from rmqtool.store.disk.remote import show_uri
 
@@ -63,7 +62,7 @@ class DeltaLakeTable(LakeTable):
         except (DeltaError, OSError) as err:
             raise Refused(f"{self.name}: cannot be read as a Delta table: {explain(err)}") from err
         if self._table is not None:
-            missing_columns(self._schema(), self.name)
+            missing_columns(self._schema(), self.name, self.columns)
             return
         others = fs.FileSelector(self._folder.path, allow_not_found=True)
         names = (info.base_name for info in self._folder.fs.get_file_info(others))
@@ -89,7 +88,7 @@ class DeltaLakeTable(LakeTable):
 
         if self._table is None:
             return  # the first commit creates it
-        if missing := missing_columns(self._schema(), self.name):
+        if missing := missing_columns(self._schema(), self.name, self.columns):
             fields = Schema.from_arrow(pa.schema(missing)).fields
             try:
                 self._table.alter.add_columns([Field(field.name, field.type, nullable=True) for field in fields])
@@ -135,7 +134,7 @@ class DeltaLakeTable(LakeTable):
         )
         try:
             if self._table is None:
-                fields = [*(field.with_nullable(True) for field in MESSAGE_TABLE)]
+                fields = [*(field.with_nullable(True) for field in self.columns)]
                 fields += [_COLUMNS[by] for by in columns if by != "topic"]
                 create_table_with_add_actions(
                     self._uri,

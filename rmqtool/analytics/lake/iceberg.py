@@ -20,7 +20,6 @@ from rmqtool.analytics.lake.output import (
     state_of,
 )
 from rmqtool.analytics.remote.files import Folder, local_path
-from rmqtool.analytics.table.schema import MESSAGE_TABLE
 from rmqtool.errors import BadValue, MissingRuntime, Refused
 
 _STATE = "rmqtool.state."
@@ -73,7 +72,7 @@ class IcebergTable(LakeTable):
         except (NoSuchTableError, NoSuchNamespaceError):
             self._table = None
             return
-        missing_columns(self._schema(), self.name)
+        missing_columns(self._schema(), self.name, self.columns)
 
     def _make(self, partition_by: Sequence[str]) -> None:
         """Create the empty table: its catalog decides where it is."""
@@ -81,7 +80,7 @@ class IcebergTable(LakeTable):
 
         namespace = self._identifier.rpartition(".")[0]
         self._catalog.create_namespace_if_not_exists(namespace)
-        schema = pa.schema([field.with_nullable(True) for field in MESSAGE_TABLE])
+        schema = pa.schema([field.with_nullable(True) for field in self.columns])
         try:
             with (
                 self._catalog.create_table_transaction(self._identifier, schema) as making,
@@ -111,7 +110,7 @@ class IcebergTable(LakeTable):
         return tuple(by_field[field] for field in fields)
 
     def create(self, partition_by: Sequence[str]) -> None:
-        if missing := missing_columns(self._schema(), self.name):
+        if missing := missing_columns(self._schema(), self.name, self.columns):
             try:
                 with self._table.update_schema() as update:
                     update.union_by_name(pa.schema(missing))

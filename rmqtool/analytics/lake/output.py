@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from rmqtool.analytics.bodies.columns import add_fields
 from rmqtool.analytics.dump.lock import Claim, LocalLock
 from rmqtool.analytics.dump.names import is_plain
 from rmqtool.analytics.dump.output import DumpOutput
@@ -60,11 +61,13 @@ class LakeTable(ABC):
         name: the table as shown in messages.
         location: path or URI of its directory.
         source: name of the store or cluster whose messages are added.
+        columns: that it has, or gets.
     """
 
     name: str
     location: str
     source: str
+    columns: pa.Schema = MESSAGE_TABLE
 
     @property
     def source_key(self) -> str:
@@ -185,6 +188,7 @@ class TableOutput(DumpOutput):
         report = {file["path"]: file for file in manifest["files"]}
         names = [name for name in self.staging.files() if name in report]
         if names:
+            self.table.columns = add_fields(MESSAGE_TABLE, self.bodies)
             self.table.create(self.partition_by)
             state: State = {
                 "id": time.time_ns(),
@@ -274,7 +278,7 @@ def state_of(text: str, where: str) -> State:
     raise Refused(f"{where}: is not a position that rmqtool has written")
 
 
-def missing_columns(there: pa.Schema, name: str, wanted: pa.Schema = MESSAGE_TABLE) -> list[pa.Field]:
+def missing_columns(there: pa.Schema, name: str, wanted: pa.Schema) -> list[pa.Field]:
     """Return the columns that a table does not have yet.
 
     Raises:
@@ -294,6 +298,9 @@ def _same_type(one: pa.DataType, other: pa.DataType) -> bool:
     """Compare types as far as tables tell them apart: not by width of offsets, names of elements or nullability."""
     if pa.types.is_map(one) and pa.types.is_map(other):
         return _same_type(one.key_type, other.key_type) and _same_type(one.item_type, other.item_type)
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        names = [field.name for field in one] == [field.name for field in other]
+        return names and all(_same_type(mine.type, yours.type) for mine, yours in zip(one, other, strict=True))
     if _is_list(one) and _is_list(other):
         return _same_type(one.value_type, other.value_type)
     for kinds in (

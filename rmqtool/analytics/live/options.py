@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool.admin.target import SCHEME, Target, parse_target
+from rmqtool.analytics.bodies.schema import TableSchema
 from rmqtool.analytics.spark.option_values import OF_A_CATALOG, millis_of, number_of
 from rmqtool.errors import BadValue
 from rmqtool.rules.sending import check_topic
@@ -15,7 +16,7 @@ from rmqtool.rules.sending import check_topic
 EARLIEST, LATEST = "earliest", "latest"
 _OLD_WORDS = {-2: EARLIEST, -1: LATEST}  # as Kafka's source writes them
 _CONNECTION = ("path", "namesrv", "tlsConfig", "acl")
-_SELECTION = ("table", "columns", "subscribe", "subscribePattern", "assign", "tags", "sql")
+_SELECTION = ("table", "columns", "bodySchema", "subscribe", "subscribePattern", "assign", "tags", "sql")
 _RANGE = ("startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp")
 _AMOUNT = (
     "minPartitions", "maxRecordsPerPartition", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
@@ -59,6 +60,7 @@ class LiveRequest:
         most_offsets, least_offsets: messages of a batch of a stream; None for no limit.
         patience: seconds after which a batch is read even if it has less than ``least_offsets``.
         strict: fail if messages are no longer there, instead of continuing after them with a warning.
+        bodies: the schema of bodies, by which messages have the columns ``decoded`` and ``decodeError``.
         by_option: whether the option ``failOnDataLoss`` can be given, so that errors name it.
     """
 
@@ -78,6 +80,7 @@ class LiveRequest:
     patience: float = 900.0
     strict: bool = True
     by_option: bool = True
+    bodies: TableSchema | None = None
 
     def begin(self, default: str) -> Boundary:
         """Return where reading begins, with a default."""

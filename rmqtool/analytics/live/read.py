@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from rmqtool.analytics.bodies.columns import BodyColumns
 from rmqtool.analytics.live.options import LiveRequest
 from rmqtool.analytics.live.positions import Range
 from rmqtool.analytics.live.queues import DataLoss, Queues, ask, connected
@@ -143,11 +144,17 @@ def read_range(
         DataLoss: messages of the range are gone.
         ClientError, RemotingError: the broker does not answer, or answers wrongly.
     """
+    added = BodyColumns(request.bodies, columns)
+    yield from added.add(_read_range(request, part, added.needed, SplitTally() if tally is None else tally))
+
+
+def _read_range(
+    request: LiveRequest, part: Range, columns: Sequence[str], tally: SplitTally
+) -> Iterator[pa.RecordBatch]:
     schema = pa.schema([MESSAGE_TABLE.field(name) for name in columns])
     own = pa.schema([field for field in schema if field.name != BROKER.name]) or pa.schema(
         [MESSAGE_TABLE.field("queueId")]
     )
-    tally = SplitTally() if tally is None else tally
     rows = RowBatch(own, tally, BatchLimits(BATCH_BYTES))
 
     def finish() -> pa.RecordBatch:

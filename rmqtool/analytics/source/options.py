@@ -11,7 +11,7 @@ OPTIONS = {
         "path", "paths", "table", "columns", "brokerConf", "splitBytes", "through", "counters",
         "topic", "queueId", "tag", "key", "since", "until", "startOffset", "stopOffset",
         "startingPosition", "maxBytesPerTrigger", "maxRecordsPerTrigger", "onExpired",
-        "onUnproven", "storeTimes",
+        "onUnproven", "storeTimes", "bodySchema",
     )
 }  # fmt: skip
 _CONDITIONS = {

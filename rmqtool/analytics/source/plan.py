@@ -9,12 +9,15 @@ from itertools import pairwise, takewhile
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from rmqtool.analytics.bodies.columns import ADDED, add_fields
+from rmqtool.analytics.bodies.schema import TableSchema
 from rmqtool.analytics.ranges.splits import SPLIT_BYTES, Split, plan, plan_tier
 from rmqtool.analytics.remote.stores import is_remote, local_of, matching, new_listing, open_log
 from rmqtool.analytics.source.filter import Wanted
 from rmqtool.analytics.source.narrow import Way, between, shortest
-from rmqtool.analytics.source.tables import TABLES, NamedStore, pieces_of
+from rmqtool.analytics.source.tables import SCHEMAS, TABLES, NamedStore, pieces_of
 from rmqtool.analytics.source.times import prove_times
 from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.errors import BadValue, UnreadableStore
@@ -26,7 +29,7 @@ from rmqtool.store.roles.elsewhere import messages_elsewhere, need_readable_log
 THROUGH = ("auto", "log")
 TIMES = ("any", "ordered")
 _PARTS = ("commitlog", "consumequeue", "index", "config")  # by which a directory is a store
-_TEXTS = frozenset({"body", "properties", "keys", "tags", "msgId", "offsetMsgId"})  # expensive to decode
+_TEXTS = frozenset({"body", "properties", "keys", "tags", "msgId", "offsetMsgId", *ADDED})  # expensive to decode
 _OF_CONFIG = {"topics": ("topics.json",), "offsets": ("topics.json", "consumerOffset.json")}
 _LARGE_SPLIT_BYTES = (
     2 * SPLIT_BYTES
@@ -44,6 +47,7 @@ class ReadRequest:
         counters: directory in which each reader stores its counters; None for no counters.
         paths: paths of the stores as given.
         columns: columns of the table; None for all.
+        bodies: the schema of bodies, by which messages have the columns ``decoded`` and ``decodeError``.
     """
 
     stores: tuple[NamedStore, ...]
@@ -56,6 +60,12 @@ class ReadRequest:
     paths: str | tuple[str, ...] = ()
     broker_conf: str | None = None
     columns: tuple[str, ...] | None = None
+    bodies: TableSchema | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table."""
+        return add_fields(SCHEMAS[self.table], self.bodies if self.table == "messages" else None)
 
     def suiting(self, columns: Collection[str]) -> "ReadRequest":
         """Return the request with a split size that suits the columns, unless one was given."""

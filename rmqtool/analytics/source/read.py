@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, fields, replace
 
 import pyarrow as pa
 
+from rmqtool.analytics.bodies.columns import BodyColumns
+from rmqtool.analytics.bodies.schema import TableSchema
 from rmqtool.analytics.ranges.beginning import exact
 from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.remote.stores import METER
@@ -77,12 +79,22 @@ def plan_pieces(request: ReadRequest, wanted: Wanted) -> tuple[list[Piece], Coun
     return planned, Counters(bytesRead=bytes_read, bytesFetched=METER.bytes - fetched)
 
 
-def read_piece(piece: Piece, columns: Sequence[str], counters: Counters) -> Iterator[pa.RecordBatch]:
+def read_piece(
+    piece: Piece, columns: Sequence[str], counters: Counters, bodies: TableSchema | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield batches of the piece's table with these columns; types are those in :data:`SCHEMAS`.
+
+    Args:
+        bodies: the schema of bodies, for the columns that it adds.
 
     Raises:
         UnreadableStore: a file cannot be read.
     """
+    added = BodyColumns(bodies if piece.table == "messages" else None, columns)
+    yield from added.add(_read_piece(piece, added.needed, counters))
+
+
+def _read_piece(piece: Piece, columns: Sequence[str], counters: Counters) -> Iterator[pa.RecordBatch]:
     own = [name for name in columns if name != BROKER.name]
     schema = pa.schema([SCHEMAS[piece.table].field(name) for name in columns])
     batches = _messages(piece, own or ["queueId"], counters) if piece.table == "messages" else _others(piece, own)

@@ -340,7 +340,7 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
         piece, end = partition.value.piece, partition.value.end
         with without_traceback():
             try:
-                yield from self.columns.fit(read_piece(piece, self.columns.names, Counters()))
+                yield from self.columns.fit(read_piece(piece, self.columns.names, Counters(), self.request.bodies))
             except UnreadableStore:
                 (split,) = piece.splits
                 if not self.options.skip_expired or os.path.exists(split.path):

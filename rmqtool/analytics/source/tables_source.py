@@ -4,8 +4,10 @@ Spark finds it via the module ``pyspark_rocketmq`` or via :func:`register`. Ever
 is imported lazily, because every Spark in an environment with rmqtool loads this module.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -25,10 +27,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from rmqtool.analytics.bodies.schema import TableSchema
+    from rmqtool.analytics.live.options import LiveRequest
     from rmqtool.analytics.source.plan import ReadRequest
     from rmqtool.analytics.spark.columns import SparkColumns
 
+R = TypeVar("R", "ReadRequest", "LiveRequest")
 NAME = "rocketmq"
+_BODIES = "bodyschema"  # an option, as Spark passes its name
 _PROVIDER = "provider"  # set by Spark for a table that is being created
 
 
@@ -57,7 +63,8 @@ class RocketMQSource(DataSource):
         return NAME
 
     def schema(self) -> "StructType":
-        from rmqtool.analytics.live.options import is_live, known_live_options, live_request_of
+        from rmqtool.analytics.bodies.columns import ADDED, add_fields
+        from rmqtool.analytics.live.options import LiveRequest, is_live, known_live_options, live_request_of
         from rmqtool.analytics.source.plan import bytes_of, known_options, request_of
         from rmqtool.analytics.source.pushed import Pushed, size_schema
         from rmqtool.analytics.source.tables import SCHEMAS
@@ -66,14 +73,17 @@ class RocketMQSource(DataSource):
         with without_traceback():
             options, pushed = Pushed.take(self.options)
             live = is_live(options)
-            if live:
-                table, columns = "messages", live_request_of(options).columns
-            else:
-                request = request_of(options)
-                table, columns = request.table, request.columns
+            place = options.pop(_BODIES, None)
+            request = live_request_of(options) if live else request_of(options)
             if pushed.asks_size:
-                return size_schema(None if live else bytes_of(request))
-            schema = schema_of(SCHEMAS[table], columns)
+                return size_schema(None if isinstance(request, LiveRequest) else bytes_of(request))
+            table = "messages" if isinstance(request, LiveRequest) else request.table
+            bodies = _bodies_of(place, request)
+            schema = schema_of(add_fields(SCHEMAS[table], bodies), request.columns)
+            if bodies is not None:
+                for field in schema:
+                    if field.name in ADDED:  # so that the reader has the same, although more messages may come
+                        field.metadata = {**field.metadata, _BODIES: bodies.to_text()}
             if _PROVIDER in self.options:
                 # CREATE TABLE: Spark stores the options with the table but passes only its columns to the source of a
                 # query, so the columns carry the options
@@ -92,10 +102,10 @@ class RocketMQSource(DataSource):
             if is_live(options):
                 from rmqtool.analytics.live.reader import LiveReader
 
-                columns = _columns("messages", schema)
-                return LiveReader(live_request_of(options), columns, pushed.has_queue, pushed.limit)
-            request = pushed.narrow(request_of(options))
-            return Reader(request, _columns(request.table, schema), pushed.limit)
+                live = _with_bodies(options, schema, live_request_of)
+                return LiveReader(live, _columns("messages", schema, live.bodies), pushed.has_queue, pushed.limit)
+            request = pushed.narrow(_with_bodies(options, schema, request_of))
+            return Reader(request, _columns(request.table, schema, request.bodies), pushed.limit)
 
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
         from rmqtool.analytics.live.options import is_live
@@ -126,22 +136,55 @@ class RocketMQSource(DataSource):
             if is_live(options):
                 from rmqtool.analytics.live.reader import LiveStream
 
-                return LiveStream(live_request_of(options, streaming=True), _columns("messages", schema))
+                live = _with_bodies(options, schema, partial(live_request_of, streaming=True))
+                return LiveStream(live, _columns("messages", schema, live.bodies))
             from rmqtool.analytics.source.stream import Tail, TailOptions
 
-            request = request_of(options)
-            return Tail(request, TailOptions.of(self.options), _columns(request.table, schema))
+            request = _with_bodies(options, schema, request_of)
+            return Tail(request, TailOptions.of(self.options), _columns(request.table, schema, request.bodies))
 
     def _options_of(self, schema: "StructType") -> dict[str, str]:
         """The options, with those of the table that the columns carry; names are in lower case."""
         return {**schema.fields[0].metadata.get(NAME, {}), **self.options}
 
 
-def _columns(table: str, schema: "StructType") -> "SparkColumns":
+def _columns(table: str, schema: "StructType", bodies: "TableSchema | None") -> "SparkColumns":
+    from rmqtool.analytics.bodies.columns import add_fields
     from rmqtool.analytics.source.tables import SCHEMAS
     from rmqtool.analytics.spark.columns import SparkColumns
 
-    return SparkColumns(table, SCHEMAS[table], schema)
+    return SparkColumns(table, add_fields(SCHEMAS[table], bodies), schema)
+
+
+def _bodies_of(place: str | None, request: "ReadRequest | LiveRequest") -> "TableSchema | None":
+    """The schema of bodies that the option names."""
+    if place is None:
+        return None
+    from rmqtool.analytics.bodies.schema import body_schema_of
+    from rmqtool.analytics.live.options import LiveRequest
+    from rmqtool.analytics.live.sample import sample_cluster
+    from rmqtool.analytics.source.sample import sample_store
+
+    if isinstance(request, LiveRequest):
+        return body_schema_of(place, partial(sample_cluster, request))
+    if request.table != "messages":
+        raise BadValue(f"option bodySchema goes with the table messages, not with {request.table}")
+    return body_schema_of(place, partial(sample_store, request))
+
+
+def _with_bodies(options: dict[str, str], schema: "StructType", request_of: Callable[[dict[str, str]], R]) -> R:
+    """The request of options, with the schema of bodies by which the columns were made."""
+    from rmqtool.analytics.bodies.columns import ADDED
+    from rmqtool.analytics.bodies.schema import TableSchema
+
+    place = {name.lower(): value for name, value in options.items()}.get(_BODIES)
+    request = request_of({name: value for name, value in options.items() if name.lower() != _BODIES})
+    added = [field for field in schema if field.name.lower() in map(str.lower, ADDED)]
+    if not added:
+        return request
+    text = next((field.metadata[_BODIES] for field in added if _BODIES in field.metadata), None)
+    bodies = _bodies_of(place, request) if text is None else TableSchema.from_text(text)
+    return replace(request, bodies=bodies)
 
 
 class Reader(DataSourceReader):
@@ -178,7 +221,8 @@ class Reader(DataSourceReader):
             return
         counters = Counters()
         with without_traceback():
-            batches = self.columns.fit(read_piece(partition.value, self.columns.names, counters))
+            read = read_piece(partition.value, self.columns.names, counters, self.request.bodies)
+            batches = self.columns.fit(read)
             yield from limited(batches, self.limit)
         if self.request.counters:
             counters.save(self.request.counters)

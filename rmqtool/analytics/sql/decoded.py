@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rmqtool.analytics.bodies.schema import TableSchema
 from rmqtool.analytics.source.plan import Piece
 from rmqtool.analytics.source.read import Counters, read_piece
-from rmqtool.analytics.source.tables import SCHEMAS
 from rmqtool.errors import UnreadableStore
 
 _FEW_VALUES = ["topic", "tags", "bornHost", "storeHost", "bodyEncoding", "sourceFile", "broker"]
@@ -19,18 +19,25 @@ def readable(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_nullable(True) for field in schema])
 
 
-def write_piece(folder: str, columns: Sequence[str], numbered: tuple[int, Piece]) -> Counters | str:
-    """Decode one piece to a file; return the counters, or the reason if a file cannot be read or written."""
+def write_piece(
+    folder: str, schema: pa.Schema, bodies: TableSchema | None, numbered: tuple[int, Piece]
+) -> Counters | str:
+    """Decode one piece to a file; return the counters, or the reason if a file cannot be read or written.
+
+    Args:
+        schema: the columns to write.
+        bodies: see :attr:`ReadRequest.bodies`.
+    """
     number, piece = numbered
     counters = Counters()
-    schema = readable(pa.schema([SCHEMAS[piece.table].field(name) for name in columns]))
+    schema = readable(schema)
     path = os.path.join(folder, f"part-{number:05d}.parquet")
     few = [name for name in _FEW_VALUES if name in schema.names]
     try:
         with pq.ParquetWriter(
             path, schema, compression="lz4", use_dictionary=few, write_statistics=False, write_page_checksum=True
         ) as writer:
-            for batch in read_piece(piece, columns, counters):
+            for batch in read_piece(piece, schema.names, counters, bodies):
                 writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
     except UnreadableStore as err:
         return str(err)

@@ -197,12 +197,12 @@ def _only_queries(session: "DuckDBPyConnection", query: str) -> None:
 def _decode(request: ReadRequest, folder: str) -> Counters:
     """Write a table to Parquet files, at least one."""
     os.mkdir(folder)
-    schema = SCHEMAS[request.table]
+    schema = request.schema
     pq.write_table(readable(schema).empty_table(), os.path.join(folder, "empty.parquet"))
     planned, counters = plan_pieces(request.suiting(schema.names), request.wanted)
     with stage("reading the store", len(planned), "parts") as reading:
         for item in enumerate(planned):
-            result = write_piece(folder, schema.names, item)
+            result = write_piece(folder, schema, request.bodies, item)
             if isinstance(result, str):
                 raise RmqError(result)
             counters.merge(result)

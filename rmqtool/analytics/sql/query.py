@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rmqtool.analytics.bodies.columns import add_fields
 from rmqtool.analytics.live.options import LiveRequest
 from rmqtool.analytics.live.plan import check_cluster, plan_ranges
 from rmqtool.analytics.live.read import read_range
@@ -196,13 +197,16 @@ def _load() -> None:
 
 def ask(spark: "SparkSession", folder: str, request: ReadRequest | LiveRequest, query: str) -> QueryResult:
     """As :func:`answer`, in an existing session; ``folder`` must exist as long as the answer is used."""
-    folders = {table: os.path.join(folder, table) for table in SCHEMAS if table in query.lower()}
+    schemas = {table: readable(schema) for table, schema in SCHEMAS.items() if table in query.lower()}
+    if "messages" in schemas:
+        schemas["messages"] = readable(add_fields(MESSAGE_TABLE, request.bodies))
+    folders = {table: os.path.join(folder, table) for table in schemas}
     for table, path in folders.items():
         os.mkdir(path)
-        pq.write_table(readable(SCHEMAS[table]).empty_table(), os.path.join(path, "empty.parquet"))
+        pq.write_table(schemas[table].empty_table(), os.path.join(path, "empty.parquet"))
     with translate_errors(), stage("asking Spark"):
         _only_queries(spark, query)
-        _register(spark, folders)
+        _register(spark, folders, schemas)
         needed = needs(spark.sql(query)._jdf.queryExecution().executedPlan(), folders)
     counters = Counters()
     for table, need in needed.items():
@@ -213,15 +217,15 @@ def ask(spark: "SparkSession", folder: str, request: ReadRequest | LiveRequest, 
             continue
         counters.merge(_decode(spark.sparkContext, replace(request, table=table), need, folders[table]))
     with translate_errors():
-        _register(spark, folders)
+        _register(spark, folders, schemas)
         return QueryResult(spark.sql(query), counters)
 
 
-def _register(spark: "SparkSession", folders: Mapping[str, str]) -> None:
+def _register(spark: "SparkSession", folders: Mapping[str, str], schemas: Mapping[str, pa.Schema]) -> None:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     for table, path in folders.items():
-        spark.read.schema(from_arrow_schema(readable(SCHEMAS[table]))).parquet(path).createOrReplaceTempView(table)
+        spark.read.schema(from_arrow_schema(schemas[table])).parquet(path).createOrReplaceTempView(table)
 
 
 _WRITING = (
@@ -260,10 +264,11 @@ def _only_queries(spark: "SparkSession", query: str) -> None:
 
 def _decode(context: "SparkContext", request: ReadRequest, need: Need, folder: str) -> Counters:
     """Write the needed part of a table to Parquet files."""
-    columns = SCHEMAS[request.table].names if need.columns is None else need.columns
+    columns = (request.schema.names if need.columns is None else need.columns) or request.schema.names[1:2]
     wanted = request.wanted.narrow(need.conditions)
     planned, counters = plan_pieces(request.suiting(columns), wanted)
-    write = partial(write_piece, folder, columns or SCHEMAS[request.table].names[1:2])
+    schema = pa.schema([request.schema.field(name) for name in columns])
+    write = partial(write_piece, folder, schema, request.bodies)
     numbered = list(enumerate(planned))
     if sum(map(_size, planned)) < _ALONE:
         done: list[Counters | str] = []
@@ -283,11 +288,12 @@ def _decode(context: "SparkContext", request: ReadRequest, need: Need, folder: s
 
 def _pull(request: LiveRequest, need: Need, folder: str) -> None:
     """Write the needed messages of a live cluster to Parquet files: of the topics that the query names, or of all."""
-    columns = MESSAGE_TABLE.names if need.columns is None else need.columns or MESSAGE_TABLE.names[1:2]
+    table = add_fields(MESSAGE_TABLE, request.bodies)
+    columns = (table.names if need.columns is None else need.columns) or table.names[1:2]
     choice = Wanted().narrow(need.conditions).choice
     if choice.topics:
         request = replace(request, topics=choice.topics, pattern=None)
-    schema = readable(pa.schema([MESSAGE_TABLE.field(name) for name in columns]))
+    schema = readable(pa.schema([table.field(name) for name in columns]))
     ranges = [part for part in plan_ranges(request) if not choice.queues or part.queue.queue_id in choice.queues]
     with stage("reading the cluster", sum(map(len, ranges)), "messages") as reading:
         for number, part in enumerate(ranges):

@@ -13,6 +13,7 @@ import typer
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import need_log
 from rmqtool.cli.framework.options import (
+    BodySchemaOption,
     BrokerConfOption,
     OffsetOption,
     Output,
@@ -112,6 +113,7 @@ def dump_to_parquet(
     since: SinceOption = None,
     until: UntilOption = None,
     where: WhereOption = None,
+    body_schema: BodySchemaOption = None,
     codec: CodecOption = Codec.zstd,
     row_group_size: Annotated[
         str, option("--row-group-size", "BYTES", "Memory for a row group, like 128M; needed by each task.")
@@ -157,6 +159,7 @@ def dump_to_parquet(
         start_offset=first,
         stop_offset=after,
         where=where,
+        body_schema=body_schema,
         codec=codec.value,
         row_group_bytes=parse_size(row_group_size),
         file_bytes=parse_size(file_size) if file_size else None,
@@ -195,6 +198,7 @@ def dump_to_table(
     source: Annotated[
         str | None, option("--source", "NAME", "Name of STORE in TABLE; by default its path or address.")
     ] = None,
+    body_schema: BodySchemaOption = None,
     codec: CodecOption = Codec.zstd,
     runner: Annotated[
         Runner, option("--runner", "RUNNER", "spark, or local (in this process, without Java).")
@@ -222,6 +226,7 @@ def dump_to_table(
         partition_by=_split(partition_by),
         topics=tuple(topic or ()),
         where=where,
+        body_schema=body_schema,
         codec=codec.value,
         since_last=since_last,
         runner=runner.value,

@@ -3,13 +3,15 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption, option
+from rmqtool.cli.framework.options import BodySchemaOption, BrokerConfOption, Output, OutputOption, option
 from rmqtool.errors import BadValue, Refused
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ def sql(
     runner: Annotated[
         SqlRunner, option("--runner", "NAME", "spark; duckdb; auto: duckdb for up to 96 MiB, if both answer alike.")
     ] = SqlRunner.auto,
+    body_schema: BodySchemaOption = None,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
@@ -70,6 +73,9 @@ def sql(
     A live cluster has the table messages, with the topics in conditions like topic = 'Orders', else all ordinary
     topics. They are pulled without a consumer group.
 
+    With --body-schema, messages have the columns decoded, with the fields of the body, and decodeError: SELECT
+    decoded.id FROM messages. Spark answers then, unless --runner names DuckDB.
+
     DuckDB reads the tables of a query as a whole. It reads stores, not live clusters, has an SQL of its own, and is an
     extra of the installation: rmqtool[duckdb].
     """
@@ -84,9 +90,9 @@ def sql(
         raise BadValue("--runner duckdb: reads stores; a live cluster takes --runner spark")
     if to is not None:
         _may_write(to, overwrite=overwrite)
-    if runner is SqlRunner.auto and to is not None:
+    if runner is SqlRunner.auto and (to is not None or body_schema is not None):
         runner = SqlRunner.spark
-    with _answers(store, target, query, runner, broker_conf) as result:
+    with _answers(store, target, query, runner, body_schema, broker_conf) as result:
         if to is not None:
             result.write_parquet(to)
         else:
@@ -97,9 +103,17 @@ def sql(
 
 @contextmanager
 def _answers(
-    store: str, target: "Target | None", query: str, runner: SqlRunner, broker_conf: str | None
+    store: str,
+    target: "Target | None",
+    query: str,
+    runner: SqlRunner,
+    body_schema: str | None,
+    broker_conf: str | None,
 ) -> "Iterator[QueryResult | DuckAnswer]":
     """The answer of a runner; only what that runner needs is loaded."""
+    from rmqtool.analytics.bodies.schema import body_schema_of
+    from rmqtool.analytics.live.sample import sample_cluster
+    from rmqtool.analytics.source.sample import sample_store
     from rmqtool.analytics.source.tables import TABLES
     from rmqtool.cli.tables.asked import request
 
@@ -113,14 +127,21 @@ def _answers(
     if runner is SqlRunner.duckdb and asked is not None:
         from rmqtool.analytics.sql import duck
 
+        asked = replace(asked, bodies=body_schema_of(body_schema, partial(sample_store, asked)))
         with duck.answer(asked, query, renamed) as answered:
             yield answered
         return
     from rmqtool.analytics.live.options import LiveRequest
+    from rmqtool.analytics.source.plan import ReadRequest
     from rmqtool.analytics.sql.query import answer
     from rmqtool.cli.tables.spark import spark_process
 
-    source = asked or LiveRequest(cast("Target", target), pattern=".*", by_option=False)
+    source: ReadRequest | LiveRequest
+    if asked is not None:
+        source = replace(asked, bodies=body_schema_of(body_schema, partial(sample_store, asked)))
+    else:
+        live = LiveRequest(cast("Target", target), pattern=".*", by_option=False)
+        source = replace(live, bodies=body_schema_of(body_schema, partial(sample_cluster, live)))
     with spark_process(), answer(source, query) as result:
         yield result
 

@@ -94,7 +94,7 @@ def _compile(path: str) -> bytes:
         reason = reason or (text.splitlines() or ["protoc failed"])[0]
         above = os.path.dirname(root)
         if "File not found" not in text or above == root:
-            raise BadValue(f"--schema {path}: {reason}")
+            raise BadValue(f"--body-schema {path}: {reason}")
         root = above
 
 
@@ -124,7 +124,9 @@ class ProtobufSchema:
         except message.DecodeError:
             files = ()
         if not files:
-            raise BadValue(f"--schema {path}: neither .avsc, .proto nor a descriptor set (protoc --descriptor_set_out)")
+            raise BadValue(
+                f"--body-schema {path}: neither .avsc, .proto nor a descriptor set (protoc --descriptor_set_out)"
+            )
         self._pool = descriptor_pool.DescriptorPool()
         try:
             _add_files(self._pool, {file.name: file for file in files})
@@ -133,9 +135,28 @@ class ProtobufSchema:
             self.name = _chosen(path, name, _names(files), tops)
             kind = self._pool.FindMessageTypeByName(self.name)
         except (KeyError, TypeError) as err:
-            raise BadValue(f"--schema {path}: {str(err).splitlines()[0]}") from None
+            raise BadValue(f"--body-schema {path}: {str(err).splitlines()[0]}") from None
         self._class = message_factory.GetMessageClass(kind)
         self._to_dict, self._failures = json_format.MessageToDict, (message.DecodeError, json_format.Error)
+
+    @property
+    def descriptor(self) -> Any:
+        """Describes the type."""
+        return self._class.DESCRIPTOR
+
+    def read(self, body: bytes) -> Any:
+        """A body as a message.
+
+        Raises:
+            UndecodableBody: it is not of the type.
+        """
+        try:
+            value = self._class.FromString(_without_registry(body))
+        except (*self._failures, TypeError, ValueError) as err:
+            raise UndecodableBody(f"not a {self.name}: {err}") from None
+        if body and not value.ListFields():
+            raise UndecodableBody(f"has no field of {self.name}")
+        return value
 
     def decode(self, body: bytes) -> Any:
         """Protobuf's own JSON form, with the names of the schema; 64-bit integers are texts there.
@@ -144,11 +165,8 @@ class ProtobufSchema:
             UndecodableBody: it is not of the schema.
         """
         try:
-            value = self._class.FromString(_without_registry(body))
-            if body and not value.ListFields():
-                raise UndecodableBody(f"has no field of {self.name}")
             return self._to_dict(
-                value,
+                self.read(body),
                 preserving_proto_field_name=True,
                 always_print_fields_with_no_presence=True,
                 descriptor_pool=self._pool,
@@ -235,7 +253,7 @@ def _chosen(path: str, name: str, names: list[str], tops: list[str]) -> str:
         return fits[0]
     what = f"has no type {name}" if name and not fits else "has several types" if fits else "has no type"
     listed = ", ".join(sorted(fits or names)[:10])
-    raise BadValue(f"--schema {path}: {what}" + (f"; give {path}:TYPE, with one of {listed}" if listed else ""))
+    raise BadValue(f"--body-schema {path}: {what}" + (f"; give {path}:TYPE, with one of {listed}" if listed else ""))
 
 
 # -- Avro --------------------------------------------------------------------------------------------------------------
@@ -269,10 +287,9 @@ class AvroSchema:
             schema = fastavro.parse_schema(json.loads(data), named_schemas=named)
             if name:
                 full = _chosen(path, name, list(named), [])
-                schema = fastavro.parse_schema(full, named_schemas=named)
-                schema = fastavro.schema.expand_schema(named[full])
+                schema = fastavro.parse_schema(_with_names(named[full], named, set()))
         except (ValueError, TypeError, AttributeError, KeyError, fastavro.schema.SchemaParseException) as err:
-            raise BadValue(f"--schema {path}: not an Avro schema: {err}") from None
+            raise BadValue(f"--body-schema {path}: not an Avro schema: {err}") from None
         self._library, self._schema = fastavro, schema
         self.name = schema.get("name", "") if isinstance(schema, dict) else ""
 
@@ -282,9 +299,17 @@ class AvroSchema:
         Raises:
             UndecodableBody: it is not of the schema.
         """
+        return _plain(self.read(body))
+
+    def read(self, body: bytes) -> Any:
+        """A body as the values of fastavro.
+
+        Raises:
+            UndecodableBody: it is not of the schema.
+        """
         try:
             if body.startswith(_CONTAINER):
-                values = [_plain(value) for value in self._library.reader(BytesIO(body))]
+                values = list(self._library.reader(BytesIO(body)))
                 return values[0] if len(values) == 1 else values
             heads = [_OBJECT_HEAD] if body.startswith(_OBJECT) else [0]
             return self._after(body, [*heads, _CONFLUENT] if body[:1] == b"\0" else heads)
@@ -302,8 +327,26 @@ class AvroSchema:
                     raise
                 continue
             if file.tell() == len(body) - head:
-                return _plain(value)
+                return value
         raise ValueError("bytes are left")
+
+
+def _with_names(schema: Any, named: Mapping[str, Any], known: set[str]) -> Any:
+    """A schema of fastavro with the definition of each named type where it is first used."""
+    if isinstance(schema, str):
+        return _with_names(named[schema], named, known) if schema in named and schema not in known else schema
+    if isinstance(schema, list):
+        return [_with_names(inner, named, known) for inner in schema]
+    if schema.get("name") in known:
+        return schema["name"]
+    if "name" in schema:
+        known.add(schema["name"])
+    whole = {key: value for key, value in schema.items() if not key.startswith("__")}
+    for key in {"type", "items", "values"} & whole.keys():
+        whole[key] = _with_names(whole[key], named, known)
+    if "fields" in whole:
+        whole["fields"] = [{**field, "type": _with_names(field["type"], named, known)} for field in whole["fields"]]
+    return whole
 
 
 def _plain(value: Any) -> Any:

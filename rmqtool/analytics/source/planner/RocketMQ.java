@@ -176,7 +176,11 @@ public final class RocketMQ implements TableProvider, DataSourceRegister {
         }
 
         public void pruneColumns(StructType required) {
-            StructField[] fields = required.fields();
+            StructField[] fields = new StructField[required.fields().length];
+            for (int i = 0; i < fields.length; i++) {
+                // whole, also if only a field of it is used: whether a body fits its schema depends on all of it
+                fields[i] = whole.fields()[whole.fieldIndex(required.fields()[i].name())];
+            }
             if (fields.length == 0) { // count(*)
                 StructField cheapest = whole.fields()[0];
                 for (int i = 0; i < whole.fields().length; i++) {

@@ -1,0 +1,1 @@
+"""Columns for what bodies hold: JSON, Avro and Protobuf by a schema."""
