@@ -17,6 +17,7 @@ from rmqtool.admin.target import Target
 from rmqtool.analytics.live.options import known_live_options, target_of
 from rmqtool.analytics.live.queues import connected, gather
 from rmqtool.analytics.live.rows import KeyedMessage, TaskMessages, bundles, check_columns
+from rmqtool.analytics.spark.option_values import BATCH, QUERY
 from rmqtool.analytics.spark.worker import without_traceback
 from rmqtool.client.cluster.attempts import PAUSES, may_pass
 from rmqtool.client.cluster.cluster import Cluster
@@ -36,7 +37,6 @@ _OPTIONS = ("path", "namesrv", "tlsConfig", "acl", "topic", "producerGroup")
 _OF_STREAMS = {"checkpointlocation"}  # Spark passes it on
 _GROUP = "rmqtool-producer"
 _ROWS, _TOGETHER = 1024, 64  # rows in progress, and of one request
-_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"  # local properties of a stream's tasks
 
 
 @dataclass
@@ -101,7 +101,7 @@ class _Writer:
 
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
-        query, batch = (context and context.getLocalProperty(name) for name in (_QUERY, _BATCH))
+        query, batch = (context and context.getLocalProperty(name) for name in (QUERY, BATCH))
         run = f"{query}:{batch}" if query and batch else self._run
         numbered = TaskMessages(f"{run}:{partition}", self._millis, self._options.topic)
         with without_traceback(), connected(self._options.target) as (loop, cluster):

@@ -121,11 +121,14 @@ class RocketMQSource(DataSource):
     def streamWriter(self, schema: "StructType", overwrite: bool) -> DataSourceStreamWriter:
         from rmqtool.analytics.live.options import is_live
         from rmqtool.analytics.live.writer import ClusterStreamWriter, SinkOptions
+        from rmqtool.analytics.source.write import StoreStreamWriter
 
         with without_traceback():
-            if not is_live(self.options):
-                raise BadValue("a stream is written to a live cluster only: give the option namesrv")
-            return ClusterStreamWriter(SinkOptions.of(self.options, schema))
+            if is_live(self.options):
+                return ClusterStreamWriter(SinkOptions.of(self.options, schema))
+            if overwrite:
+                raise BadValue("a store is not overwritten: give the stream the output mode append or update")
+            return StoreStreamWriter(self.options, schema.fieldNames())
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:
         from rmqtool.analytics.live.options import is_live, live_request_of

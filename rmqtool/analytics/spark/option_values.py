@@ -7,6 +7,8 @@ from rmqtool.errors import BadValue
 
 # properties that Spark's catalog adds when a table is created
 OF_A_CATALOG = {"provider", "location", "owner", "comment", "external", "is_managed_location", "collation"}
+QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
+"""Local properties of the tasks of a stream."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -60,7 +60,7 @@ class Importer:
             for place, result in zip(places, results, strict=True):
                 answers[place] = result
             for old, position in halves.items():
-                self._remember(old, results[position].physical_offset)
+                self.remember(old, results[position].physical_offset)
             messages.clear()
             places.clear()
             halves.clear()
@@ -84,7 +84,13 @@ class Importer:
         append()
         return answers
 
-    def _remember(self, old: int, new: int) -> None:
+    def remember(self, old: int, new: int) -> None:
+        """Note where a half message is now, for the message that commits it.
+
+        Args:
+            old: its physical offset in the rows.
+            new: its physical offset in the store; negative if it was refused.
+        """
         if new >= 0:
             self._halves[old] = new
             if len(self._halves) > _HALVES:
