@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool import read_arrow
+from rmqtool.analytics.live import read
 from rmqtool.analytics.live.options import LiveRequest, live_request_of
 from rmqtool.analytics.live.plan import plan_ranges
 from rmqtool.analytics.live.positions import QueuePosition, Range, divide, from_json, ranges_between, share, to_json
@@ -94,6 +95,21 @@ def test_rows_are_those_of_the_store(served: TestBroker) -> None:
             for name in OF_FILES:
                 del row[name]
     assert live == stored
+
+
+def test_rows_are_decoded_in_bulk(served: TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled code and the reference, message by message, return the same; ordinary answers need no reference."""
+    request = {"subscribe": "Told,Other"}
+    with monkeypatch.context() as patched:
+        patched.setattr(read, "_block_of", lambda _answers: None)
+        expected = rows(served.namesrv, **request)
+    monkeypatch.setattr(read.RowBatch, "add", None)
+    assert rows(served.namesrv, **request) == expected
+    assert rows(served.namesrv, ["msgId", "keys"], **request) == [
+        {name: row[name] for name in ("msgId", "keys")} for row in expected
+    ]
+    tagged = [row for row in expected if row["tags"] == "t1"]
+    assert rows(served.namesrv, tags="t1") == tagged
 
 
 def test_types_are_those_of_the_declaration(served: TestBroker) -> None:

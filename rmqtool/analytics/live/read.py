@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 
+import numpy as np
 import pyarrow as pa
 
 from rmqtool.analytics.bodies.columns import BodyColumns
@@ -10,6 +12,8 @@ from rmqtool.analytics.live.options import LiveRequest
 from rmqtool.analytics.live.positions import Range
 from rmqtool.analytics.live.queues import DataLoss, Queues, ask, connected
 from rmqtool.analytics.table.arrow import BATCH_BYTES
+from rmqtool.analytics.table.column_reader import ColumnBatch
+from rmqtool.analytics.table.record_block import PulledBlock
 from rmqtool.analytics.table.row_reader import BatchLimits, DecodedRow, RowBatch
 from rmqtool.analytics.table.schema import BROKER, MESSAGE_TABLE
 from rmqtool.analytics.table.tally import SplitTally
@@ -17,11 +21,11 @@ from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, NotThere
 from rmqtool.client.consumer.proof import Last, MadeAgain, last_at, last_of, prove
 from rmqtool.client.consumer.puller import Pulled, Puller
-from rmqtool.client.consumer.received import Received
+from rmqtool.kernels.scan import Walker
 from rmqtool.words import counted
 
 _MOST = 1024  # messages of a pull; brokers give fewer
-_CHUNK, _CHUNK_BYTES = 2048, 4 << 20  # messages handed over at once, from the thread of the connection
+_CHUNK, _CHUNK_BYTES = 4096, 4 << 20  # messages handed over at once, from the thread of the connection
 
 
 class RangeReader:
@@ -61,24 +65,27 @@ class RangeReader:
             self._part = replace(self._part, start=self._part.stop, last=None)
             self._next = self._part.stop
 
-    async def chunk(self) -> list[Received]:
-        """The next messages; empty only at the end of the range.
+    async def chunk(self) -> list[Pulled]:
+        """The next messages, none behind the range; empty only at its end.
 
         Raises:
             DataLoss: messages of the range are gone.
             ClientError, RemotingError: the broker does not answer, or answers wrongly.
         """
-        messages: list[Received] = []
-        size = 0
-        while not self.is_done and len(messages) < _CHUNK and size < _CHUNK_BYTES:
+        chunk: list[Pulled] = []
+        count = size = 0
+        while not self.is_done and count < _CHUNK and size < _CHUNK_BYTES:
             pulled = await ask(self._cluster, self._part.queue, self._pull)
             taken = [message for message in pulled.messages if message.queue_offset < self._part.stop]
-            messages += taken
-            size += sum(message.record.total_size for message in taken)
             if taken:
+                if len(taken) < len(pulled.messages):
+                    pulled = replace(pulled, messages=taken, body=None)
+                chunk.append(pulled)
                 self._read_last = last_of(taken[-1].record, taken[-1].queue_offset)
+            count += len(taken)
+            size += sum(message.record.total_size for message in taken)
             self._next = max(pulled.next_offset, self._next)
-        return messages
+        return chunk
 
     async def _pull(self) -> Pulled:
         """One pull that advances: messages, or a proof that there are none to the filter or to be had."""
@@ -155,10 +162,9 @@ def _read_range(
     own = pa.schema([field for field in schema if field.name != BROKER.name]) or pa.schema(
         [MESSAGE_TABLE.field("queueId")]
     )
-    rows = RowBatch(own, tally, BatchLimits(BATCH_BYTES))
+    rows = _Rows(own, tally)
 
-    def finish() -> pa.RecordBatch:
-        batch = rows.finish()
+    def fit(batch: pa.RecordBatch) -> pa.RecordBatch:
         broker = pa.scalar(part.queue.broker_name, BROKER.type)
         arrays = [pa.repeat(broker, batch.num_rows) if name == BROKER.name else batch.column(name) for name in columns]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -168,16 +174,67 @@ def _read_range(
         loop.run(reader.prove_start())
         coming = loop.start(reader.chunk())
         try:
-            while messages := coming.result():
+            while chunk := coming.result():
                 coming = loop.start(reader.chunk())  # while these are decoded
-                tally.records += len(messages)
-                tally.bytes += sum(message.record.total_size for message in messages)
-                for message in messages:
-                    rows.add(DecodedRow(message.record, message.record.physical_offset, "", -1))
-                    if rows.is_full:
-                        yield finish()
+                for pulled in chunk:
+                    tally.records += len(pulled.messages)
+                    tally.bytes += sum(message.record.total_size for message in pulled.messages)
+                yield from map(fit, rows.add(chunk))
         finally:
             coming.cancel()
         loop.run(reader.prove_end())
-        if len(rows):
-            yield finish()
+        yield from map(fit, rows.finish())
+
+
+class _Rows:
+    """Collects what was pulled until a batch is full: answers as a whole by compiled code, or message by message."""
+
+    def __init__(self, schema: pa.Schema, tally: SplitTally) -> None:
+        limits = BatchLimits(BATCH_BYTES)
+        self._rows, self._columns = RowBatch(schema, tally, limits), ColumnBatch(schema, tally, limits)
+
+    def add(self, chunk: list[Pulled]) -> Iterator[pa.RecordBatch]:
+        """Append messages; yield each batch that is full."""
+        for whole, answers in groupby(chunk, lambda pulled: pulled.body is not None):
+            some = list(answers)
+            block = _block_of(some) if whole else None
+            if block is not None:
+                if len(self._rows):
+                    yield self._rows.finish()
+                yield from self._columns.add(block)
+                continue
+            if len(self._columns):
+                yield self._columns.finish()
+            for record in (message.record for pulled in some for message in pulled.messages):
+                self._rows.add(DecodedRow(record, record.physical_offset, "", -1))
+                if self._rows.is_full:
+                    yield self._rows.finish()
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rest."""
+        for rest in (self._rows, self._columns):
+            if len(rest):
+                yield rest.finish()
+
+
+class _Answer:
+    """The body of an answer, in the place of a file."""
+
+    base = 0
+
+    def __init__(self, body: bytes) -> None:
+        self._view = memoryview(body)
+
+    def map(self) -> memoryview:
+        return self._view
+
+
+def _block_of(answers: list[Pulled]) -> PulledBlock | None:
+    """The messages of answers as columns; None if these have others, as brokers store some batches as one record."""
+    body = b"".join(pulled.body for pulled in answers if pulled.body is not None)
+    offsets = [message.queue_offset for pulled in answers for message in pulled.messages]
+    walker = Walker(body, len(offsets), crc=False)  # the client has verified it
+    rows, _end = walker.walk(0, len(body))
+    if not np.array_equal(rows.queue_offset, offsets):
+        return None
+    return PulledBlock(_Answer(body), walker.memory.address, rows)

@@ -24,45 +24,25 @@ from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import Damage
 
 
-class ColumnReader:
-    """Collects columns of a file's records until a batch is full.
+class ColumnBatch:
+    """Collects columns of records until a batch is full.
 
     Args:
-        tally: updated while reading.
+        tally: updated while collecting.
+        source: name of the file that the records are in.
     """
 
-    def __init__(self, schema: pa.Schema, choice: MessageChoice, tally: SplitTally, limits: BatchLimits) -> None:
-        self._schema, self._choice, self._tally, self._limits = schema, choice, tally, limits
+    def __init__(self, schema: pa.Schema, tally: SplitTally, limits: BatchLimits, source: str = "") -> None:
+        self._schema, self._tally, self._limits = schema, tally, limits
         self._with_bodies = not BODY_COLUMNS.isdisjoint(schema.names)
-        self._columns: list[GrowingColumn] = []
+        self._columns: list[GrowingColumn] = [column_of(field.name, field.type, tally, source) for field in schema]
         self._rows = self._size = 0
 
-    def read(self, file: Segment, at: int, stop: int, *, last: bool) -> Generator[pa.RecordBatch, None, int]:
-        """See :meth:`rmqtool.analytics.table.row_reader.RowReader.read`."""
-        source = os.path.basename(file.path)
-        self._columns = [column_of(field.name, field.type, self._tally, source) for field in self._schema]
-        memory = Memory(file.map())
-        walk = walk_rows(file, at, stop, last=last)
-        while True:
-            try:
-                item = next(walk)
-            except StopIteration as end:
-                if self._rows:
-                    yield self._finish()
-                following: int = end.value
-                return following
-            if isinstance(item, Damage):
-                if self._choice.in_range(item.physical_offset):
-                    self._tally.add_damage(item)
-                continue
-            begin, size = int(item.at[-1]), int(item.total_size[-1])
-            self._tally.add_records(item.records, int(item.total_size.sum()), begin, begin + size)
-            for rows in divide_batches(memory.view, item):
-                block = RecordBlock(file, memory.address, rows)
-                mask = choose_rows(block, self._choice)
-                yield from self._add(block if mask.all() else block.pick(mask))
+    def __len__(self) -> int:
+        return self._rows
 
-    def _add(self, block: RecordBlock) -> Generator[pa.RecordBatch, None, None]:
+    def add(self, block: RecordBlock) -> Generator[pa.RecordBatch, None, None]:
+        """Append rows; yield each batch that is full."""
         start = 0
         while start < len(block):
             stop, bodies = self._fit(block, start)
@@ -72,7 +52,7 @@ class ColumnReader:
                     column.add(taken)
                 self._tally.not_decompressed += len(taken.errors)
             if stop == start or self._size >= self._limits.bytes or self._rows >= self._limits.rows:
-                yield self._finish()
+                yield self.finish()
             start = stop
 
     def _fit(self, block: RecordBlock, start: int) -> tuple[int, dict[int, bytes | str]]:
@@ -101,10 +81,46 @@ class ColumnReader:
             self._rows += taken
         return start + taken, {row: body for row, body in bodies.items() if row < taken}
 
-    def _finish(self) -> pa.RecordBatch:
+    def finish(self) -> pa.RecordBatch:
+        """Return the rows as a batch and start a new one."""
         self._tally.rows += self._rows
         self._rows = self._size = 0
         return pa.RecordBatch.from_arrays([column.finish() for column in self._columns], schema=self._schema)
+
+
+class ColumnReader:
+    """Reads the records of a file into batches.
+
+    Args:
+        tally: updated while reading.
+    """
+
+    def __init__(self, schema: pa.Schema, choice: MessageChoice, tally: SplitTally, limits: BatchLimits) -> None:
+        self._schema, self._choice, self._tally, self._limits = schema, choice, tally, limits
+
+    def read(self, file: Segment, at: int, stop: int, *, last: bool) -> Generator[pa.RecordBatch, None, int]:
+        """See :meth:`rmqtool.analytics.table.row_reader.RowReader.read`."""
+        batch = ColumnBatch(self._schema, self._tally, self._limits, os.path.basename(file.path))
+        memory = Memory(file.map())
+        walk = walk_rows(file, at, stop, last=last)
+        while True:
+            try:
+                item = next(walk)
+            except StopIteration as end:
+                if len(batch):
+                    yield batch.finish()
+                following: int = end.value
+                return following
+            if isinstance(item, Damage):
+                if self._choice.in_range(item.physical_offset):
+                    self._tally.add_damage(item)
+                continue
+            begin, size = int(item.at[-1]), int(item.total_size[-1])
+            self._tally.add_records(item.records, int(item.total_size.sum()), begin, begin + size)
+            for rows in divide_batches(memory.view, item):
+                block = RecordBlock(file, memory.address, rows)
+                mask = choose_rows(block, self._choice)
+                yield from batch.add(block if mask.all() else block.pick(mask))
 
 
 def _among(texts: Texts, values: tuple[str, ...]) -> Mask:

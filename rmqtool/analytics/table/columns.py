@@ -142,7 +142,7 @@ _NUMBERS: dict[str, Callable[[RecordBlock], Column]] = {
     "reconsumeTimes": lambda block: block.rows.reconsume_times,
     "preparedTransactionOffset": lambda block: block.rows.prepared_transaction_offset,
     "bodyLength": lambda block: block.bodies.length,
-    "fileOffset": lambda block: block.rows.at,
+    "fileOffset": lambda block: block.file_offsets,
 }
 _TIMES: dict[str, Callable[[RecordBlock], Column]] = {
     "bornTimestamp": lambda block: block.rows.born_timestamp,

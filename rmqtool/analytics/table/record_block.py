@@ -5,7 +5,7 @@ or have duplicate names.
 """
 
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,11 +20,23 @@ from rmqtool.kernels.load.memory import Memory
 from rmqtool.kernels.scan import Rows
 from rmqtool.kernels.tables.messages import ID_SPACE, Texts
 from rmqtool.kernels.tables.shapes import Column
-from rmqtool.store.disk.segments import Segment
 
 _BORN_AT, _STORE_AT = HEAD_V4_V4.offsets["born_address"], HEAD_V4_V4.offsets["store_address"]
 _HOST, _HOST_V6 = 8, 20  # size of address and port, bytes
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+class RecordFile(Protocol):
+    """What records lie in.
+
+    Attributes:
+        base: physical offset of its first byte.
+    """
+
+    base: int
+
+    def map(self) -> memoryview:
+        """Return its content."""
 
 
 class RecordBlock:
@@ -35,7 +47,9 @@ class RecordBlock:
         bodies: inflated bodies, or the reason why that failed, by row.
     """
 
-    def __init__(self, file: Segment, address: int, rows: Rows, bodies: "dict[int, bytes | str] | None" = None) -> None:
+    def __init__(
+        self, file: RecordFile, address: int, rows: Rows, bodies: "dict[int, bytes | str] | None" = None
+    ) -> None:
         self.rows = rows
         self.file = file
         self._address, self._bodies = address, bodies or {}
@@ -46,7 +60,7 @@ class RecordBlock:
 
     def pick(self, which: "slice | Mask", bodies: "dict[int, bytes | str] | None" = None) -> "RecordBlock":
         """Return some of the rows."""
-        return RecordBlock(self.file, self._address, Rows(*(column[which] for column in self.rows)), bodies)
+        return type(self)(self.file, self._address, Rows(*(column[which] for column in self.rows)), bodies)
 
     def _texts(self, at: Column, length: Column) -> Texts:
         return Texts(at + self._address, np.array(length))
@@ -60,6 +74,11 @@ class RecordBlock:
     def offsets(self) -> Column:
         """Physical offsets by position, whatever the records themselves say."""
         return self.rows.at + self.file.base
+
+    @property
+    def file_offsets(self) -> Column:
+        """Positions in the file."""
+        return self.rows.at
 
     @property
     def topics(self) -> Texts:
@@ -137,3 +156,15 @@ class RecordBlock:
             return decompress(bytes(self.file.map()[at : at + length]), int(self.rows.sys_flag[row]))
         except FormatError as err:
             return str(err)
+
+
+class PulledBlock(RecordBlock):
+    """Records in the answer of a broker, which say themselves where in the log they are."""
+
+    @property
+    def offsets(self) -> Column:
+        return self.rows.physical_offset
+
+    @property
+    def file_offsets(self) -> Column:
+        return np.full(len(self), -1, np.int64)

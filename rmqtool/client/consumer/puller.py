@@ -75,6 +75,7 @@ class Pulled:
         next_offset: the offset to continue at.
         moved: the offset was out of range; ``next_offset`` is within.
         reset: an admin has reset the group to ``next_offset``; ``moved`` is set, too.
+        body: the answer itself, if it has these messages and no others; else None.
     """
 
     messages: list[Received]
@@ -83,6 +84,7 @@ class Pulled:
     max_offset: int
     moved: bool = False
     reset: bool = False
+    body: bytes | None = None
 
 
 class Puller:
@@ -205,13 +207,16 @@ class Puller:
                 raise NotThere(f"{queue}: its broker gives no message at offset {offset}, and goes on", following)
             return Pulled([], following, answer.min_offset, answer.max_offset)
         records = _records_of(queue, offset, response.body, answer, address)
+        count = len(records)
         if not self._selects:
             records = await self._without_gap(queue, offset, records, address)
             following = records[-1].queue_offset + 1
         messages = [make_received(queue, record) for record in records]
         if self._tags:
             messages = [message for message in messages if message.tags in self._tags]
-        return Pulled(messages, following, answer.min_offset, answer.max_offset)
+        whole = not answer.offset_delta and len(messages) == count
+        body = response.body if whole and sum(record.total_size for record in records) == len(response.body) else None
+        return Pulled(messages, following, answer.min_offset, answer.max_offset, body=body)
 
     async def _without_gap(self, queue: MessageQueue, offset: int, records: list[Record], address: str) -> list[Record]:
         """The contiguous records from the offset on; messages after a gap are requested again.
