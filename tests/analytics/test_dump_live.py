@@ -17,8 +17,9 @@ import pytest
 
 from rmqtool import NewMessage, Store, read_arrow
 from rmqtool.admin.target import parse_target
-from rmqtool.analytics.dump import live
+from rmqtool.analytics.dump import live, tasks
 from rmqtool.analytics.dump.live import dump_cluster_to_parquet
+from rmqtool.analytics.dump.live_task import LiveTask
 from rmqtool.analytics.dump.report import DumpOptions, DumpReport
 from rmqtool.analytics.table.schema import MESSAGE_TABLE
 from rmqtool.client import Message
@@ -254,6 +255,64 @@ def test_killed_at_any_time(seed: int, tmp_path: Path) -> None:
             sender.join()
         dump(running.namesrv, out)
     assert Counter(numbers(out)) == sent
+
+
+def kill_in_task(monkeypatch: pytest.MonkeyPatch, number: int) -> list[int]:
+    """Have the run interrupted by the task of a number; returns the list of tasks that begin."""
+    begun: list[int] = []
+    true = tasks.run_live
+
+    def run(job: tasks.Job, task: LiveTask) -> tasks.Done | tasks.SplitFailure:
+        begun.append(task.number)
+        if task.number == number and begun.count(number) == 1:
+            raise KeyboardInterrupt
+        return true(job, task)
+
+    monkeypatch.setattr(tasks, "run_live", run)
+    return begun
+
+
+@pytest.mark.parametrize("since_last", [True, False])
+def test_a_killed_run_is_continued(
+    since_last: bool, neighbour: Neighbour, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, options = tmp_path / "out", {"topics": (TOPIC,), "since_last": since_last}
+    begun = kill_in_task(monkeypatch, 2)
+    with pytest.raises(KeyboardInterrupt):
+        dump(neighbour.namesrv, out, **options)
+    with Producer(neighbour.namesrv) as producer:
+        for number in range(40, 50):
+            producer.send(Message(TOPIC, b"%d" % number))
+    report = dump(neighbour.namesrv, out, **options)
+    assert (report.resumed, begun) == (2, [0, 1, 2, 2, 3])
+    assert numbers(out) == list(range(40))
+    if since_last:
+        assert dump(neighbour.namesrv, out, **options).rows == 10
+        assert numbers(out) == list(range(50))
+
+
+def test_a_killed_run_of_other_options_is_not(
+    neighbour: Neighbour, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    begun = kill_in_task(monkeypatch, 2)
+    with pytest.raises(KeyboardInterrupt):
+        dump(neighbour.namesrv, out, topics=(TOPIC,))
+    assert dump(neighbour.namesrv, out, topics=(TOPIC,), codec="none").resumed == 0
+    assert (begun, numbers(out)) == ([0, 1, 2, 0, 1, 2, 3], list(range(40)))
+
+
+def test_a_topic_made_again_after_a_kill(neighbour: Neighbour, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the killed run had planned is not there any more: it fails, and the next run begins with the new topic."""
+    out = tmp_path / "out"
+    kill_in_task(monkeypatch, 2)
+    with pytest.raises(KeyboardInterrupt):
+        dump(neighbour.namesrv, out, topics=(TOPIC,))
+    another_store(neighbour, tmp_path / "store", 40)
+    with pytest.raises(RmqError, match=TOPIC):
+        dump(neighbour.namesrv, out, topics=(TOPIC,))
+    assert dump(neighbour.namesrv, out, topics=(TOPIC,)).resumed == 0
+    assert numbers(out) == list(range(1000, 1040))
 
 
 # -- Spark -------------------------------------------------------------------------------------------------------------

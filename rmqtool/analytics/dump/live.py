@@ -7,7 +7,7 @@ position for each queue, with the message before it: the next run proves with it
 import fnmatch
 import time
 import uuid
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +15,11 @@ from formats.remoting.shapes import MessageQueue
 from rmqtool.admin.target import Target
 from rmqtool.analytics.dump.bodies import settle_schema
 from rmqtool.analytics.dump.live_task import LiveTask
+from rmqtool.analytics.dump.names import RUN
 from rmqtool.analytics.dump.output import MANIFEST, DumpOutput, holding, open_output
 from rmqtool.analytics.dump.position import check_kept
 from rmqtool.analytics.dump.report import DumpOptions, DumpReport, describe_run, jsonable, sum_up
-from rmqtool.analytics.dump.tasks import Job, Progress, files_of, open_spark, run_splits
+from rmqtool.analytics.dump.tasks import Job, Progress, files_of, open_spark, pulled_before, run_splits
 from rmqtool.analytics.live.options import EARLIEST, Boundary, LiveRequest
 from rmqtool.analytics.live.plan import Follower, check_cluster, plan_ranges
 from rmqtool.analytics.live.positions import Offsets, QueuePosition, Range, divide, from_json, ranges_between, to_json
@@ -33,6 +34,7 @@ from rmqtool.version import __version__
 
 _MOST_RECORDS = 500_000  # messages of a task
 _KEPT = ("partition_by", "topics", "body_schema")  # options that must be the same for all files of a growing output
+_SAME = (*_KEPT, "since", "until", "codec", "row_group_bytes", "file_bytes", "since_last")  # for a killed run to go on
 _OF_A_LOG = {"where": "--where", "start_offset": "--offset", "stop_offset": "--offset"}
 _WILD = frozenset("*?[")
 
@@ -98,6 +100,27 @@ class _LiveDump:
         self._lost: list[str] = []
         self._positions: Offsets | None = None
 
+    def _plan_again(self) -> tuple[dict[str, Any], list[Range]]:
+        """Return (a description of the run, its ranges): those of a run that was killed, or a new plan.
+
+        The ranges of a killed run are read to their planned ends, so that what it has read remains of use.
+        """
+        same = {
+            "rmqtool": __version__,
+            "cluster": self._target.text,
+            "options": jsonable({name: getattr(self._options, name) for name in _SAME}),
+            "before": None if self._before is None else self._before.get("offsets"),
+        }
+        run = self._output.staging.read_json(RUN)
+        if isinstance(run, dict) and {name: run.get(name) for name in same} == same:
+            with suppress(KeyError, TypeError, ValueError):
+                ranges = [Range.from_list(part) for part in run["ranges"]]
+                self._positions, self._lost = run["positions"], [str(text) for text in run["lost"]]
+                return run, ranges
+        ranges = self._plan()
+        rest = {"ranges": [part.to_list() for part in ranges], "positions": self._positions, "lost": self._lost}
+        return jsonable({**same, **rest}), ranges
+
     def _plan(self) -> list[Range]:
         """Find out what is to be read and, with ``since_last``, what the positions will be then."""
         check_cluster(self._request)
@@ -129,8 +152,11 @@ class _LiveDump:
     def run(self, beside: ExitStack, progress: Progress | None, tell: Tell | None) -> DumpReport:
         """Read, write and publish."""
         options, output = self._options, self._output
-        tasks = [LiveTask(number, self._request, part) for number, part in enumerate(self._plan())]
-        output.begin({"rmqtool": __version__, "cluster": self._target.text, "run": uuid.uuid4().hex})
+        run, ranges = self._plan_again()
+        tasks = [LiveTask(number, self._request, part) for number, part in enumerate(ranges)]
+        done = pulled_before(output.staging, tasks) if output.begin(run) else {}
+        resumed = len(done)
+        left = [task for task in tasks if task.number not in done]
         job = Job(
             output.staging.location,
             uuid.uuid4().hex[:8],
@@ -142,19 +168,22 @@ class _LiveDump:
             bodies=self._request.bodies,
             table=MESSAGE_TABLE,
         )
-        with open_spark(options, tasks, beside, tell) as context:
+        with open_spark(options, left, beside, tell) as context:
             startup = time.monotonic() - self._began
-            done = run_splits(job, tasks, context, progress, tell)
+            results = run_splits(job, left, context, progress, tell)
+            done |= {task.number: result for task, result in zip(left, results, strict=True)}
             spark = None if context is None else f"Spark {context.version}, {context.master}"
-        files = files_of(done) or (job.write_empty() if not self._before and output.writes_empty_file else [])
+        results = [done[task.number] for task in tasks]
+        files = files_of(results) or (job.write_empty() if not self._before and output.writes_empty_file else [])
         report = DumpReport(
             out=output.place,
             splits=len(tasks),
+            resumed=resumed,
             lost=tuple(self._lost),
             spark=spark,
             startup_seconds=startup,
             seconds=time.monotonic() - self._began,
-            **sum_up([each.tally for each in done], files),
+            **sum_up([each.tally for each in results], files),
         )
         output.publish(
             {

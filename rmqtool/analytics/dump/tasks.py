@@ -121,6 +121,20 @@ def done_before(folder: Folder, splits: Sequence[Split]) -> dict[int, Done]:
 
     The last file of the log is excluded, because it may have grown since.
     """
+    earlier = _noted(folder)
+    left = ((split, earlier.get(json.dumps(_definition(split)))) for split in splits if not split.last)
+    return {split.number: done for split, done in left if done is not None and _is_still_true(split, done)}
+
+
+def pulled_before(folder: Folder, tasks: Sequence[LiveTask]) -> dict[int, Done]:
+    """Return the results that an earlier run left for these ranges of queues, by number of the task."""
+    earlier = _noted(folder)
+    left = ((task, earlier.get(json.dumps(_definition(task)))) for task in tasks)
+    return {task.number: done for task, done in left if done is not None and _is_well_formed(done)}
+
+
+def _noted(folder: Folder) -> dict[str, Done]:
+    """Return the results that tasks have left, by definition of the task."""
     earlier: dict[str, Done] = {}
     for name in folder.files(DONE):
         report = folder.read_json(name)
@@ -130,22 +144,25 @@ def done_before(folder: Folder, splits: Sequence[Split]) -> dict[int, Done]:
             sizes = {each.path: each.bytes for each in parts} | {each.path: each.bytes for each in spills}
             if all(folder.size(path) == size for path, size in sizes.items()):
                 earlier[json.dumps(report["split"])] = done
-    left = ((split, earlier.get(json.dumps(_definition(split)))) for split in splits if not split.last)
-    return {split.number: done for split, done in left if done is not None and _is_still_true(split, done)}
+    return earlier
+
+
+def _is_well_formed(done: Done) -> bool:
+    return all(is_plain(part.path) for part in done.parts) and all(
+        type(value) is int for name, value in asdict(done.tally).items() if name != "damage"
+    )
 
 
 def _is_still_true(split: Split, done: Done) -> bool:
     """Return whether a result is well-formed, and the log is still as it was read."""
-    return (
-        all(is_plain(part.path) for part in done.parts)
-        and all(type(value) is int for name, value in asdict(done.tally).items() if name != "damage")
-        and _is_as_read(split, done.tally)
-    )
+    return _is_well_formed(done) and _is_as_read(split, done.tally)
 
 
-def _definition(split: Split) -> dict[str, Any]:
+def _definition(task: Split | LiveTask) -> dict[str, Any]:
+    if isinstance(task, LiveTask):
+        return {"number": task.number, "range": task.part.to_list()}
     # a URI can contain credentials, which may differ next time
-    return {name: value for name, value in asdict(split).items() if name not in ("number", "uri")}
+    return {name: value for name, value in asdict(task).items() if name not in ("number", "uri")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +226,9 @@ def run_live(job: Job, task: LiveTask) -> Done | SplitFailure:
                 looked = time.monotonic()
                 if folder.size(_STOP) is not None:
                     raise RmqError(_OTHER)
-        return Done(tally, writer.close(), began)
+        done = Done(tally, writer.close(), began)
+        _note(folder, task, done)
+        return done
     except (RmqError, OSError) as err:
         return _report_failure(folder, writer, err)
     except BaseException:
@@ -255,7 +274,7 @@ def _selected(job: Job, split: Split, tally: SplitTally, read: Iterable[Any]) ->
     tally.rows = rows
 
 
-def _note(folder: Folder, split: Split, done: Done) -> None:
+def _note(folder: Folder, split: Split | LiveTask, done: Done) -> None:
     report = {
         "split": _definition(split),
         "tally": done.tally.to_dict(),

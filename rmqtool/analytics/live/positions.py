@@ -48,6 +48,27 @@ class Range:
     def __len__(self) -> int:
         return self.stop - self.start
 
+    def to_list(self) -> list[Any]:
+        """Return the form for JSON."""
+        ends = [None if last is None else list(last) for last in (self.first, self.last)]
+        queue = self.queue
+        return [queue.topic, queue.broker_name, queue.queue_id, self.start, self.stop, *ends]
+
+    @classmethod
+    def from_list(cls, values: Any) -> "Range":
+        """Create from the result of :meth:`to_list`.
+
+        Raises:
+            ValueError, TypeError: it is none.
+        """
+        topic, broker, queue_id, start, stop, first, last = values
+        numbers = (queue_id, start, stop, *(first or ()), *(last or ()))
+        texts = isinstance(topic, str) and isinstance(broker, str)
+        if not texts or any(type(number) is not int for number in numbers):
+            raise ValueError("not a range of a queue")
+        ends = [None if each is None else Last(*each) for each in (first, last)]
+        return cls(MessageQueue(topic, broker, queue_id), start, stop, *ends)
+
 
 def to_json(positions: Positions) -> Offsets:
     """Return the JSON form, in the order of the queues."""
