@@ -69,7 +69,8 @@ SchemaOption = Annotated[
     option(
         "--body-schema",
         "FILE",
-        "Decode bodies by this schema, FILE or FILE:TYPE: .avsc, .proto or a Protobuf descriptor set.",
+        "Decode bodies by this schema, FILE or FILE:TYPE: .avsc, .proto or a Protobuf descriptor set; in tables also "
+        ".json (JSON Schema), or json for one from a sample.",
     ),
 ]
 NAMESRV = "127.0.0.1:9876"
@@ -97,15 +98,6 @@ TlsOption = Annotated[
 ]
 AclOption = Annotated[
     str | None, option("--acl", "FILE", "Sign requests with the keys in this tools.yml; default: RMQTOOL_ACCESS_KEY.")
-]
-BodySchemaOption = Annotated[
-    str | None,
-    typer.Option(
-        "--body-schema",
-        metavar="FILE",
-        help="Decode bodies: .json (JSON Schema), .avsc (Avro), .proto or descriptors (Protobuf; FILE:TYPE); or json, "
-        "with a schema from a sample.",
-    ),
 ]
 AtOption = Annotated[str, option("--at", "TIME", "What is due at this time (ms, ISO 8601, -48h, now).")]
 BrokerConfOption = Annotated[

@@ -13,11 +13,11 @@ import typer
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import need_log
 from rmqtool.cli.framework.options import (
-    BodySchemaOption,
     BrokerConfOption,
     OffsetOption,
     Output,
     OutputOption,
+    SchemaOption,
     SinceOption,
     TopicOption,
     UntilOption,
@@ -113,7 +113,7 @@ def dump_to_parquet(
     since: SinceOption = None,
     until: UntilOption = None,
     where: WhereOption = None,
-    body_schema: BodySchemaOption = None,
+    body_schema: SchemaOption = None,
     codec: CodecOption = Codec.zstd,
     row_group_size: Annotated[
         str, option("--row-group-size", "BYTES", "Memory for a row group, like 128M; needed by each task.")
@@ -198,7 +198,7 @@ def dump_to_table(
     source: Annotated[
         str | None, option("--source", "NAME", "Name of STORE in TABLE; by default its path or address.")
     ] = None,
-    body_schema: BodySchemaOption = None,
+    body_schema: SchemaOption = None,
     codec: CodecOption = Codec.zstd,
     runner: Annotated[
         Runner, option("--runner", "RUNNER", "spark, or local (in this process, without Java).")

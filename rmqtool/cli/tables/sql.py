@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.options import BodySchemaOption, BrokerConfOption, Output, OutputOption, option
+from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption, SchemaOption, option
 from rmqtool.errors import BadValue, Refused
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def sql(
     runner: Annotated[
         SqlRunner, option("--runner", "NAME", "spark; duckdb; auto: duckdb for up to 96 MiB, if both answer alike.")
     ] = SqlRunner.auto,
-    body_schema: BodySchemaOption = None,
+    body_schema: SchemaOption = None,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
