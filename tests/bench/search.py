@@ -1,4 +1,5 @@
-"""``grep`` for a fixed text that one message has, and ``du``, beside ripgrep or GNU grep over the same files.
+"""``grep`` for a fixed text that one message has, and ``du``, beside ripgrep or GNU grep over the same files;
+``diff`` of two equal stores beside ``cmp``.
 
 Run as ``python -m tests.bench.search``. All are whole processes on one core over files in the page cache; what is
 printed is their processor time, start included, and what that is in bytes and messages a second.
@@ -47,14 +48,19 @@ def seconds(args: Sequence[str], matches: int | None) -> float:
 def report(folder: Path, body: int, size: int, rounds: int) -> dict[str, float]:
     """Make a store, measure and print; seconds by name."""
     messages = write_log(folder / "commitlog", body=body, file_size=size, files=1)
+    copy = folder.with_name(f"{folder.name}-copy")
+    shutil.copytree(folder, copy)
     key = f"order-{messages - 1:08d}"
     rmqtool = [sys.executable, "-m", "rmqtool.main"]
     runs: dict[str, tuple[list[str], int | None]] = {
         "grep": ([*rmqtool, "grep", str(folder), key, "--fixed", "--output", "ndjson"], 1),
         "du": ([*rmqtool, "du", str(folder), "--output", "ndjson"], None),
+        "diff": ([*rmqtool, "diff", str(folder), str(copy), "--output", "json"], None),
+        "cmp": (["cmp", *(str(next((each / "commitlog").iterdir())) for each in (folder, copy))], 0),
         other_grep()[0]: ([*other_grep(), key, str(folder / "commitlog")], None),
     }
     best = {name: min(seconds(*run) for _ in range(rounds)) for name, run in runs.items()}
+    shutil.rmtree(copy)
     print(f"{size / MIB:.0f} MiB of {body}-byte bodies, {messages} messages")
     for name, time in best.items():
         rates = f"{size / time / 1e9:5.2f} GB/s, {messages / time / 1e6:5.2f} million messages/s"

@@ -165,7 +165,7 @@ def test_what_could_not_be_read_is_named(golden_copy: Unpacked, tmp_path: Path) 
     for name in ("topics.json", "topics.json.bak"):
         (store / "config" / name).write_bytes(b"{")
     html = written(store, tmp_path / "out.html", code=1)
-    assert "Could not be read" in html
+    assert "<h3>Warnings</h3>" in html
     assert "config/topics.json" in html
 
 

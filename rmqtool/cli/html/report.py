@@ -17,7 +17,7 @@ class PageRow(PlainRow):
 
     Attributes:
         findings: of ``check``.
-        failures: parts that could not be read.
+        failures: warnings, also of parts that could not be read.
     """
 
     path: str
@@ -66,5 +66,5 @@ def report_html(
     row = PageRow(path=out, bytes=len(data), findings=overview.findings, failures=len(overview.failures))
     write_rows(output.value, PageRow, [row], wide=("path",))
     if overview.failures:
-        note(f"{counted(len(overview.failures), 'part')} could not be read; the page says what")
+        note(f"{counted(len(overview.failures), 'warning')}, shown on the page")
     return 1 if overview.failures else 0

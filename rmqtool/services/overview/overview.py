@@ -95,7 +95,8 @@ class LetterSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """What there is to see of a store. Parts that could not be read are None or empty, and named in ``failures``.
+    """What there is to see of a store. Parts that could not be read are None or empty, and named in ``failures``, with
+    other warnings.
 
     Attributes:
         time: ms; ages and what is due refer to it.

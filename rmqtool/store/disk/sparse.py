@@ -106,11 +106,10 @@ def data_end(path: str, start: int, stop: int) -> int:
 
 def has_bytes(path: str, start: int, stop: int) -> int:
     """Offset after the last non-zero byte of a range; ``start`` if all are zero."""
-    last = start
-    for at, data in _written_in(path, start, stop):
+    for at, data in _written_backwards(path, start, stop):
         if kept := data.rstrip(b"\0"):
-            last = at + len(kept)
-    return last
+            return at + len(kept)
+    return start
 
 
 def is_zero(path: str, start: int, stop: int) -> bool:
@@ -131,6 +130,27 @@ def _written_in(path: str, start: int, stop: int) -> Iterator[tuple[int, bytes]]
         return
     if isinstance(mapped := place.map(path), Partial):
         for at in range(start, min(stop, len(mapped)), _CHUNK):
+            end = min(at + _CHUNK, stop)
+            mapped.need(at, end)
+            yield at, mapped[at:end]
+            mapped.forget(at, end)
+
+
+def _written_backwards(path: str, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
+    """The same pieces, the last one first: of a file that is full, no more than its end is read."""
+    if (place := place_of(path)) is None:
+        fd = open_to_read(path)
+        try:
+            for begin, end in reversed([*extents(fd, start, stop)]):
+                for at in reversed(range(begin, end, _CHUNK)):
+                    yield at, os.pread(fd, min(_CHUNK, end - at), at)
+        except OSError as err:
+            raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
+        finally:
+            os.close(fd)
+        return
+    if isinstance(mapped := place.map(path), Partial):
+        for at in reversed(range(start, min(stop, len(mapped)), _CHUNK)):
             end = min(at + _CHUNK, stop)
             mapped.need(at, end)
             yield at, mapped[at:end]

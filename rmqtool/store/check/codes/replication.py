@@ -51,8 +51,10 @@ ALL = (
         "master. A 5.x broker that truncates its log leaves the bytes in the file, and overwrites them later.",
         "The broker was killed, or the machine stopped, after its log had been truncated and before the new master's "
         "messages had overwritten all of the old ones.",
-        "Its next start reads on into them. If it becomes the master, consumers get them; when it follows its master "
-        "again, they may stay in place of the master's, and neither broker reports it.",
+        "Its next start reads on into them. If it becomes the master, consumers get them. When it follows a master of "
+        "a newer epoch, they stay in place of the master's, and neither broker reports it. A master that comes back in "
+        "the epoch that it had before begins this epoch at the end of its log, and its replica is truncated to where "
+        "its own begins, without them.",
         by_hand("compare it with the other replicas, and truncate the log where these messages begin"),
     ),
     kind(
