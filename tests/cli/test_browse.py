@@ -14,10 +14,13 @@ import pytest
 
 from rmqtool import NewMessage, Store
 from rmqtool.cli.browse.app import Browser, ListScreen, MessageScreen
+from rmqtool.cli.browse.places import ClusterPlace, StorePlace
 from rmqtool.cli.browse.rows import Rows
 from rmqtool.cli.browse.sources import Messages
+from rmqtool.cli.framework.opening import live_target
 from rmqtool.contract import message_row
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.testing import broker
 from tests.amounts import by_turns
 from tests.cli.live_terminal import Terminal
 from tests.cli.running import ROOT, rmqtool
@@ -81,7 +84,7 @@ def drive(store: Path, play: Callable[[Driver], Awaitable[None]], size: tuple[in
     """Play on a browser of a store, which must not change."""
 
     async def run() -> None:
-        app = Browser("STORE", StoreLayout(str(store)))
+        app = Browser(StorePlace("STORE", StoreLayout(str(store))))
         async with app.run_test(size=size) as pilot:
             driver = Driver(app, pilot)
             await driver.wait_for(" of ")
@@ -398,3 +401,41 @@ def test_no_store(tmp_path: Path) -> None:
         assert "not a store directory" in " ".join(terminal.text.split())
     finally:
         terminal.close()
+
+
+def test_a_live_cluster_has_the_lists_of_its_store(golden_copy: Unpacked) -> None:
+    """Topics, queues, messages, groups and what doctor finds; an export of messages is that of the store."""
+    path = golden_copy("broker")
+    store = Store(path)
+    queue = next(each for each in store.queues("Orders") if each.queueId == 0)
+    offsets = range(queue.minOffset, queue.maxOffset)
+    expected = [message_row(message.record, message.physical_offset) for message in store.queue_messages("Orders", 0)]
+    with broker(path) as served:
+        target = live_target(f"rocketmq://{served.namesrv}")
+        assert target is not None
+        place = ClusterPlace("CLUSTER", target)
+
+        async def run() -> None:
+            app = Browser(place)
+            async with app.run_test(size=(120, 40)) as pilot:
+                driver = Driver(app, pilot)
+                await driver.wait_for(" of ")
+                await driver.press("slash")
+                await driver.type("Orders")
+                assert "Orders " in driver.text
+                await driver.press("enter")
+                assert "broker-a" in driver.text
+                await driver.press("enter")
+                assert driver.rows.source.count == len(offsets)
+                rows = [*driver.rows.source.exported(0)]
+                assert [row["body"] for row in rows] == [row["body"] for row in expected]
+                assert [row["queueOffset"] for row in rows] == [*offsets]
+                await driver.press("enter")
+                assert any("Trace: " in line for line in await driver.traced())
+                await driver.press("2")
+                await driver.wait_for("lab-consumer")
+                await driver.press("3")
+                await driver.wait(lambda: app.checked)
+
+        asyncio.run(run())
+        assert place.warnings == []

@@ -215,6 +215,20 @@ def test_what_in_sync_replicas_prove(tmp_path: Path) -> None:
         assert {row.acknowledged for row in report.messages if row.what == "alone"} == {expected}, more
 
 
+def test_a_message_that_did_not_wait_for_replicas_may_have_been_acknowledged(tmp_path: Path) -> None:
+    first = builder_of(range(10))
+    stores = [first.write(tmp_path / name) for name in ("b", "c")]
+    first.put("Orders", 0, body=b"waits", properties={"WAIT": "true"})
+    first.put("Orders", 0, body=b"does not", properties={"WAIT": "false"})
+    first.put("Orders", 0, body=b"waits by default")
+    settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "totalReplicas": "3"}
+    confs = [BrokerConf(settings), BrokerConf({"brokerRole": "SLAVE"}), BrokerConf({"brokerRole": "SLAVE"})]
+    stores = [first.write(tmp_path / "a"), *stores]
+    layouts = [StoreLayout(str(store), conf) for store, conf in zip(stores, confs, strict=True)]
+    rows = [row for row in compare_replicas(layouts, never).messages if row.what == "alone"]
+    assert [(row.messages, row.acknowledged) for row in rows] == [(1, "no"), (1, "unknown"), (1, "no")]
+
+
 def test_terms_are_found_without_an_index(tmp_path: Path) -> None:
     nodes = roles.unpack_all(roles.DLEDGER, tmp_path)
     whole = compare_nodes(nodes[:2]).history

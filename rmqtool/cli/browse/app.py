@@ -6,11 +6,10 @@ Services are imported by what needs them, as the first list is to appear at once
 import asyncio
 import signal
 import threading
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import App, ComposeResult
@@ -19,28 +18,25 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Footer, Input, Label, Static
 
+from rmqtool.cli.browse.places import Place
 from rmqtool.cli.browse.rows import Rows
 from rmqtool.cli.browse.sources import Findings, Groups, Lags, Messages, Queues, Source, Topics
 from rmqtool.cli.render.text import dump_json, plain
 from rmqtool.errors import RmqError
-from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.words import counted
 
 if TYPE_CHECKING:
-    from rmqtool.services.consumers.groups import ConsumerGroups
     from rmqtool.services.open_store.message import StoredMessage
-    from rmqtool.services.open_store.store import Store
 
 _EVERY = 0.2  # seconds between updates of findings
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Browser(App[None]):
-    """A store in a terminal. Nothing is written to it.
+    """A store or a cluster in a terminal. Nothing is written to it.
 
     Args:
-        path: the store, as it is shown.
-        layout: the store.
+        place: what is looked at.
     """
 
     CSS = """
@@ -61,22 +57,12 @@ class Browser(App[None]):
         Binding("q,ctrl+c", "quit", "Quit"),
     ]
 
-    def __init__(self, path: str, layout: StoreLayout) -> None:
+    def __init__(self, place: Place) -> None:
         super().__init__(ansi_color=True)
-        self._path, self.layout = path, layout
-        self.warnings: list[str] = []
+        self.place, self._path = place, place.path
         self.stopped_by = 0
         self._findings: Findings | None = None
         self.checked = False
-
-    @cached_property
-    def store(self) -> "Store":
-        """The store, for its messages."""
-        from rmqtool.services.open_store.store import Store
-
-        store = Store(self.layout.root, broker_conf=self.layout.conf.values or None)
-        store.warnings = self.warnings
-        return store
 
     def on_mount(self) -> None:
         """Show the topics."""
@@ -94,24 +80,11 @@ class Browser(App[None]):
         while len(self.screen_stack) > 1:
             self.pop_screen()
         if what == "topics":
-            self.push_screen(ListScreen(self._path, load=lambda: Topics(self.layout, self.warnings.append)))
+            self.push_screen(ListScreen(self._path, load=self.place.topics))
         elif what == "groups":
-            self.push_screen(ListScreen(self._path, load=self._groups))
+            self.push_screen(ListScreen(self._path, load=self.place.groups))
         else:
             self.push_screen(ListScreen(self._path, source=self._check()))
-
-    def _groups(self) -> Groups:
-        return Groups([*self._consumers().infos()])
-
-    def lags(self, group: str) -> Lags:
-        """The queues of a group."""
-        return Lags(group, [row for row in self._consumers().lag() if row.group == group])
-
-    def _consumers(self) -> "ConsumerGroups":
-        from rmqtool.services.consumers.groups import ConsumerGroups
-        from rmqtool.store.log.commit_log import CommitLog
-
-        return ConsumerGroups(CommitLog(self.layout), self.warnings.append)
 
     def _check(self) -> Findings:
         """The findings; the check begins when they are first looked at."""
@@ -122,13 +95,11 @@ class Browser(App[None]):
         return self._findings
 
     def _run_check(self, findings: Findings) -> None:
-        from rmqtool.store.check.run import check_store
-
         try:
-            for finding in check_store(self.layout):
+            for finding in self.place.check():
                 findings.rows.append(finding)
         except (RmqError, OSError) as err:
-            self.warnings.append(f"check: {err}")
+            self.place.warnings.append(f"check: {err}")
         self.checked = True
 
 
@@ -199,7 +170,7 @@ class _Base(Screen[None]):
     def _export(self, out: str) -> None:
         from rmqtool.store.disk.outputs import check_output, write_output
 
-        check_output(out, self.browser.layout.root)
+        check_output(out, self.browser.place.root)
         lines = [dump_json(row) for row in self.exported()]
         write_output(out, "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"))
         self.say(f"{counted(len(lines), 'row')} written to {out}")
@@ -293,7 +264,7 @@ class ListScreen(_Base):
         text = f"{rows.cursor + 1:,} of {source.count:,}" if source.count else "nothing"
         if isinstance(source, Findings):
             text += "" if self.browser.checked else "; checking …"
-        if warnings := self.browser.warnings:
+        if warnings := self.browser.place.warnings:
             text += f"; {warnings[-1]}"
         self.say(text)
 
@@ -314,7 +285,8 @@ class ListScreen(_Base):
             self._push(Queues(source, source.names[row]))
         elif isinstance(source, Queues):
             each = source.ranges[row]
-            self._push(Messages(self.browser.store, source.topic, each.queueId, each.minOffset, each.maxOffset))
+            reader = self.browser.place.reader(each.brokerName)
+            self._push(Messages(reader, source.topic, each.queueId, each.minOffset, each.maxOffset))
         elif isinstance(source, Messages):
             message = source.message(row)
             if message is None:
@@ -323,10 +295,11 @@ class ListScreen(_Base):
                 self.app.push_screen(MessageScreen(self._path, message))
         elif isinstance(source, Groups):
             group = source.rows[row].group
-            self.app.push_screen(ListScreen(self._path, load=lambda: self.browser.lags(group)))
+            self.app.push_screen(ListScreen(self._path, load=lambda: self.browser.place.lags(group)))
         elif isinstance(source, Lags):
             lag = source.rows[row]
-            messages = Messages(self.browser.store, lag.topic, lag.queueId, lag.minOffset or 0, lag.brokerOffset or 0)
+            reader = self.browser.place.reader(getattr(lag, "brokerName", None))
+            messages = Messages(reader, lag.topic, lag.queueId, lag.minOffset or 0, lag.brokerOffset or 0)
             self._push(messages, messages.row_of(lag.consumerOffset or 0))
         elif isinstance(source, Findings):
             self.app.push_screen(TextScreen(self._path, source.title, source.lines(row), source.to_dict(row)))
@@ -436,15 +409,9 @@ class MessageScreen(TextScreen):
         threading.Thread(target=self._trace, daemon=True).start()
 
     def _trace(self) -> None:
-        from rmqtool.cli.browse.details import trace_lines
-        from rmqtool.services.trace import trace
-        from rmqtool.store.log.commit_log import CommitLog
-
         warnings: list[str] = []
         try:
-            log = CommitLog(self.browser.layout)
-            found = trace(log, self._id, int(time.time() * 1000), warnings.append, body="none")
-            lines = trace_lines(found)
+            lines = self.browser.place.trace(self._id, warnings.append)
         except (RmqError, OSError) as err:
             lines = [f"trace: {err}"]
         with suppress(RuntimeError):  # the application has ended

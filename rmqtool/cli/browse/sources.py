@@ -4,20 +4,19 @@ Services are imported by what needs them, as the first list is to appear at once
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rmqtool.cli.render.text import cell_text, plain
 from rmqtool.cli.render.times import time_text
 
 if TYPE_CHECKING:
+    from rmqtool.admin.doctor.run import ClusterFinding
     from rmqtool.services.consumers.groups import GroupInfo, GroupLag
     from rmqtool.services.open_store.message import StoredMessage
-    from rmqtool.services.open_store.store import Store
     from rmqtool.store.check.common.findings import Finding
     from rmqtool.store.layout.paths import StoreLayout
-    from rmqtool.store.recovery.report import QueueRange
 
 _PAGE = 32  # messages read at once
 _PAGES, _ROWS = 64, 4096  # kept
@@ -75,14 +74,74 @@ class Source(ABC):
         return map(self.to_dict, range(self.count))
 
 
+class Reader(Protocol):
+    """Reads single messages."""
+
+    def queue_messages(self, topic: str, queue_id: int, start: int, stop: int) -> "Iterable[StoredMessage]":
+        """The messages of a queue at queue offsets [start, stop)."""
+
+    def query_key(self, topic: str, key: str) -> "Sequence[StoredMessage]":
+        """The messages of a topic with a key or id."""
+
+
+class QueueRow(NamedTuple):
+    """A queue, with the range of its queue offsets."""
+
+    topic: str
+    queueId: int
+    minOffset: int
+    maxOffset: int
+    brokerName: str | None = None  # of a cluster
+
+
 class Topics(Source):
-    """The topics of a store."""
+    """The topics of a store or a cluster.
+
+    Attributes:
+        names: their names.
+    """
 
     title, hint = "Topics", "part of a name"
     columns = (
         Column("Topic"), Column("Queues", 6, right=True), Column("Messages", 13, right=True),
         Column("What it is for", 34, spare=True),
     )  # fmt: skip
+    names: list[str]
+
+    @property
+    def count(self) -> int:
+        """Number of topics."""
+        return len(self.names)
+
+    def name(self, row: int) -> str:
+        """A topic's name."""
+        return self.names[row]
+
+    @abstractmethod
+    def ranges(self, topic: str) -> list[QueueRow]:
+        """The queues of a topic."""
+
+    @abstractmethod
+    def totals(self, row: int) -> tuple[int, int]:
+        """Number of queues and messages of a topic."""
+
+    @abstractmethod
+    def purpose(self, row: int) -> str:
+        """What a topic is for, if it is a system topic."""
+
+    def cells(self, row: int) -> Sequence[str]:
+        """The cells of a topic."""
+        queues, messages = self.totals(row)
+        return self.names[row], f"{queues:,}", f"{messages:,}", self.purpose(row)
+
+    def to_dict(self, row: int) -> dict[str, Any]:
+        """A topic for an export."""
+        queues, messages = self.totals(row)
+        return {"topic": self.names[row], "queues": queues, "messages": messages}
+
+
+class StoreTopics(Topics):
+    """The topics of a store."""
 
     def __init__(self, layout: "StoreLayout", warn: Callable[[str], None]) -> None:
         from rmqtool.services.lookup.configs import topics_of
@@ -98,41 +157,28 @@ class Topics(Source):
         self.names: list[str] = sorted({*self._queues.topics(), *(table.topics if table is not None else ())})
         self._row = lru_cache(_ROWS)(self._read)
 
-    @property
-    def count(self) -> int:
-        """Number of topics."""
-        return len(self.names)
-
-    def name(self, row: int) -> str:
-        """A topic's name."""
-        return self.names[row]
-
-    def ranges(self, topic: str) -> "list[QueueRange]":
+    def ranges(self, topic: str) -> list[QueueRow]:
         """The queues of a topic, with what the tier has of them."""
-        from rmqtool.store.recovery.report import QueueRange
-
         ranges = []
         for queue in self._queues.every(topic):
             low, high = queue.min_offset(self._low), queue.max_offset
             low = low if self._tier is None else self._tier.begin(topic, queue.queue_id, low)
-            ranges.append(QueueRange(topic=topic, queueId=queue.queue_id, minOffset=low, maxOffset=high))
+            ranges.append(QueueRow(topic=topic, queueId=queue.queue_id, minOffset=low, maxOffset=high))
         return ranges
 
     def _read(self, row: int) -> tuple[int, int]:
         ranges = self.ranges(self.names[row])
         return len(ranges), sum(each.maxOffset - each.minOffset for each in ranges)
 
-    def cells(self, row: int) -> Sequence[str]:
-        """The cells of a topic."""
+    def totals(self, row: int) -> tuple[int, int]:
+        """Number of queues and messages of a topic."""
+        return self._row(row)
+
+    def purpose(self, row: int) -> str:
+        """What a topic is for."""
         from rmqtool.services.usage.purpose import purpose_of
 
-        queues, messages = self._row(row)
-        return self.names[row], f"{queues:,}", f"{messages:,}", purpose_of(self.names[row], self._purposes) or ""
-
-    def to_dict(self, row: int) -> dict[str, Any]:
-        """A topic for an export."""
-        queues, messages = self._row(row)
-        return {"topic": self.names[row], "queues": queues, "messages": messages}
+        return purpose_of(self.names[row], self._purposes) or ""
 
 
 class Queues(Source):
@@ -156,12 +202,12 @@ class Queues(Source):
         """The cells of a queue."""
         each = self.ranges[row]
         numbers = (each.minOffset, each.maxOffset, each.maxOffset - each.minOffset)
-        return str(each.queueId), *(f"{number:,}" for number in numbers), ""
+        return str(each.queueId), *(f"{number:,}" for number in numbers), each.brokerName or ""
 
     def to_dict(self, row: int) -> dict[str, Any]:
         """A queue for an export."""
         each = self.ranges[row]
-        return {"topic": self.topic, "queueId": each.queueId, "minOffset": each.minOffset, "maxOffset": each.maxOffset}
+        return {name: value for name, value in each._asdict().items() if value is not None}
 
 
 class Messages(Source):
@@ -173,7 +219,7 @@ class Messages(Source):
     )  # fmt: skip
     hint = "a queue offset, a key or an id"
 
-    def __init__(self, store: "Store", topic: str, queue_id: int, low: int, high: int) -> None:
+    def __init__(self, store: Reader, topic: str, queue_id: int, low: int, high: int) -> None:
         self.title, self.topic, self.queue_id = f"{topic}, queue {queue_id}", topic, queue_id
         self._store, self._low, self._high = store, low, high
         self._page = lru_cache(_PAGES)(self._read)
@@ -291,14 +337,28 @@ class Lags(Source):
         return self.rows[row].to_dict()
 
 
+_FACTS = {
+    "server": "server", "file": "file", "byte": "offset", "topic": "topic", "queue": "queueId",
+    "queue offset": "queueOffset", "group": "group", "count": "count", "expected": "expected", "actual": "actual",
+}  # fmt: skip
+
+
+def _where(finding: "Finding | ClusterFinding") -> str:
+    """Where a finding is: in a file of a store, or at a server of a cluster."""
+    if (file := getattr(finding, "file", None)) is not None:
+        offset = getattr(finding, "offset", None)
+        return f"{file} at byte {offset}" if offset is not None else str(file)
+    return " ".join(filter(None, (getattr(finding, name) for name in ("server", "topic", "group"))))
+
+
 class Findings(Source):
-    """The findings of a check, as they come."""
+    """The findings of a check or of doctor, as they come."""
 
     title = "Findings"
     columns = (Column("Severity", 8), Column("Code", 22), Column("Where"))
 
     def __init__(self) -> None:
-        self.rows: list[Finding] = []
+        self.rows: list[Finding | ClusterFinding] = []
 
     @property
     def count(self) -> int:
@@ -308,8 +368,7 @@ class Findings(Source):
     def cells(self, row: int) -> Sequence[str]:
         """The cells of a finding."""
         each = self.rows[row]
-        place = each.file + (f" at byte {each.offset}" if each.offset is not None else "")
-        return each.severity, each.code, place
+        return each.severity, each.code, _where(each)
 
     def to_dict(self, row: int) -> dict[str, Any]:
         """A finding for an export."""
@@ -317,17 +376,17 @@ class Findings(Source):
 
     def lines(self, row: int) -> list[str]:
         """Everything about a finding."""
+        from rmqtool.admin.doctor.codes import CODES as CLUSTER_CODES
         from rmqtool.store.check import CODES
 
-        each, code = self.rows[row], CODES[self.rows[row].code]
-        facts = {
-            "file": each.file, "byte": each.offset, "topic": each.topic, "queue": each.queueId,
-            "queue offset": each.queueOffset, "count": each.count, "expected": each.expected, "actual": each.actual,
-        }  # fmt: skip
+        each = self.rows[row]
+        code = (CODES | CLUSTER_CODES)[each.code]
+        facts = {title: getattr(each, name, None) for title, name in _FACTS.items()}
         lines = [f"{each.code} ({each.severity}): {code.title}", ""]
         lines += [f"{name:<13} {plain(str(value))}" for name, value in facts.items() if value is not None]
         for title, text in (
-            ("What it does", each.consequence), ("What to do", each.fix), ("What it means", code.meaning),
+            ("What it does", getattr(each, "consequence", None)),
+            ("What to do", each.fix), ("What it means", code.meaning),
             ("How it comes about", code.cause), ("What a broker does", code.broker),
         ):  # fmt: skip
             lines += ["", title, f"  {plain(text)}"] if text else []

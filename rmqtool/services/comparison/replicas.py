@@ -13,6 +13,7 @@ from itertools import combinations, pairwise, permutations
 
 import numpy as np
 
+from formats.message.properties import WAIT, parse
 from rmqtool.services.comparison.histories import Histories
 from rmqtool.services.comparison.replica import AckRule, Period, Replica, Warn
 from rmqtool.services.comparison.report import (
@@ -177,11 +178,20 @@ class _Comparison:
         """The parts of a run of messages that were, may have been, and were not acknowledged."""
         proved, possible = self._proved_end(replica), self._possible(replica)
         states = np.where(places < proved, 0, np.where(places < possible, 1, 2))
+        if not self.replicas[replica].is_dledger:
+            for row in np.flatnonzero(states == 2):
+                if self._is_answered_at_once(replica, int(places[row])):
+                    states[row] = 1
         edges = [0, *(np.flatnonzero(np.diff(states)) + 1).tolist(), len(places)]
         names = Acknowledged.YES, Acknowledged.UNKNOWN, Acknowledged.NO
         for start, stop in pairwise(edges):
             if start < stop:
                 yield names[states[start]], slice(start, stop)
+
+    def _is_answered_at_once(self, replica: int, place: int) -> bool:
+        """Whether a master acknowledges a message without its replicas (``CommitLog.needHandleHA``)."""
+        item = look_at(self.replicas[replica].log, place)
+        return isinstance(item, LocatedRecord) and parse(item.record.properties).get(WAIT) == "false"
 
     # -- messages -------------------------------------------------------------------------------------------------
 

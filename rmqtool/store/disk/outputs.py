@@ -7,17 +7,19 @@ from rmqtool.store.disk.new_files import make_file
 from rmqtool.store.disk.remote import place_of
 
 
-def check_output(out: str, root: str) -> None:
+def check_output(out: str, root: str | None) -> None:
     """Refuse a place for such a file before the work for it begins.
 
     Args:
-        root: the store's directory.
+        root: the store's directory; None if it is of a live cluster.
 
     Raises:
         Refused: something is there, or it lies in the store.
     """
     if os.path.lexists(out):
         raise _exists(out)
+    if root is None:
+        return
     inside = os.path.realpath(out).startswith(os.path.realpath(root) + os.sep)
     if place_of(root) is None and inside:
         raise Refused(f"{out}: lies in the store: give a place outside of it")
