@@ -53,7 +53,7 @@ def create(
 
     warn = Warnings()
     speed = parse_size(rate, "--rate", "bytes per second: 500K, 100M, 1G") if rate is not None else None
-    layout = need_log(store, broker_conf, whole=True).layout
+    layout = need_log(store, broker_conf, say=False, whole=True).layout
     backup = create_backup(layout, _home_of(home), warn, incremental=incremental, rate=speed)
     write_rows(output.value, BackupRow, [row_of(backup)], spare=("store",))
     return warn.tell()

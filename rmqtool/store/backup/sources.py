@@ -20,6 +20,7 @@ from rmqtool.store.layout.paths import BATCH_QUEUES, BATCH_UNIT, UNIT, StoreLayo
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.log.scan import scan_file
 from rmqtool.store.queues.reader import BATCH, PLAIN, runs_of
+from rmqtool.store.roles.elsewhere import log_missing
 
 _PROGRESS = (
     "consumerOffset.json", "lmqConsumerOffset.json", "delayOffset.json", "consumerOrderInfo.json", "timercheck",
@@ -78,6 +79,7 @@ class Sources:
         self._log = log.segments.files
         self.log_from = max(log.min_offset, 0)
         self.log_to = find_end(log, settle=live)
+        self.warnings += log_missing(layout, "not in the backup")
         for name in (
             "storePathDLedgerCommitLog",
             "storePathEpochFile",

@@ -5,6 +5,7 @@ They may be only in the tier, in a log that is not there, or in a missing direct
 
 from collections.abc import Callable, Iterator
 
+from formats.checkpoint import parse
 from rmqtool.errors import CorruptFile
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import tier_sign
@@ -44,8 +45,22 @@ def log_elsewhere(layout: StoreLayout, what: str = "not shown") -> Iterator[str]
     """
     if (reason := _why_unreadable(layout)) is not None:
         yield f"{reason}: messages are {what}"
+    yield from log_missing(layout, what)
+
+
+def log_missing(layout: StoreLayout, what: str) -> Iterator[str]:
+    """Sentences about directories of the log that are not there, and about a log that must be in another directory.
+
+    Args:
+        what: what is not done with the messages there.
+    """
     if (reason := layout.missing_log_folders()) is not None:
         yield f"{layout.root}: {reason}: messages in that directory are {what}"
+    elif not layout.commit_log().files and parse(layout.checkpoint() or b"").physic_msg_timestamp > 0:
+        yield (
+            f"{layout.root}: it has had messages, and there is no commit log in it: they are {what}. If the log is in "
+            "another directory (storePathCommitLog), give the broker's properties file"
+        )
 
 
 def tier_elsewhere(
