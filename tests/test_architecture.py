@@ -254,7 +254,7 @@ RAW_METHODS = {"read_bytes", "write_bytes", "read_text", "write_text"}
 # Modules that open files outside stores.
 OTHER_FILES = {
     "rmqtool.store.config.settings": "the list of settings that ships with it",
-    "rmqtool.store.backup.create": "the folder of a backup that is being made",
+    "rmqtool.store.backup.local": "the folder of a backup that is being made",
     "rmqtool.store.backup.manifest": "manifests of backups, and the lock of their folder",
     "rmqtool.store.backup.use": "the folder of a store that is being restored",
     "rmqtool.store.convert.copying": "the folders of a store that is being made",
@@ -278,6 +278,7 @@ OTHER_FILES = {
     "rmqtool.analytics.local.cache": "what a machine remembers of its Java",
     "rmqtool.analytics.local.claims": "which task has taken which piece of work",
     "rmqtool.analytics.local.scratch": "the temporary folder of a command",
+    "rmqtool.analytics.remote.backups": "what an interrupted backup has sent, and its lock",
     "rmqtool.analytics.remote.files": "files in the place of a dump, by any file system's interface",
     "rmqtool.analytics.remote.mirror": "the sparse copies of what was fetched of a remote store",
     "rmqtool.analytics.source.planner.planner": "the compiled classes that Spark's planner loads",

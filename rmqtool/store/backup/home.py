@@ -59,7 +59,10 @@ class BackupPart(Protocol):
         """Take the copy of an earlier backup.
 
         Returns:
-            The file's line in the manifest; None if it must be copied, as the copy has changed since or cannot be used.
+            The file's line in the manifest; None if it must be copied, as the copy cannot be used.
+
+        Raises:
+            Refused: the copy has changed since it was made.
         """
 
     def copy(self, original: Original, pace: RateLimit, progress: Stage) -> CopyState:

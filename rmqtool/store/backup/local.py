@@ -134,7 +134,11 @@ class LocalPart:
         return difference(self._target(file.path), file) is None
 
     def reuse(self, name: str, file: BackupFile) -> BackupFile | None:
-        """Link the copy of an earlier backup; None if it has changed since, or there are no hard links."""
+        """Link the copy of an earlier backup; None if it is gone, or there are no hard links.
+
+        Raises:
+            Refused: it has changed since.
+        """
         copy = os.path.join(self._home, name, STORE, *file.path.split("/"))
         try:
             there = os.stat(copy)
