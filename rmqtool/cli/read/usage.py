@@ -84,8 +84,9 @@ def du(
 ) -> int:
     """Show how much space messages take in the commit log, or the parts of a store on disk.
 
-    The share is that of the bytes of all records in the log. By group, messages that a group failed to consume and its
-    dead letters are counted. Exit code 1: parts of the log that should hold messages are unreadable.
+    The share is that of the bytes of all records in the log; checksums are not compared, so damaged bodies count. By
+    group, messages that a group failed to consume and its dead letters are counted. Exit code 1: parts of the log that
+    should hold messages are unreadable.
     """
     from rmqtool.cli.framework.choice import first, no_match
     from rmqtool.cli.render.output import PEOPLE, write_all, writer

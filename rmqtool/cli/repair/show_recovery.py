@@ -138,6 +138,8 @@ def _show(report: RecoveryReport, out: Console, options: list[str]) -> None:
     out.print()
     if not report.actions:
         does = "does not go by the files as they are" if report.unfit else "changes nothing"
+        if report.dledger is not None and not report.unfit:
+            does = "leaves the log as it is"
         say(out, f"Nothing to do: a broker's next start {does}.")
         return
     say(out, "Done:" if report.applied else "Plan:", "bold")
