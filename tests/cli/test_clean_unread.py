@@ -98,8 +98,8 @@ def test_messages_that_wait_for_the_timer_are_counted(tmp_path: Path) -> None:
     planned = rmqtool("clean", path, "--dry-run", "-o", "json")
     plan = json.loads(planned.out)
     before = list(Store(path).messages(0, plan["newMinPhyOffset"]))
-    timed = sum(message.topic != "Orders" for message in before)
-    assert timed > 5
-    assert plan["unread"] == [{"group": None, "topic": "rmq_sys_wheel_timer", "messages": timed}]
-    assert f"LOSS: {timed} delayed messages wait to be delivered" in planned.err
+    waiting = sum(message.topic != "Orders" for message in before)
+    assert waiting > 5
+    assert plan["unread"] == [{"group": None, "topic": "rmq_sys_wheel_timer", "messages": waiting}]
+    assert f"LOSS: {waiting} delayed messages wait to be delivered" in planned.err
     assert rmqtool("clean", path, "--yes").code == 4

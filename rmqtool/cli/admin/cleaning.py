@@ -7,8 +7,8 @@ import typer
 
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.changing import change_brokers
-from rmqtool.cli.framework.options import BrokersOption, TargetArgument
-from rmqtool.cli.framework.planning import CHANGE, ChangeOptions
+from rmqtool.cli.framework.options import TargetArgument
+from rmqtool.cli.framework.planning import CHANGE_BROKERS, BrokerChange
 
 
 class Expired(StrEnum):
@@ -33,8 +33,7 @@ def cluster_clean(
     accept_loss: Annotated[
         bool, typer.Option("--accept-loss", help="Also messages that a group has not consumed, or of unused queues.")
     ] = False,
-    broker: BrokersOption = None,
-    options: ChangeOptions = CHANGE,
+    options: BrokerChange = CHANGE_BROKERS,
 ) -> int:
     """Have brokers remove what has expired now rather than at night, after showing what that is.
 
@@ -45,7 +44,6 @@ def cluster_clean(
     from rmqtool.admin.changes.cleaning_plans import COMMAND, plan_cleaning
 
     return change_brokers(
-        store, broker,
-        lambda questions, where: plan_cleaning(questions, where, part.value, accept_loss=accept_loss),
+        store, lambda questions, where: plan_cleaning(questions, where, part.value, accept_loss=accept_loss),
         command=COMMAND, options=options,
     )  # fmt: skip
