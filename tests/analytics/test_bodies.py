@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.utils.config import Config
 
 from rmqtool import NewMessage, Store, dump_to_parquet, read_arrow
 from rmqtool.admin.target import parse_target
@@ -275,6 +276,7 @@ def append(store: str, *bodies: bytes) -> None:
 def test_tables_of_a_lakehouse(tmp_path: Path, to: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYICEBERG_CATALOG__BODIES__URI", f"sqlite:///{tmp_path}/catalog.db")
     monkeypatch.setenv("PYICEBERG_CATALOG__BODIES__WAREHOUSE", f"file://{tmp_path}/warehouse")
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # which was read when it was imported
     store = STORE
     table = str(tmp_path / "table") if to == "delta" else "bodies.lab.messages"
     dump_to_table(store, to, table, DumpOptions(runner="local", topics=("Orders",)), source_name="first")
