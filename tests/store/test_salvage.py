@@ -101,10 +101,14 @@ def test_consumer_offsets_follow_their_queue(golden_copy: Unpacked, tmp_path: Pa
     with open(first.file.path, "r+b") as file:
         file.seek(first.at + 100)
         file.write(b"\xff\xff")
-    before = {(r.topic, r.group, r.queueId): r.diff for r in consumer_offsets(StoreLayout(str(store)))}
+
+    def lags(root: Path) -> dict[tuple[str, str, int], int]:
+        rows = [row for rows in consumer_offsets(StoreLayout(str(root))) for row in rows.dicts()]
+        return {(row["topic"], row["group"], row["queueId"]): row["diff"] for row in rows}
+
+    before = lags(store)
     Salvage(StoreLayout(str(store)), str(tmp_path / "new")).run()
-    after = {(r.topic, r.group, r.queueId): r.diff for r in consumer_offsets(StoreLayout(str(tmp_path / "new")))}
-    assert after == before
+    assert lags(tmp_path / "new") == before != {}
 
 
 def test_targets_that_are_refused(golden: Unpacked, tmp_path: Path) -> None:
