@@ -5,6 +5,7 @@ topics without settings. The answers to such requests are empty, so all of this 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from time import time
 
 from formats.remoting import headers as h
@@ -19,6 +20,7 @@ from rmqtool.client.cluster.errors import ClientError
 
 _HOUR = 3_600_000  # ms
 _NO_QUEUE = "is not exist"
+_MOST_QUEUES = 1024  # of a topic
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,7 @@ async def find_unsettled_topics(questions: Questions, nodes: Sequence[Node]) -> 
     queue_ids: dict[str, set[int]] = defaultdict(set)
     for table in tables.values():
         for name, config in table.items():
-            queue_ids[name] |= {*range(min(max(config.read_queue_nums, config.write_queue_nums), 1024))}
+            queue_ids[name] |= {*range(min(max(config.read_queue_nums, config.write_queue_nums), _MOST_QUEUES))}
     for rows in offsets.values():
         for row in rows:
             queue_ids[row.topic].add(row.queue_id)
@@ -210,11 +212,16 @@ async def find_unsettled_topics(questions: Questions, nodes: Sequence[Node]) -> 
 async def count_queued(questions: Questions, node: Node, topic: str, queue_ids: Iterable[int]) -> int | None:
     """How many messages the queues of a topic have; None if the broker has none of them.
 
+    Args:
+        queue_ids: those known; the ones after them are tried until one does not exist.
+
     Raises:
         NotTold: it gave no answer.
     """
-    count: int | None = None
-    for queue_id in sorted(queue_ids):  # a request that makes no queue, as others do
+    known = sorted(queue_ids)
+    last, count = max(known, default=-1), None
+    for queue_id in chain(known, range(last + 1, _MOST_QUEUES)):
+        # a request that makes no queue, as others do
         entries = await questions.fetch(
             node, C.QUERY_CONSUME_QUEUE, body(QueueEntries),
             h.QueryConsumeQueue(topic=topic, queue_id=queue_id, index=0, count=1),
@@ -222,4 +229,6 @@ async def count_queued(questions: Questions, node: Node, topic: str, queue_ids: 
         )  # fmt: skip
         if entries is not None:
             count = (count or 0) + max(entries.max_queue_index - max(entries.min_queue_index, 0), 0)
+        elif queue_id > last:
+            break
     return count
