@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from formats.variants.epoch import build, parse
 from rmqtool.services.comparison.replicas import rank_copies
 from rmqtool.store.convert.convert import convert, split_topics, spread_log
 from rmqtool.store.convert.report import ConversionReport, Form
@@ -206,3 +207,26 @@ def test_a_replica_without_its_stale_tail_follows(
         assert rmqtool(*words, *nodes[1].options()).code == 0
     address = controlling.ask("controller", store=str(tmp_path / "controller"), fileSize=65_536)["address"]
     assert follow(broker_5, clients_5, nodes, controllerAddr=address) == []
+
+
+@by_turns(7)
+@pytest.mark.xdist_group("broker-5.3.3")
+@pytest.mark.parametrize("epoch", ["the same", "newer"])
+def test_whether_a_stale_tail_stays(
+    epoch: str, broker_5: Broker, clients_5: Broker, controlling: Broker, tmp_path: Path
+) -> None:
+    """A master that comes back in the epoch that it had begins it at the end of its log, so its replica is truncated to
+    where its own begins. Under a master of a newer epoch the replica goes on behind its stale tail.
+    """
+    nodes = roles.unpack(roles.CONTROLLER, "a", tmp_path), roles.unpack(roles.CONTROLLER, "b", tmp_path)
+    unpack_controller(tmp_path)
+    at = roles.make_stale_tail(nodes[1])
+    if epoch == "newer":  # the controller elects the master in epoch 3
+        for path in (path for node in nodes for path in node.store.glob("epochFileCheckpoint*")):
+            path.write_bytes(build(parse(path.read_bytes())[:2]))
+    address = controlling.ask("controller", store=str(tmp_path / "controller"), fileSize=65_536)["address"]
+    with booted(broker_5, clients_5, nodes, controllerAddr=address) as pair:
+        pair.follow()
+        end, _end = pair.ends()
+    found = differences(nodes[0].store, nodes[1].store, end)
+    assert (min((each.start for each in found), default=0) >= at) is (epoch == "newer")
