@@ -43,11 +43,11 @@ class StoreGroups:
     def _consumers(self) -> ConsumerGroups:
         return ConsumerGroups(CommitLog(self._layout), self._warn, self._tables(), pop=self._client is None)
 
-    def holding(self, queue_ids: Collection[int] = ()) -> bool:
+    def holds_messages(self, queue_ids: Collection[int] = ()) -> bool:
         """Whether POP consumers hold messages, of all queues or those with an id."""
         return any(
             self._wanted(group, topic) and (not queue_ids or queue_id in queue_ids)
-            for topic, group, queue_id in self._consumers.holding()
+            for topic, group, queue_id in self._consumers.held_queues()
         )
 
     def infos(self) -> Iterator[GroupInfo]:

@@ -44,7 +44,7 @@ class Groups(Protocol):
     def offset_row(self) -> type[OffsetRow]:
         """The class of the rows of :meth:`positions`."""
 
-    def holding(self, queue_ids: Collection[int] = ()) -> bool:
+    def holds_messages(self, queue_ids: Collection[int] = ()) -> bool:
         """Whether it is known that POP consumers hold messages, of all queues or those with an id."""
 
     def infos(self) -> Iterable[GroupInfo]:

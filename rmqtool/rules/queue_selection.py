@@ -66,7 +66,7 @@ class Faults:
             start = max(start, fault.start)
         self._items[broker_name] = BrokerLatency(latency, start)
 
-    def left_out(self, broker_name: str) -> int:
+    def remaining_pause(self, broker_name: str) -> int:
         """Return for how many more ms a broker must not be used."""
         item = self._items.get(broker_name)
         return 0 if item is None else max(item.start - self._clock(), 0)

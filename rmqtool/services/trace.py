@@ -281,7 +281,7 @@ class _Tracer:
         events = sorted(self._events(), key=lambda event: event.physicalOffset)
         transaction = self._transaction(unique, events)
         if transaction is not None:
-            events = sorted([*events, *ending_of(transaction, events)], key=lambda event: event.time)
+            events = sorted([*events, *find_ending(transaction, events)], key=lambda event: event.time)
         events = self._with_pops(events)
         return Trace(
             id=message_id,
@@ -298,8 +298,8 @@ class _Tracer:
     def _reports(self, unique: str | None, topic: str) -> list[Report]:
         if unique is None or not is_dir(self.log.layout.path("consumequeue", topic)):
             return []
-        found = query_key(self.log.layout, topic, unique, Search(), self.warn)
-        return reports_in((message.record for message in found), unique)
+        messages = query_key(self.log.layout, topic, unique, Search(), self.warn)
+        return reports_in((message.record for message in messages), unique)
 
     def _contents(self, form: str) -> dict[str, Any]:
         """Tag, keys and body, which all copies share."""
@@ -451,7 +451,7 @@ def kind_of(record: Record, properties: dict[str, str], names: RetryNames) -> tu
     return "stored", None, None
 
 
-def ending_of(info: TransactionInfo, events: Sequence[Event]) -> Iterator[Event]:
+def find_ending(info: TransactionInfo, events: Sequence[Event]) -> Iterator[Event]:
     """The rollback of a transaction, which leaves no copy of the message."""
     if info.state == "rolled-back" and info.endTimestamp is not None:
         newest = info.copies[-1]

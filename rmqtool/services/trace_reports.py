@@ -35,7 +35,7 @@ def reports_in(records: Iterable[Record], message_id: str) -> list[Report]:
     Args:
         message_id: unique id.
     """
-    found: dict[Report, None] = {}
+    reports: dict[Report, None] = {}
     for record in records:
         body = bytes(record.body)
         if record.sys_flag & COMPRESSED:
@@ -46,8 +46,8 @@ def reports_in(records: Iterable[Record], message_id: str) -> list[Report]:
         host = host_text(record.born_address, record.born_port)
         for item in parse_records(body.decode("utf-8", "replace")):
             if item.message_id == message_id:
-                found[_report(item, host)] = None
-    return sorted(found, key=lambda report: (report.time, report.event != SENT, report.event == CONSUMED))
+                reports[_report(item, host)] = None
+    return sorted(reports, key=lambda report: (report.time, report.event != SENT, report.event == CONSUMED))
 
 
 def _report(item: Pub | SubBefore | SubAfter | EndTransaction, host: str) -> Report:

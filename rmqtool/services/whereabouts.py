@@ -125,7 +125,7 @@ class Explainer:
         elsewhere = query_id(self._layout, message_id, Search(), self._warn)
         if elsewhere:
             return Answer([self._beside_the_log(message_id, elsewhere[0])])
-        return Answer([self._missing_id(message_id)])
+        return Answer([self._explain_id(message_id)])
 
     def by_key(self, topic: str, key: str, limit: int) -> Answer:
         """The newest messages of a topic with this key, in log order; also those that wait to get into the topic.
@@ -152,7 +152,7 @@ class Explainer:
             return Answer([self._of_copy(asked, message) for message in chosen], len(inside) - len(chosen))
         if messages:
             return Answer([self._beside_the_log(asked, messages[-1])])
-        return Answer([self._missing_key(asked, topic, key)])
+        return Answer([self._explain_key(asked, topic, key)])
 
     def by_offset(self, topic: str, queue_id: int, queue_offset: int) -> Answer:
         """The message at this offset of a queue."""
@@ -176,13 +176,13 @@ class Explainer:
         if queue_offset >= high:
             return Answer([self._beyond_queue(asked, topic, queue_id, queue_offset, high, at)])
         if entry is None or queue_offset < low or entry.physical_offset < self._log.min_offset:
-            words = f"expired: the log begins at {self._log.min_offset}, and the queue at {low}"
+            text = f"expired: the log begins at {self._log.min_offset}, and the queue at {low}"
             if entry is not None:
-                words += f"; the message lay at {entry.physical_offset}, in a file that is gone"
+                text += f"; the message lay at {entry.physical_offset}, in a file that is gone"
             return Answer([
                 Whereabouts(
-                    asked=asked, msgId=None, verdict="expired", words=words,
-                    findings=[Sighting(place="queue", state="expired", words=words, **at)],
+                    asked=asked, msgId=None, verdict="expired", words=text,
+                    findings=[Sighting(place="queue", state="expired", words=text, **at)],
                     nextSteps=[self._layout.command("retention")],
                 )
             ])  # fmt: skip
@@ -210,16 +210,16 @@ class Explainer:
             findings += self._of_log(event, steps)
             findings += self._of_queue(event, steps)
             findings += self._of_index(event, steps)
-        findings += self._waiting(traced, steps)
+        findings += self._sight_waiting(traced, steps)
         deliverable = [event for event in copies if any(_same(event, taken) for taken in traced.groups)]
         findings += self._of_groups(traced, steps)
         findings += self._unread_copies(copies, deliverable, steps)
-        verdict, words = _verdict(traced, findings)
+        verdict, text = _verdict(traced, findings)
         msg_id = traced.msgId or traced.events[0].offsetMsgId
         if len(copies) > 1:
             steps[self._layout.command("trace", msg_id)] = None
         return Whereabouts(
-            asked=asked, msgId=msg_id, verdict=verdict, words=words, findings=findings, nextSteps=list(steps)
+            asked=asked, msgId=msg_id, verdict=verdict, words=text, findings=findings, nextSteps=list(steps)
         )
 
     def _of_log(self, event: Event, steps: dict[str, None]) -> Iterator[Sighting]:
@@ -261,16 +261,16 @@ class Explainer:
             )
             return
         if queue is None:
-            state, words = "no-queue", f"{event.topic} has no queue {event.queueId} in this store"
+            state, text = "no-queue", f"{event.topic} has no queue {event.queueId} in this store"
         elif entry is None:
-            state, words = "behind", f"{event.topic} {event.queueId} ends at offset {queue.max_offset}, before it"
+            state, text = "behind", f"{event.topic} {event.queueId} ends at offset {queue.max_offset}, before it"
         else:
             state = "other-message"
-            words = (
+            text = (
                 f"offset {event.queueOffset} of {event.topic} {event.queueId} points to physical offset "
                 f"{entry.physical_offset}, not to this message"
             )
-        yield Sighting(place="queue", state=state, words=f"{words}: consumers do not get it", **at)
+        yield Sighting(place="queue", state=state, words=f"{text}: consumers do not get it", **at)
         if self._layout.aborted or state == "other-message":
             steps[self._layout.command("check")] = None
         else:
@@ -287,8 +287,8 @@ class Explainer:
             return
         at, which = _at(event), ", ".join(missing)
         if not self._layout.conf.flag("messageIndexEnable", True):
-            words = f"not under {which}: the broker's settings switch the index off (messageIndexEnable)"
-            yield Sighting(place="index", state="off", words=words, **at)
+            text = f"not under {which}: the broker's settings switch the index off (messageIndexEnable)"
+            yield Sighting(place="index", state="off", words=text, **at)
             return
         yield Sighting(
             place="index", state="absent", words=f"not under {which}: a broker does not find it by that", **at
@@ -303,7 +303,7 @@ class Explainer:
     def _keys(self) -> KeyReader:
         return KeyReader(self._layout, self._warn)
 
-    def _waiting(self, traced: Trace, steps: dict[str, None]) -> Iterator[Sighting]:
+    def _sight_waiting(self, traced: Trace, steps: dict[str, None]) -> Iterator[Sighting]:
         if not traced.events:
             return
         last = traced.events[-1]
@@ -311,21 +311,21 @@ class Explainer:
         if traced.state in ("waiting for its time", "due, not delivered"):
             detail = (last.detail or "").removesuffix(", not delivered yet")
             kind = "retry" if last.event == "retry-delayed" else "delay"
-            words = f"{traced.state}: {detail}"
+            text = f"{traced.state}: {detail}"
             if kind == "retry" and last.group:
-                words += f", sent back by {last.group}"
-            yield Sighting(place="waiting", state=kind, words=words, **more)
+                text += f", sent back by {last.group}"
+            yield Sighting(place="waiting", state=kind, words=text, **more)
             steps[self._layout.command("delay due" if "due" in traced.state else "delay list")] = None
         elif last.topic == TIMER:
             yield self._in_timer(last, more)
             steps[self._layout.command("delay list")] = None
         elif traced.state == "transaction pending":
-            words = "half: its producer has neither committed nor rolled it back, so that nobody gets it"
-            yield Sighting(place="waiting", state="half", words=words, **more)
+            text = "half: its producer has neither committed nor rolled it back, so that nobody gets it"
+            yield Sighting(place="waiting", state="half", words=text, **more)
             steps[self._layout.command("transaction show", traced.msgId or str(last.queueOffset))] = None
         elif traced.state == "popped, not acked":
-            words = f"popped by {last.group} and not acked: invisible to its other consumers until it is due again"
-            yield Sighting(place="waiting", state="pop", words=words, **more)
+            text = f"popped by {last.group} and not acked: invisible to its other consumers until it is due again"
+            yield Sighting(place="waiting", state="pop", words=text, **more)
             if last.group:
                 steps[self._layout.command("group inflight", last.group)] = None
 
@@ -336,13 +336,13 @@ class Explainer:
             if message.physicalOffset != event.physicalOffset:
                 continue
             if message.recalled:
-                words = "recalled: the timer drops it at its time, so that nobody gets it"
-                return Sighting(place="waiting", state="recalled", words=words, **more)
+                text = "recalled: the timer drops it at its time, so that nobody gets it"
+                return Sighting(place="waiting", state="recalled", words=text, **more)
             state = "due, not delivered" if message.deliverTimestamp <= self._now else "waiting for its time"
             more = {**more, "timestamp": message.deliverTimestamp}
             return Sighting(place="waiting", state="timer", words=f"{state}: in the timer, for {message.topic}", **more)
-        words = "the timer does not have it any more, and the log no delivered copy: recalled, or delivered and expired"
-        return Sighting(place="waiting", state="timer-gone", words=words, **more)
+        text = "the timer does not have it any more, and the log no delivered copy: recalled, or delivered and expired"
+        return Sighting(place="waiting", state="timer-gone", words=text, **more)
 
     # -- who has passed it ---------------------------------------------------------------------------------------------
 
@@ -354,20 +354,20 @@ class Explainer:
                 "topic": taken.topic, "queueId": taken.queueId, "queueOffset": taken.queueOffset, "group": taken.group
             }  # fmt: skip
             if not taken.passed:
-                state, words = self._not_yet(taken)
-                yield Sighting(place="group", state=state, words=words, **at)
+                state, text = self._not_yet(taken)
+                yield Sighting(place="group", state=state, words=text, **at)
                 steps[self._layout.command("group lag", taken.group, taken.topic)] = None
                 continue
             time, how = consumed.get(taken.group, (None, None))
             state = _STATES.get(taken.why.partition(":")[0], "passed")
             where = f"{taken.topic} {taken.queueId}"
-            words = f"{taken.group} has passed it in {where} (offset {taken.consumerOffset}): {taken.why}"
+            text = f"{taken.group} has passed it in {where} (offset {taken.consumerOffset}): {taken.why}"
             if how is not None:
-                words = f"{taken.group} has processed it with {how}, as its message trace says"
+                text = f"{taken.group} has processed it with {how}, as its message trace says"
                 state = "consumed"
             elif by is not None:
-                words += "; not later than its offsets were written"
-            yield Sighting(place="group", state=state, words=words, timestamp=time if how is not None else by, **at)
+                text += "; not later than its offsets were written"
+            yield Sighting(place="group", state=state, words=text, timestamp=time if how is not None else by, **at)
             if state == "reset":
                 steps[self._layout.command("undo", "--dry-run")] = None
 
@@ -376,18 +376,18 @@ class Explainer:
         group = groups.groups.get(taken.group) if groups is not None else None
         topic = topics.topics.get(taken.topic) if topics is not None else None
         ahead = taken.queueOffset - taken.consumerOffset
-        words = f"{taken.group} has not come to it: {counted(ahead, 'message')} before it in the queue"
+        text = f"{taken.group} has not come to it: {counted(ahead, 'message')} before it in the queue"
         if ahead == 0:
-            words = f"{taken.group} gets it next"
+            text = f"{taken.group} gets it next"
         if group is not None and not group.consume_enable:
-            return "group-disabled", f"{words}; consumeEnable=false keeps the group from consuming"
+            return "group-disabled", f"{text}; consumeEnable=false keeps the group from consuming"
         if topic is not None and not int(topic.perm) & Perm.READ:
-            return "not-readable", f"{words}; the topic's permission ({topic.perm}) does not allow reading"
+            return "not-readable", f"{text}; the topic's permission ({topic.perm}) does not allow reading"
         if topic is not None and taken.queueId >= int(topic.read_queue_nums):
-            return "extra-queue", f"{words}; no consumer is given queue {taken.queueId}: the topic has " + counted(
+            return "extra-queue", f"{text}; no consumer is given queue {taken.queueId}: the topic has " + counted(
                 int(topic.read_queue_nums), "read queue"
             )
-        return "not-yet", words
+        return "not-yet", text
 
     def _unread_copies(
         self, copies: Sequence[Event], read: Sequence[Event], steps: dict[str, None]
@@ -395,11 +395,11 @@ class Explainer:
         for event in copies:
             if event in read or event.topic in _WAITING or event.event == "dead-letter":
                 continue
-            words = (
+            text = (
                 f"no group has an offset in {event.topic} {event.queueId}: nobody has consumed there, or only "
                 "broadcasting consumers, which keep their offsets themselves"
             )
-            yield Sighting(place="group", state="none", words=words, **_at(event))
+            yield Sighting(place="group", state="none", words=text, **_at(event))
         for event in copies:
             if event.event == "dead-letter":
                 group = event.group or event.topic.removeprefix(DLQ_PREFIX)
@@ -436,15 +436,15 @@ class Explainer:
         compacted = "compaction" in message.file.path
         place, verdict = ("compaction-log", "compacted") if compacted else ("tier", "in-tier")
         what = "the compaction log still has it" if compacted else "tiered storage still has it"
-        words = f"expired from the commit log: only {what}"
+        text = f"expired from the commit log: only {what}"
         return Whereabouts(
             asked=asked,
             msgId=parse(record.properties).get(UNIQ_KEY),
             verdict=verdict,
-            words=words,
+            words=text,
             findings=[
                 Sighting(
-                    place=place, state="present", words=words, topic=topic, queueId=record.queue_id,
+                    place=place, state="present", words=text, topic=topic, queueId=record.queue_id,
                     queueOffset=record.queue_offset, timestamp=record.store_timestamp,
                 )
             ],
@@ -463,7 +463,7 @@ class Explainer:
     def _is_in_log(self, message: LocatedRecord) -> bool:
         return any(message.file.path == file.path for file in self._log.segments)
 
-    def _missing_id(self, message_id: str) -> Whereabouts:
+    def _explain_id(self, message_id: str) -> Whereabouts:
         topics = topics_with_key(self._layout, message_id) if message_id else []
         if topics:
             return Whereabouts(
@@ -481,13 +481,13 @@ class Explainer:
                 asked=message_id, msgId=None, verdict=place.verdict, words=place.words, findings=[finding],
                 nextSteps=place.next_steps,
             )  # fmt: skip
-        return self._missing_unique_id(message_id)
+        return self._explain_unique_id(message_id)
 
-    def _missing_unique_id(self, message_id: str) -> Whereabouts:
+    def _explain_unique_id(self, message_id: str) -> Whereabouts:
         first, last = self._log.first(), self._log.last()
         near = last.record.store_timestamp if last is not None else self._now
         findings = []
-        verdict, words = "not-found", "no message of the log has this id"
+        verdict, text = "not-found", "no message of the log has this id"
         try:
             stated = parse_unique_id(message_id, near)
         except FormatError:
@@ -502,57 +502,57 @@ class Explainer:
             )  # fmt: skip
             if first is not None and stated.timestamp < first.record.store_timestamp:
                 verdict = "expired"
-                words = "the id is older than the first message of the log: expired, if it was stored here"
+                text = "the id is older than the first message of the log: expired, if it was stored here"
             elif last is not None and stated.timestamp > last.record.store_timestamp:
                 verdict = "newer"
-                words = "the id is newer than the last message of the log: stored later, or by another broker"
+                text = "the id is newer than the last message of the log: stored later, or by another broker"
             else:
-                words += ": never stored here, or removed since"
+                text += ": never stored here, or removed since"
         findings += self._damage_found()
         return Whereabouts(
-            asked=message_id, msgId=None, verdict=verdict, words=words, findings=findings,
+            asked=message_id, msgId=None, verdict=verdict, words=text, findings=findings,
             nextSteps=self._after_absence(damaged=self._damaged),
         )  # fmt: skip
 
-    def _missing_key(self, asked: str, topic: str, key: str) -> Whereabouts:
+    def _explain_key(self, asked: str, topic: str, key: str) -> Whereabouts:
         if topic not in topics_in(self._layout):
-            words = f"the store knows no topic {topic}: no message of it was ever stored here, or it was deleted"
+            text = f"the store knows no topic {topic}: no message of it was ever stored here, or it was deleted"
             return Whereabouts(
-                asked=asked, msgId=None, verdict="unknown-topic", words=words,
+                asked=asked, msgId=None, verdict="unknown-topic", words=text,
                 nextSteps=[self._layout.command("topic list")],
             )  # fmt: skip
         files = [file for file in open_index(self._layout) if not isinstance(file, BadIndex)]
         gone = [at for at in physical_offsets(files, topic, key, limit=1 << 62) if at < self._log.min_offset]
         if gone:
-            words = (
+            text = (
                 f"expired: the index has {counted(len(gone), 'entry', 'entries')} for it, the newest at physical "
                 f"offset {max(gone)}, and the log begins at {self._log.min_offset}"
             )
-            finding = Sighting(place="index", state="expired", words=words, topic=topic, physicalOffset=max(gone))
+            finding = Sighting(place="index", state="expired", words=text, topic=topic, physicalOffset=max(gone))
             return Whereabouts(
-                asked=asked, msgId=None, verdict="expired", words=words, findings=[finding],
+                asked=asked, msgId=None, verdict="expired", words=text, findings=[finding],
                 nextSteps=[self._layout.command("retention")],
             )  # fmt: skip
-        words = f"no message of {topic} in the log has this key: never stored here, or removed since"
+        text = f"no message of {topic} in the log has this key: never stored here, or removed since"
         if self._log.min_offset > 0:
-            words += f"; what was stored before physical offset {self._log.min_offset} has expired"
+            text += f"; what was stored before physical offset {self._log.min_offset} has expired"
         return Whereabouts(
-            asked=asked, msgId=None, verdict="not-found", words=words, findings=list(self._damage_found()),
+            asked=asked, msgId=None, verdict="not-found", words=text, findings=list(self._damage_found()),
             nextSteps=self._after_absence(damaged=self._damaged),
         )  # fmt: skip
 
     def _no_queue(self, asked: str, topic: str, queue_id: int, at: dict[str, Any]) -> Whereabouts:
         if topic in topics_in(self._layout):
-            verdict, words = "no-queue", f"{topic} has no queue {queue_id} in this store: nothing was stored in it yet"
+            verdict, text = "no-queue", f"{topic} has no queue {queue_id} in this store: nothing was stored in it yet"
             step = self._layout.command("topic show", topic)
         else:
-            verdict, words = "unknown-topic", f"the store knows no topic {topic}"
+            verdict, text = "unknown-topic", f"the store knows no topic {topic}"
             step = self._layout.command("topic list")
         behind = self._in_log_alone(**at)
         if behind is not None:
             return self._of_copy(asked, behind)
-        finding = Sighting(place="queue", state=verdict, words=words, **at)
-        return Whereabouts(asked=asked, msgId=None, verdict=verdict, words=words, findings=[finding], nextSteps=[step])
+        finding = Sighting(place="queue", state=verdict, words=text, **at)
+        return Whereabouts(asked=asked, msgId=None, verdict=verdict, words=text, findings=[finding], nextSteps=[step])
 
     def _beyond_queue(
         self, asked: str, topic: str, queue_id: int, queue_offset: int, high: int, at: dict[str, Any]
@@ -560,10 +560,10 @@ class Explainer:
         behind = self._in_log_alone(**at)
         if behind is not None:
             return self._of_copy(asked, behind)
-        words = f"{topic} {queue_id} ends at offset {high}, and the log has no message behind it: not stored yet"
+        text = f"{topic} {queue_id} ends at offset {high}, and the log has no message behind it: not stored yet"
         return Whereabouts(
-            asked=asked, msgId=None, verdict="not-yet", words=words,
-            findings=[Sighting(place="queue", state="not-yet", words=words, **at), *self._damage_found()],
+            asked=asked, msgId=None, verdict="not-yet", words=text,
+            findings=[Sighting(place="queue", state="not-yet", words=text, **at), *self._damage_found()],
             nextSteps=self._after_absence(damaged=self._damaged),
         )  # fmt: skip
 
@@ -591,11 +591,11 @@ class Explainer:
     ) -> Whereabouts:
         if there is not None:
             record = there.record
-            words = (
+            text = (
                 f"overwritten: its queue points to physical offset {physical_offset}, where now message "
                 f"{record.queue_offset} of {record.topic.decode('utf-8', 'replace')} {record.queue_id} is"
             )
-            place = _Place("overwritten", words, [self._layout.command("check")])
+            place = _Place("overwritten", text, [self._layout.command("check")])
         else:
             place = self._explain_place(physical_offset, None)
         finding = Sighting(place="log", state=place.verdict, words=place.words, physicalOffset=physical_offset, **at)
@@ -621,27 +621,27 @@ class Explainer:
         _end, _time = log.end()
         end = max(_end, log.written_end)
         if physical_offset < max(log.min_offset, 0):
-            words = f"expired: the log begins at physical offset {log.min_offset}, after it"
-            return _Place("expired", words, [layout.command("retention")])
+            text = f"expired: the log begins at physical offset {log.min_offset}, after it"
+            return _Place("expired", text, [layout.command("retention")])
         if physical_offset >= end:
-            words = f"the log ends at physical offset {end}, before it: cut off, or lost before it was written to disk"
-            return _Place("beyond-end", words, self._after_absence(damaged=False))
-        covering = self._covering(physical_offset)
+            text = f"the log ends at physical offset {end}, before it: cut off, or lost before it was written to disk"
+            return _Place("beyond-end", text, self._after_absence(damaged=False))
+        covering = self._find_covering(physical_offset)
         window = f"{max(physical_offset - 64, 0)}:{physical_offset + 128}"
         if covering is None or isinstance(covering, Damage):
             reason = "" if covering is None else f": {covering.reason}"
-            words = f"physical offset {physical_offset} lies in a damaged range of the log{reason}"
+            text = f"physical offset {physical_offset} lies in a damaged range of the log{reason}"
             hexdump = layout.command("commitlog hexdump", "--offset", window)
-            return _Place("damaged", words, [hexdump, layout.command("check")])
+            return _Place("damaged", text, [hexdump, layout.command("check")])
         record = covering.record
-        words = (
+        text = (
             f"overwritten: physical offset {physical_offset} is inside message {record.queue_offset} of "
             f"{record.topic.decode('utf-8', 'replace')} {record.queue_id}, which begins at {covering.physical_offset}: "
             "the log was cut and written again, or the id is of another store"
         )
-        return _Place("overwritten", words, [layout.command("commitlog hexdump", "--offset", window)])
+        return _Place("overwritten", text, [layout.command("commitlog hexdump", "--offset", window)])
 
-    def _covering(self, physical_offset: int) -> LocatedRecord | Damage | None:
+    def _find_covering(self, physical_offset: int) -> LocatedRecord | Damage | None:
         """The record or damage that has a physical offset inside."""
         low = max(physical_offset - _NEAR, self._log.min_offset, 0)
         for item in self._log.walk(low, physical_offset + 1, crc=False):
@@ -667,8 +667,8 @@ class Explainer:
 
     def _damage_found(self) -> Iterable[Sighting]:
         if self._damaged:
-            words = "parts of the log are damaged and could not be searched: it may have been there"
-            yield Sighting(place="log", state="damaged", words=words)
+            text = "parts of the log are damaged and could not be searched: it may have been there"
+            yield Sighting(place="log", state="damaged", words=text)
 
     def _after_absence(self, *, damaged: bool) -> list[str]:
         steps = [self._layout.command("check")] if damaged else []

@@ -15,7 +15,7 @@ from rmqtool.analytics.source.planner.planner import planner_jar
 from rmqtool.analytics.source.pushed import Pushed
 from rmqtool.analytics.source.read import sum_counters
 from rmqtool.analytics.source.tables_source import register
-from rmqtool.analytics.spark.columns import limited
+from rmqtool.analytics.spark.columns import limit_rows
 from rmqtool.client import Message as Sent
 from rmqtool.client.sync import Producer
 from rmqtool.store.layout.paths import StoreLayout
@@ -131,8 +131,8 @@ def test_conditions_as_options(golden: Unpacked) -> None:
     assert pushed.conditions[0] == Condition("topic", "in", ["a", "b"])
     assert pushed.conditions[1].value.timestamp() == 5
     batch = read_arrow(str(golden("clean")), columns=["topic"]).read_next_batch()
-    assert sum(each.num_rows for each in limited(iter([batch, batch]), batch.num_rows + 1)) == batch.num_rows + 1
-    assert sum(each.num_rows for each in limited(iter([batch]), None)) == batch.num_rows
+    assert sum(each.num_rows for each in limit_rows(iter([batch, batch]), batch.num_rows + 1)) == batch.num_rows + 1
+    assert sum(each.num_rows for each in limit_rows(iter([batch]), None)) == batch.num_rows
 
 
 # -- the same answers --------------------------------------------------------------------------------------------------

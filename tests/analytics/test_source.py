@@ -186,12 +186,12 @@ def test_a_range_of_a_large_log_begins_where_the_one_before_ends(tmp_path: Path)
 
 def test_light_columns_are_read_in_larger_splits_if_no_size_is_asked_for(golden: Unpacked) -> None:
     asked = request_of({"path": str(golden("clean")), "splitBytes": str(SPLIT_BYTES)})
-    assert asked.suiting(["topic"]).split_bytes == SPLIT_BYTES
+    assert asked.with_split_size(["topic"]).split_bytes == SPLIT_BYTES
     usual = request_of({"path": str(golden("clean"))})
-    assert usual.suiting(["topic", "bodyLength"]).split_bytes == 2 * SPLIT_BYTES
+    assert usual.with_split_size(["topic", "bodyLength"]).split_bytes == 2 * SPLIT_BYTES
     for heavy in ("body", "properties", "keys", "tags"):
-        assert usual.suiting(["topic", heavy]).split_bytes is None
-    assert request_of({"path": str(golden("clean")), "table": "queues"}).suiting(["topic"]).split_bytes is None
+        assert usual.with_split_size(["topic", heavy]).split_bytes is None
+    assert request_of({"path": str(golden("clean")), "table": "queues"}).with_split_size(["topic"]).split_bytes is None
 
 
 # -- readers, options, stores -----------------------------------------------------------------------------------------

@@ -176,7 +176,7 @@ def test_brokers_that_failed_are_left_out_as_long_as_the_table_says(
             if engine != "4.9" and (what == "refused" or (detected and what != "unasked")):
                 unreachable.add(name)
         until[name] = end if engine == "4.9" else max(end, until[name])
-        assert choice.left_out(name) == max(until[name] - now, 0)
+        assert choice.remaining_pause(name) == max(until[name] - now, 0)
         now += passed
     route = routed("abc")
     chosen = {choice.select(route, last).broker_name for _ in range(12)}

@@ -176,7 +176,7 @@ class Watching(SendHook, EndHook, RpcHook):
     def after(self, *what: Any) -> None:
         self.seen.append(("after", what[0]))
 
-    def ended(self, ending: EndTransactionContext) -> None:
+    def before_end(self, ending: EndTransactionContext) -> None:
         self.seen.append(("ended", ending))
 
 

@@ -127,7 +127,7 @@ def test_intervals_grow_with_the_log(span: int, tmp_path: Path, monkeypatch: pyt
     rng = Random(span)
     times = sorted(TIME + rng.randrange(100 * span) for _ in range(300))
     log = built(tmp_path, times)
-    monkeypatch.setattr(module, "_written", lambda _files: times[-1])
+    monkeypatch.setattr(module, "_find_newest_time", lambda _files: times[-1])
     contents = measure_contents(log)
     assert (contents.outside > 0) == (span == 400 * DAY)  # longer than the longest intervals reach
     assert 0 < contents.messages_by_time.shape[1] <= INTERVALS

@@ -10,7 +10,7 @@ import pytest
 
 from formats.variants.pop_store import FAMILY, PopStoreKey, PopStoreRecord
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.queues.pop_store import left_behind
+from rmqtool.store.queues.pop_store import warn_of_unserved
 from tests import rocks
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
@@ -88,7 +88,7 @@ def test_a_database_that_is_no_more(store: Path) -> None:
     result = rmqtool("group", "inflight", store)
     assert result.code == 1
     assert "kvStore" in result.err
-    assert "kvStore" in left_behind(StoreLayout(str(store)))[0]
+    assert "kvStore" in warn_of_unserved(StoreLayout(str(store)))[0]
 
 
 def test_without_the_library(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,9 +101,9 @@ def test_without_the_library(store: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_whoever_serves_the_store_is_told(store: Path) -> None:
-    assert left_behind(StoreLayout(str(store))) == []
+    assert warn_of_unserved(StoreLayout(str(store))) == []
     with_records(store, record(2), record(3))
-    (text,) = left_behind(StoreLayout(str(store)))
+    (text,) = warn_of_unserved(StoreLayout(str(store)))
     assert "2 messages that POP groups hold" in text
 
 

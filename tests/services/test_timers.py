@@ -19,7 +19,7 @@ from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.queues.timer.messages import in_the_wheel, number_of
-from rmqtool.store.queues.timer.waiting import waiting
+from rmqtool.store.queues.timer.waiting import find_waiting
 from rmqtool.store.repair.rebuild import rebuild
 from tests import timers
 from tests.amounts import by_turns
@@ -89,7 +89,7 @@ def test_the_head_of_a_long_chain(tmp_path: Path) -> None:
     for _ in range(700):
         lab.put(5)
     files = TimerFiles(log_of(lab.write(tmp_path, file_size=1 << 19)).layout)
-    assert np.array_equal(waiting(files).position, 52 * np.arange(700))
+    assert np.array_equal(find_waiting(files).position, 52 * np.arange(700))
 
 
 def test_a_rolled_message_fires_before_it_is_due(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_hostile_bytes(seed: int, tmp_path: Path) -> None:
     pending_messages = pending(store, warn=lambda _words: None)
     assert len(pending_messages) <= 2 * 30
     files = TimerFiles(log_of(store).layout)
-    assert len(np.unique(waiting(files).position)) == len(waiting(files).position)
+    assert len(np.unique(find_waiting(files).position)) == len(find_waiting(files).position)
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def read_declared(path: str) -> Declared:
     if not isinstance(content, dict) or not content:
         raise BadValue(f"{path}: give topics or groups, by their names")
     _need_known(path, content, ("topics", "groups", "owns"))
-    owns = _mapping(f"{path}: owns", content.get("owns"))
+    owns = _need_mapping(f"{path}: owns", content.get("owns"))
     _need_known(f"{path}: owns", owns, ("topics", "groups"))
     for what, globs in owns.items():
         if not isinstance(globs, list) or not all(isinstance(glob, str) and glob for glob in globs):
@@ -150,7 +150,7 @@ def _need_known(where: str, table: Mapping[str, object], known: Sequence[str]) -
             raise BadValue(f"{where}: {name!r} is none of {', '.join(known)}" + (f"; {near[0]}?" if near else ""))
 
 
-def _mapping(where: str, value: object) -> dict[str, Any]:
+def _need_mapping(where: str, value: object) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
@@ -160,7 +160,7 @@ def _mapping(where: str, value: object) -> dict[str, Any]:
 
 def _entries(path: str, what: str, value: object, known: Mapping[str, Value]) -> dict[str, Entry]:
     entries = {}
-    for name, content in _mapping(f"{path}: {what}", value).items():
+    for name, content in _need_mapping(f"{path}: {what}", value).items():
         where = f"{path}: {what}: {name}"
         try:
             if what == "topics":
@@ -169,12 +169,12 @@ def _entries(path: str, what: str, value: object, known: Mapping[str, Value]) ->
                 check_group(name)
         except Rejected as err:
             raise BadValue(f"{where}: {err}") from None
-        table = _mapping(where, content)
-        own = _mapping(f"{where}: {_BROKERS}", table.pop(_BROKERS, None))
+        table = _need_mapping(where, content)
+        own = _need_mapping(f"{where}: {_BROKERS}", table.pop(_BROKERS, None))
         entries[name] = Entry(
             _settings(where, table, known),
             {
-                broker: None if more is None else _settings(f"{where}: {broker}", _mapping(where, more), known)
+                broker: None if more is None else _settings(f"{where}: {broker}", _need_mapping(where, more), known)
                 for broker, more in own.items()
             },
         )
@@ -215,7 +215,7 @@ def declare(
     known = {name for table in topics.values() for name in table}
     chosen = {
         broker: {
-            name: _shown(topic_value(config))
+            name: _with_readable_perm(topic_value(config))
             for name, config in table.items()
             if kind_of(name, config, known) == "normal"
         }
@@ -230,13 +230,13 @@ def declare(
         for broker, table in groups.items()
     }
     content = {
-        "topics": _combine(chosen, _shown(NEW_TOPIC), always=("readQueueNums", "writeQueueNums", "perm")),
+        "topics": _combine(chosen, _with_readable_perm(NEW_TOPIC), always=("readQueueNums", "writeQueueNums", "perm")),
         "groups": _combine(own, NEW_GROUP, always=("retryMaxTimes",)),
     }
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
 
 
-def _shown(value: Mapping[str, Value]) -> dict[str, Value]:
+def _with_readable_perm(value: Mapping[str, Value]) -> dict[str, Value]:
     return {**value, "perm": permission(value["perm"])}
 
 

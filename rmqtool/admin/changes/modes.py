@@ -20,10 +20,10 @@ class Modes(Kind):
 
     async def read(self, questions: Questions, node: Node, names: Sequence[Name]) -> Mapping[Name, Value]:
         read = MessageRequestModes.parse
-        found = await questions.fetch(
+        answer = await questions.fetch(
             node, C.GET_ALL_MESSAGE_REQUEST_MODE, read, what="modes of groups are", absent=(_NONE,)
         )
-        modes = {} if found is None else found.modes
+        modes = {} if answer is None else answer.modes
         values: dict[Name, Value] = {}
         for group, topic in names:
             mode = modes.get(topic, {}).get(group)

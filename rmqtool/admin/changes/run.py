@@ -496,7 +496,7 @@ def plan_undo(target: Target, journal: Journal, *, force: bool, warn: Callable[[
             elif now != change.after and not halfway and not force:
                 blocked.append(f"{_name(change.place)} has changed since")
             changes.append(Change(place=change.place, before=now, after=change.before, step=last - change.step))
-        changes += await _forgotten_routes(questions, servers, changes)
+        changes += await _find_stale_routes(questions, servers, changes)
         if journal.command == "topic delete":
             warnings.append("topics come back without messages, and groups begin there as with new ones")
         return Plan(
@@ -507,7 +507,7 @@ def plan_undo(target: Target, journal: Journal, *, force: bool, warn: Callable[[
     return ask(target, warn, work)
 
 
-async def _forgotten_routes(questions: Questions, servers: Servers, changes: Sequence[Change]) -> list[Change]:
+async def _find_stale_routes(questions: Questions, servers: Servers, changes: Sequence[Change]) -> list[Change]:
     """Routes of topics that no broker has after these changes; name servers keep them until they are removed there.
 
     Raises:

@@ -78,7 +78,7 @@ def apply_stored(
         kept = change.path
         change.commit()
     outcomes = [
-        Outcome(change=one, state=SAME if one.before == one.after else DONE, now=one.after) for one in plan.changes
+        Outcome(change=each, state=SAME if each.before == each.after else DONE, now=each.after) for each in plan.changes
     ]
     return replace(plan, outcomes=tuple(outcomes), journal=kept)
 

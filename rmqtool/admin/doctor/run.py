@@ -83,7 +83,7 @@ class _Examination:
     async def run(self) -> list[ClusterFinding]:
         questions = self._questions
         nodes = await questions.nodes()
-        await self._name_servers()
+        await self._check_name_servers()
         runtime = await self._runtime(nodes)
         await self._settings(runtime)
         masters = [node for node in await questions.masters() if node in runtime]
@@ -95,7 +95,7 @@ class _Examination:
         self._topics(tables, ranges)
         lags = await lag_of(questions, masters)
         await self._groups(masters, tables, lags)
-        self._waiting(tables, ranges, lags)
+        self._check_waiting(tables, ranges, lags)
         order = {name: number for number, name in enumerate(SEVERITIES)}
         return sorted(self._found, key=lambda finding: order[finding.severity])
 
@@ -111,7 +111,7 @@ class _Examination:
 
     # -- servers ------------------------------------------------------------------------------------------------------
 
-    async def _name_servers(self) -> None:
+    async def _check_name_servers(self) -> None:
         servers = self._questions.name_servers()
         views: dict[Node, frozenset[tuple[str, int, str]]] = {}
         for node in servers:
@@ -150,13 +150,13 @@ class _Examination:
                 self._add("broker-no-master", "only slaves are registered", server=name)
         ends = {node.name: _number(answers[node][0].get("commitLogMaxOffset")) for node in answers if node.is_master}
         for node, (table, answered) in answers.items():
-            self._clock(node, table, sent[node], answered)
+            self._check_clock(node, table, sent[node], answered)
             end, own = ends.get(node.name), _number(table.get("commitLogMaxOffset"))
             if not node.is_master and end is not None and own is not None and end - own > _BEHIND:
                 self._add("slave-behind", f"{node.address} lacks {end - own} bytes of the log", server=node.name)
         return {node: table for node, (table, _answered) in answers.items()}
 
-    def _clock(self, node: Node, table: Mapping[str, str], sent: float, answered: float) -> None:
+    def _check_clock(self, node: Node, table: Mapping[str, str], sent: float, answered: float) -> None:
         match, boot = _RUNTIME.fullmatch(table.get("runtime", "")), _number(table.get("bootTimestamp"))
         if match is None or boot is None:
             return
@@ -176,7 +176,7 @@ class _Examination:
         for node, settings in (await self._questions.collect([*runtime], fetch)).items():
             release = release_of_broker(runtime[node].get("brokerVersionDesc"))
             if release is not None:
-                self._unknown_settings(node, settings, release)
+                self._check_setting_names(node, settings, release)
             ratios = [
                 float(text)
                 for name, text in runtime[node].items()
@@ -190,7 +190,7 @@ class _Examination:
             elif used >= filling:
                 self._add("disk-filling", f"{used:.0f} % used, it wants {filling} %", server=node.name)
 
-    def _unknown_settings(self, node: Node, settings: Mapping[str, str], release: Release) -> None:
+    def _check_setting_names(self, node: Node, settings: Mapping[str, str], release: Release) -> None:
         own = {name: value for name, value in settings.items() if name not in _FIELDS}
         try:
             conf = BrokerConf(own, node.address)
@@ -263,7 +263,7 @@ class _Examination:
         for group, clients in sorted(self._clients.items()):
             await self._ask_subscriptions(group, clients)
             if models.get(group) == "CLUSTERING":
-                self._idle(group, len(clients), tables, lags)
+                self._check_idle(group, len(clients), tables, lags)
 
     async def _ask_subscriptions(self, group: str, clients: Mapping[str, Node]) -> None:
         """Ask each client what it subscribes to; clients that do not answer are left out."""
@@ -300,7 +300,7 @@ class _Examination:
             )
             self._add("group-differs", each, group=group)
 
-    def _idle(self, group: str, clients: int, tables: Mapping[Node, Topics], lags: list[LiveGroupLag]) -> None:
+    def _check_idle(self, group: str, clients: int, tables: Mapping[Node, Topics], lags: list[LiveGroupLag]) -> None:
         for topic in sorted({lag.topic for lag in lags if lag.group == group}):
             queues = sum(table[topic].read_queue_nums for table in tables.values() if topic in table)
             if not topic.startswith(RETRY_PREFIX) and 0 < queues < clients:
@@ -311,7 +311,7 @@ class _Examination:
                     topic=topic,
                 )
 
-    def _waiting(self, tables: Mapping[Node, Topics], ranges: Ranges, lags: list[LiveGroupLag]) -> None:
+    def _check_waiting(self, tables: Mapping[Node, Topics], ranges: Ranges, lags: list[LiveGroupLag]) -> None:
         retries: dict[str, int] = defaultdict(int)
         for lag in lags:
             if lag.topic.startswith(RETRY_PREFIX):

@@ -194,7 +194,9 @@ def list_held_queues(target: Target, warn: Warn, group: str, now: int | None = N
             # a client that does not report may hold it; one that pops through any queue holds none
             for holder, about in clients or [(None, None)]:
                 shared = len(clients) > 1 and not online.broadcasting
-                rows.append(_held(group, queue, at, holder, about, moment, shared=shared, untold=bool(silent)))
+                rows.append(
+                    _describe_queue(group, queue, at, holder, about, moment, shared=shared, untold=bool(silent))
+                )
         return rows
 
     return ask(target, warn, work)
@@ -213,7 +215,7 @@ async def _fetch_progress(
     return {queue: wrapper for stats in answers.values() for queue, wrapper in stats.offset_table.items()}
 
 
-def _held(
+def _describe_queue(
     group: str,
     queue: MessageQueue,
     at: OffsetWrapper | None,
@@ -330,7 +332,9 @@ def plan_direct(target: Target, warn: Warn, message_id: str, group: str, client_
 
     async def work(questions: Questions) -> DirectPlan:
         copies = await find_by_id(questions, warn, message_id, (), Search())
-        ids = {offset_id(one.record.store_address, one.record.store_port, one.physical_offset): one for one in copies}
+        ids = {
+            offset_id(copy.record.store_address, copy.record.store_port, copy.physical_offset): copy for copy in copies
+        }
         if len(ids) != 1:
             several = f"several copies: give the offset id of one: {', '.join(sorted(ids))}"
             raise ClientError(f"{message_id}: {several if ids else 'no broker has this message'}")

@@ -77,16 +77,16 @@ def _read(data: bytes) -> ColdTables:
     Raises:
         BadText: it is something else.
     """
-    found = loads(data, BODY, cycles=False)
-    if not isinstance(found, dict):
+    content = loads(data, BODY, cycles=False)
+    if not isinstance(content, dict):
         raise BadText(0, "not an object")
     read = {}
-    for group, state in _table(found.get("runtimeTable")).items():
+    for group, state in _table(content.get("runtimeTable")).items():
         table = state if isinstance(state, dict) else {"coldAcc": state}
         last = table.get("lastColdReadTimeMills")
         read[group] = (_whole(table.get("coldAcc")) or 0, _whole(last))
-    thresholds = {group: _whole(value) or 0 for group, value in _table(found.get("configTable")).items()}
-    return ColdTables(thresholds, read, _whole(found.get("cgColdReadThreshold")))
+    thresholds = {group: _whole(value) or 0 for group, value in _table(content.get("configTable")).items()}
+    return ColdTables(thresholds, read, _whole(content.get("cgColdReadThreshold")))
 
 
 def _table(value: Value) -> dict[str, Value]:

@@ -112,9 +112,9 @@ class _Comparison:
                 theirs = self._queues.run(fetch_table(self._queues.questions, self._node, name))
             except NotTold:
                 continue  # it is reported
-            for path, one, other in differing_values("", ours, theirs):
+            for path, this, other in differing_values("", ours, theirs):
                 yield Difference(
-                    part="config", what=name, name=path or None, first=json_text(one), second=json_text(other)
+                    part="config", what=name, name=path or None, first=json_text(this), second=json_text(other)
                 )
 
     def offsets(self) -> Iterator[Difference]:
@@ -173,8 +173,8 @@ class _Comparison:
 
     def _range_rows(self, key: Key, ours: range, theirs: range | None) -> Iterator[Difference]:
         topic, queue_id = key
-        for what, one, other in (("onlyFirst", ours, theirs or range(0)), ("onlySecond", theirs or range(0), ours)):
-            for part in _without(one, other):
+        for what, this, other in (("onlyFirst", ours, theirs or range(0)), ("onlySecond", theirs or range(0), ours)):
+            for part in _without(this, other):
                 yield Difference(
                     part="messages", what=what, topic=topic, queueId=queue_id, fromOffset=part.start,
                     toOffset=part.stop, messages=len(part),
@@ -225,10 +225,10 @@ def _values(record: Record) -> Mapping[str, object]:
     return values
 
 
-def _without(one: range, other: range) -> Iterator[range]:
+def _without(this: range, other: range) -> Iterator[range]:
     """The parts of a range that another does not have."""
-    before = range(one.start, min(one.stop, other.start)) if other else one
-    after = range(max(one.start, other.stop), one.stop) if other else range(0)
+    before = range(this.start, min(this.stop, other.start)) if other else this
+    after = range(max(this.start, other.stop), this.stop) if other else range(0)
     yield from (part for part in (before, after) if part)
 
 

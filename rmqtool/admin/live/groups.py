@@ -72,7 +72,7 @@ class LiveGroups:
     ) -> None:
         self._target, self._warn, self._say, self._wanted = target, warn, say, wanted
 
-    def holding(self, _queue_ids: Collection[int] = ()) -> bool:
+    def holds_messages(self, _queue_ids: Collection[int] = ()) -> bool:
         """Whether POP consumers are known to hold messages; no broker reports it."""
         return False
 

@@ -254,8 +254,8 @@ async def find_keyed(questions: Questions, warn: Warn, node: Node, topic: str, k
         NotTold: the broker does not answer.
     """
     pages, name = _Pages(questions, warn, Search()), topic.encode("utf-8", "surrogateescape")
-    found = await pages.find(node, topic, key, lambda record: has_key(record, name, key))
-    return [message.record for message in found]
+    messages = await pages.find(node, topic, key, lambda record: has_key(record, name, key))
+    return [message.record for message in messages]
 
 
 def _records_from(node: Node) -> Callable[[bytes], list[Record]]:

@@ -123,7 +123,7 @@ class LiveRequeue:
                 continue
             shown = to_requeue(letter, dead_id, self._group, self._target)
             row = LiveRequeued(**row_dict(shown), brokerName=letter.brokerName)
-            if (before := given_back_before(row, letter, lambda topic: self._given_back(topic, oldest))) is not None:
+            if (before := given_back_before(row, letter, lambda topic: self._find_requeued(topic, oldest))) is not None:
                 yield before, None
                 continue
             origin = self._find_origin(letter, record)
@@ -134,7 +134,7 @@ class LiveRequeue:
             node, queue_id = place
             row = replace(row, targetQueueId=queue_id, targetBrokerName=node.name)
             try:
-                yield row, self._sending(record, node, str(row.targetTopic), queue_id, dead_id)
+                yield row, self._build_sending(record, node, str(row.targetTopic), queue_id, dead_id)
             except FormatError as err:
                 yield replace(row, state="refused", reason=f"its properties cannot be sent: {err}"), None
 
@@ -185,7 +185,7 @@ class LiveRequeue:
         reasons = "; ".join(self._queues.questions.reasons())
         raise ClientError(f"{reason}: nothing is given back{f': {reasons}' if reasons else ''}")
 
-    def _given_back(self, topic: str, oldest: int) -> set[str]:
+    def _find_requeued(self, topic: str, oldest: int) -> set[str]:
         """Dead letters already requeued to a topic; only messages newer than the first dead letter are read."""
         if topic not in self._before:
             self._before[topic] = set()
@@ -242,7 +242,7 @@ class LiveRequeue:
             f"back before (--gone {address}: it does not come back, or has another address)"
         )
 
-    def _sending(self, record: Record, node: Node, topic: str, queue_id: int, dead_id: str) -> _Sending:
+    def _build_sending(self, record: Record, node: Node, topic: str, queue_id: int, dead_id: str) -> _Sending:
         properties = own_properties(parse(record.properties))
         for name in (POP_CK,) if self._target == "retry" else (POP_CK, RETRY_TOPIC, ORIGIN_MESSAGE_ID):
             properties.pop(name, None)

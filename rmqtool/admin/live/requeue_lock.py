@@ -48,7 +48,7 @@ class RequeueLock:
         while not self._lock_all() and not self._stop():
             if time.monotonic() > end:
                 self.__exit__(None, None, None)
-                raise self._taken()
+                raise self._busy_error()
             if not waiting:
                 self._say(f"another run gives dead letters of {self._group} back, or was killed: waiting for its lock")
                 waiting = True
@@ -71,9 +71,9 @@ class RequeueLock:
             ClientError: another run has them now, or a broker does not answer.
         """
         if time.monotonic() - self._since > _RENEWED and not self._lock_all():
-            raise self._taken()
+            raise self._busy_error()
 
-    def _taken(self) -> ClientError:
+    def _busy_error(self) -> ClientError:
         return ClientError(f"another run gives dead letters of {self._group} back: nothing is given back by this one")
 
     def _lock_all(self) -> bool:

@@ -75,7 +75,7 @@ class LiveRetries(GivenBack[LiveQueue]):
         """The next offset of a delay level's queue to be delivered."""
         return self._queues.delivered_offset(queue)
 
-    def taken(self, group: str, queue: LiveQueue) -> int | None:
+    def offset_in(self, group: str, queue: LiveQueue) -> int | None:
         """The offset of a group in its retry topic; None if the broker does not tell."""
         if queue.node not in self._queues.offsets:
             return None

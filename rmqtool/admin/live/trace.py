@@ -19,8 +19,8 @@ from rmqtool.services.trace import (
     Event,
     PassedCopy,
     Trace,
-    ending_of,
     event_of,
+    find_ending,
     is_deliverable,
     kind_of,
     later_events,
@@ -84,7 +84,7 @@ class LiveTracer:
         transaction = self._transaction(unique, events)
         if transaction is not None:
             name = transaction.brokerName
-            ends = [LiveEvent(**event.to_dict(), brokerName=name) for event in ending_of(transaction, events)]
+            ends = [LiveEvent(**event.to_dict(), brokerName=name) for event in find_ending(transaction, events)]
             events = sorted([*events, *ends], key=lambda event: event.time)
         contents: dict[str, Any] = {}
         if copies:

@@ -120,7 +120,7 @@ class Partitioned:
         """Return the remaining rows in their original order, or None."""
         return take(self._batch, np.sort(self._rows(self._kept))) if len(self._kept) else None
 
-    def left_by(self, hash_of: Callable[[Key], int]) -> Iterator[tuple[pa.RecordBatch, Any]]:
+    def drain(self, hash_of: Callable[[Key], int]) -> Iterator[tuple[pa.RecordBatch, Any]]:
         """Yield the remaining rows in batches, sorted by a hash of their partition, with the hash of each row.
 
         Rows of a partition keep their order and stay together.

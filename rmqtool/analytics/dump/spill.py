@@ -100,7 +100,7 @@ def write_spill(folder: Folder, partitioned: Partitioned, codec: str = "lz4") ->
             options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
             with ExitStack() as opened:
                 writer = None
-                for rows, hashes in partitioned.left_by(hash_of):
+                for rows, hashes in partitioned.drain(hash_of):
                     batch = plain(rows).append_column(_FIELD, pa.array(hashes.astype(np.uint32)))
                     if writer is None:
                         writer = opened.enter_context(pa.ipc.new_file(stream, batch.schema, options=options))

@@ -206,9 +206,9 @@ def _bounds(metadata: Any, column: str) -> tuple[Any, Any] | None:
     """Return the least and greatest value of a column in a file; None if unknown."""
     at = next(n for n in range(metadata.num_columns) if metadata.schema.column(n).path == column)
     each = [metadata.row_group(n).column(at).statistics for n in range(metadata.num_row_groups)]
-    if not each or any(one is None or not one.has_min_max for one in each):
+    if not each or any(group is None or not group.has_min_max for group in each):
         return None
-    return min(one.min for one in each), max(one.max for one in each)
+    return min(group.min for group in each), max(group.max for group in each)
 
 
 def _only(metadata: Any, column: str) -> str | None:

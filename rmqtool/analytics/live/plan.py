@@ -105,7 +105,7 @@ class Follower:
         queues = await self._queues.find(start)
         if target is not None:
             queues = [queue for queue in queues if queue in target]
-        self._queues.missing(start.keys() - set(queues))
+        self._queues.report_missing(start.keys() - set(queues))
 
         async def follow(queue: MessageQueue) -> tuple[int, int | None, int]:
             if queue in start:

@@ -146,7 +146,7 @@ class Queues:
         wanted = self._request.queues
         topics = (
             self._request.topics
-            or await self._matching({queue.topic for queue in before})
+            or await self._find_new_topics({queue.topic for queue in before})
             or tuple({queue.topic for queue in wanted})
         )
         known, strict = {queue.topic for queue in before}, self._request.strict
@@ -164,7 +164,7 @@ class Queues:
                 raise NoRoute(f"{queue}: is not among the queues that can be read")
         return sorted(set(wanted).intersection(queues))
 
-    async def _matching(self, known: set[str]) -> tuple[str, ...]:
+    async def _find_new_topics(self, known: set[str]) -> tuple[str, ...]:
         if self._request.pattern is None:
             return ()
         pattern = re.compile(self._request.pattern)
@@ -313,7 +313,7 @@ class Queues:
             )
         raise MadeAgain(f"{queue}: was read up to offset {offset}, and ends at {high}: it has lost messages, or is new")
 
-    def missing(self, queues: Collection[MessageQueue]) -> None:
+    def report_missing(self, queues: Collection[MessageQueue]) -> None:
         """Report queues that were read before, and that no route has now.
 
         Raises:

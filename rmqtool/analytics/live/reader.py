@@ -25,7 +25,7 @@ from rmqtool.analytics.live.positions import (
 )  # fmt: skip
 from rmqtool.analytics.live.queues import Queues, connected
 from rmqtool.analytics.live.read import read_range
-from rmqtool.analytics.spark.columns import SparkColumns, limited
+from rmqtool.analytics.spark.columns import SparkColumns, limit_rows
 from rmqtool.analytics.spark.worker import without_traceback
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class LiveReader(DataSourceReader):
             return [InputPartition(part) for part in plan_ranges(self.request) if self.has_queue(part.queue)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        yield from limited(_read(self.request, self.columns, partition.value), self.limit)
+        yield from limit_rows(_read(self.request, self.columns, partition.value), self.limit)
 
 
 def _read(request: LiveRequest, columns: SparkColumns, part: "Range | None") -> "Iterator[pa.RecordBatch]":

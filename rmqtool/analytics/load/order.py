@@ -73,7 +73,7 @@ class SortOrder:
 
     def merge(self, inputs: Sequence[Input]) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order."""
-        while _overlapping(inputs) > self._most_open:
+        while _count_open(inputs) > self._most_open:
             ordered = sorted(inputs, key=lambda each: each.low)
             inputs = [
                 self._run(self._merge(ordered[at : at + self._most_open]))
@@ -163,7 +163,7 @@ class _Open:
         return taken
 
 
-def _overlapping(inputs: Sequence[Input]) -> int:
+def _count_open(inputs: Sequence[Input]) -> int:
     """Return the maximum number of inputs open at once during a merge."""
     events = sorted([(each.low, 0) for each in inputs] + [(each.high, 1) for each in inputs])
     now = most = 0

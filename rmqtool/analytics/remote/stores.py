@@ -196,7 +196,7 @@ def new_listing() -> str:
     return uuid.uuid4().hex
 
 
-def matching(uri: str) -> list[str]:
+def expand_pattern(uri: str) -> list[str]:
     """Return the URIs of directories matching a URI, whose path may contain ``*`` and ``[...]``.
 
     Raises:

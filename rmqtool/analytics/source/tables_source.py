@@ -211,14 +211,14 @@ class Reader(DataSourceReader):
         with without_traceback():
             if self.request.table == "messages":
                 warn_of_elsewhere(self.request.stores, reads=reads_tier(self.request.wanted.choice))
-            planned, counters = plan_pieces(self.request.suiting(self.columns.names), self.request.wanted)
+            planned, counters = plan_pieces(self.request.with_split_size(self.columns.names), self.request.wanted)
         if self.request.counters:
             counters.save(self.request.counters)
         return [InputPartition(piece) for piece in planned]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         from rmqtool.analytics.source.read import Counters, read_piece
-        from rmqtool.analytics.spark.columns import limited
+        from rmqtool.analytics.spark.columns import limit_rows
 
         if partition.value is None:  # Spark adds this if the plan has no pieces
             return
@@ -226,6 +226,6 @@ class Reader(DataSourceReader):
         with without_traceback():
             read = read_piece(partition.value, self.columns.names, counters, self.request.bodies)
             batches = self.columns.fit(read)
-            yield from limited(batches, self.limit)
+            yield from limit_rows(batches, self.limit)
         if self.request.counters:
             counters.save(self.request.counters)

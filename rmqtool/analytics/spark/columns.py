@@ -69,7 +69,7 @@ class SparkColumns:
             yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
 
-def limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+def limit_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
     """Yield batches up to a number of rows; None for all."""
     left = limit
     for batch in batches:

@@ -199,7 +199,7 @@ def _decode(request: ReadRequest, folder: str) -> Counters:
     os.mkdir(folder)
     schema = request.schema
     pq.write_table(readable(schema).empty_table(), os.path.join(folder, "empty.parquet"))
-    planned, counters = plan_pieces(request.suiting(schema.names), request.wanted)
+    planned, counters = plan_pieces(request.with_split_size(schema.names), request.wanted)
     with stage("reading the store", len(planned), "parts") as reading:
         for item in enumerate(planned):
             result = write_piece(folder, schema, request.bodies, item)

@@ -46,7 +46,7 @@ def native_rows(name: str, request: ReadRequest, counters: Counters) -> list[Row
 
 
 def _read(request: ReadRequest, columns: tuple[str, ...], counters: Counters) -> Iterator[Row]:
-    planned, planning = plan_pieces(request.suiting(columns), request.wanted)
+    planned, planning = plan_pieces(request.with_split_size(columns), request.wanted)
     counters.merge(planning)
     with stage("reading the store", len(planned), "parts") as reading:
         for piece in planned:

@@ -266,7 +266,7 @@ def _decode(context: "SparkContext", request: ReadRequest, need: Need, folder: s
     """Write the needed part of a table to Parquet files."""
     columns = (request.schema.names if need.columns is None else need.columns) or request.schema.names[1:2]
     wanted = request.wanted.narrow(need.conditions)
-    planned, counters = plan_pieces(request.suiting(columns), wanted)
+    planned, counters = plan_pieces(request.with_split_size(columns), wanted)
     schema = pa.schema([request.schema.field(name) for name in columns])
     write = partial(write_piece, folder, schema, request.bodies)
     numbered = list(enumerate(planned))

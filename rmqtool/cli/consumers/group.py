@@ -71,7 +71,7 @@ def group_list(store: StoreOrTarget, output: OutputOption = Output.text, broker_
         output.value,
         GroupInfo,
         groups.infos(),
-        _columns(GroupInfo, holding=groups.holding()),
+        _columns(GroupInfo, holding=groups.holds_messages()),
         spare=("configured", "consumeEnable", "retryMaxTimes"),
     )
     return warn.tell()
@@ -234,7 +234,7 @@ class _Lags:
         self.rows = self.problems = 0
         self.groups: set[str] = set()
         self._groups, self._queue_ids = groups, queue_ids
-        self.holding = groups.holding(queue_ids)
+        self.holding = groups.holds_messages(queue_ids)
 
     def __iter__(self) -> Iterator[PlainRows]:
         for rows in in_queues(self._groups.lag_row, self._groups.lag_rows(), self._queue_ids):

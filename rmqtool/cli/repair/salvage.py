@@ -18,7 +18,7 @@ from rmqtool.errors import BadValue, OutputLost
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage
 from rmqtool.store.salvage.carve import Salvage
-from rmqtool.store.tier.only_tiered import LogWithTier, NotTaken, describe_left, left_behind
+from rmqtool.store.tier.only_tiered import LogWithTier, NotTaken, describe_left, find_only_tiered
 from rmqtool.words import command_line, counted
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ def _to_stdout(layout: StoreLayout) -> int:
         raise _cut_off(err) from err
     note(f"{counted(messages, 'message')}; {counted(lost, 'byte')} not readable")
     taken = isinstance(log, LogWithTier) and log.tiered.messages
-    return 1 if (not taken and _say_left(left_behind(layout))) or lost else 0
+    return 1 if (not taken and _say_left(find_only_tiered(layout))) or lost else 0
 
 
 def _cut_off(err: OSError) -> OutputLost:

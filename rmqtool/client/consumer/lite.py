@@ -13,7 +13,7 @@ from rmqtool.client.cluster.errors import ClientError, NoRoute
 from rmqtool.client.cluster.namespaces import with_namespace
 from rmqtool.client.cluster.routes import Route
 from rmqtool.client.consumer.assignment import Rebalancing
-from rmqtool.client.consumer.offsets import LocalOffsets, beginning
+from rmqtool.client.consumer.offsets import LocalOffsets, find_beginning
 from rmqtool.client.consumer.options import PollOptions
 from rmqtool.client.consumer.pull import QueueReader
 from rmqtool.client.consumer.received import Received, as_sent
@@ -267,4 +267,4 @@ class LitePullConsumer(QueueReader):
         if stored is not None:
             return stored
         options, began = self.options, self._subscriptions.began
-        return await beginning(self._puller, queue, options.start, options.start_time, began)
+        return await find_beginning(self._puller, queue, options.start, options.start_time, began)

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 _HALF_AN_HOUR = 30 * 60 * 1000  # ms
 
 
-async def beginning(puller: Puller, queue: MessageQueue, start: From, start_time: int | None, began: int) -> int:
+async def find_beginning(puller: Puller, queue: MessageQueue, start: From, start_time: int | None, began: int) -> int:
     """The offset at which a new group begins; ``From.FIRST`` is 0: if the broker no longer has it, it answers with
     another.
 

@@ -17,7 +17,7 @@ from rmqtool.client.cluster.answers import body_from
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BrokerError, ClientError
 from rmqtool.client.consumer.fetcher import RESET_WAIT, Fetcher, Handler
-from rmqtool.client.consumer.offsets import beginning
+from rmqtool.client.consumer.offsets import find_beginning
 from rmqtool.client.consumer.options import PushOptions
 from rmqtool.client.consumer.process_queue import ProcessQueue
 from rmqtool.client.consumer.subscriptions import Subscriptions
@@ -124,7 +124,7 @@ class HeldQueues:
         process.consumed = await self._subscriptions.store.read(queue)
         if process.consumed is None:
             options, puller = self._options, self._subscriptions.puller(queue.topic)
-            process.offset = await beginning(
+            process.offset = await find_beginning(
                 puller, queue, options.start, options.start_time, self._subscriptions.began
             )
         else:

@@ -241,14 +241,14 @@ class Replay:
 
     async def _last_stored(self) -> dict[MessageQueue, Last]:
         """The last message stored in each queue; those of which a broker does not tell now are looked for later."""
-        found = {}
+        last_stored = {}
         try:
             for queue in list(self._stored):
                 if (last := await self._find_stored(queue)) is not None:
-                    found[queue] = last
+                    last_stored[queue] = last
         except (ClientError, RemotingError) as err:
             log.info("%s", err)
-        return found
+        return last_stored
 
     async def _before(self, floors: Mapping[MessageQueue, int]) -> dict[MessageQueue, Last]:
         """The message before an offset of each queue, unless there is none or it has expired."""

@@ -86,9 +86,9 @@ class QueueChoice:
         """Names of brokers that are avoided until they answer the detector."""
         return sorted(self._unreachable)
 
-    def left_out(self, broker_name: str) -> int:
+    def remaining_pause(self, broker_name: str) -> int:
         """For how many more ms a broker is avoided."""
-        return 0 if self._faults is None else self._faults.left_out(broker_name)
+        return 0 if self._faults is None else self._faults.remaining_pause(broker_name)
 
     def note_reached(self, broker_name: str) -> None:
         """Record that an unreachable broker has answered."""

@@ -107,5 +107,5 @@ class EndTransactionContext:
 class EndHook:
     """Observes the ends of transactions (EndTransactionHook)."""
 
-    def ended(self, ending: EndTransactionContext) -> None:
+    def before_end(self, ending: EndTransactionContext) -> None:
         """Called before the outcome is sent to the broker."""

@@ -126,7 +126,7 @@ class Producer(GroupMember):
             NoRoute: there are none.
             RemotingError: no name server answers.
         """
-        return self._known_as((await self._route(self._name(topic))).writable)
+        return self._without_namespace((await self._route(self._name(topic))).writable)
 
     async def send(
         self,
@@ -147,7 +147,7 @@ class Producer(GroupMember):
             NotSent: the message was not acknowledged.
             ValueError: brokers would refuse the message.
         """
-        return (await self._send(self._outgoing(message), queue, select, timeout))[0]
+        return (await self._send(self._prepare(message), queue, select, timeout))[0]
 
     def send_async(
         self,
@@ -185,9 +185,9 @@ class Producer(GroupMember):
         clock = asyncio.get_running_loop().time
         end = clock() + limit
         replies = self.cluster.share(Replies)
-        request, answer = replies.asking(message, limit)
+        request, answer = replies.make_request(message, limit)
         try:
-            outgoing = self._outgoing(request)
+            outgoing = self._prepare(request)
             route_known = self.cluster.knows(outgoing.topic)
             await self._try_route(outgoing.topic)
             if not route_known:  # a broker forwards a reply only to clients that have sent it a heartbeat
@@ -251,7 +251,7 @@ class Producer(GroupMember):
             NotSent: there was no connection.
             ValueError: brokers would refuse the message.
         """
-        outgoing = self._outgoing(message)
+        outgoing = self._prepare(message)
         try:
             route = await self._route(outgoing.topic)
             chosen = queue or self._choose(route, select, None)
@@ -294,7 +294,7 @@ class Producer(GroupMember):
     def _name(self, topic: str) -> str:
         return with_namespace(self._namespace, topic)
 
-    def _known_as(self, queues: Sequence[MessageQueue]) -> tuple[MessageQueue, ...]:
+    def _without_namespace(self, queues: Sequence[MessageQueue]) -> tuple[MessageQueue, ...]:
         """The queues with the application's name of the topic, without namespace."""
         if not self._namespace:
             return tuple(queues)
@@ -303,10 +303,10 @@ class Producer(GroupMember):
 
     def _choose(self, route: Route, select: Select | None, last_broker: str | None) -> MessageQueue:
         if select is not None:
-            return select(self._known_as(route.writable))
-        return self._known_as([self._choice.select(route, last_broker)])[0]
+            return select(self._without_namespace(route.writable))
+        return self._without_namespace([self._choice.select(route, last_broker)])[0]
 
-    def _outgoing(self, message: Message) -> Outgoing:
+    def _prepare(self, message: Message) -> Outgoing:
         """Prepare a message: add an id, and use the names with namespace."""
         named = message.all_properties(self._instance, self.cluster.unique_id())
         check_message(message.topic, message.body, self.options.max_message_size)

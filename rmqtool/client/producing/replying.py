@@ -81,7 +81,7 @@ class Replies:
         self._waiting: dict[str, asyncio.Future[Replied]] = {}
         cluster.on(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._take_reply)
 
-    def asking(self, message: Message, timeout: float) -> "tuple[Message, asyncio.Future[Replied]]":
+    def make_request(self, message: Message, timeout: float) -> "tuple[Message, asyncio.Future[Replied]]":
         """Turn a message into a request; returns it with the future of its reply. The caller must call
         :meth:`forget`.
         """

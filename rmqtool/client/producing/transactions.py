@@ -169,7 +169,7 @@ class TransactionProducer(Producer):
             state=_STATE_NAMES[State(header.commit_or_rollback)],
             checked=bool(header.from_transaction_check),
         )
-        tell_hooks([hook.ended for hook in self._end_hooks], ending)
+        tell_hooks([hook.before_end for hook in self._end_hooks], ending)
 
     async def answer_check(self, connection: Connection, header: h.CheckTransaction, message: Received) -> None:
         """Answer a broker's check of a transaction."""

@@ -185,7 +185,7 @@ class _Endings(EndHook):
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
 
-    def ended(self, ending: EndTransactionContext) -> None:
+    def before_end(self, ending: EndTransactionContext) -> None:
         named = ending.properties
         if named.get(_TRACE_ON) == "false" or not self._tracer.covers(ending.topic):
             return

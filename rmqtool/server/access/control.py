@@ -221,8 +221,8 @@ class AccessControl:
         self._known = self._load()
 
 
-def _refusal(words: str) -> Failed:
-    return Failed(ResponseCode.SYSTEM_ERROR, f"org.apache.rocketmq.acl.common.AclException: {words}")
+def _refusal(reason: str) -> Failed:
+    return Failed(ResponseCode.SYSTEM_ERROR, f"org.apache.rocketmq.acl.common.AclException: {reason}")
 
 
 def _name_of(resource: str) -> str:

@@ -102,7 +102,7 @@ def end_transaction(context: BrokerContext, call: Call[h.EndTransaction, None]) 
 # -- groups -----------------------------------------------------------------------------------------------------------
 
 
-def nothing(_context: BrokerContext, _call: Call[Any, Any]) -> list[Need]:
+def need_nothing(_context: BrokerContext, _call: Call[Any, Any]) -> list[Need]:
     """Nothing but an account: groups of producers have no rights."""
     return []
 

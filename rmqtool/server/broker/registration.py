@@ -131,7 +131,7 @@ class Registration:
             known: what it knows; None to register everything.
         """
         settings, state = self._context.settings, self._context.state
-        topics = self._changed_since(known)
+        topics = self._find_changed_topics(known)
         if whole := topics is None:
             topics = dict(state.topics)
             for config in self._context.system_topics():
@@ -155,7 +155,7 @@ class Registration:
         request = Command(RequestCode.REGISTER_BROKER, fields=to_fields(header), body=body)
         return request, _Registered(len(state.changed_topics), settings.permission)
 
-    def _changed_since(self, known: _Registered | None) -> dict[str, TopicConfig] | None:
+    def _find_changed_topics(self, known: _Registered | None) -> dict[str, TopicConfig] | None:
         """Created or changed topics; None if all are to be registered (registerIncrementBrokerData)."""
         state = self._context.state
         if known is None or known.permission != self._context.settings.permission:

@@ -39,8 +39,8 @@ _MODELS = ("0", "1")  # broadcast, clustering: the order of Java's MessageModel
 Sample = tuple[tuple[str, ...], float]
 
 
-async def _family(name: str, words: str, labels: tuple[str, ...], samples: Iterable[Sample]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, words, labels=labels)
+async def _family(name: str, description: str, labels: tuple[str, ...], samples: Iterable[Sample]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, description, labels=labels)
     async for values, number in pace(samples):
         # client ids may contain anything, even lone surrogates
         family.add_metric([value.encode("utf-8", "replace").decode() for value in values], number)
@@ -87,14 +87,14 @@ class Families:
         def rate(name: str) -> list[Sample]:
             return [(names, context.counts.rate(name, settings.cluster))]
 
-        async def runtime(name: str, words: str, number: float) -> GaugeMetricFamily:
-            return await _family(f"rocketmq_brokeruntime_{name}", words, _RUNTIME, [(labels, number)])
+        async def runtime(name: str, description: str, number: float) -> GaugeMetricFamily:
+            return await _family(f"rocketmq_brokeruntime_{name}", description, _RUNTIME, [(labels, number)])
 
         families = [
             await _family("rocketmq_broker_tps", "Messages stored per second.", _BROKER, rate(counts.BROKER_PUT)),
             await _family("rocketmq_broker_qps", "Messages handed out per second.", _BROKER, rate(counts.BROKER_GET)),
         ]
-        families += [await runtime(name, words, float(table[key])) for name, key, words in _OF_RUNTIME]
+        families += [await runtime(name, description, float(table[key])) for name, key, description in _OF_RUNTIME]
         try:
             disk = os.statvfs(context.store.layout.commit_log_paths[0])
         except OSError:

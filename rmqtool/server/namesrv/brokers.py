@@ -41,10 +41,10 @@ class Live:
     filters: list[str] = field(default_factory=list)
 
 
-def differs(one: DataVersion, other: DataVersion) -> bool:
+def differs(left: DataVersion, right: DataVersion) -> bool:
     """Whether two versions differ (DataVersion.equals); 4.x has no state version."""
-    return (one.timestamp, one.counter, one.state_version or 0) != (
-        (other.timestamp, other.counter, other.state_version or 0)
+    return (left.timestamp, left.counter, left.state_version or 0) != (
+        (right.timestamp, right.counter, right.state_version or 0)
     )
 
 

@@ -29,9 +29,9 @@ class Histories:
             at = replica.stale_tail if replica.is_dledger else self._audits[number].stale_from
             if at is not None:
                 self._stale[number] = at, None
-        for one, other in permutations(range(len(replicas)), 2):
-            if (at := self._stale_against(one, other)) is not None and at < self.end(one):
-                self._stale[one] = at, other
+        for this, other in permutations(range(len(replicas)), 2):
+            if (at := self._stale_against(this, other)) is not None and at < self.end(this):
+                self._stale[this] = at, other
 
     def stale_from(self, number: int) -> int | None:
         """Physical offset from which on a copy has messages that its group has truncated; None without."""
@@ -42,12 +42,12 @@ class Histories:
         whole, stale = self._replicas[number].end.whole, self.stale_from(number)
         return whole if stale is None else min(whole, stale)
 
-    def _stale_against(self, one: int, other: int) -> int | None:
+    def _stale_against(self, this: int, other: int) -> int | None:
         """Where one copy has older messages in the same epoch than another one: only one master wrote in it."""
-        here, there = self._replicas[one], self._replicas[other]
+        here, there = self._replicas[this], self._replicas[other]
         if not (here.is_controlled and there.is_controlled):
             return None
-        at = self._common(one, other)
+        at = self._common(this, other)
         if at < 0 or _epoch_at(here, at) != _epoch_at(there, at):
             return None
         records = [look_at(replica.log, at) for replica in (here, there)]
@@ -68,8 +68,8 @@ class Histories:
             for unlisted in self._audits[number].unlisted:
                 yield self._problem(number, HistoryFault.MASTER_CHANGES, unlisted.handover.at, str(unlisted))
             if standing.committed_index > standing.last_index >= 0:
-                words = f"index {standing.committed_index} is committed, and its last entry has {standing.last_index}"
-                yield self._problem(number, HistoryFault.COMMITTED_AHEAD, None, words)
+                text = f"index {standing.committed_index} is committed, and its last entry has {standing.last_index}"
+                yield self._problem(number, HistoryFault.COMMITTED_AHEAD, None, text)
             if replica.is_controlled:
                 yield from self._other_epochs(number)
 
@@ -83,23 +83,23 @@ class Histories:
                 if start == period.start or period.number in seen:
                     continue
                 if start is None and period.start < self._common(number, other):
-                    fault, words = HistoryFault.EPOCH_MISSING, f"it lacks epoch {period.number}, which begins there"
+                    fault, text = HistoryFault.EPOCH_MISSING, f"it lacks epoch {period.number}, which begins there"
                 elif start is not None:
-                    words = f"epoch {period.number} begins at {start} here, and at {period.start} in {replica.path}"
+                    text = f"epoch {period.number} begins at {start} here, and at {period.start} in {replica.path}"
                     fault = HistoryFault.EPOCH_ELSEWHERE
                 else:
                     continue
                 seen.add(period.number)
-                yield self._problem(number, fault, period.start, words, other)
+                yield self._problem(number, fault, period.start, text, other)
 
     def _problem(
-        self, number: int, fault: HistoryFault, at: int | None, words: str, other: int | None = None
+        self, number: int, fault: HistoryFault, at: int | None, text: str, other: int | None = None
     ) -> HistoryProblem:
         return HistoryProblem(
             store=self._replicas[number].path,
             fault=fault.value,
             physicalOffset=at,
-            words=words,
+            words=text,
             other=self._replicas[other].path if other is not None else None,
         )
 

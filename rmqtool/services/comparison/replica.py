@@ -25,7 +25,7 @@ from rmqtool.store.log.epochs import read_epochs
 from rmqtool.store.log.scan import scan_file
 from rmqtool.store.roles.table import Role, RoleFact, roles_of
 from rmqtool.store.salvage.records import torn_properties
-from rmqtool.store.tier.only_tiered import left_behind
+from rmqtool.store.tier.only_tiered import find_only_tiered
 
 Warn = Callable[[str], None]
 
@@ -153,7 +153,7 @@ class Replica:
     @cached_property
     def in_tier(self) -> int:
         """Number of its messages that are in its tier alone."""
-        return sum(queue.messages for queue in left_behind(self.layout))
+        return sum(queue.messages for queue in find_only_tiered(self.layout))
 
     def ack_rule(self) -> AckRule:
         """When its group acknowledges a message, as far as its settings say."""

@@ -85,10 +85,10 @@ class _Comparison:
         self.replicas, self._warn = replicas, warn
         self._numbers = range(len(replicas))
         self.pairs: dict[tuple[int, int], _Pair] = {}
-        for one, other in combinations(self._numbers, 2):
-            compared = compare_logs(replicas[one].log, replicas[other].log)
-            self.pairs[one, other] = _Pair(compared, swapped=False)
-            self.pairs[other, one] = _Pair(compared, swapped=True)
+        for this, other in combinations(self._numbers, 2):
+            compared = compare_logs(replicas[this].log, replicas[other].log)
+            self.pairs[this, other] = _Pair(compared, swapped=False)
+            self.pairs[other, this] = _Pair(compared, swapped=True)
         self._histories = Histories(replicas, self._common)
         self._contradictions = [*self._contradict()]
         self._messages = [*self._runs()]
@@ -109,7 +109,7 @@ class _Comparison:
             copies=copies,
             messages=self._messages,
             contradictions=self._contradictions,
-            following=[self._follow(one, other) for one, other in permutations(self._numbers, 2)],
+            following=[self._follow(this, other) for this, other in permutations(self._numbers, 2)],
             history=[*self._history()],
             problems=problems,
             settings=settings,
@@ -126,12 +126,12 @@ class _Comparison:
         start, stop = max(low for low, _high in filter(None, ranges)), self._common(0, 0)
         return start, max(start, min([stop, *(self._common(0, other) for other in self._numbers[1:])]))
 
-    def _common(self, one: int, other: int) -> int:
+    def _common(self, this: int, other: int) -> int:
         """Physical offset up to which two copies agree; -1 without a common history."""
-        end = min(self.replicas[one].end.whole, self.replicas[other].end.whole)
-        if one == other:
+        end = min(self.replicas[this].end.whole, self.replicas[other].end.whole)
+        if this == other:
             return end
-        agreed = self.pairs[one, other].compared.agreed
+        agreed = self.pairs[this, other].compared.agreed
         return min(agreed[1], end) if agreed is not None else -1
 
     # -- what was acknowledged ------------------------------------------------------------------------------------
@@ -169,10 +169,10 @@ class _Comparison:
             default=_EVERYWHERE,
         )  # fmt: skip
 
-    def _parts(self, one: int, other: int) -> bool:
+    def _parts(self, this: int, other: int) -> bool:
         """Whether two copies have different messages behind their common history."""
-        common = self._common(one, other)
-        return common < self.replicas[one].end.whole and common < self.replicas[other].end.whole
+        common = self._common(this, other)
+        return common < self.replicas[this].end.whole and common < self.replicas[other].end.whole
 
     def _split(self, replica: int, places: Numbers) -> Iterator[tuple[Acknowledged, slice]]:
         """The parts of a run of messages that were, may have been, and were not acknowledged."""
@@ -219,15 +219,15 @@ class _Comparison:
             yield from self._rows(replica, replica, "alone", key, offsets[chosen], places[rows[chosen]], None)
 
     def _against(
-        self, one: int, other: int, what: str, kind: str, seen: dict[QueueKey, Numbers]
+        self, this: int, other: int, what: str, kind: str, seen: dict[QueueKey, Numbers]
     ) -> Iterator[MessageRun]:
         """Rows against another copy, without the queue offsets in ``seen``, which takes them."""
-        for key, run, here, there in self.pairs[one, other].runs(kind):
+        for key, run, here, there in self.pairs[this, other].runs(kind):
             offsets = np.arange(run.start, run.stop)
             fresh = ~np.isin(offsets, seen[key])
             seen[key] = np.concatenate([seen[key], offsets[fresh]])
-            owner, places = (other, there) if what == "lacks" else (one, here)
-            yield from self._rows(one, owner, what, key, offsets[fresh], places[fresh], self.replicas[other].path)
+            owner, places = (other, there) if what == "lacks" else (this, here)
+            yield from self._rows(this, owner, what, key, offsets[fresh], places[fresh], self.replicas[other].path)
 
     def _rows(
         self, replica: int, owner: int, what: str, key: QueueKey, offsets: Numbers, places: Numbers, other: str | None
@@ -348,9 +348,9 @@ class _Comparison:
     def _is_damaged(self, replica: Replica) -> bool:
         return any(row.store == replica.path and row.has != "intact" for row in self._contradictions)
 
-    def _behind(self, one: int, other: int, at: int) -> int:
+    def _behind(self, this: int, other: int, at: int) -> int:
         """Number of messages of a copy behind a physical offset that another one does not have."""
-        runs = [run for kind in ("onlyFirst", "different") for run in self.pairs[one, other].runs(kind)]
+        runs = [run for kind in ("onlyFirst", "different") for run in self.pairs[this, other].runs(kind)]
         return sum(int((here >= at).sum()) for _key, _offsets, here, _there in runs)
 
     # -- facts, settings, advice ------------------------------------------------------------------------------------

@@ -120,11 +120,11 @@ def _text(value: Any) -> str | None:
 
 
 def _log_rows(first: CommitLog, second: CommitLog, compared: LogComparison) -> Iterator[Difference]:
-    for what, one, other in (
+    for what, this, other in (
         ("minOffset", first.min_offset, second.min_offset), ("writtenEnd", first.written_end, second.written_end),
     ):  # fmt: skip
-        if one != other:
-            yield Difference(part="log", what=what, first=_text(one), second=_text(other))
+        if this != other:
+            yield Difference(part="log", what=what, first=_text(this), second=_text(other))
     if compared.parted_at is not None:
         here, there = map(_describe, compared.there)
         yield Difference(part="log", what="partedAt", fromOffset=compared.parted_at, first=here, second=there)
@@ -173,20 +173,20 @@ def _queue_rows(first: StoreLayout, second: StoreLayout, *, same_history: bool) 
     queues = [{(queue.topic, queue.queue_id): queue for queue in every_queue(layout)} for layout in (first, second)]
     lows = [CommitLog(layout).min_offset for layout in (first, second)]
     for key in sorted({*queues[0], *queues[1]}):
-        one, other = queues[0].get(key), queues[1].get(key)
+        this, other = queues[0].get(key), queues[1].get(key)
         ends = [
             None if queue is None else (queue.min_offset(low), queue.max_offset)
-            for queue, low in zip((one, other), lows, strict=True)
+            for queue, low in zip((this, other), lows, strict=True)
         ]
         for at, what in enumerate(("minOffset", "maxOffset")):
             values = [None if end is None else end[at] for end in ends]
             if values[0] != values[1]:
                 yield _of_queue(key, what, first=_text(values[0]), second=_text(values[1]))
-        if one is not None and other is not None and same_history:
-            start = max(one.min_offset(lows[0]), other.min_offset(lows[1]))
-            stop = min(one.max_offset, other.max_offset)
-            if (at_offset := _first_other_entry(one, other, start, stop)) is not None:
-                entries = [_text(queue.entry(at_offset)) for queue in (one, other)]
+        if this is not None and other is not None and same_history:
+            start = max(this.min_offset(lows[0]), other.min_offset(lows[1]))
+            stop = min(this.max_offset, other.max_offset)
+            if (at_offset := _first_other_entry(this, other, start, stop)) is not None:
+                entries = [_text(queue.entry(at_offset)) for queue in (this, other)]
                 yield _of_queue(key, "entry", fromOffset=at_offset, first=entries[0], second=entries[1])
 
 
@@ -194,16 +194,16 @@ def _of_queue(key: tuple[str, int], what: str, **values: Any) -> Difference:
     return Difference(part="queue", what=what, topic=key[0], queueId=key[1], **values)
 
 
-def _first_other_entry(one: AnyQueue, other: AnyQueue, start: int, stop: int) -> int | None:
+def _first_other_entry(this: AnyQueue, other: AnyQueue, start: int, stop: int) -> int | None:
     """The first queue offset in [start, stop) at which two queues differ."""
-    if isinstance(one, ConsumeQueue) and isinstance(other, ConsumeQueue):
-        for low, units in one.runs(start, stop):
+    if isinstance(this, ConsumeQueue) and isinstance(other, ConsumeQueue):
+        for low, units in this.runs(start, stop):
             for first, others in other.runs(low, low + len(units)):
                 differ = (units[first - low : first - low + len(others)] != others).nonzero()[0]
                 if len(differ):
                     return first + int(differ[0])
         return None
-    for entry, entry_there in zip(one.entries(start, stop), other.entries(start, stop), strict=False):
+    for entry, entry_there in zip(this.entries(start, stop), other.entries(start, stop), strict=False):
         if entry != entry_there:
             return entry.queue_offset
     return None
@@ -235,8 +235,8 @@ def config_rows(first: StoreLayout, second: StoreLayout, warn: Warn) -> Iterator
     for name in names:
         if name in OFFSETS or kind_of(name) is None:
             continue
-        one, other = (_settings(layout, name, warn) for layout in layouts)
-        for path, ours, theirs in differing_values("", one, other):
+        this, other = (_settings(layout, name, warn) for layout in layouts)
+        for path, ours, theirs in differing_values("", this, other):
             yield Difference(
                 part="config", what=name, name=path or None, first=json_text(ours), second=json_text(theirs)
             )
@@ -253,13 +253,13 @@ def _settings(layout: StoreLayout, name: str, warn: Warn) -> Any:
         return None
 
 
-def differing_values(path: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
+def differing_values(path: str, this: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
     """(path, value, other value) of each difference; a table that only one has is one difference."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        for name in sorted({*one, *other} - {_VERSION}, key=str):
-            yield from differing_values(f"{path}.{name}" if path else str(name), one.get(name), other.get(name))
-    elif one != other:
-        yield path, one, other
+    if isinstance(this, Mapping) and isinstance(other, Mapping):
+        for name in sorted({*this, *other} - {_VERSION}, key=str):
+            yield from differing_values(f"{path}.{name}" if path else str(name), this.get(name), other.get(name))
+    elif this != other:
+        yield path, this, other
 
 
 def json_text(value: Any) -> str | None:

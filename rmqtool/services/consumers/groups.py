@@ -178,7 +178,7 @@ class ConsumerGroups:
         self._begins: dict[tuple[str, int], int] = {}
         self._in_flight = MessagesInFlight(log, 0, warn, self.queues).counts() if pop else Counter[Key]()
 
-    def holding(self) -> Iterator[Key]:
+    def held_queues(self) -> Iterator[Key]:
         """Queues of groups whose POP consumers hold messages."""
         return (key for key, count in self._in_flight.items() if count)
 
@@ -423,14 +423,16 @@ class _Total:
         )
 
 
-def compare(one: Iterable[QueueOffset], other: Iterable[QueueOffset], *, equal: bool = False) -> Iterator[OffsetChange]:
+def compare(
+    this: Iterable[QueueOffset], other: Iterable[QueueOffset], *, equal: bool = False
+) -> Iterator[OffsetChange]:
     """The differences between two tables of offsets, sorted by group, topic and queue.
 
     Args:
         equal: include offsets that do not differ.
     """
     tables: list[dict[tuple[str, str, int], int]] = [
-        {(e.group, e.topic, e.queue_id): e.offset for e in entries} for entries in (one, other)
+        {(e.group, e.topic, e.queue_id): e.offset for e in entries} for entries in (this, other)
     ]
     for key in sorted({*tables[0], *tables[1]}):
         ours, theirs = (table.get(key) for table in tables)

@@ -62,7 +62,7 @@ def unread_below(layout: StoreLayout, physical_offset: int, warn: Warn) -> list[
         going = first_behind(queue, physical_offset) - begin
         if going > 0:
             counts[row.group, row.topic] = counts.get((row.group, row.topic), 0) + going
-    waiting = sum(_waiting(layout, groups.queues, physical_offset, log.min_offset))
+    waiting = sum(_count_waiting(layout, groups.queues, physical_offset, log.min_offset))
     if waiting:
         counts[None, SCHEDULE] = waiting
     if waiting := sum(_waiting_for_timer(log, groups.queues, physical_offset, warn)):
@@ -84,7 +84,7 @@ def _waiting_for_timer(log: CommitLog, queues: TopicQueues, physical_offset: int
             yield row.physicalOffset < physical_offset
 
 
-def _waiting(layout: StoreLayout, queues: TopicQueues, physical_offset: int, low: int) -> Iterator[int]:
+def _count_waiting(layout: StoreLayout, queues: TopicQueues, physical_offset: int, low: int) -> Iterator[int]:
     """Delayed messages before an offset, by level."""
     table = read_config(layout, "delayOffset.json")
     delivered = table.offsets if isinstance(table, DelayOffsets) else {}

@@ -161,7 +161,7 @@ def collect_evidence(layout: StoreLayout, out: str, *, most: int = MOST, hide_na
     archive.add("files.ndjson", (json.dumps(row) for row in _files(layout, mask)), 0.6)
     shown: list[str] = []
     places = 0
-    for lines in _shown(layout, findings, mask):
+    for lines in _show_bytes(layout, findings, mask):
         places += 1
         shown += [*lines, ""]
     archive.add("places.txt", shown)
@@ -269,7 +269,7 @@ def _files(layout: StoreLayout, mask: Mask) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def _shown(layout: StoreLayout, findings: list[Finding], mask: Mask) -> Iterator[list[str]]:
+def _show_bytes(layout: StoreLayout, findings: list[Finding], mask: Mask) -> Iterator[list[str]]:
     """The bytes at findings, a few of each code."""
     places, listed = FindingPlaces(layout, mask), Counter[str]()
     for finding in findings:

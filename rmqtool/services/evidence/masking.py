@@ -138,6 +138,6 @@ def names_in(layout: StoreLayout, info: StoreInfo, findings: Iterable[Finding]) 
     with suppress(UnreadableStore):  # which check reports
         tables += known_offsets(layout, lambda _text: None)
     queues = {topic for kind in ("consumequeue", "batchconsumequeue") for topic, _id, _path in layout.queue_dirs(kind)}
-    found = {finding.topic for finding in findings if finding.topic}
-    known = {topic.topic for topic in info.topics} | {*info.groups}
-    return known | queues | found | {table.topic for table in tables} | {table.group for table in tables}
+    damaged = {finding.topic for finding in findings if finding.topic}
+    named = {topic.topic for topic in info.topics} | {*info.groups}
+    return named | queues | damaged | {table.topic for table in tables} | {table.group for table in tables}

@@ -206,7 +206,7 @@ def _in_tier(
     tiered = only_tiered(layout, lambda topic, _queue_id: topic in topics)
     for item in tiered.walk(lambda topic, _queue_id: topic in topics) if tiered is not None else ():
         if isinstance(item, LocatedRecord) and search.has_time(item.record):
-            yield from matching(item, matches)
+            yield from find_matching(item, matches)
 
 
 def _by_index(
@@ -226,7 +226,7 @@ def _by_index(
         message = log.read(offset, crc=False)
         if message is None or not search.has_time(message.record):
             continue
-        if messages := matching(message, matches):
+        if messages := find_matching(message, matches):
             by_record.append(messages)
             count += len(messages)
         if search.limit is not None and count >= search.limit:
@@ -258,7 +258,7 @@ def _batches(layout: StoreLayout, topic: str, search: Search) -> set[int]:
     return offsets
 
 
-def matching(located: LocatedRecord, matches: Callable[[Record], bool]) -> list[LocatedRecord]:
+def find_matching(located: LocatedRecord, matches: Callable[[Record], bool]) -> list[LocatedRecord]:
     """The matching messages of a record; all of a batch if the batch itself matches, by its id."""
     if not is_inner_batch(located.record.sys_flag):
         return [located] if matches(located.record) else []
@@ -282,7 +282,7 @@ def _scan(
             elif (
                 needle in item.record.properties or is_inner_batch(item.record.sys_flag)
             ) and search.begin <= item.record.store_timestamp <= search.end:
-                messages += matching(item, matches)
+                messages += find_matching(item, matches)
                 if search.limit is not None and len(messages) >= search.limit:
                     break
     return messages[: search.limit]

@@ -109,7 +109,7 @@ class Union:
         logs = merged.logs
         self.log = CommitLog(self.layouts[0])
         self.log.segments = Segments(
-            [_moved(file, number * _SPACE) for number, log in enumerate(logs) for file in log.segments], []
+            [_shift(file, number * _SPACE) for number, log in enumerate(logs) for file in log.segments], []
         )
         self.end = max((file.end for file in logs[0].segments), default=0)
         self.copies = len(logs)
@@ -298,13 +298,13 @@ class UnionReading(Reading):
     def by_key(self, topic: str, key: str, search: Search) -> list[LocatedRecord]:
         if self._readers is None:
             self._readers = [KeyReader(layout, lambda _text: None) for layout in self._union.layouts]
-        found: dict[bytes, LocatedRecord] = {}
+        by_digest: dict[bytes, LocatedRecord] = {}
         for item in chain.from_iterable(reader.query(topic, key, search) for reader in self._readers):
-            found.setdefault(digest_of(item.record), item)
-        return list(found.values())[: search.limit]
+            by_digest.setdefault(digest_of(item.record), item)
+        return list(by_digest.values())[: search.limit]
 
 
-def _moved(file: Segment, by: int) -> Segment:
+def _shift(file: Segment, by: int) -> Segment:
     moved = Segment(file.path, file.base + by, file.size, file.mtime_ns, entries=file.entries)
     moved.where = file.where
     return moved

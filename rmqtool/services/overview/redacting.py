@@ -34,7 +34,7 @@ def redact(overview: Overview, layout: StoreLayout) -> Overview:
     names = names_in(layout, overview.info, _findings(overview))
     names |= {topic.topic for topic in overview.topics} | {group.group for group in overview.groups}
     names |= {letter.topic for letter in overview.letters if letter.topic} | {each.group for each in overview.letters}
-    masked: Overview = _masked(overview, _Numbered(layout.root, names))
+    masked: Overview = _mask_texts(overview, _Numbered(layout.root, names))
     return masked
 
 
@@ -45,18 +45,18 @@ def _findings(overview: Overview) -> Iterable[Finding]:
                 yield from findings.places
 
 
-def _masked(value: Any, mask: Mask) -> Any:
+def _mask_texts(value: Any, mask: Mask) -> Any:
     """A value with all texts in it masked."""
     if isinstance(value, str):
         return mask.text(mask.name(value))
     if is_dataclass(value) and not isinstance(value, type):
         names = [each.name for each in fields(value) if each.init and each.name not in _KEPT]
-        return replace(value, **{name: _masked(getattr(value, name), mask) for name in names})
+        return replace(value, **{name: _mask_texts(getattr(value, name), mask) for name in names})
     if isinstance(value, tuple):
-        parts = [_masked(each, mask) for each in value]
+        parts = [_mask_texts(each, mask) for each in value]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     if isinstance(value, list):
-        return [_masked(each, mask) for each in value]
+        return [_mask_texts(each, mask) for each in value]
     if isinstance(value, dict):
-        return {_masked(key, mask): _masked(each, mask) for key, each in value.items()}
+        return {_mask_texts(key, mask): _mask_texts(each, mask) for key, each in value.items()}
     return value

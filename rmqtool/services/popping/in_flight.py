@@ -162,7 +162,7 @@ class MessagesInFlight:
             self.warn(f"physical offset {physical_offset}: no checkpoint and no ack: {err}: passed over")
             return None
 
-    def handed_out(self) -> dict[Place, dict[int, Handed]]:
+    def find_handed_out(self) -> dict[Place, dict[int, Handed]]:
         """Queue offsets of every message in flight."""
         checkpoints: dict[pop.PopKey, pop.CheckPoint] = {}
         acked: dict[pop.PopKey, set[int]] = {}
@@ -205,13 +205,13 @@ class MessagesInFlight:
 
     def counts(self) -> Counter[Place]:
         """Number of messages in flight in each queue."""
-        return Counter({place: len(offsets) for place, offsets in self.handed_out().items()})
+        return Counter({place: len(offsets) for place, offsets in self.find_handed_out().items()})
 
     def in_flight(self) -> Iterator[InFlight]:
         """Every message in flight, sorted by group, topic, queue and offset."""
         names = self.names
         for (topic, group, queue_id), offsets in sorted(
-            self.handed_out().items(), key=lambda item: (item[0][1], item[0][0], item[0][2])
+            self.find_handed_out().items(), key=lambda item: (item[0][1], item[0][0], item[0][2])
         ):
             origin = names.of(topic).origin if topic.startswith(RETRY_PREFIX) else None
             for offset, handed in sorted(offsets.items()):

@@ -143,9 +143,9 @@ class _Popping(Popping):
         offset = self._offset(topic, request.group, queue_id, request.start)
         messages, end = [], self._reading.max_offset(topic, queue_id)
         for each in sorted(back)[:room]:
-            found = self._reading.pull(topic, queue_id, each, 1, request.accept)
-            if found.messages and queue_offset_of(found.messages[0]) == each:
-                messages += found.messages
+            pulled = self._reading.pull(topic, queue_id, each, 1, request.accept)
+            if pulled.messages and queue_offset_of(pulled.messages[0]) == each:
+                messages += pulled.messages
             else:
                 back.discard(each)  # the log has it no more, or the group does not want it any more
         popped.rest += end - offset + len(back) - len(messages)
@@ -185,7 +185,7 @@ class MemoryPops:
         self.modes = RequestModes(state, settings, pull_only=True)
         self.records = self._held = held = _Held(state)
         try:
-            in_flight = MessagesInFlight(CommitLog(store.layout), self._clock(), warn).handed_out()
+            in_flight = MessagesInFlight(CommitLog(store.layout), self._clock(), warn).find_handed_out()
         except (CorruptFile, MissingRuntime, UnreadableStore) as err:
             in_flight = {}
             warn(f"what a broker had handed out, and nobody has acked, is not known, and not handed out again: {err}")

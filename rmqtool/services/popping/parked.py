@@ -55,7 +55,7 @@ class Parked(Generic[T]):
         self._tidy(key)
         return item
 
-    def waiting(self, key: WaitKey) -> int:
+    def count_waiting(self, key: WaitKey) -> int:
         """Number of requests parked for a key."""
         return len(self._waiting.get(key, ()))
 

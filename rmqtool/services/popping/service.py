@@ -16,7 +16,7 @@ from rmqtool.services.popping.popping import Popping
 from rmqtool.services.popping.records import Records
 from rmqtool.services.popping.reviving import Reviving
 from rmqtool.services.popping.settings import PopSettings
-from rmqtool.store.queues.pop_store import left_behind
+from rmqtool.store.queues.pop_store import warn_of_unserved
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class PopService:
         resets: dict[Key, int],
         random: Random | None = None,
     ) -> None:
-        for text in left_behind(store.layout):
+        for text in warn_of_unserved(store.layout):
             warn(text)
         self._broker, clock = broker, state.clock
         self.settings = settings = PopSettings.of(store.layout.conf)

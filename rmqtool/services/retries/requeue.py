@@ -125,7 +125,7 @@ class Requeue:
             if not is_chosen(letter, dead_id, self._ids):
                 continue
             row = to_requeue(letter, dead_id, self.group, self.target)
-            if (before := given_back_before(row, letter, self._given_back)) is not None:
+            if (before := given_back_before(row, letter, self._find_requeued)) is not None:
                 yield before, None
             elif row.targetTopic is None:
                 yield replace(row, state="refused", reason=f"no property {RETRY_TOPIC}: its topic is not known"), None
@@ -143,7 +143,7 @@ class Requeue:
             return f"{topic}: the topic is gone: topics.json does not have it any more"
         return None if config.perm & Perm.WRITE else f"{topic}: the topic is not writable (perm {config.perm})"
 
-    def _given_back(self, topic: str) -> set[str]:
+    def _find_requeued(self, topic: str) -> set[str]:
         """Dead letters already requeued to a topic; only messages newer than the first dead letter are read."""
         if topic not in self._before:
             self._before[topic] = set()

@@ -114,7 +114,7 @@ class GivenBack(ABC, Generic[Q]):
         """The next offset of a delay level's queue to be delivered."""
 
     @abstractmethod
-    def taken(self, group: str, queue: Q) -> int | None:
+    def offset_in(self, group: str, queue: Q) -> int | None:
         """The offset of a group in its retry topic; None if not known."""
 
     @abstractmethod
@@ -138,10 +138,10 @@ class GivenBack(ABC, Generic[Q]):
         """Every retry, group by group, delivered ones before scheduled ones."""
         scheduled, targets = self._find_scheduled()
         for group in groups or self._groups(RETRY_PREFIX, targets):
-            given_back = self._given_back(group, scheduled)
+            given_back = self._collect_attempts(group, scheduled)
             for retry_topic, origin in self._retry_topics(group):
                 for queue in self.queues_of(retry_topic):
-                    taken = self.taken(group, queue)
+                    taken = self.offset_in(group, queue)
                     handed = self.offsets_in_flight(group, queue) if origin is not None else ()
                     for message in self.messages(queue):
                         state: str | None = "waiting"
@@ -199,7 +199,7 @@ class GivenBack(ABC, Generic[Q]):
             for message in self.messages_at(queue, scheduled.get(hash((target, place)))):
                 yield queue, message
 
-    def _given_back(self, group: str, scheduled: Pairs) -> Pairs:
+    def _collect_attempts(self, group: str, scheduled: Pairs) -> Pairs:
         """Attempt (see :func:`_attempt`) to 1 for a dead letter, 0 for a retry."""
         pairs = Pairs()
         for queue in self.queues_of(DLQ_PREFIX + group):
@@ -272,7 +272,7 @@ class Retries(GivenBack[PlainQueue]):
         """The next offset of a delay level's queue to be delivered."""
         return self._delays.start(queue.queue_id + 1)
 
-    def taken(self, group: str, queue: PlainQueue) -> int:
+    def offset_in(self, group: str, queue: PlainQueue) -> int:
         """The offset of a group in its retry topic."""
         return self._offsets.get((queue.topic, group), {}).get(queue.queue_id, 0)
 
@@ -294,7 +294,7 @@ class Retries(GivenBack[PlainQueue]):
 
     @cached_property
     def _in_flight(self) -> dict[Place, dict[int, Handed]]:
-        return MessagesInFlight(self.log, self._delays.now, self.warn, self.topics).handed_out()
+        return MessagesInFlight(self.log, self._delays.now, self.warn, self.topics).find_handed_out()
 
     @cached_property
     def names(self) -> RetryNames:

@@ -79,11 +79,11 @@ class EarlierCopies:
         for offset in physical_offsets(self._files, topic, unique, limit=_MOST_FOUND):
             if not record.physical_offset < offset < self._end or offset in self._taken:
                 continue
-            found = self._log.read(offset, crc=False)
-            if found is None or found.record.topic.decode() != topic or found.record.queue_id != queue_id:
+            earlier = self._log.read(offset, crc=False)
+            if earlier is None or earlier.record.topic.decode() != topic or earlier.record.queue_id != queue_id:
                 continue
-            properties = parse(found.record.properties)
-            same = _identity(found.record) == _identity(record) and properties.get(UNIQ_KEY) == unique
+            properties = parse(earlier.record.properties)
+            same = _identity(earlier.record) == _identity(record) and properties.get(UNIQ_KEY) == unique
             if same and added.items() <= properties.items():
                 self._taken.add(offset)
                 self._misses_left = self._misses

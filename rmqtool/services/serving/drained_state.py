@@ -145,7 +145,7 @@ class FollowedState(DrainedState):
 
     def look(self) -> bool:
         """Reload changed files; returns whether topics have changed."""
-        changed = {name for name in self._stamps if self._changed_since(name)}
+        changed = {name for name in self._stamps if self._has_changed(name)}
         known_topics, known_groups = self._read
         if TOPICS in changed and (topics := self._again(TOPICS, Topics)) is not None:
             merged: dict[str, TopicConfig] = _merge(self.topics, known_topics, topics.topics)
@@ -160,7 +160,7 @@ class FollowedState(DrainedState):
                     self._offsets[key] = offset
         return TOPICS in changed
 
-    def _changed_since(self, name: str) -> bool:
+    def _has_changed(self, name: str) -> bool:
         before, self._stamps[name] = self._stamps[name], stamp_of(self.layout.path("config", name))
         return before != self._stamps[name]
 

@@ -34,7 +34,7 @@ from rmqtool.store.queues.timer.messages import (
     recalls_by_topic,
     records_at,
 )
-from rmqtool.store.queues.timer.waiting import Waiting, waiting
+from rmqtool.store.queues.timer.waiting import Waiting, find_waiting
 from rmqtool.words import counted
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Timers:
                 "config/timercheck: missing or too short: what was delivered is not known, and a broker would deliver "
                 "every timer message of the log again"
             )
-        wheel = waiting(self.files)
+        wheel = find_waiting(self.files)
         lost = len(wheel.outside) + len(wheel.broken)
         if lost:
             self.warn(f"timer wheel: {lost} links lead to no unit of the timer log (see check)")

@@ -265,7 +265,7 @@ class _Times:
         files = log.segments.files
         firsts = [time for file in files if (time := _first_time(file)) is not None]
         self.begin, self.span, self.outside = min(firsts, default=None), _SPANS[0], 0
-        self._latest = max([*firsts, _written(files)]) + _DAY
+        self._latest = max([*firsts, _find_newest_time(files)]) + _DAY
         self.messages: Column = np.zeros((64, INTERVALS), np.int64)
         self.bytes: Column = np.zeros((64, INTERVALS), np.int64)
 
@@ -302,7 +302,7 @@ class _Times:
         self.span = wider
 
 
-def _written(files: Sequence[Segment]) -> int:
+def _find_newest_time(files: Sequence[Segment]) -> int:
     """When the newest file was written, ms."""
     return max((file.mtime_ns // 1_000_000 for file in files), default=0)
 

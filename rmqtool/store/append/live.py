@@ -421,10 +421,10 @@ class LiveStore:
                 self.appender.writer.sync()
             full = self._reput.sync()
             if last := self.appender.last_store_timestamp:
-                self._checkpoint.write(last, full, self._marked())
+                self._checkpoint.write(last, full, self._find_durable_end())
         self._flushed_at, self._flushed_to = time.monotonic(), self.end
 
-    def _marked(self) -> int | None:
+    def _find_durable_end(self) -> int | None:
         """Up to which message the queues are durable after a flush, for the checkpoint of a release that says so."""
         return self.appender.last_record if self.release.marks_flushed_queues else None
 
@@ -493,7 +493,7 @@ class LiveStore:
 
     def _collect_unsynced(self) -> Unsynced:
         # of everything in the log; all of it will be dispatched by then
-        last, marked = self.appender.last_store_timestamp, self._marked()
+        last, marked = self.appender.last_store_timestamp, self._find_durable_end()
 
         def write_checkpoint(full: int) -> None:
             if last and not self._broken:  # otherwise a broker may have started to load the store

@@ -152,9 +152,9 @@ class _Run:
         if self._live:
             names = sorted(int(path[10:]) for path in files if path.startswith("commitlog/") and path[10:].isdecimal())
             sizes = {int(path[10:]): file.bytes for path, file in files.items() if path.startswith("commitlog/")}
-            for one, other in pairwise(names):
-                if one + sizes[one] != other and sources.log_from <= one:
-                    self._warn(f"the log has a gap between {one + sizes[one]} and {other}")
+            for base, following in pairwise(names):
+                if base + sizes[base] != following and sources.log_from <= base:
+                    self._warn(f"the log has a gap between {base + sizes[base]} and {following}")
             return
         if holder(self._layout.root) is not None:
             raise Refused(f"{self._layout.root}: a broker was started while it was copied: run it again")

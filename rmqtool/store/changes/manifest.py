@@ -89,10 +89,10 @@ def is_still(path: str, wanted: Print | None) -> bool:
     return same(print_of(path), wanted)
 
 
-def _same_time(one: int, other: int) -> bool:
+def _same_time(left: int, right: int) -> bool:
     """Whether two times match; some file systems, and therefore copies, keep whole seconds only."""
-    whole = not one % _SECOND or not other % _SECOND
-    return one == other or (whole and one // _SECOND == other // _SECOND)
+    whole = not left % _SECOND or not right % _SECOND
+    return left == right or (whole and left // _SECOND == right // _SECOND)
 
 
 FORMAT = 2

@@ -111,7 +111,7 @@ class RunSurvey:
             if base + size != following and (base in back or following in back)
         ]
 
-    def torn_by(self) -> list[tuple[str, str]]:
+    def find_tears(self) -> list[tuple[str, str]]:
         """Log files that cannot be removed any more because files before them have come back since.
 
         They came back when an earlier run was undone. A change that has expectations of the log covers this itself.

@@ -251,7 +251,7 @@ def settle(places: Places, home: str | None = None, signals: Signals | None = No
 def _hindrances(change: Change, *, undoing: bool) -> list[str]:
     """Per file, what keeps a run from being completed."""
     survey = change.survey()
-    tears = [] if undoing else [f"{change.places.show(path)}: {reason}" for path, reason in survey.torn_by()]
+    tears = [] if undoing else [f"{change.places.show(path)}: {reason}" for path, reason in survey.find_tears()]
     return survey.differences + survey.lacks(undoing=undoing) + tears
 
 

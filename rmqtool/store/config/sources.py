@@ -50,7 +50,7 @@ def choose(layout: StoreLayout, name: str) -> ConfigSource:
     broken = {suffix: why for suffix, data in contents.items() if data is not None and (why := _find_fault(name, data))}
     good = {suffix: data for suffix, data in contents.items() if data is not None and suffix not in broken}
     why = f"{name}: {broken['']}" if "" in broken else f"there is no {name}"
-    if (data := contents[""]) is not None and (beginning := _beginning(name, data)) is not None:
+    if (data := contents[""]) is not None and (beginning := _read_intact_start(name, data)) is not None:
         return ConfigSource(BEGINNING, f"{why}; what comes before is whole", *beginning)
     # an intact .tmp was written after the .bak, unless it is a leftover from long ago
     if ".tmp" in good and _mtime(path + ".tmp") >= _mtime(path + ".bak"):
@@ -120,7 +120,7 @@ def _whole(kind: str, reason: str, data: bytes) -> ConfigSource:
     return ConfigSource(kind, reason, loads(data, cycles=False), data)
 
 
-def _beginning(name: str, data: bytes) -> tuple[Any, bytes] | None:
+def _read_intact_start(name: str, data: bytes) -> tuple[Any, bytes] | None:
     """(value, its bytes) of a file that is intact except for stale bytes after its end (apache/rocketmq#9328)."""
     try:
         _value, end = loads_prefix(data)

@@ -55,7 +55,7 @@ def convert(layout: StoreLayout, target: str, form: Form, *, dry_run: bool = Fal
     rewrites = Role.DLEDGER in roles or has_rocksdb_queues(layout)
     settings, changes = _differences(layout, form, roles)
     if not rewrites:
-        return _copied(
+        return _copy_files(
             layout, target, form, ["commitlog"], settings, changes, warnings,
             left_out=_OF_GROUPS if form is Form.STORE else (), dry_run=dry_run,
         )  # fmt: skip
@@ -93,7 +93,7 @@ def spread_log(layout: StoreLayout, target: str, folders: Sequence[str], *, dry_
     changes = [
         f"the log's files lie in {', '.join(folders)} by turns" if folders else "the log's files lie in one directory"
     ]
-    return _copied(
+    return _copy_files(
         layout, target, form, folders or ["commitlog"], settings, changes, warnings, left_out=(), dry_run=dry_run
     )
 
@@ -187,7 +187,7 @@ def _differences(layout: StoreLayout, form: Form, roles: set[Role]) -> tuple[lis
     return settings, changes
 
 
-def _copied(
+def _copy_files(
     layout: StoreLayout, target: str, form: Form, folders: Sequence[str], settings: list[SettingChange],
     changes: list[str], warnings: list[str], *, left_out: Sequence[str], dry_run: bool,
 ) -> ConversionReport:  # fmt: skip

@@ -135,8 +135,8 @@ def copy_all(
         UnreadableStore: a file cannot be read.
     """
     before = _states(layout)
-    found = Sources(layout, live=False)
-    sources = [source for source in found if not _is_left_out(source.path, left_out)]
+    all_sources = Sources(layout, live=False)
+    sources = [source for source in all_sources if not _is_left_out(source.path, left_out)]
     files = total = 0
     with stage("copying", sum(_size(source) for source in sources)) as copying:
         make_folders_as(new.root, layout.root)
@@ -154,7 +154,7 @@ def copy_all(
     refuse_use(layout)
     if _states(StoreLayout(layout.root, layout.conf)) != before:
         raise Refused(f"{layout.root}: it changed while it was copied: stop whatever writes there, and run this again")
-    return files, total, [text.replace("in the backup", "in the new store") for text in found.warnings]
+    return files, total, [text.replace("in the backup", "in the new store") for text in all_sources.warnings]
 
 
 def _is_log_file(name: str) -> bool:

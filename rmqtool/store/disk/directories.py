@@ -6,7 +6,7 @@ from collections.abc import Callable
 from stat import S_ISREG
 
 from rmqtool.errors import CorruptFile, UnreadableStore
-from rmqtool.store.disk.mapping import freeing
+from rmqtool.store.disk.mapping import retry_after_freeing
 from rmqtool.store.disk.remote import RemoteStat, place_of
 
 
@@ -97,7 +97,7 @@ def list_dir(path: str) -> list[DirectoryEntry]:
     if (place := place_of(path)) is not None:
         return [RemoteEntry(path, status) for status in place.entries(path)]
     try:
-        with freeing(lambda: os.scandir(path)) as entries:
+        with retry_after_freeing(lambda: os.scandir(path)) as entries:
             return sorted(map(DirectoryEntry, entries), key=lambda entry: entry.name)
     except FileNotFoundError:
         return []
@@ -136,7 +136,7 @@ def read_small(path: str, limit: int = 64 << 20) -> bytes | None:
 
 def _read_local(path: str, size: int) -> bytes | None:
     try:
-        fd = freeing(lambda: os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+        fd = retry_after_freeing(lambda: os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
         with open(fd, "rb") as file:
             if not S_ISREG(os.fstat(fd).st_mode):
                 raise UnreadableStore(f"{path}: not a regular file")

@@ -77,7 +77,7 @@ class Mapped:
 MAPPED = Mapped()
 
 
-def freeing(take: Callable[[], T]) -> T:
+def retry_after_freeing(take: Callable[[], T]) -> T:
     """Run ``take``, which needs a descriptor or a mapping; if none is left, drop unused mappings and retry.
 
     Raises:
@@ -161,7 +161,7 @@ def map_file(path: str, *, size: int | None = None, whole: bool = True, entries:
             return b""
         if _lacks_room_for_holes(fd, about):
             return _copy(kind(-1, about.st_size), fd)
-        return freeing(lambda: kind(fd, about.st_size, access=mmap.ACCESS_READ))
+        return retry_after_freeing(lambda: kind(fd, about.st_size, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as err:
         raise UnreadableStore(f"{path}: cannot be mapped: {err}") from err
     finally:
@@ -209,7 +209,7 @@ def open_to_read(path: str) -> int:
         UnreadableStore: missing, or no permission.
     """
     try:
-        return freeing(lambda: os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+        return retry_after_freeing(lambda: os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError as err:
         raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
 

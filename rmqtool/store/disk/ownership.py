@@ -25,7 +25,7 @@ def take_after(fd: int, path: str) -> None:
     try:
         model = os.stat(path)
     except FileNotFoundError:
-        take_after_folder(fd, _existing(os.path.dirname(path)))
+        take_after_folder(fd, _find_existing(os.path.dirname(path)))
         return
     _give(fd, model.st_uid, model.st_gid, stat.S_IMODE(model.st_mode))
     for name in _attributes(path):
@@ -112,7 +112,7 @@ def find_closed(path: str) -> int:
     return closed
 
 
-def _existing(folder: str) -> str:
+def _find_existing(folder: str) -> str:
     while not os.path.isdir(folder):
         folder = os.path.dirname(folder)
     return folder

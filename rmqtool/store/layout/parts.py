@@ -46,8 +46,8 @@ _OF_THE_GROUP = "of the group of replicas, which a new store is not in"
 _BY_DATABASE = "as the file that a broker with its queues in files has"
 
 
-def _queues(name: str, holds: str, words: str = _MADE) -> Part:
-    return Part(name, holds, _QUEUES, Fate.REBUILT, _NEW_QUEUES, words)
+def _queues(name: str, holds: str, consequence: str = _MADE) -> Part:
+    return Part(name, holds, _QUEUES, Fate.REBUILT, _NEW_QUEUES, consequence)
 
 
 PARTS = (

@@ -183,14 +183,14 @@ class _Bytes:
                 at = end
                 continue
             boundary = self._record_around(files[0], max(boundary, files[0].base), at + differs)
-            one, other = (look_at(log, boundary) for log in self._logs)
-            following = self._continue(boundary, stop, one, other)
+            this, other = (look_at(log, boundary) for log in self._logs)
+            following = self._continue(boundary, stop, this, other)
             if following is None or len(self._comparison.differing) == MOST_DIFFERING:
-                self._comparison.parted_at, self._comparison.there = boundary, (one, other)
+                self._comparison.parted_at, self._comparison.there = boundary, (this, other)
                 at = boundary
                 break
             if following > at + differs:  # else both logs have the same damage before the difference
-                self._comparison.differing.append(Differing(boundary, following, one, other))
+                self._comparison.differing.append(Differing(boundary, following, this, other))
             at = boundary = following
         if start < at <= stop:
             self._comparison.common = start, at
@@ -206,13 +206,13 @@ class _Bytes:
 
     def _begin(self, start: int, stop: int) -> int:
         """Where both logs begin to have records at the same place; the largest offset if they do not."""
-        one, other = (look_at(log, start) for log in self._logs)
-        if isinstance(one, LocatedRecord) and isinstance(other, LocatedRecord):
+        this, other = (look_at(log, start) for log in self._logs)
+        if isinstance(this, LocatedRecord) and isinstance(other, LocatedRecord):
             return start
-        following = self._continue(start, stop, one, other)
+        following = self._continue(start, stop, this, other)
         if following is None:
             return sys.maxsize
-        self._comparison.differing.append(Differing(start, following, one, other))
+        self._comparison.differing.append(Differing(start, following, this, other))
         return following
 
     def _after_gap(self, at: int, stop: int) -> int | None:
@@ -245,11 +245,11 @@ class _Bytes:
         return file.base + at
 
     def _continue(
-        self, boundary: int, stop: int, one: LocatedRecord | Damage, other: LocatedRecord | Damage
+        self, boundary: int, stop: int, this: LocatedRecord | Damage, other: LocatedRecord | Damage
     ) -> int | None:
         """Where both logs have a record at the same place again; None if their histories part, or one ends."""
-        if isinstance(one, LocatedRecord) and isinstance(other, LocatedRecord):
-            return one.end if one.end == other.end else None
+        if isinstance(this, LocatedRecord) and isinstance(other, LocatedRecord):
+            return this.end if this.end == other.end else None
         files = [log.segments.find(boundary) for log in self._logs]
         if files[0] is not None and files[1] is not None:
             starts, others = _starts(files[0], boundary), _starts(files[1], boundary)
@@ -273,10 +273,10 @@ def _starts(file: Segment, boundary: int) -> Iterator[int]:
 
 
 def _first_difference(first: memoryview, second: memoryview) -> int | None:
-    one, other = np.frombuffer(first, np.uint8), np.frombuffer(second, np.uint8)
-    if np.array_equal(one, other):
+    this, other = np.frombuffer(first, np.uint8), np.frombuffer(second, np.uint8)
+    if np.array_equal(this, other):
         return None
-    return int(np.argmax(one != other))
+    return int(np.argmax(this != other))
 
 
 # -- message by message -----------------------------------------------------------------------------------------------
@@ -377,8 +377,8 @@ def _marks(view: memoryview, rows: Rows) -> Numbers:
 def _runs(first: _Side, second: _Side) -> Iterator[DifferingRun]:
     nothing = _Messages(*(np.zeros(0, np.int64) for _column in _Messages._fields))
     for key in sorted({*first.queues, *second.queues}):
-        one, other = first.queues.get(key, nothing), second.queues.get(key, nothing)
-        only_first, only_second = _without(one, other), _without(other, one)
+        this, other = first.queues.get(key, nothing), second.queues.get(key, nothing)
+        only_first, only_second = _without(this, other), _without(other, this)
         both = np.intersect1d(only_first, only_second)
         for kind, offsets in (
             ("different", both),
@@ -388,7 +388,7 @@ def _runs(first: _Side, second: _Side) -> Iterator[DifferingRun]:
             for part in np.split(offsets, np.flatnonzero(np.diff(offsets) != 1) + 1):
                 if len(part):
                     yield DifferingRun(
-                        kind, *key, int(part[0]), int(part[-1]) + 1, one.places(part), other.places(part)
+                        kind, *key, int(part[0]), int(part[-1]) + 1, this.places(part), other.places(part)
                     )
 
 

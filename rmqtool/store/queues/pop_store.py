@@ -41,7 +41,7 @@ def stored_records(layout: StoreLayout, warn: Callable[[str], None]) -> Iterator
             warn(f"{PLACE}: key {key.hex()}: no record of a popped message: {err}: passed over")
 
 
-def left_behind(layout: StoreLayout) -> list[str]:
+def warn_of_unserved(layout: StoreLayout) -> list[str]:
     """Warnings for a server that serves the store without this database."""
     warnings: list[str] = []
     try:

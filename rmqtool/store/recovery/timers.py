@@ -26,8 +26,8 @@ from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import is_zero
 from rmqtool.store.layout.mending import can_go
 from rmqtool.store.queues.timer.files import TimerFiles
-from rmqtool.store.queues.timer.start import StartedWheel, leading_behind, message_of_last_unit, read_timer
-from rmqtool.store.queues.timer.waiting import waiting
+from rmqtool.store.queues.timer.start import StartedWheel, find_beyond_end, message_of_last_unit, read_timer
+from rmqtool.store.queues.timer.waiting import find_waiting
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.whole_timer import lacks_checkpoint, make_timer
 from rmqtool.words import command_line, counted
@@ -106,7 +106,7 @@ class TimerAtStart:
         gone = self.files.end < self.files.point.last_timer_log_flush_position or len(behind) or len(read_back.dangling)
         new = self._checkpoint(point, gone=bool(gone)) if point is not None else None
         ahead = point is not None and (
-            point.last_timer_log_flush_position > self.end or self._taken_up_to(point) > self.high
+            point.last_timer_log_flush_position > self.end or self._find_taken_end(point) > self.high
         )
         if not (stale or len(behind) or ahead):
             return
@@ -132,7 +132,7 @@ class TimerAtStart:
         wheel, queue = self.files.wheel, self.recovery.queues.get((timer.TOPIC, timer.QUEUE_ID))
         if wheel is None or not len(timer.misplaced_slots(wheel["time"])) or queue is None:
             return False
-        messages = waiting(self.files)
+        messages = find_waiting(self.files)
         if not len(messages.misplaced):
             return False  # units at the end of the log put them right
         precision = self.files.precision
@@ -169,14 +169,14 @@ class TimerAtStart:
 
     def _is_blank(self, file: Segment) -> bool:
         """Whether a file ends with the regular blank, with nothing after it."""
-        return self.end == self.files.end and self.files.ending(file).ending is Ending.FILLER
+        return self.end == self.files.end and self.files.find_ending(file).ending is Ending.FILLER
 
     def _slots_behind(self, started: StartedWheel) -> np.ndarray:
         """Numbers of the slots in the wheel file that point beyond the end of the log."""
         wheel = self.files.wheel
         if wheel is None:
             return np.empty(0, np.int64)
-        changed = leading_behind(self.files, wheel, self.end)
+        changed = find_beyond_end(self.files, wheel, self.end)
         if self.exactly:  # only those that a broker repairs
             changed = changed[started.slots["last_position"][changed] < self.end]
         return changed
@@ -213,7 +213,7 @@ class TimerAtStart:
 
     # -- the checkpoint -----------------------------------------------------------------------------------------------
 
-    def _taken_up_to(self, point: timer.TimerCheckpoint) -> int:
+    def _find_taken_end(self, point: timer.TimerCheckpoint) -> int:
         return min(point.last_timer_queue_offset, point.master_timer_queue_offset)
 
     def _checkpoint(self, point: timer.TimerCheckpoint, *, gone: bool) -> timer.TimerCheckpoint:

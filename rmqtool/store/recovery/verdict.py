@@ -126,7 +126,7 @@ class _LogCheck:
                     end, last = check_records(view, at, limit, crc=inputs.checks_crc)
                     self._last_store_timestamp = self._last_store_timestamp if last is None else last
                 else:
-                    following = partial(self._following, number)
+                    following = partial(self._open_following, number)
                     crc = inputs.checks_crc
                     batches = recovery_batches(
                         view, at, limit, builder, crc=crc, readahead=readahead, following=following
@@ -191,7 +191,7 @@ class _LogCheck:
             self._readable[file.base] = self._inputs.rules.recoverable(file, at, aborted=self._inputs.aborted)
         return view, self._readable[file.base]
 
-    def _following(self, number: int) -> tuple[memoryview, int] | None:
+    def _open_following(self, number: int) -> tuple[memoryview, int] | None:
         """The next file; None if it cannot be opened, which will be reported when it is its turn."""
         if number + 1 >= len(self._files):
             return None

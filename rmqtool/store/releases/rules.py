@@ -263,13 +263,13 @@ class ReleaseRulesV5(ReleaseRules):
 
     @cached_property
     def batch_topics(self) -> set[str]:
-        return self.named_batch_topics | self._saved_with(*BATCH_QUEUE)
+        return self.named_batch_topics | self._topics_with(*BATCH_QUEUE)
 
     @cached_property
     def compacted_topics(self) -> set[str]:
-        return topics_with(self._topics, *COMPACTED) | self._saved_with(*COMPACTED)
+        return topics_with(self._topics, *COMPACTED) | self._topics_with(*COMPACTED)
 
-    def _saved_with(self, name: str, value: str) -> set[str]:
+    def _topics_with(self, name: str, value: str) -> set[str]:
         """Topics with an attribute in what can be saved of a broken topics.json, else those whose files show it."""
         if self.exactly or self._topics or not is_broken(self.layout, "topics.json"):
             return set()

@@ -79,9 +79,9 @@ def tier_elsewhere(
     if tier_sign(layout) is None:
         return
     from rmqtool.store.layout.tier_signs import tiered_folder
-    from rmqtool.store.tier.only_tiered import describe_left, describe_read, left_behind
+    from rmqtool.store.tier.only_tiered import describe_left, describe_read, find_only_tiered
 
-    left = [queue for queue in left_behind(layout) if asked is None or asked(queue.topic, queue.queueId)]
+    left = [queue for queue in find_only_tiered(layout) if asked is None or asked(queue.topic, queue.queueId)]
     if left and reads and tiered_folder(layout) is not None:
         yield describe_read(left)
     elif (text := describe_left(left, what)) is not None:

@@ -54,7 +54,7 @@ from rmqtool.store.salvage.report import Renumbered, SalvageReport
 from rmqtool.store.salvage.selection import TopicSelection
 from rmqtool.store.salvage.survey import Survey, describe_misnamed, true_files, true_length
 from rmqtool.store.salvage.tiers import TierCopy, Tiers
-from rmqtool.store.tier.only_tiered import left_behind
+from rmqtool.store.tier.only_tiered import find_only_tiered
 
 _PART = ".salvaging"  # suffix of the new store's name until it is complete
 _PARTS = (
@@ -240,7 +240,7 @@ class Salvage:
             tornProperties=self.torn,
             mendedPorts=self.mended_ports,
             takenFromTier=self.in_tier,
-            notTaken=[] if self._tiers.copies else left_behind(self.layout, self._first_of),
+            notTaken=[] if self._tiers.copies else find_only_tiered(self.layout, self._first_of),
             emptyQueues=empty,
             parts=self._parts(),
             contradictions=self.contradictions,

@@ -207,16 +207,16 @@ class MergedLog:
             if candidates[0].located.physical_offset < at:  # inside the record before it
                 continue
             if damage is not None:
-                yield from self._left(damage, at, begin)
+                yield from self._find_rest(damage, at, begin)
             taken = self._take(candidates, begin, expects)
             if self._parted:
                 self._given.add(digest_of(taken.located.record))
             yield taken
             at = taken.located.end
         if damage is not None and at < stop and not self._is_filler(at):
-            yield from self._left(damage, at, stop)
+            yield from self._find_rest(damage, at, stop)
 
-    def _left(self, damage: Damage, start: int, stop: int) -> Iterator[Damage]:
+    def _find_rest(self, damage: Damage, start: int, stop: int) -> Iterator[Damage]:
         """The part of a damaged range in [start, stop), unless it is just the header of a DLedger entry."""
         if stop - start > (HEAD_SIZE if self._entries else 0):
             shift = start - damage.physical_offset

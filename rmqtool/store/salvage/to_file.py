@@ -23,7 +23,7 @@ from rmqtool.store.roles.table import heed
 from rmqtool.store.salvage.lost_found import NAME, LostFound, LostRange
 from rmqtool.store.salvage.records import span_of, torn_properties
 from rmqtool.store.salvage.survey import Survey, describe_misnamed, true_files
-from rmqtool.store.tier.only_tiered import LogWithTier, NotTaken, left_behind
+from rmqtool.store.tier.only_tiered import LogWithTier, NotTaken, find_only_tiered
 from rmqtool.store.tier.tier import Key
 
 ReportDamage = Callable[[Damage], None]
@@ -149,7 +149,7 @@ def salvage_to_file(layout: StoreLayout, out: str, form: str, write: WriteAll) -
         lostBytes=lost.bytes,
         lostFound=beside if lost.count else None,
         warnings=warnings,
-        notTaken=[] if isinstance(log, LogWithTier) and log.tiered.ends else left_behind(layout),
+        notTaken=[] if isinstance(log, LogWithTier) and log.tiered.ends else find_only_tiered(layout),
     )
 
 

@@ -27,7 +27,7 @@ class NotTaken:
     where: str  # directory of the tier
 
 
-def left_behind(layout: StoreLayout, first_of: Callable[[Key], int | None] | None = None) -> list[NotTaken]:
+def find_only_tiered(layout: StoreLayout, first_of: Callable[[Key], int | None] | None = None) -> list[NotTaken]:
     """The messages that are only in the tier, per queue; empty for a store without a tier.
 
     Args:
@@ -53,7 +53,7 @@ def left_behind(layout: StoreLayout, first_of: Callable[[Key], int | None] | Non
 
 
 def alone_in(layout: StoreLayout, tier: Tier, first_of: Callable[[Key], int | None] | None = None) -> dict[Key, range]:
-    """Queue offsets whose messages are only in the tier, by queue; for ``first_of`` see :func:`left_behind`."""
+    """Queue offsets whose messages are only in the tier, by queue; for ``first_of`` see :func:`find_only_tiered`."""
     if first_of is None:
         ranges: dict[Key, tuple[int, int]] = {}
         with suppress(RmqError):  # if queues cannot be read, everything in the tier counts
@@ -95,7 +95,7 @@ class OnlyTiered:
 
     Args:
         layout: the store.
-        first_of: see :func:`left_behind`.
+        first_of: see :func:`find_only_tiered`.
 
     Attributes:
         offsets: of every queue with such messages.
@@ -182,7 +182,7 @@ class LogWithTier(CommitLog):
 
     Args:
         layout: the store.
-        first_of: see :func:`left_behind`.
+        first_of: see :func:`find_only_tiered`.
     """
 
     def __init__(self, layout: StoreLayout, first_of: Callable[[Key], int | None] | None = None) -> None:

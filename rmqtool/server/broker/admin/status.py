@@ -184,7 +184,7 @@ class Status:
         )
         return call.answer(body=body)
 
-    @handles(C.GET_PRODUCER_CONNECTION_LIST, right=rights.nothing)
+    @handles(C.GET_PRODUCER_CONNECTION_LIST, right=rights.need_nothing)
     def list_producers(self, call: Call[h.Producers, None]) -> Command:
         """Request 204."""
         name = call.header.producer_group

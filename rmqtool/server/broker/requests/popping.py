@@ -124,7 +124,7 @@ class Pops:
         header = call.header
         self._require_popping("peeking message")
         self._check(header.topic, header.queue_id, header.consumer_group)
-        number = self._held.waiting(WaitKey(header.topic, header.consumer_group, max(header.queue_id, -1)))
+        number = self._held.count_waiting(WaitKey(header.topic, header.consumer_group, max(header.queue_id, -1)))
         return call.answer(p.PollingNumber(polling_num=number))
 
     @handles(C.PEEK_MESSAGE, right=rights.consume, since=V5_3)
@@ -205,7 +205,7 @@ class Pops:
         key = WaitKey(header.topic, header.consumer_group, max(header.queue_id, -1))
         if popped.messages:
             self._count(header, popped)
-            if popped.rest > 0 and self._held.waiting(key):
+            if popped.rest > 0 and self._held.count_waiting(key):
                 self._loop.call_soon(self._wake, key)
             return self._answer(waiting, header, popped, ResponseCode.SUCCESS)
         code = ResponseCode.POLLING_TIMEOUT

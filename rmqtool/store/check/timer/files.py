@@ -64,7 +64,7 @@ def _check_names(ctx: Context, files: TimerFiles) -> None:
 
 
 def _check_units(ctx: Context, files: TimerFiles, file: Segment) -> None:
-    end = files.ending(file)
+    end = files.find_ending(file)
     last = file is files.log.files[-1]
     if end.ending is Ending.FILLER or (end.ending is Ending.CLEAN and file.size % files.file_size == 0):
         return

@@ -21,7 +21,7 @@ from rmqtool.store.queues.rocks import RocksQueue, built_up_to, queue_database
 from rmqtool.store.queues.rocks_open import open_rocks_queue
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.queues.timer.messages import TimerMessage, in_the_wheel, not_in_the_wheel, records_at, start_of
-from rmqtool.store.queues.timer.waiting import Waiting, waiting
+from rmqtool.store.queues.timer.waiting import Waiting, find_waiting
 
 if TYPE_CHECKING:
     from formats.arrays import Array
@@ -90,7 +90,7 @@ class _Check:
         turned = wheel is not None and bool(wheel["time"].any())
         used = bool(turned or files.end or (self.queue is not None and self.queue.max_offset))
         check_timer_files(self.ctx, files, used=used)
-        in_wheel = waiting(files)
+        in_wheel = find_waiting(files)
         self._check_slots(in_wheel)
         self._check_messages(in_wheel)
         if self.queue is not None:

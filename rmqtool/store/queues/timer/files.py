@@ -134,7 +134,7 @@ class TimerFiles:
             self._counts[file.base] = timer.valid_prefix(timer.unit_array(file.view()), self.precision)
         return self._counts[file.base]
 
-    def ending(self, file: Segment) -> UnitEnd:
+    def find_ending(self, file: Segment) -> UnitEnd:
         """Kind of data after the units of a file."""
         view = file.view()
         at = self.count(file) * timer.UNIT_SIZE
@@ -160,7 +160,7 @@ class TimerFiles:
         end = files[first].base
         for file in files[first:]:
             end = file.base + self.count(file) * timer.UNIT_SIZE
-            if end < file.end and self.ending(file).ending is not Ending.FILLER:
+            if end < file.end and self.find_ending(file).ending is not Ending.FILLER:
                 break
         return first, end
 

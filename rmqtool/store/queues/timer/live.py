@@ -21,7 +21,7 @@ from rmqtool.store.disk.segments import name_of
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.timer.files import TimerFiles
-from rmqtool.store.queues.timer.waiting import waiting
+from rmqtool.store.queues.timer.waiting import find_waiting
 
 _BUFFER = 1 << 16
 
@@ -105,7 +105,7 @@ class LiveTimer:
         return self.layout.command("check")
 
     def _load(self, files: TimerFiles) -> None:
-        wheel = waiting(files)
+        wheel = find_waiting(files)
         # no message can have expired if the log begins at 0
         missing = () if CommitLog(self.layout).min_offset > 0 else wheel.expired
         if lost := len(wheel.outside) + len(wheel.broken) + len(missing):
@@ -146,7 +146,7 @@ class LiveTimer:
             return False
         at_end = files.log.find(self._end)
         left = [file for file in files.log if file.base > self._end]
-        ending = files.ending(at_end).ending if at_end is not None and self._end == files.end else Ending.DAMAGED
+        ending = files.find_ending(at_end).ending if at_end is not None and self._end == files.end else Ending.DAMAGED
         if not left and (at_end is None or ending is Ending.UNWRITTEN):
             return False
         for file in (*([at_end] if at_end is not None else []), *left):

@@ -50,10 +50,10 @@ def read_timer(files: TimerFiles, end: int | None = None, *, exactly: bool = Fal
         count = min(files.count(file), max(end - file.base, 0) // timer.UNIT_SIZE)
         _revise(slots, files, file, timer.unit_array(file.view())[:count])
         file.release()
-    dangling = leading_behind(files, slots, end, exactly=exactly)
+    dangling = find_beyond_end(files, slots, end, exactly=exactly)
     if len(dangling) and (low := int(slots["first_position"][dangling].min())) < end:
         _read_again(files, slots, low, end)
-        dangling = leading_behind(files, slots, end, exactly=exactly)
+        dangling = find_beyond_end(files, slots, end, exactly=exactly)
     return StartedWheel(slots, dangling)
 
 
@@ -102,7 +102,7 @@ def _revise(slots: "Array", files: TimerFiles, file: Segment, table: "Array", ch
     slots["last_position"][slot] = position[ends[last]]
 
 
-def leading_behind(files: TimerFiles, slots: "Array", end: int, *, exactly: bool = False) -> "Array":
+def find_beyond_end(files: TimerFiles, slots: "Array", end: int, *, exactly: bool = False) -> "Array":
     """Numbers of the slots that are in the future by the checkpoint and point beyond the end of the log.
 
     Args:
@@ -122,7 +122,7 @@ def units_are_gone(files: TimerFiles) -> bool:
     """Whether wheel or checkpoint refer to units after the end of the log."""
     if files.end < files.point.last_timer_log_flush_position:
         return True
-    return files.wheel is not None and len(leading_behind(files, files.wheel, files.end)) > 0
+    return files.wheel is not None and len(find_beyond_end(files, files.wheel, files.end)) > 0
 
 
 def message_of_last_unit(files: TimerFiles, log: CommitLog, end: int, log_end: int) -> tuple[int, int, int, int] | None:

@@ -69,7 +69,7 @@ def heads(files: TimerFiles) -> tuple["Array", "Array"]:
     return slots["time"].astype(np.int64), slots["last_position"].astype(np.int64)
 
 
-def waiting(files: TimerFiles) -> Waiting:
+def find_waiting(files: TimerFiles) -> Waiting:
     """Everything that has not fired by the checkpoint; without a checkpoint, everything in the wheel.
 
     Raises:

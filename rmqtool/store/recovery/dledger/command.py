@@ -77,7 +77,7 @@ class _Report:
 
     def plan(self) -> RecoveryReport:
         layout, verdict = self._layout, self._verdict
-        actions, lost = self._actions(), self._lost()
+        actions, lost = self._actions(), self._list_lost()
         stop = None
         if verdict.stop_file is not None:
             clean = verdict.reason in ("nothing is written after it", "the last file is full")
@@ -115,7 +115,7 @@ class _Report:
                 endPosition=verdict.end,
                 unitsWritten=verdict.index.rewritten,
                 queuesCutAt=self._cut.position if self._cut is not None else None,
-                unserved=self._unserved(),
+                unserved=self._list_unserved(),
             ),
         )
 
@@ -148,7 +148,7 @@ class _Report:
             steps.append(f"write the units of entries {entries[0]} to {entries[1]} in {folder}")
         return steps
 
-    def _unserved(self) -> list[Loss]:
+    def _list_unserved(self) -> list[Loss]:
         """Return the messages whose queue entries the start cuts."""
         counts = sorted(self._cut.unserved.items()) if self._cut is not None else []
         return [Loss(topic=topic, queueId=queue, messages=number) for (topic, queue), number in counts]
@@ -166,7 +166,7 @@ class _Report:
         )
         return [reason]
 
-    def _lost(self) -> list[Loss]:
+    def _list_lost(self) -> list[Loss]:
         """Return the messages after the log's end, counted per queue."""
         if self._verdict.stop_file is None or not self._behind():
             return []
