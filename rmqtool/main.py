@@ -1,4 +1,4 @@
-"""Entry point of the command ``rmqtool``: as little as possible before it is known what is asked."""
+"""Entry point of the command ``rmqtool``: it does as little as possible before the command is known."""
 
 import gc
 import io
@@ -13,7 +13,7 @@ _STDOUT = "stdout"
 
 
 class _Stdout(io.FileIO):
-    """The descriptor of results: an error in writing to it carries its name, and so is not one of a store."""
+    """Standard output. A failed write carries its name, so that it is not mistaken for an error of a store."""
 
     def write(self, data: "ReadableBuffer", /) -> int:
         try:
@@ -25,9 +25,9 @@ class _Stdout(io.FileIO):
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    # what is loaded at the start stays: looking through it for garbage again and again takes a sixth of the start
+    # modules loaded at the start stay in use: searching them for garbage again and again takes a sixth of the start
     gc.set_threshold(50_000)
-    # NumPy's matrix library would start threads that spin while they wait for work; there is none for them here
+    # NumPy's matrix library would start threads that spin while they wait for work, and there is none here
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     terminated: list[int] = []
     try:
@@ -42,12 +42,12 @@ def main() -> None:
         code = 130
     if code == 130:
         _say_stopped(sys.argv[1:])
-    gc.freeze()  # looking through all objects for garbage at the exit takes a tenth of a short command
+    gc.freeze()  # searching all objects for garbage at the exit takes a tenth of a short command
     sys.exit(143 if terminated and code == 130 else code)
 
 
 def _prepare() -> None:
-    """Make the three streams what every command may take them for, and bad sectors an error with a message."""
+    """Set up the three standard streams as commands expect them, and turn bad sectors into errors with a message."""
     _fill_descriptors()
     if sys.stdin is None:  # closed by the parent process; sys.__stdin__ still shows that
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 - as long as the process
@@ -58,7 +58,7 @@ def _prepare() -> None:
             _name_stdout()
         # topics and bodies are UTF-8 whatever the terminal's locale says, and may be malformed
         getattr(sys, name).reconfigure(encoding="utf-8", errors="backslashreplace")
-    if len(sys.argv) > 2:  # a command and something that it looks at
+    if len(sys.argv) > 2:  # a command and its argument
         from rmqtool.cli.startup.bus_error import arm
 
         arm(_last_line)
@@ -78,10 +78,10 @@ def _name_stdout() -> None:
 
 
 def _end_readers_as_ctrl_c_does(argv: list[str]) -> list[int]:
-    """Let SIGTERM end a command that changes no store where it is, and say so; those that do take it themselves.
+    """Let SIGTERM stop a command that changes no store at once, and say so; the others handle it themselves.
 
     Returns:
-        What is filled with the signal when it comes.
+        A list to which the signal is added when it arrives.
     """
     from signal import SIG_DFL, SIGTERM, getsignal, signal
 
@@ -101,7 +101,7 @@ def _end_readers_as_ctrl_c_does(argv: list[str]) -> list[int]:
 
 
 def _run_paged(argv: list[str]) -> int:
-    """Run a command line; what it shows on a terminal goes through a pager, and notes about it come below."""
+    """Run a command line; on a terminal its output goes through a pager, with notes below it."""
     from rmqtool.cli.startup.paging import notes_below, through_pager
 
     with notes_below(argv):
@@ -127,7 +127,7 @@ def _last_line(words: str) -> str:
 
 
 def _fill_descriptors() -> None:
-    """No file of a store may get the number of a closed stdin, stdout or stderr, which others write to."""
+    """Occupy the numbers of closed standard streams: a file of a store that got one would be written to."""
     for fd in range(3):
         try:
             os.fstat(fd)
@@ -136,7 +136,7 @@ def _fill_descriptors() -> None:
 
 
 def _exit_code_of(err: OSError) -> int:
-    """The exit code of an error of stdout, which takes no more, or of one without a name."""
+    """The exit code for a stdout that accepts no more, or for an error without a file name."""
     from rmqtool.cli.commands import writes
 
     changes = writes(sys.argv[1:])
@@ -173,7 +173,7 @@ def _complete() -> int:
 
 
 def _with_skipped(code: int) -> int:
-    """The exit code of a command, with 1 for 0 if it could not read all of its store, which is then named."""
+    """The exit code of a command: 1 instead of 0 if parts of the store could not be read, which are then named."""
     if "rmqtool.cli.framework.opening" not in sys.modules:
         return code
     from rmqtool.cli.framework.opening import warn_of_skipped

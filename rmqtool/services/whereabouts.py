@@ -35,7 +35,7 @@ from rmqtool.store.index.reader import BadIndex, open_index, physical_offsets
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.words import counted
 
-_NEAR = 8 << 20  # bytes before a position in which a record that covers it is searched; a message has 4 MiB at most
+_NEAR = 8 << 20  # bytes searched before a position for a record that covers it; messages have at most 4 MiB
 _WAITING = (SCHEDULE, TIMER, *HALVES, GIVEN_UP)  # topics in which messages wait for their own
 _LEFT_IN_LOG = ("popped", "postponed", "acked", "rolled-back")  # events without a copy of their own
 
@@ -44,8 +44,8 @@ _LEFT_IN_LOG = ("popped", "postponed", "acked", "rolled-back")  # events without
 class Sighting(PlainRow):
     """What one place of the store says about the message.
 
-    ``place``: log, queue, index, tier, compaction-log, waiting, group, id. ``state`` is ``present``, or why it is not
-    as a reader might expect.
+    ``place``: log, queue, index, tier, compaction-log, waiting, group, id. ``state`` is ``present``, or the reason why
+    the message is not there as expected.
     """
 
     place: str
@@ -61,7 +61,7 @@ class Sighting(PlainRow):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whereabouts:
-    """Everything about one message, or about one that is not there."""
+    """Everything about a message that is in the store, or about one that is not."""
 
     asked: str
     msgId: str | None
@@ -95,7 +95,7 @@ class Answer(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """What explains a place of the log where no message begins."""
+    """Why no message begins at a place of the log."""
 
     verdict: str
     words: str
@@ -106,7 +106,7 @@ class Explainer:
     """Explains where messages of a store are.
 
     Args:
-        now: ms, to tell what is still to come.
+        now: ms, to decide what is still due.
         warn: called with reasons why answers may be incomplete.
     """
 

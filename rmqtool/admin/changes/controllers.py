@@ -1,4 +1,4 @@
-"""What controllers decide: which replica is the master, which replicas there are; and their settings (5.x)."""
+"""What controllers decide (which replica is the master, which replicas exist), and their settings (5.x)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -67,8 +67,9 @@ def why_not_elected(broker: str, info: c.ReplicasInfo | None, replica: int, uncl
 
 
 class ReplicaEntries(Kind):
-    """The replicas that a controller has of a broker; the name is cluster, broker and id. It forgets one that is down;
-    a broker that starts registers itself again.
+    """The replicas that a controller has of a broker; the name is cluster, broker and id.
+
+    It forgets one that is down; a broker that starts registers itself again.
     """
 
     name, at_controllers, undone = "replica", True, False

@@ -65,7 +65,7 @@ def examine(target: Target, warn: Warn) -> list[ClusterFinding]:
     """The findings of a cluster, the worst first.
 
     Args:
-        warn: called with each reason why the examination is not whole.
+        warn: called with each reason why the examination is incomplete.
 
     Raises:
         ClientError, RemotingError: no name server or no broker answers.

@@ -43,7 +43,7 @@ def list_users(target: Target, warn: Warn, wanted: Callable[[str], bool]) -> lis
     """The users of every broker, by name and broker.
 
     Args:
-        warn: called with each reason why the answer is not whole.
+        warn: called with each reason why the answer is incomplete.
     """
 
     async def fetch(questions: Questions, node: Node) -> list[UserRow]:
@@ -64,7 +64,7 @@ def list_rules(target: Target, warn: Warn, wanted: Callable[[str], bool]) -> lis
     """What each subject may do, by subject, resource and broker.
 
     Args:
-        warn: called with each reason why the answer is not whole.
+        warn: called with each reason why the answer is incomplete.
     """
 
     async def fetch(questions: Questions, node: Node) -> list[RuleRow]:

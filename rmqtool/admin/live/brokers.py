@@ -89,7 +89,7 @@ class LiveBrokers:
     """The brokers of a cluster.
 
     Args:
-        warn: called with each reason why an answer is not whole.
+        warn: called with each reason why an answer is incomplete.
     """
 
     def __init__(self, target: Target, warn: Warn) -> None:

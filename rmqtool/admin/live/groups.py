@@ -58,7 +58,7 @@ class LiveGroups:
     """The groups of a cluster.
 
     Args:
-        warn: called with each reason why an answer is not whole.
+        warn: called with each reason why an answer is incomplete.
         say: called with what no broker reports.
         wanted: selects offsets by group and topic.
     """

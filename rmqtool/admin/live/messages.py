@@ -60,7 +60,7 @@ class LiveMessages:
     """The messages of a cluster.
 
     Args:
-        warn: called with each reason why an answer is not whole.
+        warn: called with each reason why an answer is incomplete.
         broker: name of the broker to read queues from, if several brokers have the queue.
     """
 

@@ -1,4 +1,4 @@
-"""What name servers hold beside routes: the KV configuration."""
+"""What name servers hold besides routes: the KV configuration."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ def list_entries(target: Target, namespace: str, key: str | None, warn: Warn) ->
     """The entries of a namespace, or one of them, by key and name server.
 
     Args:
-        warn: called with each reason why the answer is not whole.
+        warn: called with each reason why the answer is incomplete.
 
     Raises:
         ClientError: no name server answers.

@@ -106,7 +106,7 @@ def list_accounts(target: Target, wanted: Callable[[str], bool], warn: Warn) -> 
 
     Args:
         wanted: by access key.
-        warn: called with each reason why the answer is not whole.
+        warn: called with each reason why the answer is incomplete.
 
     Raises:
         ClientError, RemotingError: no broker answers, or has such access control.

@@ -62,7 +62,7 @@ class LiveQueues:
     a missing one its slave.
 
     Args:
-        warn: called with each reason why an answer is not whole.
+        warn: called with each reason why an answer is incomplete.
 
     Attributes:
         whole: every message that was asked for has come so far.

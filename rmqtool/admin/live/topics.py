@@ -35,7 +35,7 @@ class LiveTopics:
     """The topics of a cluster.
 
     Args:
-        warn: called with each reason why an answer is not whole.
+        warn: called with each reason why an answer is incomplete.
         say: called with what no broker reports.
         system: include the broker's own topics.
     """

@@ -58,7 +58,7 @@ class PublishJournal:
         if reason is not None:
             raise Refused(
                 f"{show_uri(folder.location)}: {JOURNAL} {reason}: it does not belong to a dump that was interrupted "
-                "here, so nothing was done; remove it if OUT is whole, or dump to another directory"
+                "here, so nothing was done; remove it if OUT is complete, or dump to another directory"
             )
         return cls(journal["run"], journal["files"], journal["remove"], journal["manifest"])
 
@@ -113,7 +113,7 @@ def _wrong(folder: Folder, journal: Any) -> str | None:
     if staged is None:
         # the staging directory is removed once everything is in place; then only the journal is left to remove
         if folder.size(SUCCESS) is None or folder.read_json(MANIFEST) != journal["manifest"]:
-            return "belongs to a run of which nothing is here"
+            return "belongs to a run that has left nothing here"
     elif staged != journal.get("run"):
         return "belongs to another run than what is here"
     for name, size in files.items():

@@ -132,10 +132,10 @@ class IcebergTable(LakeTable):
         folder = self._table.location().rstrip("/")
         paths = [f"{folder}/{file.path}" for file in files]
         logger = logging.getLogger("pyiceberg")
-        if logger.level == logging.NOTSET:  # it warns of each column without statistics, of which there are on purpose
+        if logger.level == logging.NOTSET:  # it warns of each column without statistics, and some have none on purpose
             logger.setLevel(logging.ERROR)
         for attempt in range(_ATTEMPTS):
-            # here alone, not in the table: PyIceberg would repeat the commit, whatever another run has added meanwhile
+            # only here, not in the table: PyIceberg would repeat the commit, whatever another run has added since
             self._table.metadata.properties[_RETRIES] = "0"
             try:
                 with self._table.transaction() as adding:
@@ -147,7 +147,7 @@ class IcebergTable(LakeTable):
                 if self._table is None or self.states().get(self.source) != before:
                     raise Refused(f"{self.name}: messages of {self.source} were added meanwhile; run again") from err
                 if attempt == _ATTEMPTS - 1:
-                    raise Refused(f"{self.name}: others change it all the time; run again: {explain(err)}") from err
+                    raise Refused(f"{self.name}: other writers keep changing it; run again: {explain(err)}") from err
             except Exception as err:
                 raise Refused(f"{self.name}: the commit failed; run again: {explain(err)}") from err
 

@@ -124,7 +124,7 @@ class ColumnReader:
 
 
 def _among(texts: Texts, values: tuple[str, ...]) -> Mask:
-    import pyarrow.compute as pc  # a report does without
+    import pyarrow.compute as pc  # reports do not need it
 
     wanted = pa.array([value.encode("utf-8", "surrogatepass") for value in values], pa.binary())
     mask: Mask = pc.is_in(binary_of(texts), wanted).to_numpy(zero_copy_only=False)

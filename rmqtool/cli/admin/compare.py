@@ -19,7 +19,7 @@ TargetWord = Annotated[
 def compare(
     store: StoreDir,
     target: TargetWord,
-    broker: Annotated[str | None, option("--broker", "NAME", "The broker, where the cluster has several.")] = None,
+    broker: Annotated[str | None, option("--broker", "NAME", "The broker, if the cluster has several.")] = None,
     sample: Annotated[int, typer.Option("--sample", min=0, metavar="N", help="Messages of each queue to compare.")] = 8,
     listing: Listing = LISTING,
 ) -> int:

@@ -1,6 +1,6 @@
-"""What lists show: each knows how many rows it has, and makes a row when it is looked at.
+"""The sources of lists: each knows its number of rows, and creates a row when it is displayed.
 
-Services are imported by what needs them, as the first list is to appear at once.
+Services are imported where they are needed, so that the first list appears at once.
 """
 
 from abc import ABC, abstractmethod
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 _PAGE = 32  # messages read at once
 _PAGES, _ROWS = 64, 4096  # kept
-_ID = 32  # characters at the end of an id, in which ids of one producer differ
+_ID = 32  # characters at the end of an id; ids of one producer differ in them
 _MOST_MESSAGES = 1000  # of an export
 
 
 class Column(NamedTuple):
-    """A column; the one of width 0 gets the room that is left."""
+    """A column; a column of width 0 gets the remaining width."""
 
     title: str
     width: int = 0
     right: bool = False
-    spare: bool = False  # left out of narrow terminals
+    spare: bool = False  # hidden on narrow terminals
 
 
 class Source(ABC):
@@ -60,7 +60,7 @@ class Source(ABC):
         """A row for an export."""
 
     def name(self, row: int) -> str:
-        """What a search looks at."""
+        """The text that a search looks at."""
         return " ".join(self.cells(row))
 
     def find(self, text: str, start: int) -> int | None:
@@ -362,7 +362,7 @@ class Findings(Source):
 
     @property
     def count(self) -> int:
-        """Number of findings up to now."""
+        """Number of findings so far."""
         return len(self.rows)
 
     def cells(self, row: int) -> Sequence[str]:

@@ -87,7 +87,7 @@ class LogMap:
         room, bottom, parts = max(cell.bytes, 1), float(_HEIGHT), []
         listed = self._parts(cell)
         for kind, _text, size in listed:
-            # damage is seen, however small it is
+            # damage is visible, however small
             height = min(max(size * _HEIGHT / room, 4 if kind == _DAMAGED else 0.3), bottom)
             bottom -= height
             parts.append({"kind": kind, "y": f"{bottom:.3g}", "height": f"{height:.3g}"})

@@ -41,8 +41,8 @@ def recover(
         bool,
         typer.Option(
             "--quick",
-            help="Do not compare queues and index with the whole log: do what a broker does, and mend what it would "
-            "not load.",
+            help="Do not compare queues and index with the whole log: do what a broker does, and repair only what it "
+            "would not load.",
         ),
     ] = False,
     accept_loss: AcceptLossOption = False,
@@ -51,7 +51,7 @@ def recover(
         option(
             "--with",
             "OTHER",
-            "With --dry-run: another copy of its group; shows who can lead, and what is cut from whom.",
+            "With --dry-run: another copy of its group; shows which of them can lead, and what each loses.",
         ),
     ] = None,
     fix_delay_times: Annotated[
@@ -88,7 +88,7 @@ def recover(
     from rmqtool.words import with_store
 
     if others and not consent.dry_run:
-        raise BadValue("--with needs --dry-run: recover changes one store alone")
+        raise BadValue("--with needs --dry-run: recover changes only one store")
     release = chosen_release(engine)
     layout = need_log(store, broker_conf, say=False).layout
     try:
@@ -96,7 +96,7 @@ def recover(
     except UnreadableStore as err:
         if not consent.dry_run:
             raise
-        note(f"warning: {err}: nobody can take the lock: a broker does not start, and recover stops at it")
+        note(f"warning: {err}: no process can take the lock, so a broker does not start, and recover refuses")
         pid = None
     refuse_if_held(
         layout.root,
@@ -139,7 +139,7 @@ def recover(
 
 
 def _group_of(stores: list[str]) -> "GroupStart":
-    """What the copies of a group do when their brokers start together."""
+    """Determine what the copies of a group do when their brokers start together."""
     from rmqtool.cli.framework.opening import open_copies
     from rmqtool.cli.render.text import note
     from rmqtool.services.comparison.group import group_start

@@ -15,8 +15,8 @@ def warm_up(
 ) -> int:
     """Make later starts of Spark faster.
 
-    Spark's Java classes are stored, loaded and verified, in a file in your cache directory, which every later start of
-    the same Java and PySpark maps. Run it once, and again after an upgrade of either. It takes a minute, and the file
+    Spark's Java classes, already loaded and verified, are stored in a file in your cache directory, which later starts
+    of the same Java and PySpark map. Run it once, and again after an upgrade of either. It takes a minute, and the file
     about 150 MiB.
     """
     from dataclasses import asdict

@@ -1,7 +1,7 @@
 """The table of requests: code -> header, body, right, first release, handler.
 
-A handler is a method that declares its request in one place: codes, right and release in its decorator, header and body
-    in the type of its argument::
+A handler is a method that declares its request in one place: codes, right and release in its decorator, header and
+body in the type of its argument::
 
     @handles(C.GET_MAX_OFFSET, right=use_topic)
     def find_max_offset(self, call: Call[h.Queue, None]) -> Command:

@@ -51,7 +51,7 @@ class ReplicaEnd:
         torn: number of written bytes after it.
         reason: what is there; empty without such bytes.
         last_time: store timestamp of that record; None without one.
-        torn_properties: why the properties of the last record are not whole; None if they are.
+        torn_properties: why the properties of the last record are incomplete; None if they are complete.
     """
 
     whole: int

@@ -34,7 +34,7 @@ class CopyFacts(PlainRow):
         clean: whether the last stop was clean.
         endOffset: after the last intact record.
         tornBytes: bytes written after it.
-        tornProperties: why the last record's properties are not whole.
+        tornProperties: why the last record's properties are incomplete.
         lastPeriod: its last term (DLedger) or epoch (controller).
         currentTerm: the term of its last vote.
         confirmedOffset: up to which its group is known to have everything.

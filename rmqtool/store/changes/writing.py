@@ -39,7 +39,7 @@ def changing(
         Interrupted: SIGINT or SIGTERM.
     """
     if backup is not None and (part := layout.part_with(backup)) is not None:
-        raise Refused(f"{backup}: lies in {part}, where a broker takes every file for its own: nothing was changed")
+        raise Refused(f"{backup}: lies in {part}, where a broker treats every file as its own: nothing was changed")
     named = list(named)
     places = Places.of(layout, named)
     finished: tuple[str, str] | None = None
@@ -142,8 +142,8 @@ class PendingRun:
 def remedy_for(root: str) -> str:
     """Return the user's options for a run that cannot be completed."""
     return (
-        f"{command_line('undo', root, '--forget')} gives the interrupted run up: the store stays as it is, and the "
-        "backup too; recover then makes a new plan"
+        f"{command_line('undo', root, '--forget')} abandons the interrupted run: the store and the backup stay as "
+        "they are, and recover then makes a new plan"
     )
 
 

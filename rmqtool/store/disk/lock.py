@@ -134,9 +134,8 @@ class StoreLock:
     def _try_take(self) -> bool:
         """Take the lock; False if another process has the file open without locking it.
 
-        The lock is taken while no other process can open the file: one that is loading the store already is noticed
-            here,
-        one that opens the file later by :meth:`check`.
+        The lock is taken while no other process can open the file. A process that is loading the store already is
+        noticed here, and one that opens the file later by :meth:`check`.
         """
         from rmqtool.store.disk.openers import FileWatch, openers
 

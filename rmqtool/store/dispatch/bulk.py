@@ -304,8 +304,7 @@ class LogReader:
         """Determine the end, adding records that were skipped.
 
         There may be a record at the end after all: one that was being written in the meantime, or one that compiled
-            code
-        does not handle. The plain reader continues from there.
+        code does not handle. The plain reader continues from there.
         """
         while isinstance(record := read(file.view, at, file.limit, crc=self._crc), Record):
             self._plain.add(record)

@@ -1,4 +1,4 @@
-"""Accounts and access lists of the auth module: databases that have nothing to do with messages, and go as they are."""
+"""Accounts and access lists of the auth module: databases without messages, which are copied as they are."""
 
 import os
 
@@ -14,7 +14,7 @@ _PIECE = 1 << 20
 
 
 def copy_accounts(layout: StoreLayout, target: str, left_out: list[str], warnings: list[str]) -> list[str]:
-    """Copy the files of these databases into a new store; names of those that are there now.
+    """Copy the files of these databases into a new store; returns the names of those copied.
 
     Args:
         left_out, warnings: take what cannot be read.

@@ -56,7 +56,7 @@ class _Sent:
     """A message to be stored, and its call."""
 
     call: Call[h.Send, bytes]
-    queue_id: int  # that was asked for
+    queue_id: int  # as requested
     message: NewMessage
     static: StaticQueue | None
 
@@ -107,7 +107,7 @@ class Sending:
         """Build the message of a request. Call :meth:`make_way` before storing it other than by :meth:`store`.
 
         Raises:
-            Failed: it may not be.
+            Failed: the message is not allowed.
         """
         header, peer = call.header, call.connection.peer
         properties = self._properties(header)
@@ -135,7 +135,7 @@ class Sending:
     def _check(self, header: h.Send, peer: str, properties: dict[str, str]) -> tuple[int, int]:
         """Check a request; returns (queue id, bits that the topic adds to the system flag).
 
-        A priority that does not count is removed from the properties; the light queue of a lite topic is added.
+        A priority that has no effect is removed from the properties; the light queue of a lite topic is added.
         """
         context, settings = self._context, self._context.settings
         if not settings.permission & Perm.WRITE:
@@ -167,7 +167,7 @@ class Sending:
         return queue_id, _MULTI_TAG if config.topic_filter_type == "MULTI_TAG" else 0
 
     def _heed_kind(self, topic: str, properties: dict[str, str], queue_id: int, queues: int) -> int:
-        """The queue of a message of a priority; one of a lite topic gets the name of its light queue."""
+        """Choose the queue of a message with a priority; a message of a lite topic gets the name of its light queue."""
         if self._release.knows_lite_topics and (light := lite_queue(topic, properties)) is not None:
             properties[MULTI_DISPATCH] = light
         priority = own_priority(properties) if self._release.knows_priorities else None
@@ -192,7 +192,7 @@ class Sending:
         return properties
 
     def _comes_back(self, header: h.Send, properties: dict[str, str]) -> bool:
-        """Whether a message comes back to a consumer with a delay; 5.x never takes it for a half message."""
+        """Whether a message comes back to a consumer with a delay; 5.x never treats it as a half message."""
         return self._release.is_5 and (header.reconsume_times or 0) > 0 and properties.get(DELAY, "0") != "0"
 
     # -- storing ------------------------------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ class Sending:
 
 
 async def _answer_after(announced: Awaitable[None], answers: list[tuple[_Sent, Command]]) -> None:
-    """Send the answers for messages of new topics, when name servers know these."""
+    """Send the answers for messages of new topics, once the name servers know these topics."""
     await announced
     _answer(answers)
 

@@ -73,7 +73,7 @@ class LogCheck:
         self._builder = ctx.inputs.batch_builder(keeps_tags=True)
 
     def run(self) -> Iterator[None]:
-        """Check the log; yields now and then, so that findings can be passed on."""
+        """Check the log; yields from time to time, so that findings can be passed on."""
         ctx = self.ctx
         log = ctx.log
         files = log.segments.files
@@ -238,7 +238,7 @@ class LogCheck:
         )
 
     def _ends_log(self, damage: _Damage) -> bool:
-        """Whether the next start reads this damage and takes it for the end of the log."""
+        """Whether the next start reads this damage and ends the log there."""
         if self._is_dledger(damage):
             return False
         if damage.code == "log-crc" and not self.ctx.layout.conf.flag("checkCRCOnRecover", True):
