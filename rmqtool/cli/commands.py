@@ -188,7 +188,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         Command("namesrv", "serve.namesrv", "Run a name server for brokers and clients."),
     ),
     "Live clusters": (
-        _changes("apply", "admin.apply", "Make topics and groups as a file declares them.", "store file"),
+        _changes("apply", "admin.apply", "Create and change topics and groups as a file says.", "store file"),
         _shows("compare", "admin.compare", "Compare a store directory with a live broker.", "store target"),
         _asks("doctor", "admin.doctor", "Find what is wrong in a live cluster, and say what to do."),
         Group(
@@ -213,7 +213,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             _asks("list", "admin.controllers", "List controllers, and which of them leads."),
             _asks("replicas", "admin.controllers", "List replicas: master, in sync, epochs.", "target broker"),
             _changes("elect", "admin.controllers", "Make a replica the master.", "target broker id"),
-            _changes("forget", "admin.controllers", "Have replicas forgotten that are down.", "target broker id"),
+            _changes("forget", "admin.controllers", "Forget replicas that are down.", "target broker id"),
         ),
         Group(
             "controller-config", "Settings of controllers, 5.x", None,
