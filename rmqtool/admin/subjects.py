@@ -12,7 +12,7 @@ from rmqtool.services.consumers.watch import Place
 from rmqtool.services.lookup.offsets import OffsetRow, StoredOffset
 from rmqtool.services.lookup.query import Search
 from rmqtool.services.lookup.stored import LogMessage
-from rmqtool.services.lookup.topics import QueueInfo, TopicDetails, TopicSummary
+from rmqtool.services.lookup.topics import QueueInfo, TopicDetails, TopicRow
 
 
 class Topics(Protocol):
@@ -22,7 +22,7 @@ class Topics(Protocol):
     def queue_row(self) -> type[QueueInfo]:
         """The class of the rows of :meth:`details`."""
 
-    def summaries(self) -> Iterable[TopicSummary]:
+    def summaries(self) -> Iterable[TopicRow]:
         """Every topic, sorted."""
 
     def details(self, topic: str) -> TopicDetails | None:

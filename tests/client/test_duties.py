@@ -30,7 +30,7 @@ from rmqtool.client.cluster.hooks import RpcHook
 from rmqtool.client.cluster.namespaces import with_namespace, without_namespace
 from rmqtool.client.consumer.options import Consumption
 from rmqtool.client.producing.choice import QueueChoice
-from rmqtool.client.producing.hooks import EndHook, EndTransactionContext, SendHook, Sending
+from rmqtool.client.producing.hooks import EndHook, EndTransactionContext, SendAttempt, SendHook
 from rmqtool.client.sync import Producer as SyncProducer
 from rmqtool.remoting.signing import is_signed_by
 from rmqtool.testing import broker
@@ -197,7 +197,7 @@ def test_hooks_see_each_attempt_and_cannot_disturb_it() -> None:
             names = [name for name, _ in watching.seen]
             assert names == ["before", "after"] * 2
             failed, done = watching.seen[1][1], watching.seen[3][1]
-            assert isinstance(failed, Sending)
+            assert isinstance(failed, SendAttempt)
             assert "SYSTEM_ERROR" in str(failed.error)
             assert (done.results, done.bodies, done.queue.broker_name) == ([sent], [b"2"], "b")
             assert {address for _, address in calls.seen} == {namesrv.address, bad.address, good.address}

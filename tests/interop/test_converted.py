@@ -12,7 +12,7 @@ import pytest
 from formats.variants.epoch import build, parse
 from rmqtool.services.comparison.replicas import rank_copies
 from rmqtool.store.convert.convert import convert, split_topics, spread_log
-from rmqtool.store.convert.report import ConversionReport, Form
+from rmqtool.store.convert.report import ConversionReport, StoreForm
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
@@ -77,7 +77,7 @@ def test_a_broker_serves_what_a_dledger_member_had(
     case: str, name: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     node = roles.unpack(case, name, tmp_path)
-    report = convert(layout_of(node), str(tmp_path / "new"), Form.STORE)
+    report = convert(layout_of(node), str(tmp_path / "new"), StoreForm.STORE)
     wanted = bodies_of(layout_of(node))
     assert sum(map(len, wanted.values())) > 200
     serves(request.getfixturevalue(f"broker_{case[-5]}"), tmp_path / "new", settings_of(report, node), wanted)
@@ -98,7 +98,7 @@ def test_a_broker_serves_topics_of_their_own(broker_4: Broker, tmp_path: Path) -
 @pytest.mark.parametrize("name", ["master", "slave"])
 def test_the_newest_broker_serves_a_store_of_4_9(name: str, brokers_5_5: tuple[Broker, Broker], tmp_path: Path) -> None:
     node = roles.unpack(roles.SLAVE, name, tmp_path)
-    convert(layout_of(node), str(tmp_path / "new"), Form.NEWEST)
+    convert(layout_of(node), str(tmp_path / "new"), StoreForm.NEWEST)
     kept = {path.name: path.read_bytes() for path in (tmp_path / "new" / "commitlog").iterdir()}
     wanted = bodies_of(StoreLayout(str(tmp_path / "new")))
     serves(brokers_5_5[0], tmp_path / "new", node.settings, wanted)

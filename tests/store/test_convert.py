@@ -13,7 +13,7 @@ from rmqtool import NewMessage, Store
 from rmqtool.errors import BadValue, Refused
 from rmqtool.store.convert import copying
 from rmqtool.store.convert.convert import convert, split_topics, spread_log
-from rmqtool.store.convert.report import ConversionReport, Form
+from rmqtool.store.convert.report import ConversionReport, StoreForm
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
@@ -94,9 +94,9 @@ def test_directories_inside_of_the_new_store(tmp_path: Path) -> None:
 # -- DLedger, controller --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", [Form.STORE, Form.CONTROLLER])
+@pytest.mark.parametrize("form", [StoreForm.STORE, StoreForm.CONTROLLER])
 @pytest.mark.parametrize(("case", "node_name"), [(roles.DLEDGER, "n0"), (roles.OLD_DLEDGER, "n1")])
-def test_a_member_of_a_dledger_group(case: str, node_name: str, form: Form, tmp_path: Path) -> None:
+def test_a_member_of_a_dledger_group(case: str, node_name: str, form: StoreForm, tmp_path: Path) -> None:
     node = roles.unpack(case, node_name, tmp_path)
     before, wanted = roles.prints(node.store), messages(layout_of(node))
     report = convert(layout_of(node), str(tmp_path / "new"), form)
@@ -105,8 +105,8 @@ def test_a_member_of_a_dledger_group(case: str, node_name: str, form: Form, tmp_
     assert (report.messages, report.sameOffsets) == (len(wanted), False)
     names = {change.name for change in report.settings}
     assert names >= {"enableDLegerCommitLog", "dLegerPeers"}
-    assert (new / "epochFileCheckpoint").exists() is (form is Form.CONTROLLER)
-    if form is Form.CONTROLLER:
+    assert (new / "epochFileCheckpoint").exists() is (form is StoreForm.CONTROLLER)
+    if form is StoreForm.CONTROLLER:
         assert epoch.parse((new / "epochFileCheckpoint").read_bytes()) == [epoch.Epoch(0, 0)]
         assert names >= {"enableControllerMode", "controllerAddr"}
     assert not any(new.glob("dledger-*"))
@@ -116,11 +116,11 @@ def test_a_member_of_a_dledger_group(case: str, node_name: str, form: Form, tmp_
 
 def test_a_replica_of_a_controller_becomes_an_ordinary_store(tmp_path: Path) -> None:
     node = roles.unpack(roles.CONTROLLER, "a", tmp_path)
-    report = convert(layout_of(node), str(tmp_path / "new"), Form.STORE)
+    report = convert(layout_of(node), str(tmp_path / "new"), StoreForm.STORE)
     assert files(tmp_path / "new") == files(node.store, *OF_REPLICAS)
     assert report.sameOffsets
     with pytest.raises(Refused, match="is a replica in controller mode"):
-        convert(layout_of(node), str(tmp_path / "other"), Form.CONTROLLER)
+        convert(layout_of(node), str(tmp_path / "other"), StoreForm.CONTROLLER)
 
 
 def test_an_ordinary_store_becomes_the_first_replica_of_a_group(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_an_ordinary_store_becomes_the_first_replica_of_a_group(tmp_path: Path) 
     node = roles.unpack(roles.SLAVE, "master", tmp_path)
     for path in sorted((node.store / "commitlog").iterdir())[:2]:
         path.unlink()
-    convert(layout_of(node), str(tmp_path / "new"), Form.CONTROLLER)
+    convert(layout_of(node), str(tmp_path / "new"), StoreForm.CONTROLLER)
     new = files(tmp_path / "new")
     assert epoch.parse(new.pop("epochFileCheckpoint")) == [epoch.Epoch(0, CommitLog(layout_of(node)).min_offset)]
     assert new == files(node.store)
@@ -140,7 +140,7 @@ def test_entries_that_the_group_has_replaced_are_not_taken(tmp_path: Path) -> No
     nodes = roles.unpack_all(roles.DLEDGER, tmp_path)
     rewrite_entry(nodes[2], 237, nodes[0])
     with pytest.raises(Refused, match="entries that its group has replaced"):
-        convert(layout_of(nodes[2]), str(tmp_path / "new"), Form.STORE)
+        convert(layout_of(nodes[2]), str(tmp_path / "new"), StoreForm.STORE)
 
 
 # -- 4.9 to 5.5 -----------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def test_entries_that_the_group_has_replaced_are_not_taken(tmp_path: Path) -> No
 def test_a_store_for_the_newest_release(tmp_path: Path) -> None:
     node = roles.unpack(roles.SLAVE, "master", tmp_path)
     before, wanted = files(node.store), messages(layout_of(node))
-    report = convert(layout_of(node), str(tmp_path / "new"), Form.NEWEST)
+    report = convert(layout_of(node), str(tmp_path / "new"), StoreForm.NEWEST)
     assert messages(StoreLayout(str(tmp_path / "new"))) == wanted
     plan = rmqtool("recover", tmp_path / "new", *node.options(), "--engine", "5.5", "--dry-run", "--exactly")
     assert plan.code == 0, plan.out
@@ -158,7 +158,7 @@ def test_a_store_for_the_newest_release(tmp_path: Path) -> None:
     assert not any(name.startswith(".rmqtool") for name in files(tmp_path / "new"))
     group = roles.unpack(roles.DLEDGER, "n0", tmp_path)
     with pytest.raises(Refused, match="upgraded with their group"):
-        convert(layout_of(group), str(tmp_path / "other"), Form.NEWEST)
+        convert(layout_of(group), str(tmp_path / "other"), StoreForm.NEWEST)
 
 
 # -- topics ---------------------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def test_a_store_that_changes_while_it_is_copied(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(copying, "copy_file", touch)
     with pytest.raises(Refused, match="it changed while it was copied"):
-        convert(StoreLayout(str(store), BrokerConf(SIZES)), str(tmp_path / "new"), Form.STORE)
+        convert(StoreLayout(str(store), BrokerConf(SIZES)), str(tmp_path / "new"), StoreForm.STORE)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
 
 
@@ -265,8 +265,8 @@ def _spread(layout: StoreLayout, folder: Path) -> ConversionReport:
 RUNS: dict[str, Callable[[StoreLayout, Path], ConversionReport]] = {
     "directories": _spread,
     "topic": lambda layout, folder: split_topics(layout, str(folder / "new"), ["a"]),
-    "controller": lambda layout, folder: convert(layout, str(folder / "new"), Form.CONTROLLER),
-    "newest": lambda layout, folder: convert(layout, str(folder / "new"), Form.NEWEST),
+    "controller": lambda layout, folder: convert(layout, str(folder / "new"), StoreForm.CONTROLLER),
+    "newest": lambda layout, folder: convert(layout, str(folder / "new"), StoreForm.NEWEST),
 }
 
 

@@ -60,7 +60,7 @@ _OWN_GROUP = "CID_RMQ_SYS_"  # of brokers themselves
 
 
 @dataclass(frozen=True)
-class Entry:
+class DeclaredEntry:
     """A topic or a group of the file.
 
     Attributes:
@@ -85,8 +85,8 @@ class Declared:
         owns: for ``topics`` and ``groups``, patterns of the names that the file manages.
     """
 
-    topics: Mapping[str, Entry]
-    groups: Mapping[str, Entry]
+    topics: Mapping[str, DeclaredEntry]
+    groups: Mapping[str, DeclaredEntry]
     owns: Mapping[str, Sequence[str]]
 
     def is_own(self, what: str, name: str) -> bool:
@@ -158,7 +158,7 @@ def _need_mapping(where: str, value: object) -> dict[str, Any]:
     return value
 
 
-def _entries(path: str, what: str, value: object, known: Mapping[str, Value]) -> dict[str, Entry]:
+def _entries(path: str, what: str, value: object, known: Mapping[str, Value]) -> dict[str, DeclaredEntry]:
     entries = {}
     for name, content in _need_mapping(f"{path}: {what}", value).items():
         where = f"{path}: {what}: {name}"
@@ -171,7 +171,7 @@ def _entries(path: str, what: str, value: object, known: Mapping[str, Value]) ->
             raise BadValue(f"{where}: {err}") from None
         table = _need_mapping(where, content)
         own = _need_mapping(f"{where}: {_BROKERS}", table.pop(_BROKERS, None))
-        entries[name] = Entry(
+        entries[name] = DeclaredEntry(
             _settings(where, table, known),
             {
                 broker: None if more is None else _settings(f"{where}: {broker}", _need_mapping(where, more), known)
@@ -286,7 +286,7 @@ async def plan_declared(questions: Questions, where: Where, declared: Declared, 
     servers, masters = await Servers.of(questions), await where.masters(questions)
     names = {node.name for node in await questions.nodes()}
     changes: list[Change] = []
-    parts: tuple[tuple[type[Kind], Mapping[str, Entry], Mapping[str, Value]], ...] = (
+    parts: tuple[tuple[type[Kind], Mapping[str, DeclaredEntry], Mapping[str, Value]], ...] = (
         (Topics, declared.topics, NEW_TOPIC), (Groups, declared.groups, NEW_GROUP),
     )  # fmt: skip
     for kind, entries, new in parts:

@@ -11,7 +11,7 @@ from formats.fastjson.write import dumps
 from formats.model.groups import SubscriptionGroup
 from formats.model.topics import TopicConfig
 from rmqtool.admin.changes.change import Change, Place, Value
-from rmqtool.admin.changes.declared import NEW_GROUP, NEW_TOPIC, Declared, Entry
+from rmqtool.admin.changes.declared import NEW_GROUP, NEW_TOPIC, Declared, DeclaredEntry
 from rmqtool.admin.changes.run import DONE, SAME, Outcome, Plan
 from rmqtool.admin.changes.tables import group_value, topic_value
 from rmqtool.errors import BadValue, Refused
@@ -125,7 +125,7 @@ def _plan(layout: StoreLayout, declared: Declared, broker: str, topics: Topics, 
 
 def _changes(
     kind: str,
-    entries: Mapping[str, Entry],
+    entries: Mapping[str, DeclaredEntry],
     values: Mapping[str, dict[str, Value]],
     new: Mapping[str, Value],
     broker: str,

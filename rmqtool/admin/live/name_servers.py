@@ -14,7 +14,7 @@ from rmqtool.contract import PlainRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry(PlainRow):
+class KvEntry(PlainRow):
     """An entry of the KV configuration of one name server."""
 
     namespace: str
@@ -23,7 +23,7 @@ class Entry(PlainRow):
     server: str
 
 
-def list_entries(target: Target, namespace: str, key: str | None, warn: Warn) -> list[Entry]:
+def list_entries(target: Target, namespace: str, key: str | None, warn: Warn) -> list[KvEntry]:
     """The entries of a namespace, or one of them, by key and name server.
 
     Args:
@@ -33,14 +33,14 @@ def list_entries(target: Target, namespace: str, key: str | None, warn: Warn) ->
         ClientError: no name server answers.
     """
 
-    async def work(questions: Questions) -> list[Entry]:
+    async def work(questions: Questions) -> list[KvEntry]:
         tables = await questions.collect(
             questions.name_servers(), lambda node: fetch_entries(questions, node, namespace)
         )
         if not tables:
             raise ClientError(f"no name server answers: {'; '.join(questions.reasons())}")
         rows = [
-            Entry(namespace=namespace, key=name, value=value, server=node.address)
+            KvEntry(namespace=namespace, key=name, value=value, server=node.address)
             for node, table in tables.items()
             for name, value in table.items()
             if key in (None, name)

@@ -13,7 +13,7 @@ _NO_REQUEST = (ResponseCode.REQUEST_CODE_NOT_SUPPORTED,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replica(PlainRow):
+class SlaveProgress(PlainRow):
     """A slave that is connected to its master. Offsets are bytes of the log."""
 
     cluster: str
@@ -27,14 +27,14 @@ class Replica(PlainRow):
     transferredByteInSecond: int | None
 
 
-def list_replicas(target: Target, warn: Warn) -> list[Replica]:
+def list_replicas(target: Target, warn: Warn) -> list[SlaveProgress]:
     """The slaves of every master, and a row for a master without one; by broker and address.
 
     Raises:
         ClientError, RemotingError: no broker answers.
     """
 
-    async def work(questions: Questions) -> list[Replica]:
+    async def work(questions: Questions) -> list[SlaveProgress]:
         async def fetch(node: Node) -> a.HaStatus | None:
             return await questions.fetch(
                 node, C.GET_BROKER_HA_STATUS, body(a.HaStatus), what="its slaves are", absent=_NO_REQUEST
@@ -55,11 +55,11 @@ def list_replicas(target: Target, warn: Warn) -> list[Replica]:
     return ask(target, warn, work)
 
 
-def _rows(node: Node, status: a.HaStatus) -> list[Replica]:
+def _rows(node: Node, status: a.HaStatus) -> list[SlaveProgress]:
     end = status.master_commit_log_max_offset
     slaves: list[a.HaConnection | None] = [*sorted(status.ha_connection_info, key=lambda one: one.addr)]
     return [
-        Replica(
+        SlaveProgress(
             cluster=node.cluster,
             brokerName=node.name,
             masterAddress=node.address,

@@ -23,7 +23,7 @@ OWN = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SettingDifference(PlainRow):
+class BrokerSettingDifference(PlainRow):
     """A setting of one broker that is not as elsewhere."""
 
     name: str
@@ -58,7 +58,7 @@ def compare_settings(
     file: Mapping[str, str] | None,
     defaults: bool,
     own: bool,
-) -> list[SettingDifference]:
+) -> list[BrokerSettingDifference]:
     """What brokers do not have in common, or not as in a file, or not by default; by name and broker.
 
     Args:
@@ -70,7 +70,7 @@ def compare_settings(
         ClientError, RemotingError: no broker answers.
     """
 
-    async def work(questions: Questions) -> list[SettingDifference]:
+    async def work(questions: Questions) -> list[BrokerSettingDifference]:
         nodes = await questions.nodes()
         tables = await questions.tables(nodes, lambda node: fetch_settings(questions, node))
         expected: dict[Node, Mapping[str, str | None]] = {}
@@ -106,7 +106,7 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _between(tables: Mapping[Node, Mapping[str, str]]) -> list[SettingDifference]:
+def _between(tables: Mapping[Node, Mapping[str, str]]) -> list[BrokerSettingDifference]:
     values: dict[str, dict[Node, str | None]] = defaultdict(dict)
     for name in {name for table in tables.values() for name in table}:
         values[name] = {node: table.get(name) for node, table in tables.items()}
@@ -120,7 +120,7 @@ def _between(tables: Mapping[Node, Mapping[str, str]]) -> list[SettingDifference
 
 def _beside(
     tables: Mapping[Node, Mapping[str, str]], expected: Mapping[Node, Mapping[str, str | None]]
-) -> list[SettingDifference]:
+) -> list[BrokerSettingDifference]:
     return sorted(
         (
             _row(name, tables[node].get(name), other, node)
@@ -139,8 +139,8 @@ def _plain(name: str, value: str | None) -> object:
     return value if taken is None else taken
 
 
-def _row(name: str, value: str | None, other: str | None, node: Node) -> SettingDifference:
-    return SettingDifference(
+def _row(name: str, value: str | None, other: str | None, node: Node) -> BrokerSettingDifference:
+    return BrokerSettingDifference(
         name=name, value=value, other=other, cluster=node.cluster, brokerName=node.name, brokerId=node.broker_id
     )
 

@@ -18,7 +18,7 @@ from rmqtool.admin.live.tables import (
     fetch_topics,
 )
 from rmqtool.admin.target import Target
-from rmqtool.services.lookup.topics import QueueInfo, TopicDetails, TopicSummary, permission
+from rmqtool.services.lookup.topics import QueueInfo, TopicDetails, TopicRow, permission
 
 T = TypeVar("T")
 Consumers = Mapping[Node, Mapping[str, Mapping[str, Mapping[int, int]]]]  # broker, topic, group, queue id: offset
@@ -45,7 +45,7 @@ class LiveTopics:
     def __init__(self, target: Target, warn: Warn, say: Warn, *, system: bool = True) -> None:
         self._target, self._warn, self._say, self._system = target, warn, say, system
 
-    def summaries(self) -> list[TopicSummary]:
+    def summaries(self) -> list[TopicRow]:
         """Every topic that a broker has, sorted."""
         return ask(self._target, self._warn, self.gather_summaries)
 
@@ -53,7 +53,7 @@ class LiveTopics:
         """One topic with its queues, by broker and queue id; None if no broker has it."""
         return ask(self._target, self._warn, lambda questions: self._details(questions, topic))
 
-    async def gather_summaries(self, questions: Questions) -> list[TopicSummary]:
+    async def gather_summaries(self, questions: Questions) -> list[TopicRow]:
         tables = await fetch_topics(questions, await questions.masters())
         consumers = await self._fetch_consumers(questions, tables)
         known = {name for table in tables.values() for name in table}
@@ -96,13 +96,13 @@ class LiveTopics:
 
     def _summary(
         self, topic: str, tables: Mapping[Node, Topics], ranges: Ranges, consumers: Consumers, known: set[str]
-    ) -> TopicSummary:
+    ) -> TopicRow:
         configs = {node: table[topic] for node, table in tables.items() if topic in table}
         known_ranges = [ranges.of(node, topic) for node in configs if (node, topic) not in ranges.missing]
         queues = [offsets for by_id in known_ranges for offsets in by_id.values()]
         first = next(iter(configs.values()))
         attributes = [config.attributes for config in configs.values()]
-        return TopicSummary(
+        return TopicRow(
             topic=topic,
             kind=kind_of(topic, first, known),
             configured=True,

@@ -36,7 +36,7 @@ from rmqtool.store.backup.manifest import (
     parse_manifest,
     read_journal,
 )
-from rmqtool.store.backup.sources import Source
+from rmqtool.store.backup.sources import SourceFile
 from rmqtool.store.disk.files import make_file, open_file, set_times
 from rmqtool.store.disk.remote import show_uri
 
@@ -253,7 +253,7 @@ class RemotePart:
             size = file.about().st_size if stop is None else min(stop, file.about().st_size)
             return self._send(original.source.path, file.written_parts(0, size), pace, progress)
 
-    def write(self, source: Source) -> BackupFile:
+    def write(self, source: SourceFile) -> BackupFile:
         """Write content that was read before."""
         assert source.data is not None
         copied = self._send(source.path, [(0, source.data)], RateLimit(None), Stage("", 0, "bytes"))

@@ -98,10 +98,10 @@ def cluster_replicas(store: TargetArgument, output: OutputOption = Output.text) 
     from rmqtool.cli.render.rows import Warnings, write_rows
 
     target, warn = need_target(store), Warnings()
-    from rmqtool.admin.live.replicas import Replica, list_replicas
+    from rmqtool.admin.live.replicas import SlaveProgress, list_replicas
 
     rows = list_replicas(target, warn)
-    write_rows(output.value, Replica, rows, spare=("cluster", "masterMaxOffset", "transferredByteInSecond"))
+    write_rows(output.value, SlaveProgress, rows, spare=("cluster", "masterMaxOffset", "transferredByteInSecond"))
     return warn.tell()
 
 
@@ -129,13 +129,13 @@ def broker_config_diff(
         raise BadValue("--file cannot be given with --defaults")
     target, warn = need_target(store), Warnings()
     from formats.config.properties import parse_properties
-    from rmqtool.admin.live.settings import SettingDifference, compare_settings
+    from rmqtool.admin.live.settings import BrokerSettingDifference, compare_settings
     from rmqtool.remoting.files import read_small
 
     known = None if file is None else parse_properties(read_small(file, _MOST_CONF, "a broker's properties file"))
     rows = compare_settings(target, warn, lambda text: matches(text, name), file=known, defaults=defaults, own=own)
     shown = ("name", "brokerName", "brokerId", "value", *(("other",) if known is not None or defaults else ()))
-    write_rows(output.value, SettingDifference, rows, shown, wide=("value", "other"), spare=("brokerId",))
+    write_rows(output.value, BrokerSettingDifference, rows, shown, wide=("value", "other"), spare=("brokerId",))
     return warn.tell() or int(bool(rows))
 
 

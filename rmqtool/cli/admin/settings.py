@@ -194,9 +194,9 @@ def _order(store: str, topic: str, queues: str | None, options: ChangeOptions) -
 
 
 def _show_entries(store: str, namespace: str, key: str | None, output: Output) -> int:
-    from rmqtool.admin.live.name_servers import Entry, list_entries
+    from rmqtool.admin.live.name_servers import KvEntry, list_entries
 
     return list_rows(
-        store, Entry, lambda target, warn: list_entries(target, namespace, key, warn), output, wide=("value",),
+        store, KvEntry, lambda target, warn: list_entries(target, namespace, key, warn), output, wide=("value",),
         namespace=namespace, key=key,
     )  # fmt: skip

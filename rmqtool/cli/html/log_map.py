@@ -7,7 +7,7 @@ from typing import Any
 from rmqtool.cli.html.words import clean, moment_text, number_text
 from rmqtool.cli.render.console import size_text
 from rmqtool.services.overview.overview import Overview
-from rmqtool.services.usage.contents import Cell, Contents, Row
+from rmqtool.services.usage.contents import Cell, Contents, FileRow
 from rmqtool.store.log.shape import LogShape
 from rmqtool.words import counted
 
@@ -59,13 +59,13 @@ class LogMap:
     def _name(self, number: int) -> str:
         return self._contents.topics[number][0]
 
-    def _files(self, row: Row) -> str:
+    def _files(self, row: FileRow) -> str:
         first, last = (
             os.path.relpath(path, self._root) if os.path.isabs(path) else path for path in (row.first, row.last)
         )
         return clean(first if row.files == 1 else f"{first} to {os.path.basename(last)}")
 
-    def _row(self, row: Row) -> dict[str, Any]:
+    def _row(self, row: FileRow) -> dict[str, Any]:
         cut, end = self._shape.cut, min(self._end, row.end)
         at, width = 0, 0
         if cut is not None and cut < end and row.begin < end:
@@ -83,7 +83,7 @@ class LogMap:
             "remark": self._remark(row) if begins else "",
         }
 
-    def _cell(self, row: Row, number: int, cell: Cell) -> dict[str, Any]:
+    def _cell(self, row: FileRow, number: int, cell: Cell) -> dict[str, Any]:
         room, bottom, parts = max(cell.bytes, 1), float(_HEIGHT), []
         listed = self._parts(cell)
         for kind, _text, size in listed:
@@ -111,7 +111,7 @@ class LogMap:
         parts += [(_DAMAGED, "damaged", cell.damaged)] if cell.damaged else []
         return parts
 
-    def _described(self, row: Row) -> Iterator[str]:
+    def _described(self, row: FileRow) -> Iterator[str]:
         yield self._files(row)
         yield counted(row.messages, "message")
         yield self._topics(row)
@@ -119,11 +119,11 @@ class LogMap:
         yield f"{size_text(damaged)} damaged" if damaged else "no damage"
         yield self._remark(row)
 
-    def _topics(self, row: Row) -> str:
+    def _topics(self, row: FileRow) -> str:
         listed = [f"{clean(self._name(number))} {size / row.bytes:.0%}" for number, size in row.topics[:_LISTED]]
         return ", ".join(listed)
 
-    def _remark(self, row: Row) -> str:
+    def _remark(self, row: FileRow) -> str:
         """What the next start does here."""
         cut = self._shape.cut
         if cut is None:
@@ -132,7 +132,7 @@ class LogMap:
             return "the next start cuts it off" if row.begin < self._end else ""
         return f"the next start ends the log here, at offset {number_text(cut)}" if cut < row.end else ""
 
-    def _line(self, row: Row) -> list[str]:
+    def _line(self, row: FileRow) -> list[str]:
         damaged = max(self._damage.get(row.begin, 0), row.damaged)
         return [
             self._files(row), moment_text(row.first_time), moment_text(row.last_time), number_text(row.messages),

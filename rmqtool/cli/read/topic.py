@@ -36,18 +36,18 @@ def topic_list(
     """
     from rmqtool.cli.framework.choice import RowChoice
     from rmqtool.cli.render.rows import Warnings, names_of, write_rows
-    from rmqtool.services.lookup.topics import TopicSummary
+    from rmqtool.services.lookup.topics import TopicRow
 
     warn = Warnings()
     choice = RowChoice({"topic": topic})
     topics = open_topics(store, listing.broker_conf, warn, system=system or bool(topic)).summaries()
     rows = choice((row for row in topics if system or topic or row.kind != "system"), listing.limit)
     hidden = ("messageType", "queueType", "cleanupPolicy", "bytes")
-    shown = [name for name in names_of(TopicSummary) if name not in hidden]
+    shown = [name for name in names_of(TopicRow) if name not in hidden]
     if live_target(store) is None:
         shown.insert(shown.index("messages") + 1, "bytes")
     spare = ("configured", "order", "perm", "writeQueueNums", "readQueueNums", "lastStoreTimestamp")
-    write_rows(listing.output.value, TopicSummary, rows, shown, spare=spare)
+    write_rows(listing.output.value, TopicRow, rows, shown, spare=spare)
     return choice.ends(warn.tell())
 
 

@@ -47,9 +47,9 @@ def convert(
     only shows that. All or nothing: if a part cannot be kept as it is, nothing is made and the exit code is 5 or 4.
     """
     from rmqtool.store.convert.convert import convert as run
-    from rmqtool.store.convert.report import Form
+    from rmqtool.store.convert.report import StoreForm
 
-    return _carry_out(open_store(store, broker_conf), lambda layout: run(layout, new_store, Form(to.value),
+    return _carry_out(open_store(store, broker_conf), lambda layout: run(layout, new_store, StoreForm(to.value),
                                                                         dry_run=dry_run), output)  # fmt: skip
 
 

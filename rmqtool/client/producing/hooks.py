@@ -14,7 +14,7 @@ from rmqtool.client.producing.message import Outgoing, SendResult
 
 
 @dataclass(kw_only=True)
-class Sending:
+class SendAttempt:
     """One send request (SendMessageContext).
 
     Attributes:
@@ -42,10 +42,10 @@ class Sending:
 class SendHook:
     """Observes each attempt to send (SendMessageHook)."""
 
-    def before(self, sending: Sending) -> None:
+    def before(self, sending: SendAttempt) -> None:
         """Called before the request is sent."""
 
-    def after(self, sending: Sending) -> None:
+    def after(self, sending: SendAttempt) -> None:
         """Called after it was answered or has failed."""
 
 
@@ -60,11 +60,11 @@ class SendHooks:
         self._group = group
         self._hooks = [hook for hook in hooks if isinstance(hook, SendHook)]
 
-    def call_before(self, outgoing: Outgoing, queue: MessageQueue, address: str) -> Sending | None:
+    def call_before(self, outgoing: Outgoing, queue: MessageQueue, address: str) -> SendAttempt | None:
         """Call the hooks before an attempt; None if there are none."""
         if not self._hooks:
             return None
-        sending = Sending(
+        sending = SendAttempt(
             group=self._group,
             queue=queue,
             address=address,
@@ -77,7 +77,7 @@ class SendHooks:
         return sending
 
     def call_after(
-        self, sending: Sending | None, results: Sequence[SendResult] = (), error: Exception | None = None
+        self, sending: SendAttempt | None, results: Sequence[SendResult] = (), error: Exception | None = None
     ) -> None:
         """Call the hooks after the attempt."""
         if sending is not None:

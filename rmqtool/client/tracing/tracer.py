@@ -22,7 +22,7 @@ from rmqtool.client.cluster.cluster import ClientOptions
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.client.cluster.identity import new_client_id
 from rmqtool.client.consumer.options import ConsumeHook, Consumption
-from rmqtool.client.producing.hooks import EndHook, EndTransactionContext, SendHook, Sending
+from rmqtool.client.producing.hooks import EndHook, EndTransactionContext, SendAttempt, SendHook
 from rmqtool.client.producing.message import Message
 from rmqtool.client.producing.producer import Producer, ProducerOptions
 from rmqtool.remoting.errors import RemotingError
@@ -151,7 +151,7 @@ class _Sends(SendHook):
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
 
-    def after(self, sending: Sending) -> None:
+    def after(self, sending: SendAttempt) -> None:
         topic = sending.queue.topic
         if not sending.results or not sending.results[0].trace_on or not self._tracer.covers(topic):
             return

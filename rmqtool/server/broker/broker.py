@@ -39,7 +39,7 @@ from rmqtool.server.broker.requests.pulling import Pulling
 from rmqtool.server.broker.requests.recalling import Recalling
 from rmqtool.server.broker.requests.replying import Replying
 from rmqtool.server.broker.requests.sending import Sending
-from rmqtool.server.broker.requests.transactions import Transactions, ask_producer
+from rmqtool.server.broker.requests.transactions import TransactionRequests, ask_producer
 from rmqtool.server.broker.table import REQUESTS
 from rmqtool.server.dispatch.table import bind, refuse_unknown
 from rmqtool.services.open_store.following import Following
@@ -112,7 +112,7 @@ class Broker:
         self.status = Status(context, checks_accounts=accounts is not None)
         parts: list[object] = [
             self._sending, Replying(context, self._sending), self._pulling, self._consuming, positions,
-            Transactions(context, halves), Lookups(context), TableRequests(context), self.status,
+            TransactionRequests(context, halves), Lookups(context), TableRequests(context), self.status,
             Control(context, positions), AccessRequests(context, self._access),
         ]  # fmt: skip
         self._pop: pop.PopService | MemoryPops | None = None

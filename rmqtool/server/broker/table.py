@@ -16,7 +16,7 @@ from rmqtool.server.broker.requests.pulling import Pulling
 from rmqtool.server.broker.requests.recalling import Recalling
 from rmqtool.server.broker.requests.replying import Replying
 from rmqtool.server.broker.requests.sending import Sending
-from rmqtool.server.broker.requests.transactions import Transactions
+from rmqtool.server.broker.requests.transactions import TransactionRequests
 from rmqtool.server.dispatch.table import RequestRow, collect
 
 REQUESTS: dict[int, RequestRow] = collect(
@@ -24,7 +24,7 @@ REQUESTS: dict[int, RequestRow] = collect(
     Replying,
     Pulling,
     Consuming,
-    Transactions,
+    TransactionRequests,
     OffsetRequests,
     Lookups,
     TableRequests,

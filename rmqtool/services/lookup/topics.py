@@ -42,7 +42,7 @@ class QueueInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicSummary(PlainRow):
+class TopicRow(PlainRow):
     """One topic. For a live cluster, numbers are totals over all brokers; what brokers do not report is None."""
 
     topic: str
@@ -71,7 +71,7 @@ class TopicSummary(PlainRow):
 class TopicDetails:
     """One topic with its queues."""
 
-    summary: TopicSummary
+    summary: TopicRow
     queues: Sequence[QueueInfo] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
@@ -117,17 +117,17 @@ class StoreTopics:
         batches = {topic for topic, _queue_id, _path in self.log.layout.queue_dirs(BATCH_QUEUES)}
         return sorted({*self.configs, *self.queues.topics(), *batches})
 
-    def summaries(self) -> Iterator[TopicSummary]:
+    def summaries(self) -> Iterator[TopicRow]:
         """Every topic, sorted."""
         return map(self.summary, self.names())
 
-    def summary(self, topic: str) -> TopicSummary:
+    def summary(self, topic: str) -> TopicRow:
         """The summary of one topic, which may be unknown."""
         queues, config = self.queues.every(topic), self.configs.get(topic)
         attributes = config.attributes if config is not None else {}
         last = [time for queue in queues if (time := self._time(queue, queue.max_offset - 1)) is not None]
         begins = [(queue, queue.min_offset(self.log.min_offset)) for queue in queues]
-        return TopicSummary(
+        return TopicRow(
             topic=topic,
             kind=kind_of(topic, config, self.configs),
             configured=config is not None,

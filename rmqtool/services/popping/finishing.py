@@ -10,7 +10,7 @@ from formats.variants import pop
 from formats.variants.pop_handle import ORDERED, Handle
 from rmqtool.services.offsets.files import Key
 from rmqtool.services.popping.ordered import QueueOrders
-from rmqtool.services.popping.popping import PopRecords, Tables
+from rmqtool.services.popping.popping import PopRecords, PopTables
 
 MESSAGE_ILLEGAL, SYSTEM_ERROR = 13, 1
 
@@ -45,7 +45,7 @@ class Finishing:
 
     def __init__(
         self,
-        state: Tables,
+        state: PopTables,
         records: PopRecords,
         orders: QueueOrders,
         *,

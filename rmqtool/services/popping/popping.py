@@ -101,7 +101,7 @@ class PopResult:
         return build_parts(self.parts)
 
 
-class Tables(Protocol):
+class PopTables(Protocol):
     """Topics, groups and offsets; see :class:`rmqtool.services.open_store.broker_state.BrokerState`."""
 
     @property
@@ -153,7 +153,7 @@ class Popping:
     def __init__(
         self,
         reading: Reading,
-        state: Tables,
+        state: PopTables,
         records: PopRecords,
         orders: QueueOrders,
         settings: PopSettings,

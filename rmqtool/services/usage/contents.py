@@ -53,7 +53,7 @@ class Cell:
 
 
 @dataclass(slots=True)
-class Row:
+class FileRow:
     """Consecutive files of the log.
 
     Attributes:
@@ -96,7 +96,7 @@ class Contents:
         damaged: number of ranges that cannot be read as messages.
     """
 
-    rows: list[Row]
+    rows: list[FileRow]
     topics: list[tuple[str, int, int]]
     queues: dict[tuple[int, int], int]
     begin: int | None
@@ -158,11 +158,11 @@ class _Grid:
     def __init__(self, log: CommitLog) -> None:
         files = log.segments.files
         each = max(-(-len(files) // ROWS), 1)
-        self._rows: list[Row] = []
-        self._by_file: dict[int, Row] = {}
+        self._rows: list[FileRow] = []
+        self._by_file: dict[int, FileRow] = {}
         for at in range(0, len(files), each):
             group = files[at : at + each]
-            row = Row(group[0].path, group[-1].path, group[0].base, group[-1].end, len(group))
+            row = FileRow(group[0].path, group[-1].path, group[0].base, group[-1].end, len(group))
             row.cells = [Cell() for _ in range(CELLS)]
             for file in group:
                 self._by_file[file.base] = row
@@ -170,7 +170,7 @@ class _Grid:
                     row.cells[cell].bytes += part
             self._rows.append(row)
         self._bytes: Counter[int] = Counter()  # of the current row, by topic and cell
-        self._current: Row | None = None
+        self._current: FileRow | None = None
 
     def add(self, item: FileRows, topics: Column, messages: Column) -> None:
         """Add records, in log order."""
@@ -206,12 +206,12 @@ class _Grid:
         for cell, part in _parts(row, damage.physical_offset, damage.length):
             row.cells[cell].damaged += part
 
-    def finish(self) -> list[Row]:
+    def finish(self) -> list[FileRow]:
         """The rows, after the last record."""
         self._close()
         return self._rows
 
-    def _row_of(self, file: Segment) -> Row:
+    def _row_of(self, file: Segment) -> FileRow:
         row = self._by_file[file.base]
         if row is not self._current:
             self._close()
@@ -234,11 +234,11 @@ class _Grid:
         self._bytes.clear()
 
 
-def _cell_length(row: Row) -> int:
+def _cell_length(row: FileRow) -> int:
     return max(-(-(row.end - row.begin) // CELLS), 1)
 
 
-def _parts(row: Row, begin: int, length: int) -> Iterator[tuple[int, int]]:
+def _parts(row: FileRow, begin: int, length: int) -> Iterator[tuple[int, int]]:
     """The cells that a range of physical offsets is in, each with its number of bytes there."""
     cell_length, at, end = _cell_length(row), begin - row.begin, begin - row.begin + length
     while at < end:

@@ -12,7 +12,7 @@ from rmqtool.store.backup.copying import RateLimit
 from rmqtool.store.backup.home import BackupHome, BackupPart, Original
 from rmqtool.store.backup.local import LocalHome
 from rmqtool.store.backup.manifest import Backup, BackupFile
-from rmqtool.store.backup.sources import Source, Sources
+from rmqtool.store.backup.sources import SourceFile, Sources
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.layout.paths import StoreLayout
 
@@ -103,7 +103,7 @@ class _Run:
 
     # -- one file ------------------------------------------------------------------------------------------------------
 
-    def _take(self, source: Source, part: BackupPart, copying: Stage) -> BackupFile | None:
+    def _take(self, source: SourceFile, part: BackupPart, copying: Stage) -> BackupFile | None:
         """Copy a file, or use an existing copy of it. None if the broker has removed it as expired."""
         if source.data is not None:
             part.done.pop(source.path, None)
@@ -142,7 +142,7 @@ class _Run:
                     return reused
         return None
 
-    def _note_gone(self, source: Source) -> None:
+    def _note_gone(self, source: SourceFile) -> None:
         if not self._live:
             raise Refused(f"{source.original}: has gone while the store was copied: run it again")
         self._warn(f"{source.original}: the broker removed it as expired while the store was copied")
@@ -178,7 +178,7 @@ class _Run:
         return backups
 
 
-def _look_at(source: Source) -> Original | None:
+def _look_at(source: SourceFile) -> Original | None:
     """A file as it is now; None if it is gone."""
     with suppress(FileNotFoundError):
         about = os.stat(source.original)

@@ -8,7 +8,7 @@ from typing import Protocol
 from rmqtool.progress import Stage
 from rmqtool.store.backup.copying import CopyState, RateLimit
 from rmqtool.store.backup.manifest import Backup, BackupFile
-from rmqtool.store.backup.sources import Source
+from rmqtool.store.backup.sources import SourceFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Original:
         modified_ns: time of its last change.
     """
 
-    source: Source
+    source: SourceFile
     bytes: int
     modified_ns: int
     inode: int
@@ -68,7 +68,7 @@ class BackupPart(Protocol):
     def copy(self, original: Original, pace: RateLimit, progress: Stage) -> CopyState:
         """Copy a file."""
 
-    def write(self, source: Source) -> BackupFile:
+    def write(self, source: SourceFile) -> BackupFile:
         """Write content that was read before."""
 
     def note(self, file: BackupFile) -> None:

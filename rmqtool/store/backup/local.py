@@ -23,7 +23,7 @@ from rmqtool.store.backup.manifest import (
     read_journal,
     read_manifest,
 )
-from rmqtool.store.backup.sources import Source
+from rmqtool.store.backup.sources import SourceFile
 from rmqtool.store.disk.durable import Barrier, sync, write_durably
 from rmqtool.store.disk.files import make_file
 from rmqtool.store.disk.ownership import make_folders_as
@@ -154,7 +154,7 @@ class LocalPart:
         source = original.source
         return copy_file(source.original, self._fresh(source.path), stop=source.stop, pace=pace, progress=progress)
 
-    def write(self, source: Source) -> BackupFile:
+    def write(self, source: SourceFile) -> BackupFile:
         """Write content that was read before."""
         assert source.data is not None
         target = self._fresh(source.path)

@@ -37,7 +37,7 @@ _STABLE = 0.05  # seconds in which the last record must not change
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceFile:
     """One file to copy.
 
     Attributes:
@@ -90,12 +90,12 @@ class Sources:
                 if os.path.exists(path) and not _is_below(path, layout.root):
                     self.warnings.append(f"{path} ({name}) lies outside of the store, and is not in the backup")
 
-    def __iter__(self) -> Iterator[Source]:
+    def __iter__(self) -> Iterator[SourceFile]:
         return self._of_live() if self._live else self._of_stopped()
 
     # -- a stopped store -----------------------------------------------------------------------------------------------
 
-    def _of_stopped(self) -> Iterator[Source]:
+    def _of_stopped(self) -> Iterator[SourceFile]:
         apart = {os.path.realpath(path) for path in self._layout.commit_log_paths} if not self._dledger else set()
         if apart:
             yield from self._log_files(None)
@@ -105,7 +105,7 @@ class Sources:
     def _dledger(self) -> bool:
         return bool(self._layout.dledger_dirs())
 
-    def _log_files(self, end: int | None) -> Iterator[Source]:
+    def _log_files(self, end: int | None) -> Iterator[SourceFile]:
         """The log's files, from all of its paths.
 
         Args:
@@ -117,9 +117,9 @@ class Sources:
                 return
             stop = None if end is None or file.end <= end else end - file.base
             sealed = None if end is None else file.base != last
-            yield Source(f"commitlog/{os.path.basename(file.path)}", file.path, stop, sealed)
+            yield SourceFile(f"commitlog/{os.path.basename(file.path)}", file.path, stop, sealed)
 
-    def _walk(self, folder: str, prefix: str, apart: set[str]) -> Iterator[Source]:
+    def _walk(self, folder: str, prefix: str, apart: set[str]) -> Iterator[SourceFile]:
         for entry in list_dir(folder):
             name = prefix + entry.name
             if entry.is_dir():
@@ -129,11 +129,11 @@ class Sources:
             elif not entry.is_file():
                 self.warnings.append(f"{entry.path}: not a file, and not in the backup")
             elif name not in _NOT_COPIED:
-                yield Source(name, entry.path)
+                yield SourceFile(name, entry.path)
 
     # -- a live store --------------------------------------------------------------------------------------------------
 
-    def _of_live(self) -> Iterator[Source]:
+    def _of_live(self) -> Iterator[SourceFile]:
         yield from self._progress
         yield from self._log_files(self.log_to)
         for kind, unit in (("consumequeue", UNIT), (BATCH_QUEUES, BATCH_UNIT)):
@@ -142,23 +142,23 @@ class Sources:
                     yield from self._queue_file(f"{kind}/{topic}/{queue_id}", file, unit)
         for topic, queue_id, path in self._layout.each_queue_dir("consumequeue_ext"):
             for file in self._layout.files_in(path).files:
-                yield Source(
+                yield SourceFile(
                     f"consumequeue_ext/{topic}/{queue_id}/{os.path.basename(file.path)}", file.path, None, False
                 )
         paths = self._layout.index_paths()
         for path in paths:
-            yield Source(f"index/{os.path.basename(path)}", path, None, path != paths[-1])
+            yield SourceFile(f"index/{os.path.basename(path)}", path, None, path != paths[-1])
         names = (entry.name for entry in self._layout.entries("config") if entry.is_file())
         done = {source.path for source in self._progress}
         yield from self._configs(*(name for name in names if f"config/{name}" not in done))
         known = {"commitlog", "consumequeue", BATCH_QUEUES, "consumequeue_ext", "index", "config", "checkpoint"}
         for entry in self._layout.entries():
             if entry.is_file() and entry.name not in {*known, *_WITH_BROKER}:
-                yield Source(entry.name, entry.path, None, False)
+                yield SourceFile(entry.name, entry.path, None, False)
             elif entry.is_dir() and entry.name not in {*known, *_WITH_BROKER}:
                 self.warnings.append(f"{entry.path}: not in the backup, since a broker is running")
 
-    def _queue_file(self, folder: str, file: Segment, unit: int) -> Iterator[Source]:
+    def _queue_file(self, folder: str, file: Segment, unit: int) -> Iterator[SourceFile]:
         """A queue file up to its first entry at or beyond the end of the log."""
         count, form = 0, PLAIN if unit == UNIT else BATCH
         number = file.size // unit
@@ -170,9 +170,9 @@ class Sources:
             count = first + below
             if below < len(units):
                 break
-        yield Source(f"{folder}/{os.path.basename(file.path)}", file.path, count * unit, count == number)
+        yield SourceFile(f"{folder}/{os.path.basename(file.path)}", file.path, count * unit, count == number)
 
-    def _configs(self, *names: str) -> Iterator[Source]:
+    def _configs(self, *names: str) -> Iterator[SourceFile]:
         for name in names:
             path = self._layout.path("config", name)
             model = kind_of(name)
@@ -184,7 +184,7 @@ class Sources:
                 except FormatError:
                     data = None
                 if data is not None:
-                    yield Source(f"config/{name}", path, None, False, data)
+                    yield SourceFile(f"config/{name}", path, None, False, data)
                     break
                 if attempt == 2 and not os.path.lexists(path) and not os.path.lexists(path + ".tmp"):
                     break  # a broker that replaces it takes only a moment
@@ -192,10 +192,10 @@ class Sources:
             else:
                 self.warnings.append(f"{path}: could not be read as a broker writes it, and is not in the backup")
 
-    def _checkpoint(self) -> Iterator[Source]:
+    def _checkpoint(self) -> Iterator[SourceFile]:
         data = self._layout.checkpoint()
         if data is not None:
-            yield Source("checkpoint", self._layout.path("checkpoint"), None, False, data)
+            yield SourceFile("checkpoint", self._layout.path("checkpoint"), None, False, data)
 
     def _refuse_databases(self) -> None:
         there = [name for name in _ONLY_STOPPED if os.path.isdir(self._layout.path(*name.split("/")))]

@@ -12,7 +12,7 @@ from formats.variants import epoch
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.rules.releases import NEWEST
 from rmqtool.store.convert.copying import check_places, copy_all, making, refuse_use
-from rmqtool.store.convert.report import ConversionReport, Form, SettingChange
+from rmqtool.store.convert.report import ConversionReport, SettingChange, StoreForm
 from rmqtool.store.disk.durable import write_durably
 from rmqtool.store.disk.files import make_file, remove_tree
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -36,7 +36,7 @@ _GROUP_SETTINGS = ("enableDLegerCommitLog", "dLegerGroup", "dLegerPeers", "dLege
                    "storePathDLedgerCommitLog")  # fmt: skip
 
 
-def convert(layout: StoreLayout, target: str, form: Form, *, dry_run: bool = False) -> ConversionReport:
+def convert(layout: StoreLayout, target: str, form: StoreForm, *, dry_run: bool = False) -> ConversionReport:
     """Make an ordinary store, a replica for a group with a controller, or a store for a broker of 5.5.
 
     Raises:
@@ -47,9 +47,9 @@ def convert(layout: StoreLayout, target: str, form: Form, *, dry_run: bool = Fal
     warnings = _warnings(layout)
     roles = {fact.role for fact in roles_of(layout)}
     target, _folders = check_places(layout, target)
-    if form is Form.CONTROLLER and Role.CONTROLLER in roles:
+    if form is StoreForm.CONTROLLER and Role.CONTROLLER in roles:
         raise Refused(f"{layout.root}: it is a replica in controller mode")
-    if form is Form.NEWEST and roles & {Role.DLEDGER, Role.CONTROLLER}:
+    if form is StoreForm.NEWEST and roles & {Role.DLEDGER, Role.CONTROLLER}:
         raise Refused(f"{layout.root}: its brokers are upgraded with their group, one after the other, and read it")
     _refuse_stale_tail(layout)
     rewrites = Role.DLEDGER in roles or has_rocksdb_queues(layout)
@@ -57,7 +57,7 @@ def convert(layout: StoreLayout, target: str, form: Form, *, dry_run: bool = Fal
     if not rewrites:
         return _copy_files(
             layout, target, form, ["commitlog"], settings, changes, warnings,
-            left_out=_OF_GROUPS if form is Form.STORE else (), dry_run=dry_run,
+            left_out=_OF_GROUPS if form is StoreForm.STORE else (), dry_run=dry_run,
         )  # fmt: skip
     changes.append("messages get new physical offsets: offset message ids that clients have kept do not fit any more")
     if dry_run:
@@ -86,7 +86,7 @@ def spread_log(layout: StoreLayout, target: str, folders: Sequence[str], *, dry_
     target, folders = check_places(layout, target, folders)
     # brokers take the directories in the order of their names
     folders = sorted(folders)
-    form = Form.FOLDERS if folders else Form.ONE_FOLDER
+    form = StoreForm.FOLDERS if folders else StoreForm.ONE_FOLDER
     settings = [SettingChange("storePathCommitLog", ",".join(folders) or None)]
     if layout.conf.text("readOnlyCommitLogStorePaths"):
         settings.append(SettingChange("readOnlyCommitLogStorePaths", None))
@@ -135,7 +135,7 @@ def split_topics(
         "open transactions, and what POP consumers hold, are not taken",
     ]
     if dry_run:
-        return _report(layout, target, Form.TOPICS, [], changes, warnings, same_offsets=False, messages=messages)
+        return _report(layout, target, StoreForm.TOPICS, [], changes, warnings, same_offsets=False, messages=messages)
     salvage = Salvage(layout, target, "convert", selection=selection)
     done = salvage.run(lambda _report, _new: refuse_use(layout))
     warnings += done.warnings
@@ -144,7 +144,7 @@ def split_topics(
             f"{counted(done.lostRangeCount, 'place')} of the log cannot be read: kept in "
             f"{os.path.join(target, 'lost+found')}, as they may be of these topics"
         )
-    return _report(layout, target, Form.TOPICS, [], changes, warnings, same_offsets=False, done=done, applied=True)
+    return _report(layout, target, StoreForm.TOPICS, [], changes, warnings, same_offsets=False, done=done, applied=True)
 
 
 def _warnings(layout: StoreLayout) -> list[str]:
@@ -155,7 +155,7 @@ def _warnings(layout: StoreLayout) -> list[str]:
     return warnings
 
 
-def _differences(layout: StoreLayout, form: Form, roles: set[Role]) -> tuple[list[SettingChange], list[str]]:
+def _differences(layout: StoreLayout, form: StoreForm, roles: set[Role]) -> tuple[list[SettingChange], list[str]]:
     """What the new broker's settings must say, and what is different in the new store."""
     settings, changes = [], []
     if len(layout.commit_log_paths) > 1:
@@ -167,7 +167,7 @@ def _differences(layout: StoreLayout, form: Form, roles: set[Role]) -> tuple[lis
     if Role.ROCKSDB in roles:
         settings.append(SettingChange("storeType", None))
         changes.append("queues, index and settings are in files")
-    if form is Form.CONTROLLER:
+    if form is StoreForm.CONTROLLER:
         settings += [SettingChange("enableControllerMode", "true"), SettingChange("controllerAddr", "HOST:PORT")]
         settings += [SettingChange(name, None) for name in ("brokerRole", "brokerId") if layout.conf.text(name)]
         changes.append(
@@ -175,10 +175,10 @@ def _differences(layout: StoreLayout, form: Form, roles: set[Role]) -> tuple[lis
             "and an empty replica gets the log from its beginning"
         )
         changes.append("it has no brokerIdentity: the controller gives it a number at its first start")
-    if form is Form.STORE and Role.CONTROLLER in roles:
+    if form is StoreForm.STORE and Role.CONTROLLER in roles:
         settings += [SettingChange("enableControllerMode", None), SettingChange("controllerAddr", None)]
         changes.append("it has no epochs and no brokerIdentity: it belongs to no group of replicas")
-    if form is Form.NEWEST:
+    if form is StoreForm.NEWEST:
         changes += [
             f"queues, index and checkpoint are as a start of {NEWEST} makes them",
             f"a broker of {NEWEST} adds rocksdbstore and further files: keep the source until there is no way back",
@@ -188,7 +188,7 @@ def _differences(layout: StoreLayout, form: Form, roles: set[Role]) -> tuple[lis
 
 
 def _copy_files(
-    layout: StoreLayout, target: str, form: Form, folders: Sequence[str], settings: list[SettingChange],
+    layout: StoreLayout, target: str, form: StoreForm, folders: Sequence[str], settings: list[SettingChange],
     changes: list[str], warnings: list[str], *, left_out: Sequence[str], dry_run: bool,
 ) -> ConversionReport:  # fmt: skip
     """Copy the files, with the log in other directories."""
@@ -213,17 +213,17 @@ def _conf_of(layout: StoreLayout, folders: Sequence[str]) -> BrokerConf:
     return kept.with_value("storePathCommitLog", ",".join(folders))
 
 
-def _add(new: StoreLayout, form: Form) -> None:
+def _add(new: StoreLayout, form: StoreForm) -> None:
     """Add what makes the new store one of its form.
 
     Raises:
         Refused: a broker of 5.5 would not load it.
     """
-    if form is Form.CONTROLLER:
+    if form is StoreForm.CONTROLLER:
         begin = max(CommitLog(new).min_offset, 0)
         data = epoch.build([epoch.Epoch(_FIRST_EPOCH, begin)])
         write_durably(new.path(EPOCHS), data, like=new.root)
-    elif form is Form.NEWEST:
+    elif form is StoreForm.NEWEST:
         make_file(new.path("lock")).close()
         kept = new.path(".rmqtool-replaced")
         report = recover(new, release=NEWEST, backup=kept, guard=_refuse_cuts)
@@ -248,7 +248,7 @@ def _refuse_cuts(report: RecoveryReport) -> None:
 
 
 def _report(
-    layout: StoreLayout, target: str, form: Form, settings: list[SettingChange], changes: list[str],
+    layout: StoreLayout, target: str, form: StoreForm, settings: list[SettingChange], changes: list[str],
     warnings: list[str], *, same_offsets: bool, folders: Sequence[str] = (), files: int = 0, size: int = 0,
     messages: int | None = None, done: SalvageReport | None = None, applied: bool = False,
 ) -> ConversionReport:  # fmt: skip

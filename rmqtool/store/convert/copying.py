@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.progress import stage
 from rmqtool.store.backup.copying import RateLimit, copy_file
-from rmqtool.store.backup.sources import Source, Sources
+from rmqtool.store.backup.sources import SourceFile, Sources
 from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.disk.ownership import make_folders_as
@@ -165,7 +165,7 @@ def _is_left_out(path: str, left_out: Collection[str]) -> bool:
     return any(fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}/*") for pattern in left_out)
 
 
-def _size(source: Source) -> int:
+def _size(source: SourceFile) -> int:
     return os.path.getsize(source.original)
 
 

@@ -8,7 +8,7 @@ from rmqtool.contract import row_dict
 from rmqtool.rules import releases
 
 
-class Form(StrEnum):
+class StoreForm(StrEnum):
     """What a store is converted to."""
 
     STORE = "store"  # an ordinary one, its log in one directory

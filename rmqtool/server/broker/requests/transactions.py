@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 _COMMIT, _ROLLBACK = 8, 12
 
 
-class Transactions:
+class TransactionRequests:
     """Requests that end transactions."""
 
     def __init__(self, context: BrokerContext, service: TransactionService) -> None:
