@@ -171,14 +171,14 @@ def test_why_a_queue_stands_still(state: dict[str, Any], properties: dict[str, s
         properties=properties, mq_table={QUEUE: a.QueueState(**{"commit_offset": 0, **times, **state})}
     )
     offsets = OffsetWrapper(9, 5, 0)
-    row = clients._describe_queue("g", QUEUE, offsets, "c", info, NOW, shared=False, untold=False)
+    row = clients._describe_queue("g", QUEUE, offsets, "c", info, NOW, shared=False, unreported=False)
     assert (row.state, row.diff) == (state_word, 4)
-    assert clients._describe_queue("g", QUEUE, offsets, "c", info, NOW, shared=True, untold=False).state == "shared"
+    assert clients._describe_queue("g", QUEUE, offsets, "c", info, NOW, shared=True, unreported=False).state == "shared"
 
 
 def test_a_client_that_does_not_report_may_hold_a_queue() -> None:
-    offsets = OffsetWrapper(9, 5, 0)
-    assert clients._describe_queue("g", QUEUE, offsets, None, None, NOW, shared=False, untold=True).state == "unknown"
-    assert (
-        clients._describe_queue("g", QUEUE, offsets, None, None, NOW, shared=False, untold=False).state == "no-client"
-    )
+    for unreported, state in ((True, "unknown"), (False, "no-client")):
+        row = clients._describe_queue(
+            "g", QUEUE, OffsetWrapper(9, 5, 0), None, None, NOW, shared=False, unreported=unreported
+        )
+        assert row.state == state

@@ -61,7 +61,7 @@ class Kind(ABC):
         """The existing values of these names.
 
         Raises:
-            NotTold: the server gave no answer; it has been noted.
+            Unanswered: the server gave no answer; it has been noted.
         """
 
     @abstractmethod
@@ -76,7 +76,7 @@ class Kind(ABC):
     async def why_not(self, questions: Questions, node: Node, changes: Sequence[Change]) -> str | None:
         """Why these values must not be written now; None if they may.
 
-        Raises: NotTold: the server gave no answer.
+        Raises: Unanswered: the server gave no answer.
         """
         return None
 

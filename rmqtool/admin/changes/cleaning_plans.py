@@ -15,7 +15,7 @@ from rmqtool.admin.live.cleaning import (
     find_expired_log,
     find_unsettled_topics,
 )
-from rmqtool.admin.live.questions import Node, NotTold, Questions
+from rmqtool.admin.live.questions import Node, Questions, Unanswered
 from rmqtool.admin.live.tables import fetch_offsets
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.words import counted
@@ -42,7 +42,7 @@ async def plan_cleaning(questions: Questions, where: Where, what: str, *, accept
         if what == QUEUES:
             return await _plan_queues(questions, where)
         return await _plan_unused(questions, where, accept_loss=accept_loss)
-    except NotTold:
+    except Unanswered:
         raise ClientError(f"{'; '.join(questions.reasons())}: nothing was changed") from None
 
 

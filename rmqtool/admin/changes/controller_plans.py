@@ -12,7 +12,7 @@ from rmqtool.admin.live.controllers import (
     find_controllers,
     find_leader,
 )
-from rmqtool.admin.live.questions import Node, NotTold, Questions
+from rmqtool.admin.live.questions import Node, Questions, Unanswered
 from rmqtool.admin.target import Target
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.errors import BadValue, Refused
@@ -47,7 +47,7 @@ async def plan_election(questions: Questions, target: Target, broker: str, repli
     cluster, info = await _replicas_of(questions, leader, broker)
     try:
         settings = await fetch_controller_settings(questions, leader)
-    except NotTold:
+    except Unanswered:
         raise ClientError(f"{'; '.join(questions.reasons())}: nothing was changed") from None
     unclean = settings.get("enableElectUncleanMaster", "").strip() == "true"
     reason = why_not_elected(broker, info, replica, unclean)
@@ -105,7 +105,7 @@ async def _replicas_of(questions: Questions, leader: Node, broker: str) -> tuple
     """
     try:
         table = await fetch_replicas(questions, leader, [broker])
-    except NotTold:
+    except Unanswered:
         raise ClientError(f"{'; '.join(questions.reasons())}: nothing was changed") from None
     if broker not in table:
         raise Refused(f"the controller {leader.address} has no broker {broker}; nothing was changed")

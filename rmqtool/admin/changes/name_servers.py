@@ -65,7 +65,7 @@ async def fetch_route(questions: Questions, node: Node, topic: str) -> TopicRout
     """The route that one name server has.
 
     Raises:
-        NotTold: it gave no answer.
+        Unanswered: it gave no answer.
     """
     header = h.Topic(topic=topic, accept_standard_json_only=True)
     return await questions.fetch(

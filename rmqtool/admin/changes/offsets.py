@@ -12,7 +12,7 @@ from rmqtool.admin.changes.change import Change
 from rmqtool.admin.changes.plans import Where
 from rmqtool.admin.changes.run import Plan, Servers
 from rmqtool.admin.changes.tables import Offsets, offsets_of
-from rmqtool.admin.live.questions import Node, NotTold, Questions
+from rmqtool.admin.live.questions import Node, Questions, Unanswered
 from rmqtool.admin.live.tables import fetch_clients, fetch_groups, fetch_offsets, fetch_ranges, fetch_topics
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.contract import row_dict
@@ -204,7 +204,7 @@ class Resets:
             answer = await self._questions.fetch_header(
                 node, C.SEARCH_OFFSET_BY_TIMESTAMP, h.Offset, header, what="offsets of times are"
             )
-        except NotTold:
+        except Unanswered:
             raise self._not_told() from None
         return min(max(answer.offset, low), high)
 
@@ -234,7 +234,7 @@ class Resets:
                     raise Refused(
                         f"broker {name} has no settings of group {self._group}: {command_line('group', 'create')} first"
                     )
-        except NotTold:
+        except Unanswered:
             raise self._not_told() from None
         fresh = sum(move.consumerOffset is None for move in moves)
         if fresh:

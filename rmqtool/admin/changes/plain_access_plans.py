@@ -7,7 +7,7 @@ from rmqtool.admin.changes.plain_access import Accounts, WhiteAddresses
 from rmqtool.admin.changes.plans import Where
 from rmqtool.admin.changes.run import Plan, Servers, need_values
 from rmqtool.admin.live.plain_access import fetch_files, has_plain_access
-from rmqtool.admin.live.questions import Node, NotTold, Questions, client_options
+from rmqtool.admin.live.questions import Node, Questions, Unanswered, client_options
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.errors import BadValue, Refused
 
@@ -99,7 +99,7 @@ async def plan_addresses(questions: Questions, where: Where, addresses: Sequence
     servers, masters = await _brokers(questions, where)
     try:
         files = {node: await fetch_files(questions, node) for node in masters}
-    except NotTold:
+    except Unanswered:
         raise ClientError(f"{'; '.join(questions.reasons())}: nothing was changed") from None
     for node, table in files.items():
         if len(table) > 1:
@@ -124,7 +124,7 @@ async def _brokers(questions: Questions, where: Where) -> tuple[Servers, list[No
     masters = await where.masters(questions)
     try:
         without = [node.name for node in masters if not await has_plain_access(questions, node)]
-    except NotTold:
+    except Unanswered:
         raise ClientError(f"{'; '.join(questions.reasons())}: nothing was changed") from None
     if without:
         names = ", ".join(without)

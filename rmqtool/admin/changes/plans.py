@@ -15,7 +15,7 @@ from rmqtool.admin.changes.name_servers import ORDER_TOPICS, KeyValues, Routes, 
 from rmqtool.admin.changes.run import Plan, Servers, need_values
 from rmqtool.admin.changes.tables import Groups, NameServerSettings, Offsets, Settings, Topics, group_value, topic_value
 from rmqtool.admin.live.brokers import fetch_settings
-from rmqtool.admin.live.questions import Node, NotTold, Questions
+from rmqtool.admin.live.questions import Node, Questions, Unanswered
 from rmqtool.admin.live.tables import fetch_clients, fetch_offsets, fetch_ranges
 from rmqtool.admin.target import Target
 from rmqtool.client.cluster.errors import ClientError
@@ -259,7 +259,7 @@ async def plan_group_deletion(questions: Questions, where: Where, group: str) ->
         raise Refused(f"group {group}: no broker has it")
     try:
         online = [node.name for node in masters if await fetch_clients(questions, node, group)]
-    except NotTold:
+    except Unanswered:
         raise ClientError(f"{'; '.join(questions.reasons())}: nothing was changed") from None
     if online:
         raise Refused(
@@ -345,7 +345,7 @@ async def plan_settings(questions: Questions, where: Where, settings: Mapping[st
 async def _no_setting(questions: Questions, node: Node, name: str) -> str:
     try:
         table: Mapping[str, str] = await fetch_settings(questions, node)
-    except NotTold:
+    except Unanswered:
         table = {}
     near = difflib.get_close_matches(name, table, 1)
     return f"broker {node.name} has no setting {name}" + (f"; it has {near[0]}" if near else "")

@@ -17,7 +17,7 @@ from rmqtool.admin.changes.change import Change, Kind, Place, Value
 from rmqtool.admin.changes.journal import BEGUN, CONTINUED, ENDED, UNDONE, Journal, begin, find_journals
 from rmqtool.admin.changes.kinds import KINDS
 from rmqtool.admin.live.controllers import find_controllers, find_leader
-from rmqtool.admin.live.questions import Node, NotTold, Questions, ask
+from rmqtool.admin.live.questions import Node, Questions, Unanswered, ask
 from rmqtool.admin.target import Target
 from rmqtool.client.cluster.errors import BrokerError, ClientError
 from rmqtool.errors import HungUp, Interrupted, Refused, Terminated
@@ -362,7 +362,7 @@ async def _check(questions: Questions, servers: Servers, changes: Iterable[Chang
     for (node, kind), group in groups.items():
         try:
             reason = await servers.kinds[kind].why_not(questions, node, group)
-        except NotTold:
+        except Unanswered:
             raise ClientError(f"{'; '.join(questions.reasons())}: nothing was changed") from None
         if reason is not None:
             raise Refused(f"{reason}; nothing was changed")
@@ -378,7 +378,7 @@ async def _write(questions: Questions, servers: Servers, changes: Sequence[Chang
         change = by_place[place]
         try:
             await servers.kinds[change.place.kind].write(questions, servers.of_place(change.place), change)
-        except NotTold:
+        except Unanswered:
             failures[change.place] = "; ".join(questions.reasons())
         except (BrokerError, RemotingError) as err:
             failures[change.place] = str(err)

@@ -119,7 +119,7 @@ class _Parts:
         return changes
 
     def _as_known_to(self, broker: str, chain: Chain) -> Chain:
-        """A broker that no longer leads a queue need not know where the new range begins, which may be decided anew."""
+        """A broker that no longer leads a queue need not know where the new range begins, which may change again."""
         if len(chain) > 1 and chain[-1].broker_name != broker:
             return (*chain[:-1], replace(chain[-1], logic_offset=-1))
         return chain

@@ -93,7 +93,7 @@ async def _check_ends(questions: Questions, node: Node, topic: str, mapping: Top
     """Check that earlier ranges end before the ranges that begin on a broker.
 
     Raises:
-        BrokerError: one has grown meanwhile. ClientError, NotTold: its broker does not answer.
+        BrokerError: one has grown meanwhile. ClientError, Unanswered: its broker does not answer.
     """
     nodes = {each.name: each for each in await questions.nodes() if each.is_master}
     for queue_id, ranges in mapping.hosted_queues.items():

@@ -188,7 +188,7 @@ class Offsets(Kind):
         """Whether the broker itself sets a group's offsets (``useServerSideResetOffset`` of 5.x).
 
         Raises:
-            NotTold: it gave no answer.
+            Unanswered: it gave no answer.
         """
         if node not in self._sets:
             settings = await fetch_settings(questions, node)

@@ -159,7 +159,7 @@ async def fetch_settings(questions: Questions, node: Node) -> Mapping[str, str]:
     """The settings that a broker runs with.
 
     Raises:
-        NotTold: it does not answer.
+        Unanswered: it does not answer.
     """
     return await questions.fetch(node, C.GET_BROKER_CONFIG, read_settings("brokerName"), what="its settings are") or {}
 
@@ -168,7 +168,7 @@ async def fetch_runtime(questions: Questions, node: Node) -> Mapping[str, str]:
     """What a broker reports of its own state.
 
     Raises:
-        NotTold: it does not answer.
+        Unanswered: it does not answer.
     """
     runtime = await questions.fetch(node, C.GET_BROKER_RUNTIME_INFO, body(KVTable), what="its state is")
     return {} if runtime is None else runtime.table

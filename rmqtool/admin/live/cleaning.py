@@ -14,7 +14,7 @@ from formats.remoting.codes import RequestCode as C
 from formats.topics import SCHEDULE, SYSTEM_PREFIX, SYSTEM_TOPICS
 from rmqtool.admin.live.brokers import fetch_runtime, fetch_settings
 from rmqtool.admin.live.messages import view_record
-from rmqtool.admin.live.questions import Node, NotTold, Questions, body
+from rmqtool.admin.live.questions import Node, Questions, Unanswered, body
 from rmqtool.admin.live.tables import Ranges, fetch_offsets, fetch_ranges, fetch_topics
 from rmqtool.client.cluster.errors import ClientError
 
@@ -43,7 +43,7 @@ async def fetch_log_start(questions: Questions, node: Node) -> int:
     """The physical offset at which a broker's log begins.
 
     Raises:
-        NotTold: it gave no answer.
+        Unanswered: it gave no answer.
     """
     return _number(await fetch_runtime(questions, node), "commitLogMinOffset", node)
 
@@ -55,7 +55,7 @@ async def find_expired_log(questions: Questions, node: Node) -> ExpiredLog:
     the last file always stays.
 
     Raises:
-        NotTold: it gave no answer.
+        Unanswered: it gave no answer.
         ClientError: the files do not begin where they should, or a value is not a number.
     """
     runtime, settings = await fetch_runtime(questions, node), await fetch_settings(questions, node)
@@ -87,7 +87,7 @@ async def _fetch_store_time(questions: Questions, node: Node, physical_offset: i
     """The store time of the message at the beginning of a file, ms.
 
     Raises:
-        NotTold: no answer. ClientError: there is no message.
+        Unanswered: no answer. ClientError: there is no message.
     """
     records = await view_record(questions, node, physical_offset)
     if not records or records[0].physical_offset != physical_offset:
@@ -102,12 +102,12 @@ async def fetch_queues(questions: Questions, nodes: Sequence[Node]) -> dict[Plac
     """The queues of all topics that have had messages: first offset, end, and store time of the last message (ms).
 
     Raises:
-        NotTold: one of the brokers does not tell all of them.
+        Unanswered: one of the brokers does not tell all of them.
     """
     tables = await questions.need(fetch_topics(questions, nodes), nodes)
     ranges = await fetch_ranges(questions, ((node, topic) for node, table in tables.items() for topic in table))
     if ranges.missing:
-        raise NotTold
+        raise Unanswered
     return _rows(ranges)
 
 
@@ -129,14 +129,14 @@ async def fetch_expired_queues(
         topics: only of these.
 
     Raises:
-        NotTold: it does not tell all of them.
+        Unanswered: it does not tell all of them.
     """
     if topics is None:
         rows = await fetch_queues(questions, [node])
     else:
         ranges = await fetch_ranges(questions, [(node, topic) for topic in topics])
         if ranges.missing:
-            raise NotTold
+            raise Unanswered
         rows = _rows(ranges)
     return {
         (topic, queue_id): end
@@ -154,12 +154,12 @@ async def count_lost(
         since: ms.
 
     Raises:
-        NotTold: the broker does not tell all of them.
+        Unanswered: the broker does not tell all of them.
     """
     wanted = list(queues)
     ranges = await fetch_ranges(questions, [(node, topic) for topic, _queue_id in wanted])
     if ranges.missing:
-        raise NotTold
+        raise Unanswered
 
     async def fetch(place: tuple[str, int]) -> tuple[int, int]:
         topic, queue_id = place
@@ -184,7 +184,7 @@ async def find_unsettled_topics(questions: Questions, nodes: Sequence[Node]) -> 
     Brokers do not list them. Candidates are the topics in which a group has an offset, and those of other brokers.
 
     Raises:
-        NotTold: a broker does not tell all of it.
+        Unanswered: a broker does not tell all of it.
     """
     tables = await questions.need(fetch_topics(questions, nodes), nodes)
     offsets = await questions.need(fetch_offsets(questions, nodes), nodes)
@@ -216,7 +216,7 @@ async def count_queued(questions: Questions, node: Node, topic: str, queue_ids: 
         queue_ids: those known; the ones after them are tried until one does not exist.
 
     Raises:
-        NotTold: it gave no answer.
+        Unanswered: it gave no answer.
     """
     known = sorted(queue_ids)
     last, count = max(known, default=-1), None

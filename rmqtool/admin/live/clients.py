@@ -195,7 +195,7 @@ def list_held_queues(target: Target, warn: Warn, group: str, now: int | None = N
             for holder, about in clients or [(None, None)]:
                 shared = len(clients) > 1 and not online.broadcasting
                 rows.append(
-                    _describe_queue(group, queue, at, holder, about, moment, shared=shared, untold=bool(silent))
+                    _describe_queue(group, queue, at, holder, about, moment, shared=shared, unreported=bool(silent))
                 )
         return rows
 
@@ -224,7 +224,7 @@ def _describe_queue(
     now: int,
     *,
     shared: bool,
-    untold: bool,
+    unreported: bool,
 ) -> HeldQueue:
     state = info.mq_table.get(queue) if info is not None else None
     popped = (info.mq_pop_table or {}).get(queue) if info is not None and state is None else None
@@ -244,7 +244,7 @@ def _describe_queue(
         locked=state.locked if state is not None else None,
         lastPullTimestamp=pulled or None,
         lastConsumeTimestamp=(state.last_consume_timestamp or None) if state is not None else None,
-        state=SHARED if shared else _state(info, state, popped, lag, now, untold=untold),
+        state=SHARED if shared else _state(info, state, popped, lag, now, unreported=unreported),
     )
 
 
@@ -255,10 +255,10 @@ def _state(
     lag: int | None,
     now: int,
     *,
-    untold: bool,
+    unreported: bool,
 ) -> str:
     if info is None:
-        return UNKNOWN if untold else NO_CLIENT
+        return UNKNOWN if unreported else NO_CLIENT
     if popped is not None:
         return DROPPED if popped.droped else OK
     assert state is not None

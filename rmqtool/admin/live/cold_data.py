@@ -64,7 +64,7 @@ async def fetch_cold_tables(questions: Questions, node: Node) -> ColdTables:
     """The thresholds of one broker.
 
     Raises:
-        NotTold: it does not answer; one of 4.9 does not know the request.
+        Unanswered: it does not answer; one of 4.9 does not know the request.
     """
     tables = await questions.fetch(node, C.GET_COLD_DATA_FLOW_CTR_INFO, _read, what="its thresholds are")
     assert tables is not None  # nothing is absent

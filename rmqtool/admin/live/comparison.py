@@ -12,7 +12,7 @@ from formats.message.properties import parse_raw
 from formats.message.read import Record
 from formats.topics import SYSTEM_TOPICS
 from rmqtool.admin.live.info import TABLES, fetch_table
-from rmqtool.admin.live.questions import Node, NotTold, Session, Warn
+from rmqtool.admin.live.questions import Node, Session, Unanswered, Warn
 from rmqtool.admin.live.queues import LiveQueue, LiveQueues
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
@@ -110,7 +110,7 @@ class _Comparison:
                 continue
             try:
                 theirs = self._queues.run(fetch_table(self._queues.questions, self._node, name))
-            except NotTold:
+            except Unanswered:
                 continue  # it is reported
             for path, this, other in differing_values("", ours, theirs):
                 yield Difference(

@@ -10,7 +10,7 @@ from formats.remoting.codes import MASTER_ID, ResponseCode
 from formats.remoting.codes import ControllerCode as K
 from formats.remoting.codes import RequestCode as C
 from rmqtool.admin.live.brokers import fetch_settings
-from rmqtool.admin.live.questions import Node, NotTold, Questions, Warn, ask, body, read_settings
+from rmqtool.admin.live.questions import Node, Questions, Unanswered, Warn, ask, body, read_settings
 from rmqtool.admin.target import Target
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.contract import PlainRow
@@ -94,7 +94,7 @@ async def fetch_metadata(questions: Questions, node: Node) -> c.Metadata:
     """What a controller says of itself and its group.
 
     Raises:
-        NotTold: it does not answer.
+        Unanswered: it does not answer.
     """
     return await questions.fetch_header(node, K.CONTROLLER_GET_METADATA_INFO, c.Metadata, what="its group is")
 
@@ -133,7 +133,7 @@ async def fetch_replicas(questions: Questions, leader: Node, brokers: Iterable[s
     """The replicas of brokers, by name; only those that the controller knows.
 
     Raises:
-        NotTold: it does not answer.
+        Unanswered: it does not answer.
     """
     names = json.dumps(sorted(brokers)).encode()
     answer = await questions.fetch(
@@ -146,7 +146,7 @@ async def fetch_controller_settings(questions: Questions, node: Node) -> Mapping
     """The settings of one controller.
 
     Raises:
-        NotTold: it does not answer.
+        Unanswered: it does not answer.
     """
     read = read_settings("enableElectUncleanMaster")
     return await questions.fetch(node, K.GET_CONTROLLER_CONFIG, read, what="its settings are") or {}
@@ -211,7 +211,7 @@ def list_controlled_replicas(target: Target, broker: str | None, warn: Warn) -> 
         leader = await find_leader(questions, await find_controllers(questions))
         try:
             table = await fetch_replicas(questions, leader, names)
-        except NotTold:
+        except Unanswered:
             raise ClientError(f"{'; '.join(questions.reasons())}: no replicas can be shown") from None
         for name in sorted(names - table.keys()):
             warn(f"broker {name} has no replicas at the controller {leader.address}")

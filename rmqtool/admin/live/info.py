@@ -179,7 +179,7 @@ async def fetch_table(questions: Questions, node: Node, name: str) -> Value:
     """A table of one broker as plain values.
 
     Raises:
-        NotTold: the broker does not answer.
+        Unanswered: the broker does not answer.
     """
     code = (TABLES | TABLES_OF_5)[name]
     return await questions.fetch(node, code, lambda body: loads(body, cycles=False), what=f"{name} is")

@@ -154,7 +154,7 @@ class _Pages:
         """The matching messages, in log order.
 
         Raises:
-            NotTold: the broker does not answer.
+            Unanswered: the broker does not answer.
         """
         begin, end = self._search.index_begin, min(self._search.end, _MAX_TIME)
         first = await self._fetch(node, topic, key, begin, end)
@@ -240,7 +240,7 @@ async def find_copies(questions: Questions, warn: Warn, node: Node, topic: str, 
     """Messages of a topic with a unique id, of one broker.
 
     Raises:
-        NotTold: the broker does not answer.
+        Unanswered: the broker does not answer.
     """
     pages = _Pages(questions, warn, Search(), unique=True)
     messages = await pages.find(node, topic, unique, has_id(topic.encode("utf-8", "surrogateescape"), unique))
@@ -251,7 +251,7 @@ async def find_keyed(questions: Questions, warn: Warn, node: Node, topic: str, k
     """Messages of a topic with a key, of one broker.
 
     Raises:
-        NotTold: the broker does not answer.
+        Unanswered: the broker does not answer.
     """
     pages, name = _Pages(questions, warn, Search()), topic.encode("utf-8", "surrogateescape")
     messages = await pages.find(node, topic, key, lambda record: has_key(record, name, key))
@@ -279,7 +279,7 @@ async def view_record(questions: Questions, node: Node, physical_offset: int) ->
     """The message at a physical offset of a broker, if it has one.
 
     Raises:
-        NotTold: it gave no answer.
+        Unanswered: it gave no answer.
     """
     records = await questions.fetch(
         node, C.VIEW_MESSAGE_BY_ID, _records_from(node), h.Offset(offset=physical_offset),

@@ -54,7 +54,7 @@ async def fetch_entries(questions: Questions, node: Node, namespace: str) -> Map
     """The entries of a namespace of one name server.
 
     Raises:
-        NotTold: it does not answer.
+        Unanswered: it does not answer.
     """
     table = await questions.fetch(
         node, C.GET_KVLIST_BY_NAMESPACE, body(KVTable), n.Namespace(namespace=namespace), what="its entries are",

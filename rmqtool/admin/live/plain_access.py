@@ -57,7 +57,7 @@ async def has_plain_access(questions: Questions, node: Node) -> bool:
     """Whether a broker has accounts of this kind. One that has none does not answer questions about them at all.
 
     Raises:
-        NotTold: it does not answer.
+        Unanswered: it does not answer.
     """
     return (await fetch_settings(questions, node)).get("aclEnable", "false").strip() == "true"
 
@@ -66,7 +66,7 @@ async def fetch_accounts(questions: Questions, node: Node) -> a.AccessAccounts:
     """The accounts of one broker that has them, with their secrets.
 
     Raises:
-        NotTold: it does not answer.
+        Unanswered: it does not answer.
     """
 
     async def read() -> a.AccessAccounts:
@@ -85,7 +85,7 @@ async def fetch_files(questions: Questions, node: Node) -> Mapping[str, DataVers
     """The data versions of a broker's files with accounts, by path.
 
     Raises:
-        NotTold: it does not answer.
+        Unanswered: it does not answer.
     """
 
     async def read() -> Mapping[str, DataVersion]:

@@ -47,7 +47,7 @@ class Node:
         return self.broker_id == MASTER_ID
 
 
-class NotTold(Exception):
+class Unanswered(Exception):
     """A query has no answer; the failure was recorded."""
 
 
@@ -128,7 +128,7 @@ class Questions:
             sent: body of the request.
 
         Raises:
-            NotTold: there is no answer; :meth:`tell` will report it.
+            Unanswered: there is no answer; :meth:`tell` will report it.
         """
         return await self._fetch(node, code, lambda answer: read(answer.body), header, what, absent, sent)
 
@@ -138,7 +138,7 @@ class Questions:
         """As :meth:`fetch`, but returns the parsed header.
 
         Raises:
-            NotTold: there is no answer.
+            Unanswered: there is no answer.
         """
         parsed = await self._fetch(node, code, lambda answer: from_fields(declared, answer.fields), header, what, ())
         assert parsed is not None  # nothing is absent
@@ -157,7 +157,7 @@ class Questions:
         """As :meth:`fetch_header`; None where a code of ``absent`` says that there is none.
 
         Raises:
-            NotTold: there is no answer.
+            Unanswered: there is no answer.
         """
         return await self._fetch(node, code, lambda answer: from_fields(declared, answer.fields), header, what, absent)
 
@@ -205,12 +205,12 @@ class Questions:
             what: names what is missing otherwise, with a verb.
 
         Raises:
-            NotTold: there is no answer; :meth:`tell` will report it.
+            Unanswered: there is no answer; :meth:`tell` will report it.
         """
         failure = self._gone.get(node.address)
         if failure is not None:
             self._fail(node, what, failure)
-            raise NotTold
+            raise Unanswered
         try:
             return await work()
         except (ClientError, RemotingError) as err:
@@ -219,7 +219,7 @@ class Questions:
             if silent or isinstance(err, NotReached) or self._strikes[node.address] >= _STRIKES:
                 self._gone.setdefault(node.address, err)
             self._fail(node, what, err)
-            raise NotTold from err
+            raise Unanswered from err
 
     def _fail(self, node: Node, what: str, err: ClientError | RemotingError) -> None:
         kind = f"{type(err).__name__} {err.code}" if isinstance(err, BrokerError) else type(err).__name__
@@ -238,7 +238,7 @@ class Questions:
             for item in source:
                 try:
                     answers[item] = await fetch(item)
-                except NotTold:
+                except Unanswered:
                     continue
 
         async with asyncio.TaskGroup() as group:
@@ -254,14 +254,14 @@ class Questions:
             wanted: what was asked for; None for one question.
 
         Raises:
-            NotTold: one is missing.
+            Unanswered: one is missing.
         """
         try:
             results = await answers
         except ClientError as err:
-            raise NotTold from err
+            raise Unanswered from err
         if len(results) < (1 if wanted is None else len(wanted)):
-            raise NotTold
+            raise Unanswered
         return results
 
     @property

@@ -181,7 +181,7 @@ class LiveQueues:
         return any(place[1] == topic and node in (None, place[0]) for place in self._ranges[topic].missing)
 
     def is_whole(self, node: Node, topic: str) -> bool:
-        """Whether a broker has told the queues of a topic, and given the messages that it was asked for so far."""
+        """Whether a broker has reported the queues of a topic, and returned the messages requested so far."""
         return not self.is_missing(topic, node) and (node, topic) not in self._partly_read
 
     def has(self, node: Node, topic: str) -> bool:
@@ -271,7 +271,7 @@ class LiveQueues:
         """A page or a part of it, from memory or from the broker.
 
         Raises:
-            NotTold: the broker does not answer.
+            Unanswered: the broker does not answer.
         """
         key = queue, chunk.start // _PAGE
         held = self._pages.get(key)
@@ -334,7 +334,7 @@ class LiveQueues:
     def pick(self, places: Iterable[tuple[LiveQueue, int]]) -> dict[tuple[LiveQueue, int], Record | None]:
         """Single messages, all in flight together; None where the broker gives none.
 
-        What is missing in the answer was not told, and is reported.
+        What is missing in the answer is reported as unknown.
         """
 
         async def fetch(place: tuple[LiveQueue, int]) -> Record | None:

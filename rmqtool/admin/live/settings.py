@@ -174,7 +174,7 @@ async def fetch_name_server_settings(questions: Questions, node: Node) -> Mappin
     """The settings of one name server.
 
     Raises:
-        NotTold: it does not answer.
+        Unanswered: it does not answer.
     """
     read = read_settings("orderMessageEnable")
     return await questions.fetch(node, C.GET_NAMESRV_CONFIG, read, what="its settings are") or {}

@@ -33,7 +33,7 @@ async def fetch_part(questions: Questions, node: Node, topic: str) -> a.StaticTo
     """The settings of a topic on a broker with its part of the queues; None if it does not have it.
 
     Raises:
-        NotTold: there is no answer.
+        Unanswered: there is no answer.
     """
     return await questions.fetch(
         node, C.GET_TOPIC_CONFIG, a.StaticTopicConfig.parse, h.Topic(topic=topic, lo=True),

@@ -115,7 +115,7 @@ async def fetch_clients(questions: Questions, node: Node, group: str) -> Sequenc
     """The ids of the clients of a group that are connected to a broker.
 
     Raises:
-        NotTold: it gave no answer.
+        Unanswered: it gave no answer.
     """
     answer = await questions.fetch(
         node, C.GET_CONSUMER_CONNECTION_LIST, body(ConsumerConnection), h.ConsumerGroup(consumer_group=group),

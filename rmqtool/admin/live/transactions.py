@@ -46,7 +46,7 @@ class LiveTransactions(TransactionReader[LiveQueue, LiveTransactionInfo]):
         super().__init__(warn)
         self._queues = queues
         self._wanted: str | None = None
-        self._matches: dict[tuple[LiveQueue, str, str], list[Record] | None] = {}  # None: not told
+        self._matches: dict[tuple[LiveQueue, str, str], list[Record] | None] = {}  # None: unknown
         topics = (HALF, OP, GIVEN_UP, ROCKS_HALF, ROCKS_OP)
         queues.load(topics)
         queues.read_ahead((queue, queue.min_offset) for topic in topics for queue in queues.queues_of(topic))
@@ -124,7 +124,7 @@ class LiveTransactions(TransactionReader[LiveQueue, LiveTransactionInfo]):
         return OpenState(None, False)
 
     def tells_ends(self, queue: LiveQueue) -> bool:
-        """Whether the broker has told all op and given-up messages, and the offset of the check."""
+        """Whether the broker has returned all op and given-up messages, and the offset of the check."""
         node, queues = queue.node, self._queues
         whole = all(queues.is_whole(node, topic) for topic in (OP, GIVEN_UP))
         return queues.has(node, OP) and whole and node in queues.offsets

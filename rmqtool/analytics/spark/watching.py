@@ -14,7 +14,7 @@ _EVERY = 0.25  # seconds between polls
 
 
 @contextmanager
-def tasks_told(context: "SparkContext", name: str) -> Iterator[None]:
+def report_tasks(context: "SparkContext", name: str) -> Iterator[None]:
     """Show a stage of progress (:func:`rmqtool.progress.stage`) that counts the tasks of Spark jobs."""
     with stage(name, unit="tasks") as tasks:
         if not is_heard():

@@ -31,7 +31,7 @@ from rmqtool.analytics.spark.failure import explain_lost, failure
 from rmqtool.analytics.spark.jvm import environment
 from rmqtool.analytics.spark.session import spark_context
 from rmqtool.analytics.spark.settings import NOT_CONNECT
-from rmqtool.analytics.spark.watching import tasks_told
+from rmqtool.analytics.spark.watching import report_tasks
 from rmqtool.analytics.sql.decoded import number_names, readable, write_piece
 from rmqtool.analytics.sql.plan import Need, needs
 from rmqtool.analytics.table.schema import MESSAGE_TABLE
@@ -87,7 +87,7 @@ class QueryResult:
         with translate_errors():
             rows = self.frame.toLocalIterator()
             try:
-                with tasks_told(self.frame.sparkSession.sparkContext, "asking Spark"):
+                with report_tasks(self.frame.sparkSession.sparkContext, "asking Spark"):
                     first = next(rows, None)
                 if first is not None:
                     yield first
@@ -105,7 +105,7 @@ class QueryResult:
         with scratch_dir("rows", os.path.dirname(os.path.abspath(path)), hidden=True) as above:
             folder = os.path.join(above, "rows")  # Spark replaces the directory, which would remove our lock
             context, writer = self.frame.sparkSession.sparkContext, self.frame.coalesce(1).write.mode("overwrite")
-            with translate_errors(), tasks_told(context, "asking Spark"):
+            with translate_errors(), report_tasks(context, "asking Spark"):
                 wait_for(context, partial(writer.parquet, folder))
             (part,) = (name for name in os.listdir(folder) if name.startswith("part-"))
             os.umask(umask := os.umask(0o077))
@@ -277,7 +277,7 @@ def _decode(context: "SparkContext", request: ReadRequest, need: Need, folder: s
                 done.append(write(item))
                 reading.done += 1
     else:
-        with translate_errors(), tasks_told(context, "reading the store"):
+        with translate_errors(), report_tasks(context, "reading the store"):
             done = wait_for(context, context.parallelize(numbered, len(numbered)).map(write).collect)
     for result in done:
         if isinstance(result, str):

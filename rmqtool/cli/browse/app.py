@@ -243,7 +243,7 @@ class ListScreen(_Base):
         self._tell()
 
     def on_resize(self) -> None:
-        """Lay out the columns anew."""
+        """Lay out the columns again."""
         self._head()
 
     def _head(self) -> None:

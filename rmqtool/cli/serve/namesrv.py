@@ -23,8 +23,8 @@ def namesrv(
     It answers the requests that brokers, clients and mqadmin of 4.9 and 5.3 send to a name server. When it accepts
     requests it prints one line on stdout, "ready namesrv=HOST:PORT", or the same as JSON; events are logged on stderr.
     Routes are kept in memory, because brokers repeat them every 30 seconds; so are settings changed by mqadmin and,
-    without --kv-config, the KV configuration (ordered topics). As with every name server, whoever reaches the port can
-    change all of it, so by default it listens on this machine only. SIGINT and SIGTERM end it, with exit code 0.
+    without --kv-config, the KV configuration (ordered topics). As with every name server, anyone who reaches the port
+    can change all of it, so by default it listens on this machine only. SIGINT and SIGTERM end it, with exit code 0.
     """
     from rmqtool.cli.serve.running import address_of, log_to_stderr, run_async, say_ready, until_stopped
     from rmqtool.remoting.tls import PLAIN, server_tls

@@ -134,7 +134,7 @@ class Replay:
         self._cluster: Cluster = producer.cluster
         self._puller = Puller(self._cluster, masters=True)
         self._floors: dict[MessageQueue, int] = {}  # offsets below which no further message can be
-        self._stored: dict[MessageQueue, tuple[int, str]] = {}  # offset and mark of the last message, as answers told
+        self._stored: dict[MessageQueue, tuple[int, str]] = {}  # offset and mark of the last message, by the answers
         self._all_proved = False
         self._pace = Pace(options.rate, stop)
 
@@ -226,7 +226,7 @@ class Replay:
         return proofs
 
     async def _find_stored(self, queue: MessageQueue) -> Last | None:
-        """The last message that an answer has told of, if it is there: an offset that is too high would hide others."""
+        """The last message that an answer has named, if it is there: an offset that is too high would hide others."""
         offset, mark = self._stored[queue]
         try:
             pulled = await self._puller.pull(queue, offset, most=1)

@@ -70,7 +70,7 @@ class Registration:
         """Until the connected name servers know all topics of this moment, or for a second.
 
         The answer to the first message of a topic waits for this, as in a real broker, which registers the topic
-        before it stores the message: whoever then asks for the route gets it.
+        before it stores the message: a client that then asks for the route gets it.
         """
         changes = len(self._context.state.changed_topics)
         telling = [asyncio.create_task(server.has_told(changes)) for server in self._servers]
