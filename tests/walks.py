@@ -4,7 +4,7 @@ Six trips run once on a small store, and every function of ours is recorded when
 reader starts at the command's function and opens, in this order, each function that calls others of ours, up to five
 calls deep. What all commands stand on (``_KNOWN``) is known by its names and not opened. Each change of file is a step,
 down into a function or back up to its caller to read on there. Files are rooms; a return is a step to a room that was
-left before.
+left before, counted once with coming back up to a caller, and once without.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -148,6 +149,7 @@ class Walk:
     """A reader's steps: each a room, and the functions opened there."""
 
     steps: list[tuple[str, list[str]]] = field(default_factory=list)
+    opened: list[str] = field(default_factory=list)  # rooms in which functions were opened, in order
 
     @property
     def rooms(self) -> int:
@@ -156,6 +158,11 @@ class Walk:
     @property
     def returns(self) -> int:
         return len(self.steps) - self.rooms
+
+    @property
+    def reopened(self) -> int:
+        """Returns that open another function."""
+        return sum(room != before for before, room in pairwise(self.opened)) + 1 - self.rooms
 
     def step(self, room: str, function: str) -> None:
         if not self.steps or self.steps[-1][0] != room:
@@ -190,6 +197,7 @@ def walk(name: str) -> Walk:
         if walked.steps and caller is not None and walked.steps[-1][0] != room:
             walked.step(caller.co_filename.removeprefix(_ROOT), f"(on in {caller.co_qualname})")
         walked.step(room, code.co_qualname)
+        walked.opened.append(room)
     return walked
 
 
@@ -204,7 +212,7 @@ def main() -> None:
         if arguments.route:
             for room, functions in walked.steps:
                 print(f"  {room:50} {', '.join(functions)}")
-        print(f"{name}: {walked.rooms} rooms, {walked.returns} returns")
+        print(f"{name}: {walked.rooms} rooms, {walked.returns} returns, {walked.reopened} of them to open a function")
 
 
 if __name__ == "__main__":

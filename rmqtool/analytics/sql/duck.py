@@ -36,16 +36,16 @@ _LOCK = ("SET enable_external_access = false", "SET lock_configuration = true")
 
 
 class _Worker:
-    """Has a session do its work in another thread, one after another.
+    """Does the work of a session in another thread, one piece after another.
 
-    DuckDB looks for signals at some moments alone; the main thread, which only waits, takes each, and ends the work.
+    DuckDB checks for signals only at some moments. The main thread, which only waits, receives them and ends the work.
     """
 
     def __init__(self, session: "DuckDBPyConnection") -> None:
         self._session, self._thread = session, ThreadPoolExecutor(1, "rmqtool-duckdb")
 
     def do(self, work: Callable[[], T]) -> T:
-        """The result of work; an exception that comes while it is waited for interrupts it."""
+        """Return the result of the work; an exception raised while waiting for it interrupts it."""
         future = self._thread.submit(work)
         try:
             return future.result()

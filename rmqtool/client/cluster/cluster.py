@@ -187,7 +187,7 @@ class Cluster(Peers):
 
         Raises:
             RemotingError: none answers, or not with brokers.
-            BrokerError: a name server does not tell.
+            BrokerError: a name server refuses.
         """
         known = ClusterInfo()
         for response, address in await self._name_servers.call_all(

@@ -95,7 +95,7 @@ def find_closed(path: str) -> int:
     """Permission bits, as for ``os.umask``, of those who may not read a file or a store's messages: 0o070, 0o007.
 
     For a store its directory, ``commitlog/`` and the first file there count: without search permission on the
-    directories or read permission on the file, nobody gets at a message. Missing files do not close anything.
+    directories or read permission on the file, nobody can read a message. Missing files do not restrict anything.
     """
     log = os.path.join(path, "commitlog")
     places = [path, log]
