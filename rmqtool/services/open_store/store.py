@@ -316,11 +316,11 @@ class Store:
 
     def _batches(self, topic: str, queue_id: int, start: int, stop: int) -> Iterator[StoredMessage]:
         while start < stop:
-            result = self.get(topic, queue_id, start)
-            if not result.messages:
+            pulled = self.get(topic, queue_id, start)
+            if not pulled.messages:
                 return
-            yield from (message for message in result.messages if start <= message.queue_offset < stop)
-            start = result.next_begin_offset
+            yield from (message for message in pulled.messages if start <= message.queue_offset < stop)
+            start = pulled.next_begin_offset
 
     def query_key(
         self,

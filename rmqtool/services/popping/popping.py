@@ -223,16 +223,16 @@ class Popping:
         if room <= 0:
             popped.rest += reading.max_offset(topic, queue_id) - offset
             return
-        result = reading.pull(topic, queue_id, offset, room, request.accept)
-        if result.status in MOVED:
-            offset = result.next_begin_offset
+        pulled = reading.pull(topic, queue_id, offset, room, request.accept)
+        if pulled.status in MOVED:
+            offset = pulled.next_begin_offset
             self._state.set_offset(topic, group, queue_id, offset)
-            result = reading.pull(topic, queue_id, offset, room, request.accept)
-        if result.messages:
-            self._hand_out(request, topic, queue_id, offset, result, popped)
-        elif result.status in _NOTHING_WANTED and result.next_begin_offset >= 0:
-            self._state.set_offset(topic, group, queue_id, result.next_begin_offset)
-        popped.rest += result.max_offset - result.next_begin_offset
+            pulled = reading.pull(topic, queue_id, offset, room, request.accept)
+        if pulled.messages:
+            self._hand_out(request, topic, queue_id, offset, pulled, popped)
+        elif pulled.status in _NOTHING_WANTED and pulled.next_begin_offset >= 0:
+            self._state.set_offset(topic, group, queue_id, pulled.next_begin_offset)
+        popped.rest += pulled.max_offset - pulled.next_begin_offset
 
     def _hand_out(
         self,
@@ -369,8 +369,8 @@ class Popping:
             offset = self._known_offset(name, group, queue)
             rest += self._reading.max_offset(name, queue) - offset
             if len(messages) < most:
-                result = self._reading.pull(name, queue, offset, most - len(messages))
-                if result.status in (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY):
-                    result = self._reading.pull(name, queue, result.next_begin_offset, most - len(messages))
-                messages += result.messages
+                pulled = self._reading.pull(name, queue, offset, most - len(messages))
+                if pulled.status in (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY):
+                    pulled = self._reading.pull(name, queue, pulled.next_begin_offset, most - len(messages))
+                messages += pulled.messages
         return messages, rest

@@ -137,19 +137,19 @@ class Reviving:
 
     def _read_block(self, queue: _Queue) -> Iterator[_Read]:
         """The next records, without those that are neither a checkpoint nor an ack."""
-        result = self._reading.pull(self._records.topic, queue.queue_id, queue.following, _BLOCK)
-        if not result.messages:
-            if result.status in (
+        pulled = self._reading.pull(self._records.topic, queue.queue_id, queue.following, _BLOCK)
+        if not pulled.messages:
+            if pulled.status in (
                 GetStatus.OFFSET_TOO_SMALL,
                 GetStatus.OFFSET_OVERFLOW_BADLY,
                 GetStatus.OFFSET_FOUND_NULL,
             ):
-                queue.following = result.next_begin_offset
-            elif result.status == GetStatus.MESSAGE_WAS_REMOVING:
-                queue.following = max(result.next_begin_offset, queue.following)
+                queue.following = pulled.next_begin_offset
+            elif pulled.status == GetStatus.MESSAGE_WAS_REMOVING:
+                queue.following = max(pulled.next_begin_offset, queue.following)
             return
-        queue.following = result.next_begin_offset
-        for data in result.messages:
+        queue.following = pulled.next_begin_offset
+        for data in pulled.messages:
             record = read(data, 0, len(data), crc=False)
             if not isinstance(record, Record):
                 continue
@@ -219,8 +219,8 @@ class Reviving:
         """Revive one message; False if neither it nor a new checkpoint can be stored now."""
         if self._settings.foreign and point.broker_name != self._broker_name:
             return self._put_again(queue, point, queue_offset)
-        result = self._reading.pull(point.topic, point.queue_id, queue_offset, 1)
-        record = read(result.messages[0], 0, len(result.messages[0])) if result.messages else None
+        pulled = self._reading.pull(point.topic, point.queue_id, queue_offset, 1)
+        record = read(pulled.messages[0], 0, len(pulled.messages[0])) if pulled.messages else None
         if not isinstance(record, Record) or record.queue_offset != queue_offset:
             self._warn(
                 f"{point.topic} queue {point.queue_id}: the message at queue offset {queue_offset} is gone, so it does "

@@ -201,9 +201,9 @@ def requeue(
         if message is None:
             yield row
             continue
-        result = store.append(message)
-        if result.ok:
-            yield replace(row, state="done", targetQueueOffset=result.queue_offset)
+        stored = store.append(message)
+        if stored.ok:
+            yield replace(row, state="done", targetQueueOffset=stored.queue_offset)
         else:
-            yield replace(row, state="refused", reason=result.reason)
+            yield replace(row, state="refused", reason=stored.reason)
     state.persist()

@@ -121,10 +121,10 @@ class SendBackStore:
         return config
 
     def _put(self, message: NewMessage) -> PutResult:
-        result = self.store.append(message)
-        if not result.ok:
-            raise Rejected(SYSTEM_ERROR, f"{result.status}: {result.reason}")
-        return result
+        stored = self.store.append(message)
+        if not stored.ok:
+            raise Rejected(SYSTEM_ERROR, f"{stored.status}: {stored.reason}")
+        return stored
 
     def _writable(self, topic: str, queues: int) -> None:
         if not self.state.ensure_topic(topic, queues).perm & Perm.WRITE:

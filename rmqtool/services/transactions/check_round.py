@@ -92,10 +92,10 @@ class _Half:
 
     def behind_gap(self, at: int) -> int | None:
         """The next offset with a message after a gap; None at the end of the queue."""
-        result = get_message(self._log, self._queue, at, 1, release=self._release)
-        if result.status in (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.OFFSET_OVERFLOW_ONE):
+        pulled = get_message(self._log, self._queue, at, 1, release=self._release)
+        if pulled.status in (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.OFFSET_OVERFLOW_ONE):
             return None
-        return at + 1 if result.status == GetStatus.FOUND else result.next_begin_offset
+        return at + 1 if pulled.status == GetStatus.FOUND else pulled.next_begin_offset
 
 
 class _Ops:
@@ -123,19 +123,19 @@ class _Ops:
     def read(self) -> bool:
         """Read further op messages; returns whether there were any."""
         at = self._next
-        result = get_message(self._log, self._queue, at, _OPS_AT_ONCE, release=self._release)
-        while result.status not in (GetStatus.FOUND, GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.OFFSET_OVERFLOW_ONE):
-            following = result.next_begin_offset
+        pulled = get_message(self._log, self._queue, at, _OPS_AT_ONCE, release=self._release)
+        while pulled.status not in (GetStatus.FOUND, GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.OFFSET_OVERFLOW_ONE):
+            following = pulled.next_begin_offset
             if at == self._first:  # otherwise op messages before the gap may still be needed
                 self._first = following
                 self._offsets.keep(OP, following)
             if following == at:
                 break
             at = following
-            result = get_message(self._log, self._queue, at, _OPS_AT_ONCE, release=self._release)
-        self._next = result.next_begin_offset
+            pulled = get_message(self._log, self._queue, at, _OPS_AT_ONCE, release=self._release)
+        self._next = pulled.next_begin_offset
         self.last_born = None
-        for message in result.messages:
+        for message in pulled.messages:
             record = message.record
             self.last_born = record.born_timestamp
             ends = op_offsets(record, parse(record.properties)) or ()
@@ -144,7 +144,7 @@ class _Ops:
             self.ended.update(dict.fromkeys(named, record.queue_offset))
             if not named:
                 self._passed.append(record.queue_offset)
-        return bool(result.messages)
+        return bool(pulled.messages)
 
     def leave(self, half_offset: int) -> None:
         """Drop an ended half message that the round has passed."""
@@ -288,14 +288,14 @@ class Round:
         )
 
     def _store_copy(self, copy: NewMessage, message: QueueMessage) -> PutResult | None:
-        result = self._store.append(copy)
-        if not result.ok:
+        stored = self._store.append(copy)
+        if not stored.ok:
             self._service.warn(
                 f"{HALF} queue {self._queue_id}: the message at queue offset {message.entry.queue_offset} cannot be "
-                f"put into {copy.topic}: {result.reason}"
+                f"put into {copy.topic}: {stored.reason}"
             )
             return None
-        return result
+        return stored
 
     def _ask(self, message: QueueMessage, decide: Decide) -> bool:
         begin = getattr(decide, "begin", None)

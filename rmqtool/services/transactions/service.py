@@ -157,10 +157,10 @@ class TransactionService:
         self.copies(half.record.queue_id).note_ended(half)
 
     def _put(self, message: NewMessage) -> PutResult:
-        result = self.store.append(message)
-        if not result.ok:
-            raise Rejected(SYSTEM_ERROR, f"{result.status}: {result.reason}")
-        return result
+        stored = self.store.append(message)
+        if not stored.ok:
+            raise Rejected(SYSTEM_ERROR, f"{stored.status}: {stored.reason}")
+        return stored
 
     # -- by the broker ------------------------------------------------------------------------------------------------
 

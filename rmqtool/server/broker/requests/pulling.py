@@ -258,10 +258,10 @@ class Pulling:
 
     def _read(self, header: h.Pull, accept: Accept | None) -> PulledRecords:
         most = min(max(header.max_msg_nums, 1), _MOST)
-        result = self._context.reading.pull_records(header.topic, header.queue_id, header.queue_offset, most, accept)
+        pulled = self._context.reading.pull_records(header.topic, header.queue_id, header.queue_offset, most, accept)
         place = header.topic, header.consumer_group, header.queue_id
-        self._context.pulled[place] = result.next_begin_offset
-        return result
+        self._context.pulled[place] = pulled.next_begin_offset
+        return pulled
 
     def _offsets_of(self, place: _Place, result: PulledRecords) -> tuple[int, h.PullResponse]:
         pulled = h.PullResponse(
@@ -367,8 +367,8 @@ class Pulling:
             accept = self._accept(place.header, group)
             response = self._reset(call, place)
             if response is None:
-                result = self._read(place.header, accept)
-                response = self._answer(call, place, result, *self._offsets_of(place, result))
+                pulled = self._read(place.header, accept)
+                response = self._answer(call, place, pulled, *self._offsets_of(place, pulled))
         except Failed as err:
             response = err.answer(call.request)
         call.connection.send(response)

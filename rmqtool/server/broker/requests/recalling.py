@@ -119,14 +119,14 @@ class Recalling:
             store_host=context.settings.address,
         )
         try:
-            result = context.store.append(mark)
+            stored = context.store.append(mark)
         except (OSError, RmqError) as err:
             context.log.error(f"a recall cannot be stored: {err}")
             raise Failed(ResponseCode.SYSTEM_ERROR, "recall failed, execute error") from None
-        if not result.ok:
-            log.warning("%s: a recall cannot be stored: %s", connection.peer, result.reason)
+        if not stored.ok:
+            log.warning("%s: a recall cannot be stored: %s", connection.peer, stored.reason)
             raise Failed(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
-        context.counts.add(counts.TOPIC_PUT, result.topic, 1)
-        context.counts.add(counts.TOPIC_PUT_SIZE, result.topic, result.size)
+        context.counts.add(counts.TOPIC_PUT, stored.topic, 1)
+        context.counts.add(counts.TOPIC_PUT_SIZE, stored.topic, stored.size)
         context.counts.add(counts.BROKER_PUT, context.settings.cluster, 1)
-        context.counts.add(counts.BROKER_PUT_SIZE, context.settings.cluster, result.size)
+        context.counts.add(counts.BROKER_PUT_SIZE, context.settings.cluster, stored.size)

@@ -39,12 +39,12 @@ class Replying:
         remark = await self._push(call, message)
         sent = h.Sent(msg_id="0", queue_id=0, queue_offset=0)
         if self._context.store.layout.conf.flag("storeReplyMessageEnable", True):
-            result = self._context.store.append(message)
-            if result.ok:
-                sent = h.Sent(msg_id=result.message_id, queue_id=message.queue_id, queue_offset=result.queue_offset)
-                self._context.arrivals.publish(result.topic, result.queue_id)
+            stored = self._context.store.append(message)
+            if stored.ok:
+                sent = h.Sent(msg_id=stored.message_id, queue_id=message.queue_id, queue_offset=stored.queue_offset)
+                self._context.arrivals.publish(stored.topic, stored.queue_id)
             else:
-                log.warning("%s: a reply cannot be stored: %s", call.connection.peer, result.reason)
+                log.warning("%s: a reply cannot be stored: %s", call.connection.peer, stored.reason)
         if remark is not None:
             raise Failed(ResponseCode.SYSTEM_ERROR, remark)
         return call.answer(sent)
