@@ -4,11 +4,13 @@ import re
 import shlex
 import shutil
 import subprocess
+from inspect import getsource
 from pathlib import Path
 
 import pytest
 
 from tests import api_page, readme, settings_page
+from tests.bench.measure import report_logs
 from tests.cli.test_help import check_example
 
 BENCH = re.compile(r"^python (?:-m tests\.bench\.(\w+)|tests/bench/(\w+)\.py)(.*)$", re.MULTILINE)
@@ -128,6 +130,9 @@ def test_the_commands_that_measure_are_there_with_their_options() -> None:
     commands = BENCH.findall(page("promises"))
     assert len(commands) == 6
     for module, script, options in commands:
-        source = (readme.ROOT / "tests" / "bench" / f"{module or script}.py").read_text(encoding="utf-8")
+        bench = readme.ROOT / "tests" / "bench"
+        source = (bench / f"{module or script}.py").read_text(encoding="utf-8")
+        if "report_logs(" in source:  # it has the options of what measures logs of several sizes
+            source += getsource(report_logs)
         for option in re.findall(r"--[a-z-]+", options):
             assert f'add_argument("{option}"' in source, option
