@@ -4,7 +4,6 @@ Names follow org.apache.rocketmq.common.message.MessageExt; times are ms since t
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
@@ -111,16 +110,18 @@ class PlainRow:
         return row_dict(self)
 
 
-@dataclass(frozen=True, slots=True)
 class PlainRows:
     """Rows of one kind as the tuples of their values: of millions, an object for each would cost more than the rest.
 
     Attributes:
         kind: the dataclass whose fields, in order, the values are.
+        values: one tuple for each row.
     """
 
-    kind: type[PlainRow]
-    values: list[tuple[Any, ...]]
+    __slots__ = ("kind", "values")
+
+    def __init__(self, kind: type[PlainRow], values: list[tuple[Any, ...]]) -> None:
+        self.kind, self.values = kind, values
 
     @classmethod
     def of(cls, kind: type[PlainRow], rows: "Iterable[PlainRow | PlainRows]") -> "Iterator[PlainRows]":
