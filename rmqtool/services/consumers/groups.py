@@ -244,9 +244,10 @@ class ConsumerGroups:
             yield queue_id, offset, low, high, offset_state(offset, low, high, None if queue_id in reads else outside)
 
     def _range(self, topic: str, queue_id: int, queue: AnyQueue | None) -> tuple[int | None, int | None]:
-        if self.log.layout.passed and self._lacks(topic, queue_id, queue):
+        bounds = (self._begin(queue), queue.max_offset) if queue is not None else (0, 0)
+        if self.log.layout.passed and self._lacks(topic, queue_id, queue):  # reading the queue may have shown it
             return None, None
-        return (self._begin(queue), queue.max_offset) if queue is not None else (0, 0)
+        return bounds
 
     def _lacks(self, topic: str, queue_id: int, queue: AnyQueue | None) -> bool:
         """Whether something of a queue could not be read."""

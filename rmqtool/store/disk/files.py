@@ -6,7 +6,6 @@ written data has reached the OS, and a sync puts all of it on the medium.
 
 import mmap
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -211,6 +210,8 @@ def remove_folder(path: str) -> None:
 
 def remove_tree(path: str) -> None:
     """Remove a directory and everything below it, ignoring errors."""
+    import shutil  # a look-up, which reads with this module's functions, starts sooner without it
+
     shutil.rmtree(path, ignore_errors=True)
 
 

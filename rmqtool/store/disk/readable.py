@@ -7,12 +7,10 @@ of any other file, the readable parts are copied, with holes in place of the bad
 
 import errno
 import os
-import tempfile
 from collections.abc import Callable
 from typing import IO, NamedTuple
 
 from rmqtool.errors import UnreadableStore
-from rmqtool.store.disk.files import write_all
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.disk.sparse import extents
 
@@ -57,6 +55,8 @@ def copy_readable(path: str, size: int, copy: IO[bytes]) -> list[Unreadable]:
         UnreadableStore: it cannot be read, and not because of the disk.
         OSError: the copy cannot be written.
     """
+
+    from rmqtool.store.disk.files import write_all  # a look-up starts sooner without it
 
     def take(at: int, data: memoryview) -> None:
         if any(data):
@@ -158,6 +158,8 @@ class Readable:
         return self._copies[path][0] if path in self._copies else path
 
     def _copy(self, file: Segment) -> Segment:
+        import tempfile  # a look-up starts sooner without it
+
         # an unnamed file disappears with this process, however that ends
         copy = tempfile.TemporaryFile(prefix="rmqtool-")  # noqa: SIM115 - lives as long as this object
         path = f"/proc/self/fd/{copy.fileno()}"

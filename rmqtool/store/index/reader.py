@@ -58,7 +58,7 @@ def open_index(
     configured = layout.index_geometry()
     for path in reversed(layout.index_paths() if paths is None else paths):
         file = segment_of(path)
-        if not _is_readable(path, HEADER_SIZE if configured else None):
+        if not _is_readable(path, whole=configured is None):
             yield BadIndex(path, os.strerror(errno.EIO))
             continue
         view = file.view() if whole else file.map()
@@ -81,16 +81,22 @@ def open_index(
 def pass_over_unreadable(layout: StoreLayout) -> None:
     """Have a layout leave out the index files that a failing disk cannot read; each is read once."""
     for path in layout.index_paths():
-        if not _is_readable(path):
+        if place_of(path) is None and not is_fully_readable(path, size_of(path) or 0):
             layout.pass_over(path, UnreadableStore(f"{path}: {os.strerror(errno.EIO)}"))
 
 
-def _is_readable(path: str, size: int | None = None) -> bool:
-    """Whether the disk reads the first bytes of a file, or all: through a mapping, a bad sector would be fatal.
+def _is_readable(path: str, *, whole: bool = True) -> bool:
+    """Whether the disk reads a file before it is mapped: through a mapping, a bad sector would be fatal.
 
-    Inferring a geometry reads most of a file.
+    Args:
+        whole: not only the header, as inferring a geometry reads most of a file. That of a file of the default size is
+            known.
     """
-    return place_of(path) is not None or is_fully_readable(path, size or size_of(path) or 0)
+    if place_of(path) is not None:
+        return True
+    size = size_of(path) or 0
+    whole = whole and size != file_size(DEFAULT_SLOTS, DEFAULT_ENTRIES)
+    return is_fully_readable(path, size if whole else min(size, HEADER_SIZE))
 
 
 def segment_of(path: str) -> Segment:
