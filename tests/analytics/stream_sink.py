@@ -1,7 +1,7 @@
-"""Commit batches to stores as Spark's driver does, and be killed: ``stream_sink.py FOLDER``.
+"""Commit batches to stores as Spark's driver does, and be killed: ``stream_sink.py FOLDER``, or ``STORE CALL NUMBER``.
 
 For each of KILLS there is a store ``FOLDER/CALL-NUMBER/store`` then, and a process that has been killed while it
-appended batch 1.
+appended batch 1. With CALL, batch 1 of one such store is continued, and killed once more.
 """
 
 import os
@@ -66,15 +66,18 @@ def kill_at(owner: Any, name: str, number: int) -> None:
 
 
 def commit_and_die(store: str, call: str, number: int) -> None:
-    """Commit batch 0, and be killed while batch 1 is committed."""
+    """Commit batch 0 if there is no store, and be killed while batch 1 is committed."""
     write._ROWS = 7  # rows of a chunk
-    os.makedirs(os.path.dirname(store))
-    commit(store, 0, 1)
+    if not os.path.exists(store):
+        os.makedirs(os.path.dirname(store))
+        commit(store, 0, 1)
     kill_at(*_CALLS[call], number)
     commit(store, 1, 2)
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        commit_and_die(sys.argv[1], sys.argv[2], int(sys.argv[3]))
     for call, number in KILLS:
         child = os.fork()  # importing takes longer than all the rest
         if not child:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -75,13 +76,35 @@ def copied(killed: Path) -> Path:
 
 
 def test_the_files_of_a_batch_are_gone(killed: Path) -> None:
-    """The rows that come again have the same ids, so the batch continues with them."""
+    """The rows come again in another order: which of them are in the log is not known."""
     store = copied(killed / "append-6")
+    remove_parts(store)
+    before = sorted(stored(store))
+    with pytest.raises(Refused, match="batch 1 of stream a-query was begun, and the file with its rows is gone"):
+        commit(str(store), 1, 3)
+    assert sorted(stored(store)) == before
+    store = copied(killed / "append-1")  # nothing of it was appended
+    remove_parts(store)
+    commit(str(store), 1, 3)
+    assert sorted(stored(store)) == sorted(bodies(0) + bodies(1))
+
+
+def remove_parts(store: Path) -> None:
+    """Remove the files with the rows of a batch that was begun."""
     (parts,) = store.parent.glob("store.parts-*")
     for part in parts.iterdir():
         part.unlink()
-    commit(str(store), 1, 2)
-    assert sorted(stored(store)) == sorted(bodies(0) + bodies(1))
+
+
+def test_killed_again_after_others_have_appended(killed: Path) -> None:
+    store = copied(killed / "append-2")
+    append(store, b"between")
+    call = [sys.executable, "-m", "tests.analytics.stream_sink", str(store), "append", "3"]
+    assert subprocess.run(call, cwd=SCRIPT.parents[2], check=False).returncode == -signal.SIGKILL
+    assert len(stored(store)) > stored(store).index(b"between") + 1
+    append(store, b"between")
+    commit(str(store), 1, 4)
+    assert sorted(stored(store)) == sorted([*bodies(0), *bodies(1), b"between", b"between"])
 
 
 def test_another_log_is_refused(killed: Path, tmp_path: Path) -> None:

@@ -207,7 +207,8 @@ class StoreStreamWriter(_Rows, DataSourceStreamArrowWriter):
 
         Raises:
             BadValue: a row was rejected; nothing of the batch is appended.
-            Refused: a broker has the store open, or its log is not the one that this batch was appended to.
+            Refused: a broker has the store open, its log is not the one that this batch was appended to, or the rows
+                of a batch that was begun are gone.
         """
         written = [part for part in messages if part is not None and part.path]
         if not written:
@@ -222,16 +223,14 @@ class StoreStreamWriter(_Rows, DataSourceStreamArrowWriter):
         with Store(self.path, write=True, broker_conf=self._broker_conf, mend=True) as store:
             batches = StreamBatches(store, query)
             if not batches.has(batchId):
-                begun = batches.begun(batchId)
-                paths = begun if begun is not None and all(map(os.path.exists, begun)) else []
-                if not paths:
+                paths = batches.begun(batchId)
+                if paths is None:
                     paths = [part.path for part in written]
                     self._check_all(store, self._numbered(paths, query, batchId))
                     for path in paths:
                         sync(path)
                     sync(os.path.dirname(paths[0]))
                     sync(os.path.dirname(self.path))
-                if begun is None:
                     batches.begin(batchId, paths)
                 importer = Importer(store, keep_times=False)
                 rows = self._numbered(paths, query, batchId)

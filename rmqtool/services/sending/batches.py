@@ -2,11 +2,12 @@
 
 ``config/rmqtoolStreams.json`` names, for each stream, the last batch that is complete, and one that was begun: the
 files with its rows, and the record of the log after which it begins. Since the lock is held meanwhile, its messages
-follow each other there; a batch that was begun continues after those that are in the log, even if a broker has appended
-others since.
+stand there in the order of the files; a batch that was begun continues after those that are in the log, even if a
+broker has appended others since.
 """
 
 import json
+import os
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -80,9 +81,23 @@ class StreamBatches:
         return bool(batch <= self._state[_BATCH])
 
     def begun(self, batch: int) -> list[str] | None:
-        """Return the files of a batch that was begun; None if it was not."""
+        """Return the files of a batch that was begun; None if it was not, or nothing was appended since.
+
+        Raises:
+            Refused: they are gone. The rows come again, but in another order, so it is not known which are in the log.
+        """
         begun = self._state.get(_BEGUN)
-        return list(begun["files"]) if begun is not None and begun[_BATCH] == batch else None
+        if begun is None or begun[_BATCH] != batch:
+            return None
+        gone = [path for path in begun["files"] if not os.path.exists(path)]
+        if not gone:
+            return list(begun["files"])
+        if begun["start"] == self._store.live.end:
+            return None
+        raise Refused(
+            f"{self._store.layout.root}: batch {batch} of stream {self._stream} was begun, and the file with its rows "
+            f"is gone: {gone[0]}. To go on: put it back, or take a new checkpointLocation and another store"
+        )
 
     def begin(self, batch: int, files: Sequence[str]) -> None:
         """Note that a batch begins at the end of the log.
@@ -121,16 +136,16 @@ class StreamBatches:
         """
         begun, log = self._state[_BEGUN], self._store.log
         self._check(log, begun)
-        there = (item for item in log.walk(begun["start"]) if isinstance(item, LocatedRecord))
-        record = next(there, None)
+        records = (item for item in log.walk(begun["start"]) if isinstance(item, LocatedRecord))
         for row in rows:
-            if record is not None and not isinstance(row, ValueError):
-                if parse(record.record.properties).get(UNIQ_KEY) == row["properties"][UNIQ_KEY]:
+            if not isinstance(row, ValueError):
+                # others may lie between; where a row is not found, the log has none of those after it
+                wanted = row["properties"][UNIQ_KEY]
+                there = next((item for item in records if parse(item.record.properties).get(UNIQ_KEY) == wanted), None)
+                if there is not None:
                     if row["topic"] == HALF and isinstance(old := row.get("physicalOffset"), int):
-                        importer.remember(old, record.physical_offset)
-                    record = next(there, None)
+                        importer.remember(old, there.physical_offset)
                     continue
-                record = None  # from here on, others have appended
             yield row
 
     def _check(self, log: CommitLog, begun: Mapping[str, Any]) -> None:
