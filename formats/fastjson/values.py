@@ -28,14 +28,14 @@ class Numbers(Mapping[int, int]):
 
     A table of offsets has a tenth of the size of a dict as its text, and there may be a million of them. Looking up a
     key keeps the dict; going through the items does not.
+
+    Args:
+        text: the members, ``key:value`` each, separated by commas.
     """
 
     __slots__ = ("_table", "_text")
 
     def __init__(self, text: str) -> None:
-        """Args:
-        text: the members, ``key:value`` each, separated by commas.
-        """
         self._text = text
         self._table: dict[int, int] | None = None
 

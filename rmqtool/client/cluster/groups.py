@@ -102,6 +102,7 @@ class GroupMembership:
         """Send a heartbeat to a broker that answers that it does not know a group or its subscription."""
         if self._consumers and address not in self._again:
             self._known_to.pop(address, None)
+            self._again.add(address)
             self._spawn(self._greet_again(address, 0.0))
 
     def _known_addresses(self) -> list[str]:
@@ -118,6 +119,7 @@ class GroupMembership:
         except (RemotingError, BrokerError) as err:
             log.warning("heartbeat: %s", err)
             if address not in self._again:
+                self._again.add(address)
                 self._spawn(self._greet_again(address, _SOON))
         finally:
             self._connecting.discard(address)
@@ -127,7 +129,6 @@ class GroupMembership:
 
         Without one a broker gives the consumers of a group nothing; one that starts refuses it.
         """
-        self._again.add(address)
         try:
             while pause < self._interval:
                 await asyncio.sleep(pause)
