@@ -9,6 +9,9 @@ from rmqtool.cli.commands import COMMANDS
 from rmqtool.cli.framework.app import app, load, run
 from rmqtool.cli.startup.usage_errors import check_line
 from rmqtool.errors import BadValue
+from tests.amounts import every
+
+WRONG = ("--bogus", "--outptu=json", "--limt", "--hepl")
 
 
 def options(name: str) -> list[Any]:
@@ -21,7 +24,7 @@ def options(name: str) -> list[Any]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_wrong_option_is_answered_as_by_the_command(name: str) -> None:
-    for wrong in ("--bogus", "--outptu=json", "--limt", "--hepl"):
+    for wrong in every(len(WRONG), WRONG, len(name)):
         for line in ([*name.split(), wrong], [*name.split(), "STORE", wrong, "json"]):
             with pytest.raises(BadValue) as early:
                 check_line(line)

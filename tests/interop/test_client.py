@@ -40,7 +40,7 @@ _CONF = {
 }
 
 
-@by_turns(7)
+@by_turns(11)
 def test_what_we_send_reaches_java_consumers(broker: Broker, tmp_path: Path) -> None:
     broker.boot(tmp_path / "store", _CONF)
     namesrv = broker.namesrv

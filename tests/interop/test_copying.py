@@ -17,7 +17,7 @@ pytestmark = pytest.mark.interop
 _CONF = {"mappedFileSizeCommitLog": 8388608, "mappedFileSizeConsumeQueue": 60000, "brokerFastFailureEnable": "false"}
 
 
-@by_turns(7)
+@by_turns(11)
 def test_a_replay_that_is_killed_doubles_and_loses_nothing(broker: Broker, tmp_path: Path) -> None:
     source = made(tmp_path / "origin", "Copied", 2000)
     target = tmp_path / "target"

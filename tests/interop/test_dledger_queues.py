@@ -52,7 +52,7 @@ def in_log(node: roles.Node) -> dict[tuple[str, int], int]:
     return result
 
 
-@by_turns(7)
+@by_turns(11)
 @pytest.mark.parametrize("queues", ["as they are", "rebuilt", "lost"])
 def test_a_start_after_a_kill(queues: str, broker_5: Broker, tmp_path: Path) -> None:
     """It cuts what the plan says, and nothing of queues that rebuild made; it does not make lost queues again."""

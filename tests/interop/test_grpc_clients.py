@@ -13,7 +13,7 @@ from tests.interop import engine, grpc_clients
 from tests.interop.grpc_clients import Proxy
 from tests.interop.serving import Serving
 
-pytestmark = [pytest.mark.interop, by_turns(5)]
+pytestmark = [pytest.mark.interop, by_turns(7)]
 COUNT = 30
 KINDS = {"Plain": "NORMAL", "Fifo": "FIFO", "Late": "DELAY", "Tx": "TRANSACTION"}
 

@@ -99,7 +99,7 @@ def walk(broker: Broker, topic: str, queue_id: int, start: int, stop: int) -> No
         at = following
 
 
-@by_turns(7)
+@by_turns(11)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_tiered_broker_serves_what_it_served(
     name: str, case: str, recovered: Node, its_broker: Broker, tmp_path: Path

@@ -9,7 +9,7 @@ from tests.interop import broker as brokers
 from tests.interop.broker import Broker
 from tests.interop.tier_damage import CASES, at_random, prepared
 
-pytestmark = [pytest.mark.interop, whole_by_turns(4, 5)]
+pytestmark = [pytest.mark.interop, whole_by_turns(4, 7)]
 
 
 @pytest.mark.parametrize("release", [pytest.param(r, marks=pytest.mark.xdist_group(f"broker-{r}")) for r in CASES])
