@@ -253,7 +253,8 @@ def test_killed_at_any_time(seed: int, tmp_path: Path) -> None:
         finally:
             over.set()
             sender.join()
-        dump(running.namesrv, out)
+        for _ in range(2):  # the first may continue a killed run, which ends where the queues ended when it began
+            dump(running.namesrv, out)
     assert Counter(numbers(out)) == sent
 
 

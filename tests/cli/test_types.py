@@ -46,7 +46,7 @@ def note_types(value: Any, command: str, seen: dict[str, dict[str, set[str]]]) -
 def excepted() -> set[str]:
     """The names of which the manual says that they may be a number or a list."""
     text = " ".join((ROOT / "rmqtool/manual/machine-output.md").read_text(encoding="utf-8").split())
-    sentence = re.search(r"Words of reports are not: [^.]*", text)
+    sentence = re.search(r"Fields of reports need not: [^.]*", text)
     assert sentence is not None
     return set(re.findall(r"`(\w+)`", sentence[0]))
 

@@ -48,6 +48,7 @@ NOT_TAKEN = {
             "kv delete",
             "order-conf set",
             "order-conf delete",
+            "cluster clean",
             "static-topic create",
             "static-topic remap",
             "user create",

@@ -165,7 +165,7 @@ def test_the_data_source_warns_of_the_tier(tiered: Node) -> None:
 
 def test_so_does_a_stream(member: Node, tiered: Node) -> None:
     source = RocketMQSource({"path": str(tiered.store)})
-    with pytest.warns(UserWarning, match="229 messages of 11 queues are not read"):
+    with pytest.warns(UserWarning, match="229 messages of 11 queues are in the tier alone and read there"):
         source.streamReader(source.schema())
     source = RocketMQSource({"path": str(member.store)})
     with pytest.raises(CorruptFile, match=NOT_READ):

@@ -7,6 +7,7 @@ from formats.remoting.codes import RequestCode as C
 from rmqtool.admin.changes.change import Change, Kind, Name, Value
 from rmqtool.admin.live.cleaning import fetch_expired_queues, fetch_log_start, find_unsettled_topics
 from rmqtool.admin.live.questions import Node, Questions
+from rmqtool.words import counted
 
 FILES = 10
 """Files that a broker removes every 10 s."""
@@ -45,7 +46,8 @@ class LogStarts(_Cleaning):
 
     @classmethod
     def tell_apart(cls, now: Value, wanted: Value) -> str:
-        return f"the log begins at {now}; brokers remove up to {FILES} files every 10 s, by the times of the files"
+        pace = f"brokers remove at most {counted(FILES, 'file')} every 10 s, by the times of the files"
+        return f"the log begins at {now}; {pace}"
 
 
 class ExpiredQueues(_Cleaning):

@@ -108,10 +108,13 @@ async def _plan_queues(questions: Questions, where: Where) -> Plan:
             size = (await fetch_settings(questions, node)).get("mappedFileSizeConsumeQueue", "")
             size_text = f", about {counted(len(table) * int(size), 'byte')} of files" if size.isdecimal() else ""
             groups = sorted({row.group for row in offsets[node] if (row.topic, row.queue_id) in table})
-            begin = "begins at offset 0 again, and has" if len(table) == 1 else "begin at offset 0 again, and have"
+            begin = (
+                "begins at offset 0 again, and has offsets of"
+                if len(table) == 1
+                else "begin at offset 0 again, and have offsets of"
+            )
             warnings.append(
-                f"{node.name}: {counted(len(table), 'queue')}{size_text}, {begin} offsets of "
-                f"{', '.join(groups) or 'no group'}"
+                f"{node.name}: {counted(len(table), 'queue')}{size_text}, {begin} {', '.join(groups) or 'no group'}"
             )
     return Plan(
         target=where.target.text, command=COMMAND, changes=tuple(changes), warnings=tuple(warnings),

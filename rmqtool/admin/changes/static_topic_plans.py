@@ -190,7 +190,7 @@ async def plan_static_creation(
         raise BadValue(str(err)) from err
     parts, nodes, wanted = await _gather(questions, where, topic)
     if parts.total > queues:
-        raise Refused(f"topic {topic}: has {parts.total} queues, and a static topic never loses one")
+        raise Refused(f"topic {topic}: has {counted(parts.total, 'queue')}, and a static topic never loses one")
     _check_complete(parts, nodes, where, begun)
     for queue_id in range(queues):
         if queue_id not in parts.chains:

@@ -7,7 +7,6 @@ from typing import Any
 from rmqtool.analytics.bodies.schema import INFERRED, TableSchema, body_schema_of
 from rmqtool.analytics.dump.report import DumpOptions
 from rmqtool.analytics.live.options import LiveRequest
-from rmqtool.analytics.live.sample import sample_cluster
 from rmqtool.analytics.ranges.splits import plan
 from rmqtool.analytics.remote.stores import open_log
 from rmqtool.analytics.table.arrow import batches
@@ -39,6 +38,8 @@ def settle_schema(
 
 def _sample(options: DumpOptions, source: StoreLayout | LiveRequest) -> TableSchema:
     if isinstance(source, LiveRequest):
+        from rmqtool.analytics.live.sample import sample_cluster  # loads the compiled code, which small stores need not
+
         return sample_cluster(source)
     start, stop = options.start_offset, options.stop_offset
     choice = MessageChoice(options.topics, options.since, options.until, start, stop)

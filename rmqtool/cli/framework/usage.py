@@ -9,6 +9,7 @@ from pkgutil import get_data
 from shlex import split
 from typing import Any
 
+from rmqtool.cli.startup.usage_errors import INSTEAD
 from rmqtool.errors import BadValue
 from rmqtool.words import command_line
 
@@ -94,9 +95,6 @@ _MEANT: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
-_INSTEAD = {"dump": ("commitlog dump STORE", "dump-to-parquet STORE OUT")}  # what an incomplete line may have meant
-
-
 def tell(error: Any, word: str | None) -> int:
     """Raise the error as one line.
 
@@ -120,8 +118,8 @@ def tell(error: Any, word: str | None) -> int:
     text = re.sub(r"^Invalid value for (.*?): (.*)$", _about_value, text)
     for pattern, wording in _REST:
         text = re.sub(pattern, wording, text)
-    if word in _INSTEAD and text.startswith("missing argument"):
-        text += f" (did you mean {_either(_INSTEAD[word])}?)"
+    if word in INSTEAD and text.startswith("missing argument"):
+        text += f" (did you mean {_either(INSTEAD[word])}?)"
     path = f"rmqtool {word}" if word is not None else "rmqtool"
     if getattr(error, "ctx", None) is not None:
         path = error.ctx.command_path

@@ -7,6 +7,8 @@ from rmqtool.cli.startup.help_screens import find_recorded
 from rmqtool.errors import BadValue
 
 _ARGUMENTS = ("--topic", "-t", "--group", "-g")  # as rmqtool.cli.framework.app takes them, too
+INSTEAD = {"dump": ("commitlog dump STORE", "dump-to-parquet STORE OUT")}
+"""What an incomplete line may have meant."""
 _UNLISTED = {"dump-to-parquet": ("--split-mb=",)}  # options that help does not show
 
 
@@ -48,7 +50,13 @@ def _need_no_argument(name: str) -> None:
     usage = (find_recorded([*name.split(), "--help"]) or "").partition("\n")[0]
     first = usage.partition("[OPTIONS] ")[2].partition(" ")[0]
     if first and not first.startswith("[") and not first.endswith("..."):
-        raise BadValue(f"missing argument {first}; see rmqtool {name} --help")
+        raise BadValue(f"missing argument {first}{_instead_of(name)}; see rmqtool {name} --help")
+
+
+def _instead_of(name: str) -> str:
+    if name not in INSTEAD:
+        return ""
+    return f" (did you mean {' or '.join(f'rmqtool {line}' for line in INSTEAD[name])}?)"
 
 
 def _did_you_mean(option: str, options: dict[str, bool]) -> str:
