@@ -367,6 +367,8 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         _writes("warm-up", "tables.warm_up", "Make later starts of Spark faster.", marked=False),
     ),
 }  # fmt: skip
+INSTEAD = {"dump": ("commitlog dump STORE", "dump-to-parquet STORE OUT")}
+"""What an incomplete line may have meant."""
 WORDS: dict[str, Command | Group] = {entry.name: entry for section in SECTIONS.values() for entry in section}
 COMMANDS: dict[str, Command] = {
     command.name: command

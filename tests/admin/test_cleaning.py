@@ -103,7 +103,7 @@ def test_the_beginning_of_the_log(broker: str) -> None:
 def test_a_broker_that_removes_less(broker: str) -> None:
     done = clean(broker, Removing(C.DELETE_EXPIRED_COMMITLOG, FILE), "log", "--yes", "--accept-loss", "-o", "json")
     assert (done.code, rows(done)[0]["state"]) == (1, "other")
-    assert f"the log begins at {FILE}; brokers remove up to 10 files" in done.err
+    assert f"the log begins at {FILE}; brokers remove at most 10 files" in done.err
     done = clean(broker, None, "log", "--yes", "--accept-loss", "-o", "json")
     assert (done.code, rows(done)[0]["state"]) == (1, "not-done")
 

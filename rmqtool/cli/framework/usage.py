@@ -9,7 +9,7 @@ from pkgutil import get_data
 from shlex import split
 from typing import Any
 
-from rmqtool.cli.startup.usage_errors import INSTEAD
+from rmqtool.cli.commands import INSTEAD
 from rmqtool.errors import BadValue
 from rmqtool.words import command_line
 

@@ -2,13 +2,11 @@
 
 import os
 
-from rmqtool.cli.commands import COMMANDS, WORDS, Group, options_of
+from rmqtool.cli.commands import COMMANDS, INSTEAD, WORDS, Group, options_of
 from rmqtool.cli.startup.help_screens import find_recorded
 from rmqtool.errors import BadValue
 
 _ARGUMENTS = ("--topic", "-t", "--group", "-g")  # as rmqtool.cli.framework.app takes them, too
-INSTEAD = {"dump": ("commitlog dump STORE", "dump-to-parquet STORE OUT")}
-"""What an incomplete line may have meant."""
 _UNLISTED = {"dump-to-parquet": ("--split-mb=",)}  # options that help does not show
 
 
