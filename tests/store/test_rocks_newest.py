@@ -231,3 +231,13 @@ def test_queues_of_a_killed_store_end_at_the_first_damage(golden_copy: Unpacked)
     (store / "commitlog" / "00000000000001048576").write_bytes(whole)  # records behind it, which a start drops
     left = [unit for queue in rocks_queues_of(layout_of(store, KILLED)) for _at, unit in queue.units()]
     assert sorted(unit.physical_offset for unit in left) == [at for at in offsets if at < cut]
+
+
+def test_a_broker_that_refuses_is_one_of_the_release_of_the_store(golden_copy: Unpacked) -> None:
+    store = golden_copy(WHOLE)
+    table = max((store / "consumequeue").glob("*.sst"), key=lambda path: path.stat().st_size)
+    table.write_bytes(table.read_bytes()[:-20])
+    answer = rmqtool("recover", store, "--broker-conf", conf_file(WHOLE), "--dry-run", "-o", "json")
+    report = json.loads(answer.out)
+    assert (report["loadOk"], report["engine"]) == (False, "5.5")
+    assert any("Sst file size mismatch" in reason for reason in report["refusals"])

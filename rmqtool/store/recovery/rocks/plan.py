@@ -84,7 +84,9 @@ def run_rocks_recovery(inputs: StoreInputs, stage: Stage) -> Recovery:
         database = _database(inputs.layout)
         inputs = _by_rocks_rules(inputs, database)
     except CorruptFile as err:
-        inputs = replace(inputs, rules=RocksRules(inputs.layout, exactly=True))
+        is_older = inputs.rules.release.version < V5_4.version
+        rules = RocksRules(inputs.layout, exactly=True) if is_older else RocksRulesV5_5(inputs.layout, ends=())
+        inputs = replace(inputs, rules=rules)
         return _refuse(inputs, load_log(inputs), [f"{err.path}: {err.reason}"])
     loaded = load_log(inputs)
     if loaded.refusals:
