@@ -167,6 +167,7 @@ def test_clients_that_want_different_things(tmp_path: Path) -> None:
             stack.callback(process.kill)
         wait_for(lambda: len(json.loads(rmqtool("client", "list", target, "-o", "json", "-g", "two").out)) == 2)
         assert rmqtool("topic", "update", target, "Orders", "--read-queues", "1", "--write-queues", "1", "-y").code == 0
+        wait_for(lambda: any(row["code"] == "clients-idle" for row in examine(target)))  # both have shared them again
         rows = {row["code"]: row for row in examine(target) if row["group"] == "two"}
         assert "paid" in rows["group-differs"]["actual"]
         assert "created" in rows["group-differs"]["actual"]
