@@ -56,3 +56,13 @@ def test_a_store_is_no_container(container: Path) -> None:
     store = container / "broker-a"
     (container / "broker-b").rename(store / "inside")
     assert all("inside/commitlog" not in str(row["file"]) for row in findings(store))
+
+
+def test_stores_in_directories_that_are_named_as_logs_of_members(tmp_path: Path) -> None:
+    root = tmp_path / "group"
+    for name in ("dledger-a", "dledger-b"):
+        goldens.unpack("body-bit-flip-last-file", root / "unpacked").rename(root / name)
+    (root / "unpacked").rmdir()
+    assert {str(row["file"]).split("/")[0] for row in findings(root)} == {"dledger-a", "dledger-b"}
+    info = rmqtool("info", root)
+    assert (info.code, info.err.splitlines()[0].startswith(f"error: {root}: not a store directory")) == (3, True)

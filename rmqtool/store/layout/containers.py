@@ -3,6 +3,7 @@
 import os
 
 from rmqtool.store.disk.directories import DirectoryEntry, list_dir
+from rmqtool.store.layout.paths import is_dledger_log
 
 _PARTS = ("commitlog", "consumequeue", "consumequeue_rocksdb")
 
@@ -21,7 +22,7 @@ def stores_below(root: str) -> list[str]:
 
 def _holds_a_store(entries: list[DirectoryEntry]) -> bool:
     """Whether a directory is a store, judged by parts that only stores have."""
-    return any((entry.name in _PARTS or entry.name.startswith("dledger-")) and entry.is_dir() for entry in entries)
+    return any((entry.name in _PARTS and entry.is_dir()) or is_dledger_log(entry) for entry in entries)
 
 
 def name_below(root: str, store: str) -> str:

@@ -37,6 +37,19 @@ PARTS = (
     BATCH_QUEUES,
 )
 _RARE = (BATCH_QUEUES, COMPACTION)
+_DLEDGER_PARTS = {"data", "index", "currterm"}
+
+
+def is_dledger_log(entry: DirectoryEntry) -> bool:
+    """Whether a directory is the log of a DLedger member; members' stores, too, may lie in directories of such names.
+
+    Raises:
+        UnreadableStore: it cannot be listed.
+    """
+    if not entry.name.startswith("dledger-") or not entry.is_dir():
+        return False
+    names = {inner.name for inner in list_dir(entry.path)}
+    return not names.isdisjoint(_DLEDGER_PARTS) and names.isdisjoint(("commitlog", "consumequeue", "config"))
 
 
 class StoreLayout:
@@ -64,11 +77,12 @@ class StoreLayout:
         self.passed: dict[str, str] | None = None
         self.skips_queue_files = False
         self._list_dir: Callable[[str], list[DirectoryEntry]] = list_dir
-        names = {entry.name for entry in list_dir(self.root)}
+        entries = list_dir(self.root)
+        names = {entry.name for entry in entries}
         if not names and not is_dir(self.root):
             raise UnreadableStore(f"{root}: no such directory")
         self.commit_log_paths = self._commit_log_paths()
-        if not names.intersection(PARTS) and not any(name.startswith("dledger-") for name in names):
+        if not names.intersection(PARTS) and not any(map(is_dledger_log, entries)):
             outside = any(map(is_dir, self.commit_log_paths))
             if not outside:
                 raise UnreadableStore(
