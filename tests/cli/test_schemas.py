@@ -9,6 +9,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
 
 from rmqtool import NewMessage, Store
@@ -16,9 +17,6 @@ from rmqtool.errors import BadValue
 from rmqtool.services.bodies.schemas import UndecodableBody, load_schema
 from rmqtool.services.bodies.view import BodyView
 from tests.cli.running import rmqtool
-
-fastavro = pytest.importorskip("fastavro")
-pytest.importorskip("grpc_tools")
 
 PROTO = """
 syntax = "proto3";

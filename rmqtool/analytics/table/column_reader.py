@@ -22,6 +22,7 @@ from rmqtool.kernels.scan import Walker
 from rmqtool.kernels.tables.messages import ID_SPACE, Texts
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import Damage
+from rmqtool.store.log.returning import Returning
 
 
 class ColumnBatch:
@@ -102,15 +103,8 @@ class ColumnReader:
         """See :meth:`rmqtool.analytics.table.row_reader.RowReader.read`."""
         batch = ColumnBatch(self._schema, self._tally, self._limits, os.path.basename(file.path))
         memory = Memory(file.map())
-        walk = walk_rows(file, at, stop, last=last)
-        while True:
-            try:
-                item = next(walk)
-            except StopIteration as end:
-                if len(batch):
-                    yield batch.finish()
-                following: int = end.value
-                return following
+        walk = Returning(walk_rows(file, at, stop, last=last))
+        for item in walk:
             if isinstance(item, Damage):
                 if self._choice.in_range(item.physical_offset):
                     self._tally.add_damage(item)
@@ -121,6 +115,9 @@ class ColumnReader:
                 block = RecordBlock(file, memory.address, rows)
                 mask = choose_rows(block, self._choice)
                 yield from batch.add(block if mask.all() else block.pick(mask))
+        if len(batch):
+            yield batch.finish()
+        return walk.value
 
 
 def _among(texts: Texts, values: tuple[str, ...]) -> Mask:

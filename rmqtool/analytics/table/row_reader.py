@@ -18,6 +18,7 @@ from rmqtool.analytics.table.schema import BODY_COLUMNS, BODY_ENCODING, TIME_COL
 from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import Damage, walk_file
+from rmqtool.store.log.returning import Returning
 
 
 class DecodedRow:
@@ -149,15 +150,9 @@ class RowReader:
 
     def read(self, file: Segment, at: int, stop: int, *, last: bool) -> Generator[pa.RecordBatch, None, int]:
         """Yield batches of the records found by :func:`rmqtool.store.log.commit_log.walk_file`; return its result."""
-        walk, batch, source = walk_file(file, at, stop, last=last), self._batch, os.path.basename(file.path)
-        while True:
-            try:
-                item = next(walk)
-            except StopIteration as end:
-                if len(batch):
-                    yield batch.finish()
-                following: int = end.value
-                return following
+        walk, batch = Returning(walk_file(file, at, stop, last=last)), self._batch
+        source = os.path.basename(file.path)
+        for item in walk:
             if isinstance(item, Damage):
                 if self._choice.in_range(item.physical_offset):
                     self._tally.add_damage(item)
@@ -171,3 +166,6 @@ class RowReader:
                     batch.add(DecodedRow(message.record, message.physical_offset, source, message.at))
                     if batch.is_full:
                         yield batch.finish()
+        if len(batch):
+            yield batch.finish()
+        return walk.value
