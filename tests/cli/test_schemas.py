@@ -221,3 +221,27 @@ def test_decoded_bodies_are_not_imported(store: Path, sources: Path, shown: str,
     assert result.code == 1
     assert "body" in result.out + result.err
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("items", ["null", {"type": "record", "name": "E", "fields": []}], ids=["null", "record"])
+def test_an_array_of_nothing_is_no_schema(items: Any, tmp_path: Path) -> None:
+    first = {"name": "first", "type": items}
+    again = items if isinstance(items, str) else items["name"]  # by its name
+    fields = [first, {"name": "a", "type": {"type": "array", "items": again}}]
+    (tmp_path / "n.avsc").write_text(json.dumps({"type": "record", "name": "R", "fields": fields}))
+    with pytest.raises(BadValue, match="an array of items that take no bytes"):
+        load_schema(str(tmp_path / "n.avsc"))
+
+
+def test_a_container_costs_what_its_length_allows(tmp_path: Path) -> None:
+    (tmp_path / "s.avsc").write_text('"string"')
+    schema = load_schema(str(tmp_path / "s.avsc"))
+    nothing: Any = {"type": "array", "items": "null"}
+    for written, values, codec in ((nothing, [[None]], "null"), ("string", ["x" * 100_000], "deflate")):
+        file = BytesIO()
+        fastavro.writer(file, written, values, codec=codec)
+        with pytest.raises(UndecodableBody, match="a container that is compressed"):
+            schema.decode(file.getvalue())
+    file = BytesIO()
+    fastavro.writer(file, "string", ["x"])
+    assert schema.decode(file.getvalue()) == "x"

@@ -4,7 +4,7 @@ The libraries are an extra of the installation, ``rmqtool[schemas]``: fastavro, 
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from io import BytesIO
 from typing import Any, Protocol
 
@@ -290,6 +290,10 @@ class AvroSchema:
                 schema = fastavro.parse_schema(_with_names(named[full], named, set()))
         except (ValueError, TypeError, AttributeError, KeyError, fastavro.schema.SchemaParseException) as err:
             raise BadValue(f"--body-schema {path}: not an Avro schema: {err}") from None
+        if _takes_no_bytes(schema, items=True):
+            raise BadValue(
+                f"--body-schema {path}: an array of items that take no bytes: a few bytes could hold billions"
+            )
         self._library, self._schema = fastavro, schema
         self.name = schema.get("name", "") if isinstance(schema, dict) else ""
 
@@ -309,7 +313,12 @@ class AvroSchema:
         """
         try:
             if body.startswith(_CONTAINER):
-                values = list(self._library.reader(BytesIO(body)))
+                reader = self._library.reader(BytesIO(body))
+                # what one body may cost is bounded by its length alone
+                writer = reader.writer_schema
+                if reader.codec != "null" or any(_takes_no_bytes(writer, items=each) for each in (False, True)):
+                    raise ValueError("a container that is compressed, or whose values take no bytes")
+                values = list(reader)
                 return values[0] if len(values) == 1 else values
             heads = [_OBJECT_HEAD] if body.startswith(_OBJECT) else [0]
             return self._after(body, [*heads, _CONFLUENT] if body[:1] == b"\0" else heads)
@@ -364,3 +373,47 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if abs(value) < float("inf") else str(value)
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _inner(schema: Any) -> list[Any]:
+    """The schemas directly inside of an Avro schema."""
+    if isinstance(schema, list):
+        return schema
+    if not isinstance(schema, dict):
+        return []
+    fields = [field["type"] for field in schema.get("fields", ())]
+    return [*fields, *(schema[part] for part in ("items", "values", "type") if part in schema)]
+
+
+def _every(schema: Any) -> Iterator[Any]:
+    yield schema
+    for inner in _inner(schema):
+        yield from _every(inner)
+
+
+def _least_size(schema: Any, named: Mapping[str, Any], within: frozenset[str] = frozenset()) -> int:
+    """The fewest bytes that a value of an Avro schema takes, as far as 0 is told from more.
+
+    Args:
+        named: the types that have names.
+        within: those around it; what contains itself ends elsewhere.
+    """
+    if isinstance(schema, str) and schema in named:
+        return 0 if schema in within else _least_size(named[schema], named, within)
+    if not isinstance(schema, dict):
+        return int(schema != "null")
+    if schema["type"] in ("record", "error"):
+        around = within | {str(schema.get("name"))}
+        return sum(_least_size(field["type"], named, around) for field in schema["fields"])
+    if schema["type"] == "fixed":
+        return int(schema["size"])
+    return _least_size(schema["type"], named, within)
+
+
+def _takes_no_bytes(schema: Any, *, items: bool) -> bool:
+    """Whether values of an Avro schema may take no bytes, or with ``items`` those of an array in it."""
+    named = {part["name"]: part for part in _every(schema) if isinstance(part, dict) and "name" in part}
+    if not items:
+        return not _least_size(schema, named)
+    arrays = [part["items"] for part in _every(schema) if isinstance(part, dict) and part.get("type") == "array"]
+    return any(not _least_size(part, named) for part in arrays)
