@@ -20,6 +20,7 @@ from formats.remoting.frame import Command
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.remoting.connection import Answer, Connection
 from rmqtool.remoting.listener import Listener, TlsMode
+from rmqtool.remoting.signing import Credentials
 from rmqtool.remoting.tls import PLAIN, ServerTls, unverified_context
 from rmqtool.rules.releases import NEWEST, Release
 from rmqtool.services.open_store.broker_state import setting
@@ -54,6 +55,7 @@ class ServeOptions:
         offsets: file for the offsets of groups in both cases; None for one beside the store.
         tls: whether connections to the broker and its own name server are, or may be, TLS.
         acl: the file plain_acl.yml; None to follow the broker's file.
+        credentials: sign requests to other brokers with these, unless the file has some of its own.
         metrics: host and port of the page for Prometheus; port 0 lets the system choose one, None makes none.
     """
 
@@ -71,6 +73,7 @@ class ServeOptions:
     offsets: str | None = None
     tls: ServerTls = PLAIN
     acl: str | None = None
+    credentials: Credentials | None = None
     metrics: tuple[str, int] | None = None
 
 
@@ -111,6 +114,9 @@ class Served:
             from rmqtool.server.access.files import read_all  # loads PyYAML
 
             read_all(accounts)  # check them before the store is opened or created
+        from rmqtool.server.broker.peers import Peers, inner_credentials
+
+        credentials = inner_credentials(conf) or options.credentials
         # take the ports before the store is opened
         outgoing = await self._find_name_servers(stack)
         await self._listen(stack, conf)
@@ -118,7 +124,6 @@ class Served:
         # load the rest while the store is examined
         from rmqtool.server.broker.broker import Broker
         from rmqtool.server.broker.context.settings import BrokerSettings
-        from rmqtool.server.broker.peers import Peers
         from rmqtool.server.broker.registration import Registration
         from rmqtool.services.open_store.union import UnionStore
         from rmqtool.services.serving.drained_state import DrainedState, FollowedState, UnionState
@@ -146,7 +151,7 @@ class Served:
         broker.context.topic_changes.subscribe(registration.announce)
         broker.context.routes = registration.queues_of
         broker.context.announced = registration.finish
-        peers = Peers(registration.find_master, outgoing)
+        peers = Peers(registration.find_master, outgoing, credentials)
         broker.context.ask_broker = peers.ask
         stack.push_async_callback(peers.stop)
         if options.metrics is not None:

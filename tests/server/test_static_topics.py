@@ -21,8 +21,10 @@ from formats.remoting.codes import PullFlag, ResponseCode
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.fields import from_fields, to_fields
 from formats.remoting.frame import Command
+from rmqtool.errors import BadValue
 from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
+from rmqtool.remoting.signing import Credentials, sign
 from rmqtool.rules.releases import RELEASES, V4_9, V5_3
 from rmqtool.server.serve import Served, ServeOptions
 from tests.server.serving import CONF, address, pull, records, send, serving
@@ -61,13 +63,18 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(folder: Path) -> AsyncIterator[Cluster]:
+async def cluster(folder: Path, conf: dict[str, str] = CONF, acl: str | None = None) -> AsyncIterator[Cluster]:
+    """Two brokers.
+
+    Args:
+        acl: accounts of broker a; b has no access control.
+    """
     async with asyncio.timeout(60), AsyncExitStack() as stack:
         brokers, names = {}, ""
         for name in ("a", "b"):
             options = ServeOptions(
-                listen=ANY, namesrv_listen=ANY, broker_conf=CONF, name=name, create=True, release=V5_3,
-                namesrv=(names,) if names else (),
+                listen=ANY, namesrv_listen=ANY, broker_conf=conf, name=name, create=True, release=V5_3,
+                namesrv=(names,) if names else (), acl=acl if name == "a" else None,
             )  # fmt: skip
             served = await stack.enter_async_context(Served(str(folder / name), options))
             [names] = served.name_servers
@@ -165,6 +172,37 @@ def test_a_queue_that_moved_to_another_broker_is_one_queue(tmp_path: Path) -> No
             assert await offset(C.QUERY_CONSUMER_OFFSET, h.GroupQueue(**group)) == 10_002
 
     asyncio.run(run())
+
+
+def test_what_is_forwarded_is_signed(tmp_path: Path) -> None:
+    """Broker a has access control: the leader b signs what it asks a, with the keys in its file."""
+    keys, accounts = Credentials("the-broker", "inner-secret"), tmp_path / "plain_acl.yml"
+    accounts.write_text("accounts:\n- accessKey: the-broker\n  secretKey: inner-secret\n  admin: true\n")
+    moved = [item("a"), item("b", gen=1, logic_offset=10_000)]
+
+    async def run(inner: str) -> Command:
+        conf = {**CONF, "innerClientAuthenticationCredentials": inner}
+        (folder := tmp_path / f"{len(inner)}").mkdir()
+        async with cluster(folder, conf, str(accounts)) as both:
+
+            async def ask(code: int, fields: dict[str, str], body: bytes = b"") -> None:
+                answer = await both.brokers["a"].call(sign(Command(code, fields=fields, body=body), keys))
+                assert not answer.code, answer.remark
+
+            first = to_fields(created(2))
+            await ask(C.UPDATE_AND_CREATE_STATIC_TOPIC, first, body_of(mapping("a", 1, q0=[item("a")])))
+            await ask(C.SEND_MESSAGE_V2, send(TOPIC, 0), b"here")
+            await ask(C.UPDATE_AND_CREATE_STATIC_TOPIC, first, body_of(mapping("a", 2, q0=moved)))
+            assert not (await put(both, 1, mapping("b", 2, q0=moved))).code
+            return await both.pull("b", 0)
+
+    unsigned = asyncio.run(run(""))
+    assert unsigned.code == ResponseCode.SYSTEM_ERROR
+    assert "No accessKey is configured" in str(unsigned.remark)
+    signed = asyncio.run(run('{"accessKey":"the-broker","secretKey":"inner-secret"}'))
+    assert [record.body for record in records(signed.body)] == [b"here"]
+    with pytest.raises(BadValue, match="innerClientAuthenticationCredentials: give"):
+        asyncio.run(run("inner:secret"))
 
 
 def test_a_pull_waits_for_the_next_message_of_a_static_queue(tmp_path: Path) -> None:

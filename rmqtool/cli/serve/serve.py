@@ -82,6 +82,7 @@ def serve(
     Acknowledged messages survive a killed process, and with flushDiskType=SYNC_FLUSH a power cut. SIGINT and SIGTERM
     end it cleanly, with exit code 0, and leave the store as a broker does.
     """
+    from rmqtool.admin.keys import credentials
     from rmqtool.cli.framework.opening import chosen_release
     from rmqtool.cli.render.times import parse_time
     from rmqtool.cli.serve.running import address_of, log_to_stderr, run_async
@@ -124,6 +125,7 @@ def serve(
         offsets=offsets,
         metrics=None if metrics is None else address_of(metrics, "--metrics"),
         acl=acl_config,
+        credentials=credentials(None),
         tls=PLAIN if tls_config is None else server_tls(tls_config),
     )
     end = None if until is None else parse_time(until)
