@@ -1,11 +1,13 @@
 """The command namesrv as a process."""
 
 import asyncio
+import gc
 import json
 import os
 import signal
 import socket
 import subprocess
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -125,3 +127,23 @@ def test_an_address_that_is_taken_is_refused() -> None:
         address = ready.split("=")[1].strip()
         result = rmqtool("namesrv", "--listen", address)
     assert (result.code, result.out, result.err) == (4, "", f"error: {address}: Address already in use\n")
+
+
+@pytest.mark.parametrize("where", ["raise_open_files", "asyncio.Runner.run"])
+@pytest.mark.parametrize("command", ["namesrv", "serve"])
+def test_interrupted_before_it_runs_it_says_nothing(
+    where: str, command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """SIGINT within the first milliseconds: no line about a coroutine that was never awaited."""
+
+    def interrupt(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"rmqtool.cli.serve.running.{where}", interrupt)
+    arguments = [] if command == "namesrv" else [str(tmp_path / "store"), "--create"]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        done = rmqtool(command, *arguments)
+        gc.collect()
+    assert (done.code, done.err) == (130, "")
+    assert [str(warning.message) for warning in said if "never awaited" in str(warning.message)] == []

@@ -39,5 +39,5 @@ def namesrv(
             say_ready(output.value, {"namesrv": server.address})
             await stop.wait()
 
-    run_async(run())
+    run_async(run)
     return 0

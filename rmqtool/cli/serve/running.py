@@ -88,8 +88,11 @@ async def until_stopped() -> AsyncIterator[StopEvent]:
             loop.remove_signal_handler(number)
 
 
-def run_async(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine, on uvloop if installed, with many file descriptors allowed."""
+def run_async(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run what ``work`` returns, on uvloop if installed, with many file descriptors allowed.
+
+    SIGINT before the loop runs ends it without a word of a coroutine that nobody has awaited.
+    """
     raise_open_files(_OPEN_FILES)
     sys.setswitchinterval(_SWITCH)
     factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
@@ -98,4 +101,9 @@ def run_async(work: Coroutine[Any, Any, None]) -> None:
 
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(work)
+        runner.get_loop()  # creating it takes milliseconds
+        coroutine = work()
+        try:
+            runner.run(coroutine)
+        finally:
+            coroutine.close()

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -130,7 +131,7 @@ def serve(
     )
     end = None if until is None else parse_time(until)
     log_to_stderr()
-    run_async(_serve(store, options, end, output.value))
+    run_async(partial(_serve, store, options, end, output.value))
     return 0
 
 
