@@ -281,3 +281,31 @@ def test_a_creation_that_was_killed_is_finished_by_the_same_command(lab: Lab, mo
     assert set(lab.leaders("Killed").values()) == {"lab-a"}
     changed(*create)
     assert sorted(lab.leaders("Killed").values()) == ["lab-a", "lab-b"]
+
+
+def test_commands_for_ordinary_topics_keep_a_static_one_whole(lab: Lab) -> None:
+    """Its queues are those of its mapping: no command changes their number, or leaves some of them behind."""
+    topic = "Fixed"
+    changed("static-topic", "create", lab.target, topic, "--queues", "3")
+    declared = lab.folder / "topics.yaml"
+    declared.write_text(f"topics:\n  {topic}: {{readQueueNums: 8}}\n")
+    before = lab.rows(topic)
+    for words in (
+        ("topic", "update", lab.target, topic, "--queues", "8"),
+        ("topic", "update", lab.target, topic, "--write-queues", "1", "--dry-run"),
+        ("apply", lab.target, str(declared), "--dry-run"),
+    ):
+        refused = rmqtool(*words, *(() if "--dry-run" in words else ("--yes",)))
+        assert refused.code == 4, (refused.out, refused.err)
+        assert f"{topic} is a static topic: its mapping says how many queues it has" in refused.err
+    changed("topic", "perm", lab.target, topic, "R")
+    changed("topic", "perm", lab.target, topic, "RW")
+    refused = rmqtool("topic", "delete", lab.target, topic, "--broker", "lab-a", "--yes")
+    assert (refused.code, "has queues on lab-b: delete it there, too" in refused.err) == (4, True)
+    assert lab.rows(topic) == before
+
+    changed("topic", "delete", lab.target, topic)
+    assert lab.rows(topic) == []
+    changed("undo", lab.target)
+    assert lab.rows(topic) == before
+    assert [lab.send(broker, topic, queue).queue_id for queue, broker in lab.leaders(topic).items()] == [0, 1, 2]

@@ -36,7 +36,8 @@ from rmqtool.admin.changes.plans import (
     plan_topic_deletion,
     warn_of_lost_queues,
 )
-from rmqtool.admin.changes.run import Plan, Servers, need_values
+from rmqtool.admin.changes.run import Plan, Servers, check_allowed, need_values
+from rmqtool.admin.changes.static_topics import StaticTopics
 from rmqtool.admin.changes.tables import Groups, Topics, group_value, topic_value
 from rmqtool.admin.live.questions import Questions
 from rmqtool.admin.live.tables import fetch_groups, fetch_topics
@@ -301,9 +302,9 @@ async def plan_declared(questions: Questions, where: Where, declared: Declared, 
             wanted, before = entries[place.name[0]].of(place.server), values[place]
             if wanted is not None:
                 changes.append(Change(place=place, before=before, after={**(before or new), **wanted}))
-    warnings = await warn_of_lost_queues(
-        questions, servers, [change for change in changes if change.place.kind == Topics.name]
-    )
+    topics = [change for change in changes if change.place.kind == Topics.name]
+    await check_allowed(questions, servers, [change for change in topics if change.before != change.after])
+    warnings = await warn_of_lost_queues(questions, servers, topics)
     effects = []
     if prune:
         for plan in await _deletions(questions, where, declared):
@@ -312,7 +313,7 @@ async def plan_declared(questions: Questions, where: Where, declared: Declared, 
                 f"{plan.command.partition(' ')[0]} {plan.changes[-1].place.name[0]}: {text}" for text in plan.warnings
             ]
         deleted = sorted({(change.place.kind, change.place.name[0]) for change in changes if change.after is None})
-        things = [f"{kind} {name}" for kind, name in deleted if kind in (Topics.name, Groups.name)]
+        things = [f"{kind} {name}" for kind, name in deleted if kind in (Topics.name, StaticTopics.name, Groups.name)]
         effects = [f"{counted(len(things), 'thing is', 'things are')} deleted: {', '.join(things)}"] if things else []
     return Plan(
         target=where.target.text, command="apply", changes=tuple(changes), warnings=tuple(warnings),

@@ -12,10 +12,12 @@ from rmqtool.admin.changes.access import Rules, Users
 from rmqtool.admin.changes.change import Change, Place, Value
 from rmqtool.admin.changes.modes import ColdThresholds, Modes
 from rmqtool.admin.changes.name_servers import ORDER_TOPICS, KeyValues, Routes, WritePermissions
-from rmqtool.admin.changes.run import Plan, Servers, need_values
+from rmqtool.admin.changes.run import Plan, Servers, check_allowed, need_values
+from rmqtool.admin.changes.static_topics import StaticTopics
 from rmqtool.admin.changes.tables import Groups, NameServerSettings, Offsets, Settings, Topics, group_value, topic_value
 from rmqtool.admin.live.brokers import fetch_settings
 from rmqtool.admin.live.questions import Node, Questions, Unanswered
+from rmqtool.admin.live.static_topics import fetch_parts
 from rmqtool.admin.live.tables import fetch_clients, fetch_offsets, fetch_ranges
 from rmqtool.admin.target import Target
 from rmqtool.client.cluster.errors import ClientError
@@ -88,6 +90,7 @@ async def plan_topic(questions: Questions, where: Where, topic: str, edit: Edit,
     changes = _edit(pairs, edit, new, create=create, what=f"topic {topic}")
     if reason := _why_no_topic(topic):
         raise Refused(f"topic {topic}: brokers refuse to change it: {reason}")
+    await check_allowed(questions, servers, [change for change in changes if change.before != change.after])
     warnings = await warn_of_lost_queues(questions, servers, changes)
     return Plan(
         target=where.target.text, command=command, changes=tuple(changes), warnings=tuple(warnings),
@@ -156,11 +159,18 @@ async def plan_topic_deletion(questions: Questions, where: Where, topic: str) ->
     """Delete a topic on brokers, and on the name servers if no other broker has it.
 
     Raises:
-        Refused: no broker has it.
+        Refused: no broker has it, or another one keeps queues of a static topic.
         ClientError, RemotingError: a server does not answer.
     """
     servers, masters = await Servers.of(questions), await where.masters(questions)
-    pairs = await _values(questions, servers, [servers.place(Topics, node, topic) for node in masters])
+    parts = await fetch_parts(questions, every := await Where(target=where.target).masters(questions))
+    if len(parts) < len(every):
+        raise ClientError(f"{'; '.join(questions.reasons())}: nothing was changed")
+    static = [node for node in every if topic in parts[node]]
+    if static and (kept := [node.name for node in static if node not in masters]):
+        raise Refused(f"topic {topic}: is a static topic, and has queues on {', '.join(kept)}: delete it there, too")
+    kinds = {node: StaticTopics if node in static else Topics for node in masters}
+    pairs = await _values(questions, servers, [servers.place(kinds[node], node, topic) for node in masters])
     nodes = [servers.of_place(place) for place, value in pairs if value is not None]
     if not nodes:
         raise Refused(f"topic {topic}: no broker has it")

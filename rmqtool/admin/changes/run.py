@@ -313,7 +313,7 @@ async def _carry_out(
         if values[change.place] != change.before:
             text = f"{_name(change.place)} has changed since the plan was made: nothing was changed"
             raise Refused(f"{text}; make a new one")
-    await _check(questions, servers, plan.needed)
+    await check_allowed(questions, servers, plan.needed)
     older = [] if plan.undoes else [journal for journal in find_journals(folder, target) if journal.state == BEGUN]
     undoes = None if plan.undoes is None else plan.undoes.path
     journals.append(begin(folder, target, plan.command, _with_first(plan.changes, older), undoes=undoes))
@@ -355,7 +355,13 @@ def _with_first(changes: Iterable[Change], older: Sequence[Journal]) -> list[Cha
     return kept
 
 
-async def _check(questions: Questions, servers: Servers, changes: Iterable[Change]) -> None:
+async def check_allowed(questions: Questions, servers: Servers, changes: Iterable[Change]) -> None:
+    """Check that values may be written now.
+
+    Raises:
+        Refused: one must not.
+        ClientError: a server does not answer.
+    """
     groups: dict[tuple[Node, str], list[Change]] = defaultdict(list)
     for change in changes:
         groups[servers.of_place(change.place), change.place.kind].append(change)

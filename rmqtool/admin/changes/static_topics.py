@@ -82,8 +82,8 @@ class StaticTopics(Kind):
 
     @classmethod
     def why_stays(cls, change: Change) -> str | None:
-        """Queues of a static topic are never taken away; they can be moved once more."""
-        if change.before is None:
+        """Queues of a static topic are never taken away, but with the topic; they can be moved once more."""
+        if change.before is None or change.after is None:
             return None
         again = command_line("static-topic", "remap")
         return f"its queues cannot be taken back, as consumers have their offsets; {again} moves them once more"

@@ -19,9 +19,12 @@ from rmqtool.admin.changes.change import Change, Kind, Name, Value
 from rmqtool.admin.live.brokers import fetch_settings
 from rmqtool.admin.live.questions import Code, Node, Questions
 from rmqtool.admin.live.settings import fetch_name_server_settings
+from rmqtool.admin.live.static_topics import fetch_parts
 from rmqtool.admin.live.tables import fetch_clients, fetch_groups, fetch_offsets, fetch_topics
+from rmqtool.words import command_line
 
 _ATTRIBUTES, _ORDER = "attributes", "order"
+_COUNTS = "readQueueNums", "writeQueueNums"
 
 
 def attribute_changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
@@ -59,6 +62,25 @@ class Topics(Kind):
             attributes=",".join(f"{name}={value}" if value else name for name, value in changes.items()) or None,
         )
         await questions.send(node, C.UPDATE_AND_CREATE_TOPIC, header)
+
+    async def why_not(self, questions: Questions, node: Node, changes: Sequence[Change]) -> str | None:
+        """A static topic has as many queues on a broker as its mapping says."""
+        resized = {
+            change.place.name[0]
+            for change in changes
+            if change.after is not None
+            and any((change.before or {}).get(name) != change.after[name] for name in _COUNTS)
+        }
+        if not resized:
+            return None
+        parts = (await questions.need(fetch_parts(questions, [node])))[node]
+        if not (static := sorted(resized & parts.keys())):
+            return None
+        command = command_line("static-topic", "create")
+        return (
+            f"broker {node.name}: {', '.join(static)} is a static topic: its mapping says how many queues it has; "
+            f"{command} adds some"
+        )
 
     @classmethod
     def complete(cls, journaled: Value, now: Value) -> Value:

@@ -1,5 +1,7 @@
 """Static topics of live brokers (5.x)."""
 
+from collections.abc import Iterable, Mapping
+
 from formats.config.files_of_5 import TopicQueueMapping
 from formats.remoting import admin as a
 from formats.remoting import headers as h
@@ -19,14 +21,24 @@ def fetch_mappings(target: Target, warn: Warn) -> list[TopicQueueMapping]:
     """
 
     async def work(questions: Questions) -> list[TopicQueueMapping]:
-        async def fetch(node: Node) -> list[TopicQueueMapping]:
-            table = await questions.fetch(node, C.GET_ALL_TOPIC_CONFIG, body(a.TopicConfigs), what="its topics are")
-            return [] if table is None else list((table.topic_queue_mapping_detail_map or {}).values())
-
-        tables = await questions.tables(await questions.masters(), fetch)
-        return [mapping for table in tables.values() for mapping in table]
+        tables = await fetch_parts(questions, await questions.masters())
+        return [mapping for table in tables.values() for mapping in table.values()]
 
     return ask(target, warn, work)
+
+
+async def fetch_parts(questions: Questions, nodes: Iterable[Node]) -> dict[Node, Mapping[str, TopicQueueMapping]]:
+    """The parts of static topics that each broker holds, by topic.
+
+    Raises:
+        ClientError: no broker answers.
+    """
+
+    async def fetch(node: Node) -> Mapping[str, TopicQueueMapping]:
+        table = await questions.fetch(node, C.GET_ALL_TOPIC_CONFIG, body(a.TopicConfigs), what="its topics are")
+        return {} if table is None else table.topic_queue_mapping_detail_map or {}
+
+    return await questions.tables(nodes, fetch)
 
 
 async def fetch_part(questions: Questions, node: Node, topic: str) -> a.StaticTopicConfig | None:
