@@ -6,17 +6,20 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from formats.config.files_of_5 import LogicQueueMapping, TopicQueueMapping
 from formats.fastjson.declare import body_of
 from formats.remoting.bodies import ClusterInfo, KVTable
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.shapes import BrokerData
 from rmqtool.admin.doctor import run
 from rmqtool.admin.doctor.codes import CODES
+from rmqtool.admin.doctor.static_topics import judge
 from rmqtool.admin.live import questions
 from tests.admin.conftest import two_stores
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
@@ -144,6 +147,49 @@ def test_servers(stores: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Non
                 assert servers["broker-silent"] == "gone"
             else:
                 assert servers["broker-no-master"] == "slave"
+
+
+A, B = (LogicQueueMapping(gen=gen, broker_name=f"lab-{name}", logic_offset=gen) for gen, name in enumerate("ab"))
+OPEN = replace(B, logic_offset=-1)
+
+
+@pytest.mark.parametrize(
+    ("lab_a", "lab_b", "masters", "expected"),
+    [
+        ({0: (A, B)}, {0: (A, B)}, "ab", {}),
+        ({0: (A,)}, {}, "ab", {}),
+        ({}, {}, "ab", {"static-incomplete": "queue 0 of 1: on no broker"}),
+        ({0: (A, B)}, None, "a", {"static-broker-away": "leads queue 0"}),
+        ({0: (A, B)}, {0: (A, B)}, "b", {"static-broker-away": "holds earlier messages of queue 0"}),
+        ({0: (A, B)}, {}, "ab", {"static-unfinished": "queue 0 moves to it"}),
+        ({0: (A, OPEN)}, {0: (A, OPEN)}, "ab", {"static-unfinished": "queue 0 moves to it"}),
+        ({0: (A,)}, {1: (B,)}, "ab", {"static-differs": "queues: lab-a 1, lab-b 2"}),
+    ],
+)
+def test_static_topics(
+    lab_a: Mapping[int, Any], lab_b: Mapping[int, Any] | None, masters: str, expected: Mapping[str, str]
+) -> None:
+    """Brokers that do not answer are no proof that a queue is nowhere."""
+    parts = {
+        name: TopicQueueMapping(topic="T", total_queues=2 if 1 in hosted else 1, broker_name=name, hosted_queues=hosted)
+        for name, hosted in (("lab-a", lab_a), ("lab-b", lab_b))
+        if hosted is not None
+    }
+    findings = judge(parts, (), [f"lab-{name}" for name in masters], complete=True)
+    assert [(finding.code, finding.actual) for finding in findings] == [*expected.items()]
+    unknown = judge(parts, (), [f"lab-{name}" for name in masters], complete=False)
+    assert [finding.code for finding in unknown] == [code for code in expected if code != "static-incomplete"]
+
+
+def test_versions_of_a_static_topic() -> None:
+    parts = {
+        name: TopicQueueMapping(topic="T", total_queues=1, broker_name=name, epoch=epoch, hosted_queues={0: (A,)})
+        for name, epoch in (("lab-a", 1), ("lab-b", 2))
+    }
+    findings = judge(parts, ["lab-c"], ["lab-a", "lab-b", "lab-c"], complete=True)
+    assert [(finding.actual, finding.broker) for finding in findings] == [
+        ("epoch: lab-a 1, lab-b 2", None), ("it is an ordinary topic there", "lab-c")
+    ]  # fmt: skip
 
 
 def wait_for(enough: Callable[[], bool]) -> None:

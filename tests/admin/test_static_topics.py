@@ -132,6 +132,12 @@ def test_it_is_made_given_queues_moved_and_shown(lab: Lab) -> None:
     assert rmqtool("static-topic", "show", str(lab.folder / "a"), "NoSuch").code == 1
 
 
+def examine(lab: Lab, topic: str) -> list[str]:
+    """The codes that doctor finds for a topic."""
+    rows = json.loads(rmqtool("doctor", lab.target, "-o", "json").out)
+    return [row["code"] for row in rows if row["topic"] == topic]
+
+
 def chains(lab: Lab, topic: str) -> dict[int, tuple[LogicQueueMapping, ...]]:
     async def work(questions: Questions) -> list[TopicQueueMapping]:
         from rmqtool.admin.live.static_topics import fetch_part
@@ -185,6 +191,7 @@ def test_a_move_that_was_interrupted_is_finished(told: bool, lab: Lab) -> None:
         assert answer.code == 0, answer.remark
     [row] = [row for row in lab.rows(topic) if row["leads"]]
     assert (row["brokerName"], row["logicOffset"]) == ("lab-b", None)
+    assert {"static-unfinished"} <= {*examine(lab, topic)} <= {"static-unfinished", "static-differs"}
     changed("static-topic", "remap", lab.target, topic, "--broker", "lab-b")
     assert lab.send("lab-b", topic, 0).queue_offset == 10_000
     assert rmqtool("static-topic", "remap", lab.target, topic, "--broker", "lab-b", "--dry-run").code == 0
@@ -263,11 +270,13 @@ def test_a_broker_that_is_away_keeps_its_queues(known: bool, lab: Lab) -> None:
         assert refused.code == 4, (refused.out, refused.err)
         expected = "gone leads queues of it, and is away" if known else "1 queue is on no broker that is there"
         assert expected in refused.err
+    assert examine(lab, topic) == ["static-broker-away" if known else "static-incomplete"]
 
 
 def test_a_creation_that_was_killed_is_finished_by_the_same_command(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its journal tells which brokers were to get a part: they are all there."""
     create = "static-topic", "create", lab.target, "Killed", "--queues", "2"
+    assert examine(lab, "Killed") == []
     write = StaticTopics.write
 
     async def write_one(self: StaticTopics, questions: Questions, node: Node, change: Change) -> None:
@@ -279,7 +288,9 @@ def test_a_creation_that_was_killed_is_finished_by_the_same_command(lab: Lab, mo
         patched.setattr(StaticTopics, "write", write_one)
         rmqtool(*create, "--yes")
     assert set(lab.leaders("Killed").values()) == {"lab-a"}
+    assert examine(lab, "Killed") == ["static-incomplete"]
     changed(*create)
+    assert examine(lab, "Killed") == []
     assert sorted(lab.leaders("Killed").values()) == ["lab-a", "lab-b"]
 
 

@@ -12,14 +12,16 @@ from formats.errors import FormatError
 from formats.fastjson.declare import read_body
 from formats.remoting import admin as a
 from formats.remoting.bodies import ClusterInfo, KVTable
+from formats.remoting.codes import MASTER_ID, ResponseCode
 from formats.remoting.codes import RequestCode as C
-from formats.remoting.codes import ResponseCode
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
 from rmqtool.admin.doctor.codes import CODES
+from rmqtool.admin.doctor.static_topics import judge
 from rmqtool.admin.live.brokers import fetch_connections
 from rmqtool.admin.live.groups import LiveGroupLag, lag_of
 from rmqtool.admin.live.questions import TIMEOUT, Node, Questions, Warn, ask, body
 from rmqtool.admin.live.settings import release_of_broker
+from rmqtool.admin.live.static_topics import fetch_parts
 from rmqtool.admin.live.tables import Ranges, Topics, fetch_groups, fetch_ranges, fetch_topics
 from rmqtool.admin.target import Target
 from rmqtool.client.cluster.errors import ClientError
@@ -79,6 +81,7 @@ class _Examination:
         self._found: list[ClusterFinding] = []
         self._clients: dict[str, dict[str, Node]] = defaultdict(dict)  # group to client id to one of its brokers
         self._asked: set[str] = set()  # groups whose clients are known from every broker
+        self._static: dict[str, int] = {}  # static topics, and how many queues each has
 
     async def run(self) -> list[ClusterFinding]:
         questions = self._questions
@@ -93,6 +96,7 @@ class _Examination:
         places = [(node, topic) for node, table in tables.items() for topic in table if topic not in SYSTEM_TOPICS]
         ranges = await fetch_ranges(questions, places)
         self._topics(tables, ranges)
+        await self._check_static_topics(masters, tables)
         lags = await lag_of(questions, masters)
         await self._groups(masters, tables, lags)
         self._check_waiting(tables, ranges, lags)
@@ -238,6 +242,19 @@ class _Examination:
                         topic=topic,
                     )  # fmt: skip
 
+    async def _check_static_topics(self, masters: list[Node], tables: Mapping[Node, Topics]) -> None:
+        parts = await fetch_parts(self._questions, masters)
+        known = (await self._questions.cluster.brokers()).broker_addr_table
+        registered = {name for name, broker in known.items() if MASTER_ID in broker.broker_addrs}
+        complete = {node.name for node in parts} >= registered
+        for topic in sorted({topic for table in parts.values() for topic in table}):
+            mappings = {node.name: table[topic] for node, table in parts.items() if topic in table}
+            self._static[topic] = max(mapping.total_queues for mapping in mappings.values())
+            ordinary = [node.name for node, table in tables.items() if topic in table and node.name not in mappings]
+            for finding in judge(mappings, ordinary, registered, complete=complete):
+                more = {} if finding.severity is None else {"severity": finding.severity}
+                self._add(finding.code, finding.actual, server=finding.broker, topic=topic, **more)
+
     # -- groups -------------------------------------------------------------------------------------------------------
 
     async def _groups(self, masters: list[Node], tables: Mapping[Node, Topics], lags: list[LiveGroupLag]) -> None:
@@ -303,6 +320,7 @@ class _Examination:
     def _check_idle(self, group: str, clients: int, tables: Mapping[Node, Topics], lags: list[LiveGroupLag]) -> None:
         for topic in sorted({lag.topic for lag in lags if lag.group == group}):
             queues = sum(table[topic].read_queue_nums for table in tables.values() if topic in table)
+            queues = self._static.get(topic, queues)
             if not topic.startswith(RETRY_PREFIX) and 0 < queues < clients:
                 self._add(
                     "clients-idle",
