@@ -13,7 +13,7 @@ from itertools import product
 import pytest
 from pyarrow import fs
 
-from rmqtool.analytics.remote import stores
+from rmqtool.analytics.remote import place
 from rmqtool.analytics.remote.mirror import Fetch
 from rmqtool.analytics.source.plan import request_of
 from rmqtool.analytics.source.read import plan_pieces, read_piece
@@ -70,8 +70,8 @@ class Asked(Partial):
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read stores at URIs through :class:`Asked`."""
-    monkeypatch.setattr(stores, "Mirror", Asked)
-    monkeypatch.setattr(stores, "open_uri", lambda uri: (fs.LocalFileSystem(), uri.removeprefix("here://")))
+    monkeypatch.setattr(place, "Mirror", Asked)
+    monkeypatch.setattr(place, "open_uri", lambda uri: (fs.LocalFileSystem(), uri.removeprefix("here://")))
 
 
 def rows(path: object, table: str, **options: str) -> list[dict[str, object]]:
@@ -122,9 +122,9 @@ def test_a_record_is_read_from_what_it_asks_for(at: int, cut: int) -> None:
             "store_address": bytes(16 if wide & 0x20 else 4),
         }
         whole = record("Orders", 0, **hosts)
-        for place in range(0, len(whole), 3):
+        for byte in range(0, len(whole), 3):
             broken = bytearray(bytes(at) + whole + bytes(300))
-            broken[at + place] ^= 0x41
+            broken[at + byte] ^= 0x41
             data = bytes(broken[: len(broken) - 300 - cut]) if cut else bytes(broken)
             mapped = memoryview(Asked(len(data), lambda start, stop, data=data: data[start:stop]))  # type: ignore[misc]
-            assert record_at(mapped, at, len(data)) == record_at(memoryview(data), at, len(data)), (wide, place)
+            assert record_at(mapped, at, len(data)) == record_at(memoryview(data), at, len(data)), (wide, byte)

@@ -22,7 +22,7 @@ from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.contract import QUEUE_ENTRY_FIELDS
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
 from rmqtool.services.lookup.offsets import consumer_offsets
-from rmqtool.store.check import check_store
+from rmqtool.store.check.run import check_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from tests import goldens

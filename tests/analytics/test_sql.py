@@ -22,7 +22,7 @@ from rmqtool.analytics.sql import query as asking
 from rmqtool.analytics.sql.plan import conditions_of
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.progress import Stage, listening
-from rmqtool.store.check import check_store
+from rmqtool.store.check.run import check_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests import goldens

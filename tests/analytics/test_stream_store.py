@@ -13,7 +13,7 @@ import pytest
 from rmqtool import NewMessage, Store, read_arrow
 from rmqtool.analytics.source.tables_source import RocketMQSource
 from rmqtool.errors import BadValue, CorruptFile, Refused
-from rmqtool.store.check import check_store
+from rmqtool.store.check.run import check_store
 from tests.amounts import by_turns
 from tests.analytics import stream_sink
 from tests.analytics.stream_sink import KILLS, ROWS, bodies, commit

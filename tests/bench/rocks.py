@@ -19,7 +19,7 @@ WAYS = ("list", "check", "plan")
 
 def measure(store: str, way: str) -> tuple[float, int, int]:
     """(seconds, peak bytes of memory, number of units, findings or dispatched messages) of one operation."""
-    from rmqtool.store.check import is_problem
+    from rmqtool.store.check.run import is_problem
     from rmqtool.store.layout.broker_conf import BrokerConf
     from rmqtool.store.layout.paths import StoreLayout
     from rmqtool.store.queues.rocks_open import rocks_queues_of

@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 from rmqtool.admin.doctor.codes import CODES as CLUSTER_CODES
-from rmqtool.store.check import CODES, FINDING_FIELDS
+from rmqtool.store.check.codes.all import CODES
+from rmqtool.store.check.common.findings import FINDING_FIELDS
 from tests import goldens
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked

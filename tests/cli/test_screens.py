@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from rmqtool.store.check import CODES
+from rmqtool.store.check.codes.all import CODES
 from tests.amounts import every, some
 from tests.cli.screens import ALL, SITUATIONS, SIZES, path_of, recorded
 

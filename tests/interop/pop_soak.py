@@ -20,7 +20,7 @@ from formats.variants.pop_handle import Handle, real_topic
 from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
-from rmqtool.store.check import is_problem
+from rmqtool.store.check.run import is_problem
 from rmqtool.store.layout.paths import StoreLayout
 from tests.interop.serving import NAME, Serving
 from tests.server.serving import records, send

@@ -12,7 +12,7 @@ import pytest
 
 from formats.message.properties import parse
 from rmqtool.services.timers.timers import Timers
-from rmqtool.store.check import is_problem
+from rmqtool.store.check.run import is_problem
 from rmqtool.store.layout.paths import StoreLayout
 from tests.amounts import by_turns
 from tests.interop.broker import Broker

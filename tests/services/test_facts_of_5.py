@@ -11,7 +11,7 @@ import pytest
 
 from rmqtool.contract import message_row
 from rmqtool.services.lookup.get_message import get_message
-from rmqtool.store.check import is_problem
+from rmqtool.store.check.run import is_problem
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import every_queue, open_any_queue

@@ -10,7 +10,7 @@ from formats.variants import timer
 from rmqtool import NewMessage, Store
 from rmqtool.rules.releases import V5_3
 from rmqtool.services.serving.run_loop import RunLoop
-from rmqtool.store.check import is_problem
+from rmqtool.store.check.run import is_problem
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord

@@ -12,9 +12,9 @@ from formats.message.read import Record
 from rmqtool.errors import Refused, RmqError
 from rmqtool.services.popping.in_flight import MessagesInFlight
 from rmqtool.services.timers.timers import Timers
-from rmqtool.store.check import Finding
 from rmqtool.store.check.advice.advice import Situation
 from rmqtool.store.check.advice.steps import Step
+from rmqtool.store.check.common.findings import Finding
 from rmqtool.store.check.reading.reading import Interpretation, Interpreter
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rmqtool.store import check
-from rmqtool.store.check import Finding
+from rmqtool.store.check import run
+from rmqtool.store.check.common.findings import Finding
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 
@@ -14,11 +14,11 @@ UNIT = 20
 
 
 def check_store(layout: StoreLayout, **options: Any) -> Iterator[Finding]:
-    """Check a store as `rmqtool.store.check.check_store` does, without the info that it has no ``topics.json``.
+    """Check a store as `rmqtool.store.check.run.check_store` does, without the info that it has no ``topics.json``.
 
     All stores have that info on which no broker has run, and so most of the small ones here.
     """
-    result = check.check_store(layout, **options)
+    result = run.check_store(layout, **options)
     return (finding for finding in result if (finding.code, finding.severity) != ("topics-missing", "info"))
 
 

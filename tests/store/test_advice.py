@@ -12,8 +12,8 @@ import pytest
 from formats import checkpoint
 from formats.queues.consume import build
 from rmqtool.cli.repair.show_recovery import question
-from rmqtool.store.check import CODES
 from rmqtool.store.check.advice.advice import Situation
+from rmqtool.store.check.codes.all import CODES
 from rmqtool.store.check.reading.reading import STOPS_BROKERS, Interpreter
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan

@@ -7,8 +7,8 @@ import pytest
 
 from rmqtool import NewMessage, Store
 from rmqtool.services.lookup.info import store_info
-from rmqtool.store.check import is_problem
 from rmqtool.store.check.log import log
+from rmqtool.store.check.run import is_problem
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log import commit_log
 from rmqtool.store.recovery.command import recover

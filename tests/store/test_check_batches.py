@@ -11,8 +11,8 @@ import pytest
 
 from formats.queues.batch import BatchEntry, build
 from rmqtool.services.lookup.get_message import get_message
-from rmqtool.store.check import is_problem
 from rmqtool.store.check.codes.all import CODES
+from rmqtool.store.check.run import is_problem
 from rmqtool.store.layout.paths import BATCH_UNIT as UNIT
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog

@@ -15,9 +15,10 @@ from formats.queues.batch import SIZE, BatchEntry, build
 from formats.variants import compaction
 from rmqtool.analytics.source.tables import NamedStore, rows_of
 from rmqtool.store.changes.undo import undo
-from rmqtool.store.check import Finding, is_problem
 from rmqtool.store.check.advice.steps import REBUILD_COMPACTION
 from rmqtool.store.check.codes.all import CODES
+from rmqtool.store.check.common.findings import Finding
+from rmqtool.store.check.run import is_problem
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord

@@ -10,7 +10,7 @@ from formats import checkpoint
 from formats.config.files import ConsumerOffsets, DelayOffsets
 from formats.index import HEADER_SIZE, entry_at, infer_geometry, read_entry, read_header, slot_at
 from formats.message.read import HEADS, HOSTS_V6
-from rmqtool.store.check import check_store
+from rmqtool.store.check.run import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.repair.rebuild import rebuild

@@ -6,7 +6,7 @@ import pytest
 
 from formats import checkpoint
 from formats.message.read import Record, read
-from rmqtool.store.check import Finding
+from rmqtool.store.check.common.findings import Finding
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.recovery.command import plan

@@ -6,7 +6,7 @@ from random import Random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqtool.store.check import CODES
+from rmqtool.store.check.codes.all import CODES
 from tests.conftest import Unpacked
 from tests.damage import VERBS, damage
 from tests.store.findings import found_in

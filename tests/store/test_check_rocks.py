@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from formats.queues import rocks as codec
-from rmqtool.store.check import is_problem
 from rmqtool.store.check.codes.all import CODES
 from rmqtool.store.check.common.findings import Finding
+from rmqtool.store.check.run import is_problem
 from rmqtool.store.layout.paths import StoreLayout
 from tests import goldens, rocks
 from tests.amounts import by_turns

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from formats.variants import timer
-from rmqtool.store.check import CODES, Finding
 from rmqtool.store.check.advice.steps import REBUILD_TIMER
+from rmqtool.store.check.codes.all import CODES
+from rmqtool.store.check.common.findings import Finding
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.timer.files import TimerFiles

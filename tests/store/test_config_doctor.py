@@ -15,7 +15,7 @@ from rmqtool.errors import BadValue, Refused
 from rmqtool.store.builders.config_doctor import ConfigDoctor
 from rmqtool.store.builders.config_outcome import ConfigOutcome
 from rmqtool.store.changes.undo import undo
-from rmqtool.store.check import is_problem
+from rmqtool.store.check.run import is_problem
 from rmqtool.store.disk.lock import StoreLock
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.repair.config_evidence import gather

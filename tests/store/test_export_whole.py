@@ -9,7 +9,7 @@ import pytest
 
 from formats.layouts.derived import CQ_ENTRY, HEAD_V4_V4
 from rmqtool import Store
-from rmqtool.store.check import is_problem
+from rmqtool.store.check.run import is_problem
 from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.reader import ConsumeQueue

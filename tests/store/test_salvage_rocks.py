@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.store.check import is_problem
+from rmqtool.store.check.run import is_problem
 from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
 from tests import goldens, rocks

@@ -12,7 +12,7 @@ from formats.fastjson.read import loads
 from formats.fastjson.write import dumps
 from rmqtool.store.builders.config_evidence import find_delivered
 from rmqtool.store.changes.undo import undo
-from rmqtool.store.check import is_problem
+from rmqtool.store.check.run import is_problem
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.repair.config_evidence import gather

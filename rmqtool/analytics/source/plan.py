@@ -14,7 +14,7 @@ import pyarrow as pa
 from rmqtool.analytics.bodies.columns import ADDED, add_fields
 from rmqtool.analytics.bodies.schema import TableSchema
 from rmqtool.analytics.ranges.splits import SPLIT_BYTES, Split, plan, plan_tier
-from rmqtool.analytics.remote.stores import expand_pattern, is_remote, local_of, new_listing, open_log
+from rmqtool.analytics.remote.stores import is_remote, local_of, new_listing, open_log
 from rmqtool.analytics.source.filter import Wanted
 from rmqtool.analytics.source.narrow import Way, between, shortest
 from rmqtool.analytics.source.tables import SCHEMAS, TABLES, NamedStore, pieces_of
@@ -122,6 +122,8 @@ def stores_of(paths: str | list[str], broker_conf: str | None = None) -> tuple[N
     uris: dict[str, str | None] = {}  # by root of the store
     for path in filter(None, listed):
         if is_remote(path):
+            from rmqtool.analytics.remote.place import expand_pattern
+
             uris.update((show_uri(uri), uri) for uri in expand_pattern(path))
         else:
             uris.update((os.path.abspath(root), None) for root in _here(local_of(path)))

@@ -12,7 +12,7 @@ from rmqtool.analytics.bodies.columns import BodyColumns
 from rmqtool.analytics.bodies.schema import TableSchema
 from rmqtool.analytics.ranges.beginning import exact
 from rmqtool.analytics.ranges.splits import Split
-from rmqtool.analytics.remote.stores import METER
+from rmqtool.analytics.remote.meter import METER
 from rmqtool.analytics.source.filter import Wanted
 from rmqtool.analytics.source.plan import Piece, ReadRequest, pieces
 from rmqtool.analytics.source.tables import SCHEMAS, rows_of

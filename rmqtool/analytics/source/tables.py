@@ -232,7 +232,7 @@ def _compacted_rows(layout: StoreLayout) -> Iterator[dict[str, Any]]:
 
 
 def _findings(layout: StoreLayout) -> Iterable[dict[str, Any]]:
-    from rmqtool.store.check import check_store
+    from rmqtool.store.check.run import check_store
 
     return (finding.to_dict() for finding in check_store(layout))
 

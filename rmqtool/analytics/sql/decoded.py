@@ -4,7 +4,6 @@ import os
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rmqtool.analytics.bodies.schema import TableSchema
 from rmqtool.analytics.source.plan import Piece
@@ -28,6 +27,8 @@ def write_piece(
         schema: the columns to write.
         bodies: see :attr:`ReadRequest.bodies`.
     """
+    import pyarrow.parquet as pq
+
     number, piece = numbered
     counters = Counters()
     schema = readable(schema)

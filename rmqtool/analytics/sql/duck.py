@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rmqtool.analytics.local.scratch import scratch_dir
 from rmqtool.analytics.source.plan import ReadRequest
@@ -109,6 +108,8 @@ class DuckAnswer:
             Refused: the file cannot be written.
             BadValue: the query fails on a value.
         """
+        import pyarrow.parquet as pq
+
         schema = pa.schema(
             [field.with_name(name) for field, name in zip(self.reader.schema, self.columns, strict=True)]
         )
@@ -196,6 +197,8 @@ def _only_queries(session: "DuckDBPyConnection", query: str) -> None:
 
 def _decode(request: ReadRequest, folder: str) -> Counters:
     """Write a table to Parquet files, at least one."""
+    import pyarrow.parquet as pq
+
     os.mkdir(folder)
     schema = request.schema
     pq.write_table(readable(schema).empty_table(), os.path.join(folder, "empty.parquet"))

@@ -377,7 +377,7 @@ class Findings(Source):
     def lines(self, row: int) -> list[str]:
         """Everything about a finding."""
         from rmqtool.admin.doctor.codes import CODES as CLUSTER_CODES
-        from rmqtool.store.check import CODES
+        from rmqtool.store.check.codes.all import CODES
 
         each = self.rows[row]
         code = (CODES | CLUSTER_CODES)[each.code]

@@ -14,8 +14,8 @@ from rmqtool.cli.render.times import chosen_zone
 from rmqtool.services.delays.delays import DelayLevel
 from rmqtool.services.overview.overview import GroupSummary, LetterSummary, Overview, TopicSummary
 from rmqtool.services.usage.contents import Contents
-from rmqtool.store.check import CODES
 from rmqtool.store.check.advice.steps import Step
+from rmqtool.store.check.codes.all import CODES
 from rmqtool.store.check.common.findings import Finding
 from rmqtool.store.check.reading.reading import CodeFindings, Interpretation, severities_of
 from rmqtool.version import __version__

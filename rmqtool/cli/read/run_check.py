@@ -13,9 +13,10 @@ from rmqtool.cli.render.output import PEOPLE, TABLES, Column, Row, write_all, wr
 from rmqtool.cli.render.text import MOST_COLUMNS, dump_json, note, plain, room_of
 from rmqtool.errors import BadValue
 from rmqtool.rules.releases import Release
-from rmqtool.store.check import CODES, FINDING_FIELDS, Finding, check_store, is_problem
 from rmqtool.store.check.advice.steps import Step, sentences
-from rmqtool.store.check.codes.all import CODE_FIELDS, SEVERITIES, Code
+from rmqtool.store.check.codes.all import CODE_FIELDS, CODES, SEVERITIES, Code
+from rmqtool.store.check.common.findings import FINDING_FIELDS, Finding
+from rmqtool.store.check.run import check_store, is_problem
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.words import command_line, with_store
 

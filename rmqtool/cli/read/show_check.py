@@ -8,8 +8,9 @@ from textwrap import wrap
 
 from rmqtool.cli.read.show_log import lines_of_log
 from rmqtool.cli.render.text import MOST_COLUMNS, plain, use_color
-from rmqtool.store.check import CODES, Finding
 from rmqtool.store.check.advice.steps import Step
+from rmqtool.store.check.codes.all import CODES
+from rmqtool.store.check.common.findings import Finding
 from rmqtool.store.check.reading.reading import Cause, CodeFindings, Interpretation, severities_of
 from rmqtool.store.log.shape import LogShape
 from rmqtool.words import command_line

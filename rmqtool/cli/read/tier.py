@@ -62,8 +62,8 @@ def tier_check(store: StoreDir, output: OutputOption = Output.text, broker_conf:
     """
     from rmqtool.cli.read.run_check import CheckedStore, run_check
     from rmqtool.cli.render.output import write_all, writer
-    from rmqtool.store.check import FINDING_FIELDS
     from rmqtool.store.check.codes.all import INFO
+    from rmqtool.store.check.common.findings import FINDING_FIELDS
     from rmqtool.store.check.tiered import check_tier
 
     layout = _open(store, broker_conf)

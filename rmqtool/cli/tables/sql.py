@@ -112,7 +112,6 @@ def _answers(
 ) -> "Iterator[QueryResult | DuckAnswer]":
     """The answer of a runner; only what that runner needs is loaded."""
     from rmqtool.analytics.bodies.schema import body_schema_of
-    from rmqtool.analytics.live.sample import sample_cluster
     from rmqtool.analytics.source.sample import sample_store
     from rmqtool.analytics.source.tables import TABLES
     from rmqtool.cli.tables.asked import request
@@ -132,6 +131,7 @@ def _answers(
             yield answered
         return
     from rmqtool.analytics.live.options import LiveRequest
+    from rmqtool.analytics.live.sample import sample_cluster
     from rmqtool.analytics.source.plan import ReadRequest
     from rmqtool.analytics.sql.query import answer
     from rmqtool.cli.tables.spark import spark_process
