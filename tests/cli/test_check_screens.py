@@ -52,5 +52,5 @@ def test_recover_asks_with_the_loss_in_sight(answer: str, golden_copy: Unpacked)
     assert "39 intact messages after the end of the log are cut off" in text
     assert f"rmqtool salvage {store} NEWSTORE keeps 39 of them" in text
     first = "salvage, run before this, keeps them in a new store. "
-    assert f"{first}Do this, and cut off 39 intact messages? [y/N]:" in text
+    assert f"{first}Recover all the same, and cut off 39 intact messages? [y/N]:" in text
     assert code == 4

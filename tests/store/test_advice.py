@@ -426,5 +426,6 @@ def test_the_question_names_the_number(golden_copy: Unpacked) -> None:
         for case in ("crash", CUTS, "commitlog-deleted")
     ]
     assert asked[0] == "Do this?"
-    assert asked[1] == "salvage, run before this, keeps them in a new store. Do this, and cut off 26 intact messages?"
+    kept = "salvage, run before this, keeps them in a new store."
+    assert asked[1] == f"{kept} Recover all the same, and cut off 26 intact messages?"
     assert asked[2] == "Do this, though the log is missing, and remove its queues?"

@@ -228,3 +228,11 @@ def test_queues_elsewhere_than_the_configuration_says(case: str, golden_copy: Un
     (row,) = codes(opened(Path(layout.root), wrong))["conf-store-type"]
     assert row.startswith("storeType=default, for want" if rocks else "storeType=defaultRocksDB")
     assert "conf-store-type" not in codes(layout)
+
+
+def test_delays_with_which_no_broker_starts_do_not_end_the_check(golden_copy: Unpacked) -> None:
+    layout = opened(golden_copy("delay"), "messageDelayLevel=1s 5x\n")
+    before = {code: rows for code, rows in codes(StoreLayout(layout.root)).items() if not code.startswith("conf-")}
+    after = codes(layout)
+    assert after["conf-value"] == ["messageDelayLevel='1s 5x' (error)"]
+    assert {code: rows for code, rows in after.items() if not code.startswith("conf-")} == before

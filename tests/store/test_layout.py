@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest
 
 from formats.config.properties import parse_properties
-from rmqtool.errors import CorruptFile, UnreadableStore
+from rmqtool.errors import CorruptFile, Refused, UnreadableStore
+from rmqtool.store.append.create import create
+from rmqtool.store.check.run import check_store
 from rmqtool.store.disk.segments import Segment, common_size
 from rmqtool.store.index.reader import geometry_of
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout, is_path_name
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.recovery.command import plan
+from rmqtool.store.roles.table import heed
 from tests import goldens
 from tests.conftest import Unpacked
 
@@ -24,11 +27,39 @@ def test_properties_follow_javas_grammar() -> None:
     }  # fmt: skip
 
 
-def test_sizes_must_be_numbers(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("65536", 65536), ("+65536", 65536), ("65536 ", None), ("1GiB", None), ("65_536", None), ("99999999999", None)],
+)
+def test_sizes_are_read_as_a_broker_reads_them(text: str, size: int | None, tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
-    conf.write_text("mappedFileSizeCommitLog=1GiB\n")
-    with pytest.raises(CorruptFile, match="mappedFileSizeCommitLog=1GiB is not a positive number"):
-        load(str(conf))
+    conf.write_text(f"mappedFileSizeCommitLog={text}\n")
+    loaded = load(str(conf))
+    assert loaded.sizes.get("mappedFileSizeCommitLog") == size
+    assert loaded.number("mappedFileSizeCommitLog", 7) == (99999999999 if text[0] == "9" else size or 7)
+    if size is None:
+        assert loaded.ignored == {"mappedFileSizeCommitLog": text}
+        with pytest.raises(Refused, match="a broker ignores it"):
+            create(str(tmp_path / "new"), loaded)
+
+
+@pytest.mark.parametrize("text", ["0", "-5"])
+def test_sizes_that_no_file_can_have(text: str, golden: Unpacked, tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"mappedFileSizeCommitLog={text}\n")
+    with pytest.raises(Refused, match=f"={text}: no file can have this length"):
+        create(str(tmp_path / "new"), load(str(conf)))
+    create(str(tmp_path / "empty"))
+    (tmp_path / "empty/commitlog/00000000000000000000").unlink()
+    for store in (golden("clean"), tmp_path / "empty"):
+        layout = StoreLayout(str(store), load(str(conf)))
+        actual = [finding.actual for finding in check_store(layout) if finding.code == "conf-size"]
+        assert actual.count(f"mappedFileSizeCommitLog: {text}" + (" bytes" if store.name != "empty" else "")) == 1
+        with pytest.raises(Refused, match="no file can have this length"):
+            heed(layout, "append")
+
+
+def test_a_properties_file_that_is_missing(tmp_path: Path) -> None:
     with pytest.raises(UnreadableStore, match="No such file"):
         load(str(tmp_path / "missing"))
 

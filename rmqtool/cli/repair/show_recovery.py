@@ -27,7 +27,7 @@ def question(plan: RecoveryReport) -> str:
     if plan.destroys and messages:
         saved = _them(messages) if plan.salvageKeeps == messages else f"{plan.salvageKeeps} of them"
         first = f"salvage, run before this, keeps {saved} in a new store. " if plan.salvageKeeps else ""
-        return f"{first}Do this, and cut off {counted(messages, 'intact message')}?"
+        return f"{first}Recover all the same, and cut off {counted(messages, 'intact message')}?"
     if plan.tierDangers:
         return "Do this? A broker's next start then does harm to the tier."
     if plan.destroys and plan.startFile is None:

@@ -38,11 +38,7 @@ class LiteSettings:
 
     @classmethod
     def of(cls, conf: BrokerConf) -> "LiteSettings":
-        """The settings in the broker's file.
-
-        Raises:
-            CorruptFile: a setting is not a number.
-        """
+        """The settings in the broker's file."""
         return cls(
             most_subscriptions=setting(conf, "maxLiteSubscriptionCount", 100_000),
             most_events=setting(conf, "maxClientEventCount", 100),

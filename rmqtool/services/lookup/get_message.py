@@ -39,11 +39,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, conf: BrokerConf) -> "Limits":
-        """Those of a broker's settings.
-
-        Raises:
-            CorruptFile: a setting is not a number.
-        """
+        """Those of a broker's settings."""
         in_memory, on_disk = (
             Limit(conf.number(f"maxTransferBytes{where}", size), conf.number(f"maxTransferCount{where}", count))
             for where, size, count in (("OnMessageInMemory", 256 << 10, 32), ("OnMessageInDisk", 64 << 10, 8))

@@ -76,11 +76,7 @@ class TableFile(Generic[T]):
 
 
 def setting(conf: BrokerConf, name: str, default: int) -> int:
-    """An integer setting of the broker.
-
-    Raises:
-        CorruptFile: it is not an integer.
-    """
+    """An integer setting of the broker."""
     return conf.number(name, default)
 
 

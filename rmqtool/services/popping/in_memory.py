@@ -163,11 +163,7 @@ class _Popping(Popping):
 
 
 class MemoryPops:
-    """As :class:`rmqtool.services.popping.service.PopService`, for a store that is only read.
-
-    Raises:
-        CorruptFile: a setting is not a number.
-    """
+    """As :class:`rmqtool.services.popping.service.PopService`, for a store that is only read."""
 
     def __init__(
         self,

@@ -49,7 +49,7 @@ class PopService:
         resets: pending offset resets by topic, group and queue id.
 
     Raises:
-        CorruptFile: a config file of POP and its ``.bak`` are broken, or a setting is not a number.
+        CorruptFile: a config file of POP and its ``.bak`` are broken.
     """
 
     def __init__(

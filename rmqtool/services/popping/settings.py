@@ -50,11 +50,7 @@ class PopSettings:
 
     @classmethod
     def of(cls, conf: BrokerConf) -> "PopSettings":
-        """The settings in the broker's file.
-
-        Raises:
-            CorruptFile: a setting is not a number.
-        """
+        """The settings in the broker's file."""
         share = conf.text("defaultPopShareQueueNum") or ""
         return cls(
             timer=conf.flag("timerWheelEnable", True),

@@ -133,11 +133,7 @@ class Retention:
 
 
 def policy_of(conf: BrokerConf) -> Policy:
-    """The policy of these settings; defaults for missing ones.
-
-    Raises:
-        CorruptFile: a setting is not a number.
-    """
+    """The policy of these settings; defaults for missing ones."""
     text = conf.text("deleteWhen") or "04"
     hours = text.split(";")
     if not all(hour.isascii() and hour.isdigit() and len(hour) < 10 for hour in hours):
@@ -161,7 +157,6 @@ def foresee(log: CommitLog, at: int, zone: tzinfo | None, warn: Warn) -> Retenti
         warn: called with reasons why the answer is incomplete.
 
     Raises:
-        CorruptFile: a setting is not a number.
         UnreadableStore: a file cannot be read.
     """
     layout, policy = log.layout, policy_of(log.layout.conf)

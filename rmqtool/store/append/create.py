@@ -6,6 +6,7 @@ from formats import checkpoint
 from formats.checkpoint import NO_ENTRY, Checkpoint
 from rmqtool.errors import Refused
 from rmqtool.rules.releases import NEWEST, Release
+from rmqtool.store.config.fit import refuse_unusable_sizes
 from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.files import list_folder
 from rmqtool.store.disk.new_files import make_file, make_root
@@ -23,10 +24,11 @@ def create(root: str, conf: BrokerConf | None = None, release: Release = NEWEST)
             and one of 5.5 the field of its checkpoint, with the value for "no queue entry yet".
 
     Raises:
-        Refused: the place is not empty, or cannot be written to.
+        Refused: the place is not empty, or cannot be written to, or a size in the settings is no positive number.
     """
     root = checked_path(root)
     conf = conf or BrokerConf()
+    refuse_unusable_sizes(conf)
     try:
         if os.path.lexists(root) and list_folder(root):
             raise Refused(f"{root}: is not empty: give another directory")

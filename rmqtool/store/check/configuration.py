@@ -4,9 +4,10 @@ from typing import Any
 
 from rmqtool.rules.releases import Release
 from rmqtool.store.check.advice.steps import Step, by_hand
-from rmqtool.store.check.codes.code import INFO, WARNING
+from rmqtool.store.check.codes.code import ERROR, INFO, WARNING
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.config.fit import IgnoredLine, Misfit, find_ignored_lines
+from rmqtool.store.config.settings import settings_of
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.version import QUEUES, SEPARATE_QUEUES, rocksdb_forms, wants_rocksdb, writes_both
 
@@ -35,6 +36,28 @@ def check_configuration(ctx: Context, conf: BrokerConf, misfits: list[Misfit], *
             actual=f"{names}{silent}: {misfit.wants} bytes",
             consequence=misfit.consequence,
             **about,
+        )
+    named = {name for misfit in misfits for name in misfit.names}
+    for name, size in conf.impossible.items():
+        if name not in named and name in settings_of(ctx.rules.release):
+            ctx.found.add(
+                "conf-size",
+                conf.path,
+                expected="a positive number",
+                actual=f"{name}: {size}",
+                consequence="A broker takes this size, and can make no file of it.",
+                steps=by_hand(f"write a positive number for {name} in {conf.path}"),
+            )
+    for name, text in conf.refused.items():
+        ctx.found.situation.unfit = True
+        ctx.found.add(
+            "conf-value",
+            conf.path,
+            severity=ERROR,
+            expected="delays like 1s 5s 10s 30s 1m",
+            actual=f"{name}={text!r}",
+            consequence="A broker with this configuration does not start.",
+            steps=by_hand(f"write delays for {name} in {conf.path} that a broker reads, or remove the line"),
         )
     if conf.options:
         _check_store_type(ctx, conf)

@@ -51,15 +51,12 @@ def check_store(
         release: the release whose rules apply; None for the release that seems to have written the store.
         details: number of findings listed individually per code, file and queue; further ones are counted.
         situation: filled in, for interpreting the findings together.
-
-    Raises:
-        CorruptFile: the broker's properties file is invalid.
     """
     findings = FindingCollector(details, situation)
     layout = layout.passing_over()
     pass_over_unreadable(layout)
     unfit = misfits(layout, release)
-    wrong = {name for misfit in unfit if misfit.sure for name in misfit.names}
+    wrong = {name for misfit in unfit if misfit.sure for name in misfit.names} | layout.conf.refused.keys()
     ctx = Context(layout.with_conf(layout.conf.without(wrong)), findings, release)
     check_role(ctx)
     check_configuration(ctx, layout.conf, unfit, asked=release is not None)

@@ -26,6 +26,8 @@ SLOTS, ENTRIES = "maxHashSlotNum", "maxIndexNum"
 COMPACTED, COMPACTED_QUEUE = "compactionMappedFileSize", "compactionCqMappedFileSize"
 _WRITTEN_BY_LENGTH = ("commitlog", "consumequeue", BATCH_QUEUES)
 _AGREE = 2  # files of one length needed to exclude that they were truncated
+_IMPOSSIBLE = "no file can have this length"
+_IGNORED = "this is no number, so a broker ignores it and uses its default"
 STOPS = "A broker with this configuration does not start on this store."
 _MISLEADS = (
     "A broker with this configuration reads index files at the wrong places: queries by key miss messages that are "
@@ -240,8 +242,25 @@ def misfits(layout: StoreLayout, release: Release | None = None) -> list[Misfit]
 
 
 def misfit_warnings(layout: StoreLayout) -> list[str]:
-    """:func:`misfits` as warnings for writers, which write files with the length of those in the store."""
-    return [misfit.describe(layout.conf) for misfit in misfits(layout)]
+    """:func:`misfits` as warnings for writers, which write files with the length of those in the store.
+
+    Sizes that a broker ignores are among them.
+    """
+    conf = layout.conf
+    ignored = [f"{conf.path}: {name}={text}: {_IGNORED}" for name, text in conf.ignored.items()]
+    return [*ignored, *(misfit.describe(conf) for misfit in misfits(layout))]
+
+
+def refuse_unusable_sizes(conf: BrokerConf) -> None:
+    """Refuse a configuration for a new store if files could not have the lengths that it states.
+
+    Raises:
+        Refused: a size is no positive number.
+    """
+    for name, size in conf.impossible.items():
+        raise Refused(f"{conf.path}: {name}={size}: {_IMPOSSIBLE}")
+    for name, text in conf.ignored.items():
+        raise Refused(f"{conf.path}: {name}={text}: {_IGNORED}")
 
 
 def refuse_misfits(layout: StoreLayout) -> list[str]:
@@ -251,10 +270,11 @@ def refuse_misfits(layout: StoreLayout) -> list[str]:
     warnings.
 
     Raises:
-        Refused: the configuration sets such a length.
+        Refused: the configuration sets such a length, or one that no file can have.
     """
-    wrong_sizes = misfits(layout)
-    for misfit in wrong_sizes:
+    for name, size in layout.conf.impossible.items():
+        raise Refused(f"{layout.conf.path}: {name}={size}: {_IMPOSSIBLE}")
+    for misfit in misfits(layout):
         if misfit.ours and misfit.sure and misfit.place in _WRITTEN_BY_LENGTH:
             raise Refused(f"{layout.root}: {misfit.describe(layout.conf)}")
-    return [misfit.describe(layout.conf) for misfit in wrong_sizes]
+    return misfit_warnings(layout)

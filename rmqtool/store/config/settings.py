@@ -7,18 +7,17 @@ system.
 """
 
 import json
-import re
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqtool.rules.releases import RELEASES, Release
+from rmqtool.store.layout.broker_conf import parse_int
 
 FIRST_OF = tuple(RELEASES)
 """The releases whose settings are known, the oldest first."""
 
 _BITS = {"int": 32, "long": 64}
-_NUMBER = re.compile(r"[+-]?[0-9]+")
 _CHOICES = {
     "brokerRole": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
     "flushDiskType": ("ASYNC_FLUSH", "SYNC_FLUSH"),
@@ -46,9 +45,7 @@ class Setting(NamedTuple):
         except "true" as false.
         """
         if self.kind in _BITS:
-            value = int(text) if _NUMBER.fullmatch(text) and len(text) < 25 else None
-            limit = 1 << (_BITS[self.kind] - 1)
-            return value if value is not None and -limit <= value < limit else None
+            return parse_int(text, _BITS[self.kind])
         if self.kind in ("double", "float"):
             try:
                 return float(text) if text.isascii() and "_" not in text else None

@@ -210,7 +210,8 @@ def _verdict(situation: Situation, worst: str | None, errors: Mapping[str, int])
     if situation.refused:
         return "A broker refuses to load this store.", "Nothing, as long as it does not start.", False
     if situation.unfit:
-        broker = "A broker with the configuration that was given does not start on this store (conf-size)."
+        code = "conf-size" if "conf-size" in errors else "conf-value"
+        broker = f"A broker with the configuration that was given does not start on this store ({code})."
         return broker, "Nothing, as long as it does not start.", False
     if harms := sorted(HARMS_TIER & set(errors)):
         broker = f"A start deletes tiered storage, finds nothing of it, or stops using it ({', '.join(harms)})."
