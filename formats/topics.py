@@ -3,7 +3,7 @@
 Source: common.topic.TopicValidator, common.MixAll, common.PopAckConstants, common.constant.PermName.
 """
 
-from enum import IntFlag
+from enum import IntEnum
 
 AUTO_CREATE = "TBW102"  # template for topics that are created by their first message
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"  # holds messages with a delay level
@@ -32,8 +32,8 @@ SYSTEM_TOPICS = frozenset({AUTO_CREATE, SCHEDULE, *HALVES, *OPS, GIVEN_UP, OFFSE
 NOT_SENT_TO = frozenset({SCHEDULE, HALF, OP, GIVEN_UP, SELF_TEST, OFFSET_MOVED})
 
 
-class Perm(IntFlag):
-    """Permission bits of a topic, or of all topics of a broker."""
+class Perm(IntEnum):
+    """Permission bits of a topic, or of all topics of a broker. Several are an int: an IntFlag takes a microsecond."""
 
     INHERIT = 1
     WRITE = 2

@@ -1,6 +1,6 @@
 """Constants of the remoting protocol (protocol.RequestCode, ResponseCode, LanguageCode, common.MQVersion)."""
 
-from enum import IntEnum, IntFlag, StrEnum
+from enum import IntEnum, StrEnum
 
 MAX_FRAME = 16 * 1024 * 1024
 """Maximum length of a frame in bytes (com.rocketmq.remoting.frameMaxLength)."""
@@ -23,7 +23,7 @@ class Serializer(IntEnum):
     ROCKETMQ = 1
 
 
-class CommandFlag(IntFlag):
+class CommandFlag(IntEnum):
     """Bits of a command's flag."""
 
     RESPONSE = 1
@@ -49,7 +49,7 @@ class Language(IntEnum):
     NODE_JS = 13
 
 
-class PullFlag(IntFlag):
+class PullFlag(IntEnum):
     """Bits of a pull request's system flag (common.sysflag.PullSysFlag)."""
 
     COMMIT_OFFSET = 1

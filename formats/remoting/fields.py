@@ -45,10 +45,14 @@ def from_fields(declared: type[T], texts: Mapping[str, str] | None, strict: bool
                 values[attribute] = text if of_text is None else of_text(text)
     except Unfit as err:
         raise BadText(0, err.within(name).at(declared.__name__)) from None
-    if not required <= values.keys():
-        missing = next(name for name, (attribute, _of) in members.items() if attribute in required - values.keys())
-        raise BadText(0, f"{declared.__name__} without {missing}")
-    return declared(**values)
+    try:
+        return declared(**values)
+    except TypeError:
+        lacking = required - values.keys()
+        if not lacking:
+            raise
+    missing = next(name for name, (attribute, _of) in members.items() if attribute in lacking)
+    raise BadText(0, f"{declared.__name__} without {missing}")
 
 
 @cache

@@ -25,7 +25,7 @@ _RESPONSE, _ONEWAY = int(CommandFlag.RESPONSE), int(CommandFlag.ONEWAY)
 _JSON, _BINARY = int(Serializer.JSON), int(Serializer.ROCKETMQ)
 
 
-@dataclass
+@dataclass(slots=True)
 class Command:
     """A request or a response.
 
@@ -100,9 +100,7 @@ def parse(data: bytes | bytearray | memoryview, limit: int = MAX_FRAME) -> tuple
         FormatError: not a frame, whatever bytes follow. ``at`` counts from the start of the frame.
     """
     size = size_of(data, limit)
-    if size is None:
-        return None
-    if len(data) < FRAME_HEAD.size:
+    if size is None or len(data) < FRAME_HEAD.size:
         return None
     _, info = FRAME_HEAD.unpack_from(data)
     end = FRAME_HEAD.size + (info & 0xFFFFFF)

@@ -50,7 +50,7 @@ from rmqtool.words import counted
 
 _MOST = 16 << 20  # bytes of a file
 _BROKERS = "brokers"
-_PERMS = {"RW": Perm.READ | Perm.WRITE, "WR": Perm.READ | Perm.WRITE, "R": Perm.READ, "W": Perm.WRITE, "-": Perm(0)}
+_PERMS = {"RW": Perm.READ | Perm.WRITE, "WR": Perm.READ | Perm.WRITE, "R": Perm.READ, "W": Perm.WRITE, "-": 0}
 NEW_TOPIC = topic_value(TopicConfig(topic_name="", read_queue_nums=8, write_queue_nums=8))
 NEW_GROUP = group_value(SubscriptionGroup(group_name=""))
 _OWN_GROUPS = frozenset({

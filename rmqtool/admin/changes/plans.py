@@ -199,7 +199,7 @@ async def plan_topic_deletion(questions: Questions, where: Where, topic: str) ->
     )  # fmt: skip
 
 
-def topic_edit(*, read: int | None, write: int | None, perm: Perm | None, attributes: Mapping[str, str | None]) -> Edit:
+def topic_edit(*, read: int | None, write: int | None, perm: int | None, attributes: Mapping[str, str | None]) -> Edit:
     """The settings of a topic with the options of a command applied; an attribute that is None is removed."""
 
     def edit(value: dict[str, Value]) -> dict[str, Value]:

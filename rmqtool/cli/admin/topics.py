@@ -30,7 +30,7 @@ PermOption = Annotated[str | None, option("--perm", "PERM", "What may be done: R
 AttributeOption = Annotated[
     list[str] | None, option("--attribute", "ATTRIBUTE", "NAME=VALUE, of 5.x; NAME= takes it away; may be repeated.")
 ]
-_PERMS = {"RW": Perm.READ | Perm.WRITE, "R": Perm.READ, "W": Perm.WRITE, "-": Perm(0)}
+_PERMS = {"RW": Perm.READ | Perm.WRITE, "R": Perm.READ, "W": Perm.WRITE, "-": 0}
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,7 @@ class Puller:
         broker_id = MASTER_ID if self._masters else self._suggested.get(queue, MASTER_ID)
         if broker_id != MASTER_ID:
             commit = 0
-        flags = PullFlag.SUBSCRIPTION
+        flags: int = PullFlag.SUBSCRIPTION
         if wait:
             flags |= PullFlag.SUSPEND
         if commit:
@@ -160,7 +160,7 @@ class Puller:
             queue_id=queue.queue_id,
             queue_offset=offset,
             max_msg_nums=most,
-            sys_flag=flags.value,
+            sys_flag=flags,
             commit_offset=commit,
             suspend_timeout_millis=round(wait * 1000),
             sub_version=0,

@@ -99,9 +99,12 @@ class RequestRow:
         """
         return Call(connection, request, self.read_header(request.fields), self.read_body(request.body))
 
-    def answer(self, owner: object, connection: Connection, request: Command) -> Answer:
-        """Read a request, and answer it with the handler."""
-        return self.handler(owner, self.read(connection, request))
+    def bound(self, owner: object) -> Handler:
+        """The handler as a method of its owner, which reads a request before it answers."""
+        handler, read_header, read_body = partial(self.handler, owner), self.read_header, self.read_body
+        return lambda connection, request: handler(
+            Call(connection, request, read_header(request.fields), read_body(request.body))
+        )
 
 
 ROWS: dict[Callable[..., Any], list[RequestRow]] = {}
@@ -180,7 +183,7 @@ def bind(owners: Iterable[object], release: Release) -> dict[int, Handler]:
         owners: objects of the classes that handle requests.
     """
     return {
-        row.code: partial(row.answer, owner)
+        row.code: row.bound(owner)
         for owner in owners
         for row in rows_of(type(owner))
         if release.version >= row.since.version

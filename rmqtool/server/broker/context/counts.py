@@ -30,11 +30,11 @@ class Counts:
         self._items: defaultdict[tuple[str, str], _Item] = defaultdict(_Item)
         self._samples = 0
 
-    def add(self, name: str, key: str, amount: int) -> None:
-        """Count something."""
+    def add(self, name: str, key: str, amount: int, times: int = 1) -> None:
+        """Count something that happened a number of times."""
         item = self._items[name, key]
         item.sum += amount
-        item.times += 1
+        item.times += times
 
     def sum(self, name: str, key: str) -> int:
         """The sum since the start."""

@@ -9,8 +9,9 @@ import logging
 import struct
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Container, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
+from typing import NamedTuple
 
 from formats.errors import FormatError
 from formats.message.ids import offset_id
@@ -51,8 +52,7 @@ _HALF_MARK = "TRAN_MSG"
 _OFFSET_SIZE = 8  # bytes at the end of an offset id
 
 
-@dataclass(frozen=True, slots=True)
-class _Sent:
+class _Sent(NamedTuple):
     """A message to be stored, and its call."""
 
     call: Call[h.Send, bytes]
@@ -247,9 +247,12 @@ class Sending:
             self._announcing.add(task := asyncio.create_task(_answer_after(self._context.announced(), first)))
             task.add_done_callback(self._announcing.discard)
         _answer(answers)
+        sizes: defaultdict[str, list[int]] = defaultdict(list)
         for item, result in both:
             if result.ok:
-                self._count(item.message.topic, 1, result.size)
+                sizes[item.message.topic].append(result.size)
+        for topic, each in sizes.items():
+            self._count(topic, len(each), sum(each), puts=len(each))
         for key in {(result.topic, result.queue_id) for result in results if result.ok}:
             self._context.arrivals.publish(*key)
         stored = [item.message.properties for item, result in both if result.ok]
@@ -312,12 +315,12 @@ class Sending:
         inner = self._release.has_attributes and batch.topic in self._context.store.live.batch_topics
         return batch.property_map().get(UNIQ_KEY) if inner else None
 
-    def _count(self, topic: str, messages: int, size: int) -> None:
+    def _count(self, topic: str, messages: int, size: int, puts: int = 1) -> None:
         add, cluster = self._context.counts.add, self._context.settings.cluster
-        add(counts.TOPIC_PUT, topic, messages)
-        add(counts.TOPIC_PUT_SIZE, topic, size)
-        add(counts.BROKER_PUT, cluster, messages)
-        add(counts.BROKER_PUT_SIZE, cluster, size)
+        add(counts.TOPIC_PUT, topic, messages, puts)
+        add(counts.TOPIC_PUT_SIZE, topic, size, puts)
+        add(counts.BROKER_PUT, cluster, messages, puts)
+        add(counts.BROKER_PUT_SIZE, cluster, size, puts)
 
     def _ids_of(self, physical_offsets: Sequence[int]) -> str:
         """The offset ids of records, as an answer lists them."""
