@@ -13,6 +13,7 @@ from rmqtool.services.lookup.configs import FILES, Warn, group_offsets, sort_tab
 from rmqtool.services.lookup.offsets import OffsetRow, StoredOffset, consumer_offsets
 from rmqtool.services.lookup.queue_messages import TopicQueues
 from rmqtool.services.offsets.files import ClientFile
+from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 
@@ -74,13 +75,15 @@ class StoreGroups:
         Raises:
             UnreadableStore: the store has no offsets file.
         """
-        if self._client is None and not any(
-            os.path.lexists(self._layout.path("config", name + end)) for name in FILES for end in ("", ".bak")
-        ):
+        if self._client is None and not self._has_offsets():
             raise UnreadableStore(f"{self._layout.path('config', FILES[0])}: no such file")
         for table in sort_tables(self._tables()):
             start = table.group, table.topic
             yield PlainRows(StoredOffset, [(*start, *entry) for entry in sorted(table.queues.items())])
+
+    def _has_offsets(self) -> bool:
+        paths = (self._layout.path("config", name + end) for name in FILES for end in ("", ".bak"))
+        return any(map(os.path.lexists, paths)) or any(read_config(self._layout, name) is not None for name in FILES)
 
     def positions(self) -> Iterator[PlainRows]:
         """Offsets with the ranges of their queues, `OffsetRow` rows, sorted by group, topic and queue.

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from formats import versions
 from formats.remoting.codes import VERSION_4_9_8, VERSION_5_3_3, VERSION_5_4_0, VERSION_5_5_0, ResponseCode
+from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE, SYSTEM_PREFIX
 from formats.versions import Version
 
 
@@ -34,6 +35,8 @@ class Release(NamedTuple):
         numbers_version: the state of a broker has the number of its version beside the name.
         knows_priorities: messages of a priority go to the queue of that number, and are popped from the highest on.
         knows_lite_topics: messages of a lite topic also get into its light queue.
+        without_light: beginnings of topics of copies, which do not go into the light queues that their properties name;
+            where there are any, messages that wait for their delay do not either (``MixAll.topicAllowsLMQ``).
         knows_wide_filters: SQL92 filters support CONTAINS, STARTSWITH and ENDSWITH.
         searches_lowest_offset: the first entry of a queue with an existing message is found by binary search in the
             first file; if False, by reading that file from its beginning (``ConsumeQueue.correctMinOffset``).
@@ -67,6 +70,7 @@ class Release(NamedTuple):
     numbers_version: bool
     knows_priorities: bool
     knows_lite_topics: bool
+    without_light: tuple[str, ...]
     knows_wide_filters: bool
     searches_lowest_offset: bool
     finds_time_bounds: bool
@@ -91,6 +95,10 @@ class Release(NamedTuple):
     def is_5(self) -> bool:
         """Whether this is a 5.x release."""
         return self.version.major >= 5
+
+    def fills_light_queues(self, topic: str) -> bool:
+        """Whether messages of a topic also go into the light queues that their properties name."""
+        return not self.without_light or (topic != SCHEDULE and not topic.startswith(self.without_light))
 
     def __str__(self) -> str:
         return self.name
@@ -123,6 +131,7 @@ V4_9 = Release(
     numbers_version=True,
     knows_priorities=False,
     knows_lite_topics=False,
+    without_light=(),
     knows_wide_filters=False,
     searches_lowest_offset=False,
     finds_time_bounds=False,
@@ -157,6 +166,7 @@ V5_3 = Release(
     numbers_version=True,
     knows_priorities=False,
     knows_lite_topics=False,
+    without_light=(RETRY_PREFIX, SYSTEM_PREFIX),
     knows_wide_filters=True,
     searches_lowest_offset=True,
     finds_time_bounds=True,
@@ -192,6 +202,7 @@ V5_5 = V5_4._replace(
     mq_version=VERSION_5_5_0,
     marks_flushed_queues=True,
     knows_lite_topics=True,
+    without_light=(*V5_4.without_light, DLQ_PREFIX),
 )
 
 RELEASES: Mapping[str, Release] = {release.name: release for release in (V4_9, V5_3, V5_4, V5_5)}

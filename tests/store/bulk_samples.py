@@ -9,6 +9,7 @@ from formats.layouts.codes import MAGIC_V1
 from formats.message.build import pack
 from formats.message.read import Record
 from rmqtool.kernels.load.library import Implementation
+from rmqtool.rules.releases import V4_9
 from rmqtool.store.dispatch import bulk as bulk_dispatch
 from rmqtool.store.dispatch.batch import BatchBuilder, DelayLevels, RecordBatch
 from rmqtool.store.dispatch.reading import recovery_batches
@@ -58,7 +59,7 @@ def agree(raw: bytes, *, light: bool = False, levels: list[int] | None = None, c
     """Compare dispatching record by record and in bulk, with either code; returns the number of records."""
     view = memoryview(raw)
     delays = DelayLevels(LEVELS if levels is None else levels)
-    builder = BatchBuilder(delays, light_queues=light, index_tags=not light)
+    builder = BatchBuilder(delays, light_queues=V4_9 if light else None, index_tags=not light)
     expected, end = drained(recovery_batches(view, 0, len(raw), builder, crc=crc))
     for code in Implementation:
         read_batches, found_end = drained(bulk_dispatch.batches(view, 0, len(raw), builder, crc=crc, code=code))

@@ -17,8 +17,10 @@ from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import release_of
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
+from rmqtool.store.queues.batch import every_queue
 from rmqtool.store.recovery.command import plan, recover
 from tests import goldens
+from tests.cli.running import rmqtool
 from tests.store.compiled import compiled_way
 from tests.store.findings import check_store
 from tests.store.helpers import tree
@@ -26,12 +28,17 @@ from tests.store.helpers import tree
 Opened = Callable[[str], StoreLayout]
 
 
+def conf_path(case: str) -> str:
+    """The broker's settings of a store."""
+    return str(goldens.STORES_OF_5_5 / case / "broker.conf")
+
+
 @pytest.fixture
 def opened(tmp_path: Path) -> Opened:
     """The layout of a fresh copy of a store, with its broker's settings."""
 
     def unpacked(case: str) -> StoreLayout:
-        conf = load(str(goldens.STORES_OF_5_5 / case / "broker.conf"))
+        conf = load(conf_path(case))
         return StoreLayout(str(goldens.unpack(case, tmp_path)), conf)
 
     return unpacked
@@ -59,6 +66,14 @@ def indexed(layout: StoreLayout, topic: str, tags: str) -> list[int]:
     return list(dict.fromkeys(physical_offsets(files, topic, tag_key(tags), limit=10_000)))
 
 
+def entries(layout: StoreLayout) -> dict[tuple[str, int], list[tuple[int, int]]]:
+    """(queue offset, physical offset) of each entry of each queue."""
+    return {
+        (queue.topic, queue.queue_id): [(entry.queue_offset, entry.physical_offset) for entry in queue.entries(0)]
+        for queue in every_queue(layout)
+    }
+
+
 def test_a_healthy_store_is_healthy(opened: Opened) -> None:
     layout = opened("broker-5.5.0")
     assert release_of(layout) is V5_5
@@ -66,6 +81,19 @@ def test_a_healthy_store_is_healthy(opened: Opened) -> None:
     before = tree(Path(layout.root))
     assert recover(layout).actions == []
     assert tree(Path(layout.root)) == before
+
+
+def test_copies_that_consumers_sent_back_are_in_no_light_queue(opened: Opened, tmp_path: Path) -> None:
+    """They still name the queues, and the offsets there, and are marked as committed without a half message."""
+    layout = opened("light-5.5.0-crash")
+    assert [finding.code for finding in check_store(layout) if finding.severity != INFO] == ["abort-present"]
+    start = plan(layout)
+    assert (start.warnings, start.notes, start.mended) == ([], [], [])
+    assert not [action for action in start.actions if "consumequeue" in str(action)]
+    assert rmqtool("export", layout.root, tmp_path / "new", "--broker-conf", conf_path("light-5.5.0-crash")).code == 0
+    new = StoreLayout(str(tmp_path / "new"), layout.conf)
+    assert entries(new) == entries(layout)
+    assert faults(new) == []
 
 
 @pytest.mark.parametrize("case", ["stopped-at-once-5.5.0", "rocksdb-stopped-at-once-5.5.0"])

@@ -119,6 +119,15 @@ def test_topics_groups_and_progress_are_those_of_the_single_database(case: str, 
     assert lag["hold-group"] == 20
 
 
+def test_the_progress_of_groups_is_listed_without_a_file(golden: Unpacked) -> None:
+    stored = {
+        (row["group"], row["topic"], row["queueId"]): row["consumerOffset"]
+        for row in rows(WHOLE, golden(WHOLE), "group", "offsets")
+    }
+    shown = rows(WHOLE, golden(WHOLE), "group", "lag")
+    assert stored == {(row["group"], row["topic"], row["queueId"]): row["consumerOffset"] for row in shown}
+
+
 def test_progress_in_the_single_database_is_not_written(golden: Unpacked) -> None:
     result = rmqtool("group", "reset", golden(WHOLE), "hold-group", "--to-latest", "--yes")
     assert result.code == 4

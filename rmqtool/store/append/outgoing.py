@@ -251,6 +251,8 @@ class AppendRules:
         for name in queues:
             if not names_a_directory(name):
                 raise _illegal(f"queue name {name!r} cannot be a directory's name")
+        if queues and not self.release.fills_light_queues(topic):
+            return ()
         if topic in queues or SCHEDULE in queues:
             raise _illegal(f"{MULTI_DISPATCH}: neither the message's own topic nor {SCHEDULE} is a further queue")
         if queues and self.batch_topics & {topic, *queues}:

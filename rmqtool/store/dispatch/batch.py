@@ -26,6 +26,7 @@ from formats.message.properties import (
 from formats.message.read import SCHEDULE_TOPIC, Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_ROLLBACK, java_hash
 from rmqtool.kernels.tables.collected import BatchNumbers
+from rmqtool.rules.releases import Release
 from rmqtool.store.disk.mapping import need
 from rmqtool.store.log.records import is_entries
 
@@ -311,11 +312,11 @@ class BatchBuilder:
 
     Args:
         delays: determines the deliver time of delayed messages.
-        light_queues: dispatch to the additional queues in a message's properties.
+        light_queues: the release that dispatches to the additional queues in messages' properties; None: nothing does.
         index_tags: index tags, too.
     """
 
-    def __init__(self, delays: DelayLevels, *, light_queues: bool = False, index_tags: bool = False) -> None:
+    def __init__(self, delays: DelayLevels, *, light_queues: Release | None = None, index_tags: bool = False) -> None:
         self.delays = delays
         self.light_queues = light_queues
         self.index_tags = index_tags
@@ -366,8 +367,19 @@ class BatchBuilder:
             hashes = [key_hash(topic, key) for key in keys]
             if self.index_tags and tags:
                 hashes.append(~key_hash(topic, tag_key(tags)))
-        light = _light_puts(row, properties) if self.light_queues and MULTI_DISPATCH in properties else []
-        return tags_code, hashes, light
+        return tags_code, hashes, self._light_puts(record, row, properties)
+
+    def _light_puts(self, record: Record, row: int, properties: dict[str, str]) -> list[LightQueuePut]:
+        """The entries for additional queues; none if the numbers of names and offsets differ."""
+        if self.light_queues is None or MULTI_DISPATCH not in properties:
+            return []
+        if not self.light_queues.fills_light_queues(record.topic.decode("utf-8", "replace")):
+            return []
+        queues = properties[MULTI_DISPATCH].split(",")
+        offsets = properties.get(MULTI_QUEUE_OFFSET, "").split(",")
+        if len(queues) != len(offsets) or not all(o.isdecimal() and len(o) < 19 for o in offsets):
+            return []
+        return [LightQueuePut(row, q, int(o)) for q, o in zip(queues, offsets, strict=True)]
 
     def take(self) -> RecordBatch:
         """Return the batch so far, and start an empty one."""
@@ -391,14 +403,6 @@ class BatchBuilder:
         )
         self._topics, self._rows, self._keys, self._light, self._numbers = {}, [], [], [], []
         return batch
-
-
-def _light_puts(row: int, properties: dict[str, str]) -> list[LightQueuePut]:
-    queues = properties[MULTI_DISPATCH].split(",")
-    offsets = properties.get(MULTI_QUEUE_OFFSET, "").split(",")
-    if len(queues) != len(offsets) or not all(o.isdecimal() and len(o) < 19 for o in offsets):
-        return []
-    return [LightQueuePut(row, q, int(o)) for q, o in zip(queues, offsets, strict=True)]
 
 
 def is_bulk(view: memoryview, at: int, limit: int, *, live: bool = False) -> bool:

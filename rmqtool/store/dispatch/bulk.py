@@ -57,7 +57,7 @@ class BulkBuilder:
         self._columns = DispatchColumns(
             capacity,
             plain.delays.millis,
-            light=plain.light_queues,
+            light=plain.light_queues is not None,
             tags=plain.index_tags,
             spare=spare,
             code=code,

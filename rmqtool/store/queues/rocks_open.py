@@ -18,6 +18,7 @@ from formats.queues.rocks import RocksOffset, RocksUnit
 from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.rocksdb import Database
+from rmqtool.store.layout.version import release_of
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.log.returning import Returning
 from rmqtool.store.queues.rocks import RocksQueue, built_up_to, is_name, queue_database, queue_names
@@ -102,7 +103,7 @@ def _dispatch(log: CommitLog, built: int) -> "dict[Key, Units]":
     from rmqtool.store.dispatch.batch import BatchBuilder, DelayLevels
     from rmqtool.store.dispatch.reading import Readahead, recovery_batches
 
-    builder = BatchBuilder(DelayLevels(log.layout.conf.delay_levels), light_queues=True)
+    builder = BatchBuilder(DelayLevels(log.layout.conf.delay_levels), light_queues=release_of(log.layout))
     parts: dict[Key, list[Units]] = {}
     readahead = Readahead()
     try:

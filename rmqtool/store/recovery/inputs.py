@@ -108,7 +108,7 @@ class StoreInputs:
         """
         return BatchBuilder(
             self.levels if delays else DelayLevels([]),
-            light_queues=light_queues and self.light_queues,
+            light_queues=self.rules.release if light_queues and self.light_queues else None,
             index_tags=self.rules.release.indexes_tags or (keeps_tags and self._has_tag_entries),
         )
 

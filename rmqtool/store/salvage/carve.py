@@ -406,7 +406,7 @@ class Salvage:
                 )
                 return
             queue_offset = number
-            if self._dispatches:
+            if self._dispatches and self._rules.release.fills_light_queues(record.topic.decode("utf-8", "replace")):
                 record = self.light.renumber(record)
         with self._refuse_short_file():
             physical = self.writer.reserve(record.total_size)

@@ -11,7 +11,7 @@ from formats.message.bodies import decompress
 from formats.message.properties import UNIQ_KEY, parse
 from formats.message.read import HEADS, HOSTS_V6, Record
 from formats.primitives import COMPRESSED, INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_PREPARED
-from formats.topics import HALVES
+from formats.topics import DLQ_PREFIX, HALVES, RETRY_PREFIX, SCHEDULE
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.segments import Segment
 
@@ -178,9 +178,13 @@ class RecordCheck:
             self.ctx.found.add("log-body", name, offset=at, actual=err.reason, **self._message_fields(file, rows, i))
 
     def _check_transaction(self, file: Segment, name: str, rows: RecordColumns, i: int) -> None:
-        """Look up the half message, which precedes its commit; one before the log's beginning has expired."""
+        """Look up the half message, which precedes its commit; one before the log's beginning has expired.
+
+        The copy that a consumer sent back is still marked as committed, and does not say where the half message is.
+        """
         log, half_at = self.ctx.log, int(rows.prepared_transaction_offset[i])
-        if half_at < log.min_offset:
+        fields = self._message_fields(file, rows, i)
+        if half_at < log.min_offset or (not half_at and _may_be_sent_back(fields["topic"])):
             return
         half = log.read(half_at, crc=False)
         at, length = int(rows.properties_at[i]), int(rows.properties_length[i])
@@ -200,7 +204,7 @@ class RecordCheck:
             offset=int(rows.at[i]),
             expected=f"the half message at {half_at}",
             actual=actual,
-            **self._message_fields(file, rows, i),
+            **fields,
         )
 
     @staticmethod
@@ -212,3 +216,7 @@ class RecordCheck:
             "queueId": int.from_bytes(view[at + 12 : at + 16], "big", signed=True),
             "queueOffset": int.from_bytes(view[at + 20 : at + 28], "big", signed=True),
         }
+
+
+def _may_be_sent_back(topic: str) -> bool:
+    return topic == SCHEDULE or topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
