@@ -16,7 +16,9 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import LocatedRecord
 from rmqtool.store.log.tail import follow
 from rmqtool.testing.embedded import broker
-from tests.cli.running import RMQTOOL, ROOT
+from tests import roles
+from tests.cli.running import RMQTOOL, ROOT, rmqtool
+from tests.conftest import Unpacked
 from tests.services.build import Builder, log_of, never
 
 SIZES = {"mappedFileSizeCommitLog": str(64 << 10), "mappedFileSizeConsumeQueue": "2000"}
@@ -120,3 +122,20 @@ def test_the_command_until_a_signal(tmp_path: Path) -> None:
     assert rows == [str(number) for number in range(100)][-len(rows) :]
     assert len(rows) > 10
     assert (process.returncode, err) == (0, "")
+
+
+@pytest.mark.parametrize("case", ["broker", "head-file-deleted", "rocksdb-5.5.0-crash"])
+def test_the_command_from_the_beginning_of_the_log(case: str, golden: Unpacked) -> None:
+    """An offset of 0 is one; a log whose first files expired begins later."""
+    options = ("--limit", "3", "--output", "csv")
+    whole = rmqtool("commitlog", "dump", golden(case), *options)
+    result = rmqtool("commitlog", "dump", golden(case), "--follow", "--offset", "0:", *options)
+    assert (result.code, result.out) == (0, whole.out)
+    assert len(result.out.splitlines()) == 4
+
+
+def test_the_command_says_what_only_the_tier_has(tmp_path: Path) -> None:
+    node = roles.unpack(roles.TIERED, "a", tmp_path)
+    result = rmqtool("commitlog", "dump", node.store, "--follow", "--offset", "0:", "--limit", "1", *node.options())
+    assert result.code == 0
+    assert "are in the tier alone" in result.err

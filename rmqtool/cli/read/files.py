@@ -43,8 +43,9 @@ def commitlog_dump(
 
     body, chosen = body_form(bodies), selection(messages)
     if follow:
-        log = need_messages(store, listing.broker_conf, chosen.has_queue_of, tier=False)
-        return run_follow(log, chosen, listing.limit, body, listing.output.value, records=records)
+        earlier = messages.offset is not None
+        log = need_messages(store, listing.broker_conf, chosen.has_queue_of, tier=earlier)
+        return run_follow(log, chosen, listing.limit, body, listing.output.value, records=records, earlier=earlier)
     log = need_messages(store, listing.broker_conf, chosen.has_queue_of, reads_tier=not messages.offset)
     return run_commitlog_dump(log, chosen, listing.limit, body, listing.output.value, records=records)
 

@@ -135,12 +135,20 @@ def run_commitlog_dump(
 
 
 def run_follow(
-    log: CommitLog, chosen: Selection, limit: int | None, body: BodyForm, output: str, *, records: bool = False
+    log: CommitLog,
+    chosen: Selection,
+    limit: int | None,
+    body: BodyForm,
+    output: str,
+    *,
+    records: bool = False,
+    earlier: bool = False,
 ) -> int:
     """``commitlog dump --follow``: 0, as a signal ends it.
 
     Args:
         records: as in :func:`run_commitlog_dump`.
+        earlier: begin with the messages of the chosen physical offsets that the log has already, not at its end.
     """
     import sys
 
@@ -155,8 +163,8 @@ def run_follow(
         return not stop.asked
 
     start, end = chosen.physical
-    last = None if start else log.last()
-    at = start or (max(log.min_offset, 0) if last is None else last.end)
+    last = None if earlier else log.last()
+    at = (start or max(log.min_offset, 0)) if last is None else last.end
     if start:
         say_no_record(log, start, "nothing is shown before one does")
     count = 0
