@@ -21,14 +21,19 @@ Evaluate: TypeAlias = Callable[[Properties], Value]
 Matches: TypeAlias = Callable[[Properties], bool]
 
 MOST_NESTED = 50  # nesting of parentheses and signs; Java's stack overflows at some thousand levels
-_TOKEN = re.compile(
-    r"(?P<blank>[ \t\n\r\f]+|--[^\n\r]*(?:\r\n|\r|\n)|/\*.*?\*/)"
-    r"|(?P<float>[0-9]+\.[0-9]*(?:E[+-]?[0-9]+)?|\.[0-9]+(?:E[+-]?[0-9]+)?|[0-9]+E[+-]?[0-9]+)"
-    r"|(?P<int>[1-9][0-9]*L?|0)"
-    r"|(?P<text>'(?:''|[^'])*')"
-    r"|(?P<word>[A-Z_$][A-Z0-9_$]*)"
-    r"|(?P<sign><>|>=|<=|[=<>(),+-])",
-    re.DOTALL | re.IGNORECASE | re.ASCII,
+_NAME = r"[A-Z_$][A-Z0-9_$]*"
+_PATH = rf"{_NAME}(?:\.[A-Z0-9_$]+)*"
+_TOKEN, _TOKEN_WITH_PATHS = (
+    re.compile(
+        r"(?P<blank>[ \t\n\r\f]+|--[^\n\r]*(?:\r\n|\r|\n)|/\*.*?\*/)"
+        r"|(?P<float>[0-9]+\.[0-9]*(?:E[+-]?[0-9]+)?|\.[0-9]+(?:E[+-]?[0-9]+)?|[0-9]+E[+-]?[0-9]+)"
+        r"|(?P<int>[1-9][0-9]*L?|0)"
+        r"|(?P<text>'(?:''|[^'])*')"
+        rf"|(?P<word>{word})"
+        r"|(?P<sign><>|>=|<=|[=<>(),+-])",
+        re.DOTALL | re.IGNORECASE | re.ASCII,
+    )
+    for word in (_NAME, _PATH)
 )
 _WORDS = {"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"}
 _OF_5 = {"CONTAINS", "STARTSWITH", "ENDSWITH"}
@@ -54,7 +59,7 @@ class _Node(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def compile_filter(text: str, *, wide: bool = True) -> Matches:
+def compile_filter(text: str, *, wide: bool = True, paths: bool = False) -> Matches:
     """Compile a filter into a predicate over a message's properties.
 
     Properties are text; values of other types are compared as they are.
@@ -62,11 +67,12 @@ def compile_filter(text: str, *, wide: bool = True) -> Matches:
     Args:
         text: the subscription expression.
         wide: accept CONTAINS, STARTSWITH and ENDSWITH, which were added in 5.0.
+        paths: accept names joined by dots, as ``a.b.0``, which brokers do not.
 
     Raises:
         BadFilter: a broker rejects it.
     """
-    evaluate = _Parser(_tokens(text, wide)).whole()
+    evaluate = _Parser(_tokens(text, wide, _TOKEN_WITH_PATHS if paths else _TOKEN)).whole()
 
     def matches(properties: Properties) -> bool:
         try:
@@ -83,12 +89,12 @@ class _Token(NamedTuple):
     at: int
 
 
-def _tokens(text: str, wide: bool) -> list[_Token]:
+def _tokens(text: str, wide: bool, pattern: re.Pattern[str]) -> list[_Token]:
     keywords = _WORDS | _OF_5 if wide else _WORDS
     tokens: list[_Token] = []
     at = 0
     while at < len(text):
-        match = _TOKEN.match(text, at)
+        match = pattern.match(text, at)
         if match is None:
             return [*tokens, _Token("bad", text[at : at + 20], at)]
         kind, part = str(match.lastgroup), match[0]

@@ -57,14 +57,14 @@ def report(folder: Path, body: int, size: int, rounds: int) -> dict[str, float]:
         "du": ([*rmqtool, "du", str(folder), "--output", "ndjson"], None),
         "diff": ([*rmqtool, "diff", str(folder), str(copy), "--output", "json"], None),
         "cmp": (["cmp", *(str(next((each / "commitlog").iterdir())) for each in (folder, copy))], 0),
-        other_grep()[0]: ([*other_grep(), key, str(folder / "commitlog")], None),
+        f"another {other_grep()[0]}": ([*other_grep(), key, str(folder / "commitlog")], None),
     }
     best = {name: min(seconds(*run) for _ in range(rounds)) for name, run in runs.items()}
     shutil.rmtree(copy)
     print(f"{size / MIB:.0f} MiB of {body}-byte bodies, {messages} messages")
     for name, time in best.items():
         rates = f"{size / time / 1e9:5.2f} GB/s, {messages / time / 1e6:5.2f} million messages/s"
-        print(f"  {name:5} {time:6.2f} s of the processor, {rates}")
+        print(f"  {name:12} {time:6.2f} s of the processor, {rates}")
     return best
 
 

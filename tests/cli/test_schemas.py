@@ -11,11 +11,17 @@ from typing import Any
 
 import fastavro
 import pytest
+import zstandard
 
 from rmqtool import NewMessage, Store
+from rmqtool.client import Message
+from rmqtool.client.sync import Producer
 from rmqtool.errors import BadValue
+from rmqtool.services.bodies.containers import HEADER, MOST
 from rmqtool.services.bodies.schemas import UndecodableBody, load_schema
 from rmqtool.services.bodies.view import BodyView
+from rmqtool.services.lookup.where import FieldCondition, RowFields
+from rmqtool.testing import broker
 from tests.cli.running import rmqtool
 
 PROTO = """
@@ -237,11 +243,124 @@ def test_a_container_costs_what_its_length_allows(tmp_path: Path) -> None:
     (tmp_path / "s.avsc").write_text('"string"')
     schema = load_schema(str(tmp_path / "s.avsc"))
     nothing: Any = {"type": "array", "items": "null"}
-    for written, values, codec in ((nothing, [[None]], "null"), ("string", ["x" * 100_000], "deflate")):
-        file = BytesIO()
-        fastavro.writer(file, written, values, codec=codec)
-        with pytest.raises(UndecodableBody, match="a container that is compressed"):
-            schema.decode(file.getvalue())
     file = BytesIO()
-    fastavro.writer(file, "string", ["x"])
-    assert schema.decode(file.getvalue()) == "x"
+    fastavro.writer(file, nothing, [[None]])
+    with pytest.raises(UndecodableBody, match="whose values take no bytes"):
+        schema.decode(file.getvalue())
+
+
+CODECS = ("null", "deflate", "bzip2", "xz", "zstandard")
+
+
+def compress_blocks(container: bytes) -> bytes:
+    """A container with its blocks in Zstandard, which fastavro writes with a further library alone."""
+    read, write = fastavro.schemaless_reader, fastavro.schemaless_writer
+    file = BytesIO(container)
+    out = BytesIO()
+    header = read(file, HEADER, None)
+    write(out, HEADER, {**header, "meta": {**header["meta"], "avro.codec": b"zstandard"}})
+    while file.tell() < len(container):
+        write(out, "long", read(file, "long", None))
+        write(out, "bytes", zstandard.compress(read(file, "bytes", None)))
+        out.write(file.read(16))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_compressed_containers_within_a_limit(codec: str, tmp_path: Path) -> None:
+    """Also a limit that only all blocks together exceed."""
+    (tmp_path / "s.avsc").write_text('"string"')
+    schema = load_schema(str(tmp_path / "s.avsc"))
+
+    def container_of(values: list[str]) -> bytes:
+        file = BytesIO()
+        fastavro.writer(
+            file, "string", values, codec="null" if codec == "zstandard" else codec, sync_interval=100_000,
+        )  # fmt: skip
+        return compress_blocks(file.getvalue()) if codec == "zstandard" else file.getvalue()
+
+    assert schema.decode(container_of(["x"])) == "x"
+    values = [letter * 100_000 for letter in "abc"]
+    whole = container_of(values)
+    assert schema.decode(whole) == values
+    if codec == "null":
+        return
+    for large in (["x" * MOST], ["x" * (MOST // 3)] * 4):
+        with pytest.raises(UndecodableBody, match="more than 4194304 bytes"):
+            schema.decode(container_of(large))
+    with pytest.raises(UndecodableBody):
+        schema.decode(whole[:-30])
+
+
+def test_a_codec_that_is_not_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "s.avsc").write_text('"string"')
+    file = BytesIO()
+    fastavro.writer(file, "string", ["x"], codec="deflate")
+    with pytest.raises(UndecodableBody, match="compressed with snapped, which is not read; deflate, bzip2, xz"):
+        load_schema(str(tmp_path / "s.avsc")).decode(file.getvalue().replace(b"\x0edeflate", b"\x0esnapped"))
+
+
+# -- conditions on fields inside of bodies ----------------------------------------------------------------------------
+
+CONDITIONS = {  # on the order in JSON, in Protobuf and in Avro
+    "body.id = 7": ("j", "p", None),
+    "body.id > 6 AND body.id < 8": ("j", "p", None),
+    "body.id > 9007199254740992": (None, None, "a"),
+    "body.items.0.sku = 'a'": (None, "p", "a"),
+    "body.items.1.count = 0 AND body.price.cents BETWEEN 995 AND 995": (None, "p", None),
+    "body.items IS NOT NULL": ("j", "p", "a"),
+    "body.note IS NULL AND body.raw STARTSWITH '/w'": (None, None, "a"),
+    "body.id = 8 OR body.nothing = 1": (None, None, None),
+}
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.parametrize("command", ["commitlog dump", "grep"])
+def test_conditions_on_fields_of_bodies(store: Path, sources: Path, command: str, condition: str) -> None:
+    """64-bit integers of Protobuf are numbers there, though its JSON form shows them as text."""
+    schemas: tuple[tuple[str, ...], ...] = (
+        (), ("--body-schema", f"{sources}/order.desc:Order"), ("--body-schema", f"{sources}/order.avsc"),
+    )  # fmt: skip
+    call = (*command.split(), store, *(("",) if command == "grep" else ()), "--output", "ndjson")
+    for schema, expected in zip(schemas, CONDITIONS[condition], strict=True):
+        result = rmqtool(*call, *schema, "--where", condition)
+        keys = [json.loads(line)["keys"] for line in result.out.splitlines()]
+        assert keys == ([[expected]] if expected else []), (schema, result.err)
+        assert result.code == (0 if expected else 1)
+
+
+def test_a_condition_that_no_body_meets_names_its_field(store: Path) -> None:
+    result = rmqtool("commitlog", "dump", store, "--where", "body.ordr = 7")
+    assert result.code == 1
+    assert "no message that was looked at has body.ordr" in result.err
+
+
+def test_rows_are_selected_by_fields_of_bodies(store: Path, sources: Path) -> None:
+    """As ``replay`` reads rows of machine output: whole bodies, decoded ones, or single fields."""
+    for condition, shown in (
+        ("body.id = 7", ()), ("body.id = 7", ("--body", "json")), ("body.id = 7", ("--body", "base64")),
+        ("body.id = 7", ("--field", "id")), ("body.id = 7 AND body.items = '[]'", ()),
+    ):  # fmt: skip
+        result = rmqtool("query-key", store, "Orders", "j", *shown, "--output", "ndjson")
+        assert FieldCondition(condition).has(RowFields(json.loads(result.out))), shown
+    assert not FieldCondition("body.id = 7").has(RowFields({"topic": "T", "body": None, "bodyEncoding": "none"}))
+
+
+def test_consumers_and_dead_letters_by_a_schema(sources: Path) -> None:
+    """Both show bodies by a schema, and select by fields of them."""
+    schema = f"{sources}/order.desc:Order"
+    with broker() as running, Producer(running.namesrv) as producer:
+        for key, body in (("p", proto_order()), ("j", b"{}")):
+            producer.send(Message("Orders", body, keys=[key]))
+            producer.send(Message("%DLQ%billing", body, keys=[key]))
+        calls = (
+            ("consume", "--namesrv", running.namesrv, "Orders"),
+            ("dlq", "export", f"rocketmq://{running.namesrv}"),
+        )
+        for call in calls:
+            words = (*call, "--body-schema", schema, "--output", "ndjson")
+            shown = {row["keys"][0]: row for row in map(json.loads, rmqtool(*words).out.splitlines())}
+            assert {key: row["bodyEncoding"] for key, row in shown.items()} == {"p": "protobuf", "j": "utf8"}, call
+            assert shown["p"]["body"] == PROTO_SHOWN
+            picked = rmqtool(*words, "--field", "items.1.sku", "--where", "body.price.cents > 990")
+            assert [json.loads(line)["body.items.1.sku"] for line in picked.out.splitlines()] == ["b"], picked.err

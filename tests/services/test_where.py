@@ -8,7 +8,7 @@ from formats.message.properties import parse
 from formats.sql92.filter import BadFilter
 from rmqtool.contract import MESSAGE_FIELDS, message_row
 from rmqtool.services.lookup.selection import Selection
-from rmqtool.services.lookup.where import FieldCondition, RecordFields, fields_of_row
+from rmqtool.services.lookup.where import FieldCondition, RecordFields, RowFields
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests.conftest import Unpacked
 from tests.services.build import log_of
@@ -45,7 +45,7 @@ def test_names_are_the_fields_of_machine_output_then_properties(case: str, golde
         wanted = fields_by_hand(row)
         assert {name: fields.get(name) for name in wanted} == wanted
         assert {*fields} >= {*wanted}
-        given = fields_of_row(row)
+        given = RowFields(row)
         assert {name: given.get(name) for name in wanted} == wanted
 
 
@@ -56,7 +56,7 @@ def test_a_record_and_its_row_match_alike(case: str, golden: Unpacked) -> None:
         where = FieldCondition(text)
         chosen = [item for item in messages if Selection(where=where).has(item.record, item.physical_offset)]
         rows = [message_row(item.record, item.physical_offset, "utf8") for item in messages]
-        assert len(chosen) == sum(where.has(fields_of_row(row)) for row in rows), text
+        assert len(chosen) == sum(where.has(RowFields(row)) for row in rows), text
         assert text not in ALWAYS or len(chosen) == len(messages)
 
 

@@ -165,7 +165,7 @@ def dlq_export(
     choice = RowChoice(vars(origin), topic="originTopic")
     body = body_form(bodies)
     columns = [Column("group"), Column("originTopic"), *body_columns(MESSAGE_COLUMNS[2:], body)]
-    chosen = selection(MessageOptions(**vars(content)))
+    chosen = selection(MessageOptions(**vars(content)), body)
     with _open_retries(store, broker_conf, warn) as retries:
         place = tuple(name for name in names_of(retries.letter) if name == "brokerName")
         letters = retries.dead_letters(_by_name(origin.group))

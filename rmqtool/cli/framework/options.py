@@ -141,7 +141,8 @@ WhereOption = Annotated[
     option(
         "--where",
         "EXPR",
-        "Only messages for which this is true, as SQL92 of subscriptions: \"bodyLength > 99 AND region = 'eu'\".",
+        "Only messages for which this is true, as SQL92 of subscriptions: \"bodyLength > 99 AND region = 'eu'\"; "
+        "body.order.id is a field of JSON bodies, or of those in --body-schema.",
     ),
 ]
 OffsetOption = Annotated[str | None, option("--offset", "A:B", "Physical offsets from A up to, not including, B.")]

@@ -126,7 +126,7 @@ def consume(
         raise BadValue("--from: goes with --group only where it is consumed (--ack); else it begins where the group is")
     from rmqtool.cli.read.run_files import say_unmet, selection
 
-    chosen = selection(MessageOptions(**vars(content)))
+    chosen = selection(MessageOptions(**vars(content)), body)
     looking = _Looking(options, topic, group, start or "earliest", follow, tag or (), sql, exit_idle, chosen)
     code = asyncio.run(looking.write(output.value, body, limit))
     say_unmet(chosen)

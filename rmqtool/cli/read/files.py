@@ -41,7 +41,8 @@ def commitlog_dump(
     from rmqtool.cli.framework.bodies import body_form
     from rmqtool.cli.read.run_files import run_commitlog_dump, run_follow, selection
 
-    body, chosen = body_form(bodies), selection(messages)
+    body = body_form(bodies)
+    chosen = selection(messages, body)
     if follow:
         earlier = messages.offset is not None
         log = need_messages(store, listing.broker_conf, chosen.has_queue_of, tier=earlier)

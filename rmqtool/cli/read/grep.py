@@ -86,7 +86,8 @@ def grep(
         raise BadValue(f"PATTERN {pattern}: {err}; --fixed takes it as it stands") from None
     if count and (limit is not None or neighbours):
         raise BadValue("--count goes with neither --limit nor --neighbours")
-    body, chosen = body_form(bodies), selection(messages)
+    body = body_form(bodies)
+    chosen = selection(messages, body)
     log = need_messages(store, broker_conf, chosen.has_queue_of, reads_tier=not messages.offset)
     damaged = False
 

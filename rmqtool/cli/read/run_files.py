@@ -44,8 +44,12 @@ HEADER_FIELDS = (
 )
 
 
-def selection(choice: MessageOptions) -> Selection:
-    """The selection that the options make; an empty range is reported on stderr."""
+def selection(choice: MessageOptions, body: BodyForm = "auto") -> Selection:
+    """The selection that the options make; an empty range is reported on stderr.
+
+    Args:
+        body: how bodies are shown; by its schema ``--where`` reads them.
+    """
     chosen = Selection(
         tuple(choice.topic or ()),
         tuple(choice.queue or ()),
@@ -56,7 +60,7 @@ def selection(choice: MessageOptions) -> Selection:
         parse_time(choice.since) if choice.since else -MAX_TIME,
         parse_time(choice.until) if choice.until else MAX_TIME,
         tuple(map(_property, choice.property or ())),
-        None if choice.where is None else _condition(choice.where),
+        None if choice.where is None else _condition(choice.where, body),
     )
     say_empty(offset=chosen.physical, queue_offset=chosen.queue_offsets, time=(chosen.since, chosen.until))
     return chosen
@@ -69,11 +73,14 @@ def _property(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _condition(text: str) -> "FieldCondition":
+def _condition(text: str, body: BodyForm) -> "FieldCondition":
     from formats.sql92.filter import BadFilter
+    from rmqtool.services.bodies.view import BodyView
     from rmqtool.services.lookup.where import FieldCondition
 
     try:
+        if isinstance(body, BodyView) and body.schema is not None:
+            return FieldCondition(text, body.schema.decode_numbers)
         return FieldCondition(text)
     except BadFilter as err:
         raise BadValue(f"--where: {err}") from None

@@ -9,12 +9,12 @@ from io import BytesIO
 from typing import Any, Protocol
 
 from rmqtool.errors import BadValue, MissingRuntime, UnreadableStore
+from rmqtool.services.bodies import containers
 from rmqtool.store.disk.directories import read_small
 
 _CONFLUENT = 5  # bytes before a body that a schema registry's client wrote: 0, and the id of the schema
 _OBJECT = b"\xc3\x01"  # Avro's single-object encoding: these, and the schema's fingerprint
 _OBJECT_HEAD = 10
-_CONTAINER = b"Obj\x01"
 
 
 class UndecodableBody(Exception):
@@ -36,6 +36,13 @@ class BodySchema(Protocol):
 
     def decode(self, body: bytes) -> Any:
         """A body, already decompressed, as values of JSON.
+
+        Raises:
+            UndecodableBody: it is not of the schema.
+        """
+
+    def decode_numbers(self, body: bytes) -> Any:
+        """As :meth:`decode`, but every integer is a number.
 
         Raises:
             UndecodableBody: it is not of the schema.
@@ -174,6 +181,37 @@ class ProtobufSchema:
         except (*self._failures, TypeError, ValueError) as err:
             raise UndecodableBody(f"not a {self.name}: {err}") from None
 
+    def decode_numbers(self, body: bytes) -> Any:
+        """As :meth:`decode`, but 64-bit integers are numbers.
+
+        Raises:
+            UndecodableBody: it is not of the schema.
+        """
+        return _with_numbers(self.decode(body), self.descriptor)
+
+
+def _with_numbers(value: Any, descriptor: Any) -> Any:
+    """A message in Protobuf's JSON form with its 64-bit integers as numbers."""
+    if not isinstance(value, dict):  # a type with a form of its own, such as Timestamp
+        return value
+    fields = descriptor.fields_by_name
+    return {
+        name: _field_with_numbers(inner, fields[name]) if name in fields else inner for name, inner in value.items()
+    }
+
+
+def _field_with_numbers(value: Any, field: Any) -> Any:
+    if isinstance(value, list):
+        return [_field_with_numbers(inner, field) for inner in value]
+    kind = field.message_type
+    if kind is not None and kind.GetOptions().map_entry and isinstance(value, dict):
+        inner_field = kind.fields_by_name["value"]
+        return {key: _field_with_numbers(inner, inner_field) for key, inner in value.items()}
+    if kind is not None:
+        return _with_numbers(value, kind)
+    long = field.cpp_type in (field.CPPTYPE_INT64, field.CPPTYPE_UINT64)
+    return int(value) if long and isinstance(value, str) else value
+
 
 def _without_registry(body: bytes) -> bytes:
     """A body without what a schema registry's client writes before it; no Protobuf message begins with 0."""
@@ -305,6 +343,8 @@ class AvroSchema:
         """
         return _plain(self.read(body))
 
+    decode_numbers = decode
+
     def read(self, body: bytes) -> Any:
         """A body as the values of fastavro.
 
@@ -312,12 +352,11 @@ class AvroSchema:
             UndecodableBody: it is not of the schema.
         """
         try:
-            if body.startswith(_CONTAINER):
-                reader = self._library.reader(BytesIO(body))
-                # what one body may cost is bounded by its length alone
-                writer = reader.writer_schema
-                if reader.codec != "null" or any(_takes_no_bytes(writer, items=each) for each in (False, True)):
-                    raise ValueError("a container that is compressed, or whose values take no bytes")
+            if body.startswith(containers.MAGIC):
+                reader = self._library.reader(BytesIO(containers.plain_container(body, self._library)))
+                # what one body may cost is bounded by its length
+                if any(_takes_no_bytes(reader.writer_schema, items=each) for each in (False, True)):
+                    raise ValueError("a container whose values take no bytes")
                 values = list(reader)
                 return values[0] if len(values) == 1 else values
             heads = [_OBJECT_HEAD] if body.startswith(_OBJECT) else [0]

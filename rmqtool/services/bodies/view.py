@@ -19,21 +19,22 @@ class BodyView:
 
     Attributes:
         columns: the columns that the fields add to a row.
+        schema: as given.
     """
 
     def __init__(self, form: str = "auto", fields: tuple[str, ...] = (), schema: BodySchema | None = None) -> None:
-        self._form, self._schema = form, schema
+        self._form, self.schema = form, schema
         self._paths = [(PREFIX + field, field.split(".")) for field in fields]
         self.columns = tuple(column for column, _path in self._paths)
 
     def __call__(self, body: bytes) -> dict[str, Any]:
         """The keys ``body`` and ``bodyEncoding``, ``bodyError`` if the schema is another's, and the fields."""
         error = None
-        if self._schema is None:
+        if self.schema is None:
             value, encoding = render_body(body, self._form)
         else:
             try:
-                value, encoding = self._schema.decode(body), self._schema.kind
+                value, encoding = self.schema.decode(body), self.schema.kind
             except UndecodableBody as err:
                 error = str(err)
                 value, encoding = render_body(body, self._form)

@@ -68,4 +68,4 @@ class Selection(NamedTuple):
             return True
         from rmqtool.services.lookup.where import RecordFields  # look-ups by id have no use for it
 
-        return self.where.has(RecordFields(record, physical_offset))
+        return self.where.has(RecordFields(record, physical_offset, self.where.read_body))

@@ -20,7 +20,7 @@ from rmqtool.errors import Refused
 from rmqtool.rules.resending import own_properties, why_not
 from rmqtool.rules.sending import check_message
 from rmqtool.services.lookup.selection import Selection
-from rmqtool.services.lookup.where import fields_of_row
+from rmqtool.services.lookup.where import RowFields
 from rmqtool.store.log.commit_log import CommitLog, Damage
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # separators of properties
@@ -192,7 +192,7 @@ class RowSource:
                 return False
         if any(named.get(name) != value for name, value in chosen.properties):
             return False
-        if chosen.where is not None and not chosen.where.has(fields_of_row(row)):
+        if chosen.where is not None and not chosen.where.has(RowFields(row, chosen.where.read_body)):
             return False
         return all(
             bounds == Selection()[at] or _within(row.get(name), *bounds)
