@@ -254,14 +254,15 @@ CODECS = ("null", "deflate", "bzip2", "xz", "zstandard")
 
 def compress_blocks(container: bytes) -> bytes:
     """A container with its blocks in Zstandard, which fastavro writes with a further library alone."""
-    read, write = fastavro.schemaless_reader, fastavro.schemaless_writer
+    read: Any = fastavro.schemaless_reader
+    write: Any = fastavro.schemaless_writer
     file = BytesIO(container)
     out = BytesIO()
-    header = read(file, HEADER, None)
+    header = read(file, HEADER)
     write(out, HEADER, {**header, "meta": {**header["meta"], "avro.codec": b"zstandard"}})
     while file.tell() < len(container):
-        write(out, "long", read(file, "long", None))
-        write(out, "bytes", zstandard.compress(read(file, "bytes", None)))
+        write(out, "long", read(file, "long"))
+        write(out, "bytes", zstandard.compress(read(file, "bytes")))
         out.write(file.read(16))
     return out.getvalue()
 

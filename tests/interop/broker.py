@@ -85,11 +85,11 @@ class Broker:
             raise AssertionError(f"{answer['error']}: {self.log.read_text()[-3000:]}")
         return answer
 
-    def boot(self, store: Path, config: dict[str, Any], **more: str) -> None:
+    def boot(self, store: Path, config: dict[str, Any], **more: str | bool) -> None:
         """Start a broker on a store, after stopping one left running by a failed test.
 
         Args:
-            more: ``namesrv``: further name servers to register with.
+            more: ``namesrv``: further name servers to register with; ``waits=False``: do not wait for a master.
         """
         if self._running:
             self.stop()

@@ -67,7 +67,8 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * One request a line on stdin, one answer a line on stdout, both JSON:
  * <pre>
  * {"command": "boot", "store": path, "config": {name: value}, "namesrv": other name servers that are to know it,
- *  "follows": address of the name server of its master, for a replica}
+ *  "follows": address of the name server of its master, for a replica,
+ *  "waits": false for a member of a group that is elected later, when more of them run}
  * {"command": "controller", "store": path, "fileSize": of its DLedger log}   a controller of 5.x; the answer is its address
  * {"command": "log"}   where the broker's log ends, and the role that it has now
  * {"command": "connect", "namesrv": address, "broker": address}   clients only, of a broker that runs elsewhere
@@ -344,8 +345,12 @@ public final class Broker {
         }
         broker.start();
         await("the broker's role", () -> Release.hasRole(broker));
+        boolean waits = !request.has("waits") || request.get("waits").getAsBoolean();
         await("the broker's registration", () -> {
             broker.registerBrokerAll(true, false, true); // by itself 5.x does it later
+            if (!waits) {
+                return true;
+            }
             if (follows) {
                 return broker.getSlaveSynchronize().getMasterAddr() != null;
             }

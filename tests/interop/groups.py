@@ -1,0 +1,390 @@
+"""Random lives of real DLedger and controller groups: what ``replicas`` and ``recover --with`` foretell, and what the
+brokers do when they start together.
+
+    python -m tests.interop.groups --release 5.3.3 --kind controller --rounds 5 --seed 1
+
+Three brokers get messages while some of them are killed and started again; in the end all are killed. Copies of their
+directories, one of them damaged in some rounds, start together. Judged are the leader, where logs are cut and which
+messages that costs, what is served then, and that no message is called unacknowledged which was acknowledged.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from rmqtool.store.layout.broker_conf import load
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
+from tests.cli.running import rmqtool
+from tests.interop.broker import Broker
+from tests.interop.replicas import CONTROLLER_OPTIONS
+from tests.interop.test_dledger_queues import free_port
+from tests.interop.test_namesrv import name_server
+from tests.interop.test_roles import MAX_OFFSET, pull_all
+from tests.roles import Node
+
+KINDS = ("dledger", "controller")
+TOPICS = ("Orders", "Invoices", "Events")
+_MASTERS = ("SYNC_MASTER", "ASYNC_MASTER")
+_LOOKS, _PAUSE = 600, 0.1
+_NO_TOPICS = ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_", "rmq_sys_", "%")
+_SETTINGS = {
+    "brokerClusterName": "Shop", "brokerName": "store-1", "mappedFileSizeCommitLog": "49152",
+    "mappedFileSizeConsumeQueue": "1200", "maxHashSlotNum": "150", "maxIndexNum": "600", "diskMaxUsedSpaceRatio": "95",
+}  # fmt: skip
+Bodies = dict[tuple[str, int], dict[int, bytes]]  # of a queue: offset to body
+
+
+@dataclass
+class Group:
+    """Brokers of a group, each in a JVM of its own, on directories that outlive it."""
+
+    release: str
+    kind: str
+    nodes: dict[str, Node]
+    controller: str
+    namesrv: str
+    running: dict[str, Broker] = field(default_factory=dict)
+
+    def start(self, *names: str) -> None:
+        """Start members at once."""
+        with ThreadPoolExecutor(len(names)) as pool:
+            for started in [pool.submit(self._start, name) for name in names]:
+                started.result()
+
+    def _start(self, name: str) -> None:
+        jvm, node = Broker(self.release), self.nodes[name]
+        self.running[name] = jvm
+        settings = node.settings
+        if self.kind == "controller":
+            settings |= {"controllerAddr": self.controller}
+        else:
+            settings |= {"brokerId": "-1"}
+        jvm.boot(node.store, settings, namesrv=self.namesrv, waits=False)
+
+    def kill(self, *names: str) -> None:
+        """Kill members."""
+        for name in names:
+            self.running.pop(name).kill()
+
+    def close(self) -> None:
+        """Stop all."""
+        for name in [*self.running]:
+            self.kill(name)
+
+    def leader(self) -> str:
+        """Wait for a leader; returns its name."""
+        for _ in range(_LOOKS):
+            found = [name for name, jvm in self.running.items() if jvm.ask("log")["role"] in _MASTERS]
+            if len(found) == 1:
+                return found[0]
+            time.sleep(_PAUSE)
+        raise AssertionError(f"leaders: {found}")
+
+    def settle(self) -> str:
+        """Wait until the members' logs have the same end; returns the leader."""
+        for _ in range(_LOOKS):
+            leader = self.leader()
+            ends = {jvm.ask("log")["end"] for jvm in self.running.values()}
+            if len(ends) == 1:
+                return leader
+            time.sleep(_PAUSE)
+        raise AssertionError(f"ends of the logs: {ends}")
+
+
+@dataclass
+class Life:
+    """What producers know."""
+
+    acknowledged: dict[str, tuple[str, int, int]] = field(default_factory=dict)  # body to topic, queue, offset
+    story: list[str] = field(default_factory=list)
+
+
+def _make_nodes(kind: str, folder: Path, count: int, rng: Random) -> dict[str, Node]:
+    nodes = {}
+    ports = [free_port() for _ in range(count)]
+    peers = ";".join(f"n{number}-127.0.0.1:{port}" for number, port in enumerate(ports))
+    all_ack = {"allAckInSyncStateSet": rng.choice(("true", "false"))}
+    for number in range(count):
+        name = f"n{number}"
+        (folder / name).mkdir(parents=True)
+        more = (
+            {"enableDLegerCommitLog": "true", "dLegerGroup": "store-1", "dLegerPeers": peers, "dLegerSelfId": name}
+            if kind == "dledger"
+            else {"enableControllerMode": "true", **all_ack}
+        )
+        conf = folder / f"{name}.conf"
+        conf.write_text("".join(f"{key}={value}\n" for key, value in {**_SETTINGS, **more}.items()))
+        nodes[name] = Node(folder / name, conf)
+    return nodes
+
+
+def send(group: Group, life: Life, prefix: str, count: int, how: str = "sync") -> None:
+    """Send messages by the leader's JVM."""
+    jvm, topic = group.running[group.leader()], TOPICS[len(life.story) % len(TOPICS)]
+    rows: list[dict[str, Any]] = []
+    while how == "sync" and not any("status" in row for row in rows):  # a new leader is not registered at once
+        assert len(rows) < _LOOKS, rows[-1]
+        time.sleep(_PAUSE)
+        rows += jvm.ask("sendMany", topic=topic, prefix=f"{prefix}{len(rows)}-", count=1, threads=1, how="sync")
+    rows += jvm.ask("sendMany", topic=topic, prefix=prefix, count=count, threads=4, how=how)
+    for row in rows:
+        if row.get("status") == "SEND_OK":
+            life.acknowledged[row["keys"]] = (topic, row["queueId"], row["queueOffset"])
+    life.story.append(f"{how} {prefix} to {topic}: {len(rows)} answers")
+
+
+def live(group: Group, rng: Random, life: Life) -> None:
+    """Some messages, and some kills; in the end all are dead."""
+    names = [*group.nodes]
+    group.start(*names)
+    send(group, life, "first-", rng.randrange(40, 120))
+    for turn in range(rng.randrange(2, 5)):
+        leader = group.leader()
+        followers = [name for name in group.running if name != leader]
+        match rng.choice(("follower", "leader", "alone")):
+            case "follower" if followers:
+                gone = [rng.choice(followers)]
+                group.kill(*gone)
+                life.story.append(f"killed {gone}")
+                send(group, life, f"without-{turn}-", rng.randrange(10, 60))
+            case "leader":
+                gone = [leader]
+                group.kill(*gone)
+                life.story.append(f"killed leader {gone}")
+                if len(group.running) > 1 or (group.kind == "controller" and group.running):
+                    group.leader()
+                    send(group, life, f"after-{turn}-", rng.randrange(10, 60))
+            case _:
+                gone = followers
+                group.kill(*gone)
+                life.story.append(f"killed {gone}; {leader} alone")
+                send(group, life, f"alone-{turn}-", rng.randrange(3, 12), "oneway")
+                time.sleep(1)
+                if rng.random() < 0.5:  # its messages may contradict those of the next leader
+                    gone = [*gone, leader]
+                    group.kill(leader)
+                    back = [*followers]
+                    group.start(*back)
+                    life.story.append(f"killed {leader}, started {back}")
+                    if group.kind == "dledger":
+                        group.leader()
+                        send(group, life, f"others-{turn}-", rng.randrange(3, 40))
+                    gone = [leader]
+        if rng.random() < 0.7 or len(group.running) < 2:
+            group.start(*gone)
+            life.story.append(f"started {gone}")
+            group.leader()
+    if len(group.running) > 1:
+        leader = group.leader()
+        with ThreadPoolExecutor(1) as beside:
+            sending: Future[None] = beside.submit(send, group, life, "last-", 30)
+            sending.result()
+            group.running[leader].ask(
+                "sendMany", topic="Events", prefix="oneway-", count=rng.randrange(1, 40), threads=4, how="oneway"
+            )
+    group.close()
+    life.story.append("killed all")
+
+
+def bodies_of(node: Node) -> Bodies:
+    """Every message of a log that consumers can get."""
+    result: Bodies = {}
+    for item in CommitLog(StoreLayout(str(node.store), load(str(node.conf)))).walk():
+        if isinstance(item, LocatedRecord):
+            topic = item.record.topic.decode()
+            if not topic.startswith(_NO_TOPICS):
+                result.setdefault((topic, item.record.queue_id), {})[item.record.queue_offset] = bytes(item.record.body)
+    return result
+
+
+def flat(bodies: Bodies) -> set[tuple[str, int, int, bytes]]:
+    """The messages, each with its place."""
+    return {(topic, queue, at, body) for (topic, queue), found in bodies.items() for at, body in found.items()}
+
+
+def served_by(broker: Broker, queues: set[tuple[str, int]]) -> set[tuple[str, int, int, bytes]]:
+    """Every message that a broker serves."""
+    result = set()
+    for topic in {topic for topic, _queue in queues}:
+        broker.ask("topic", topic=topic)  # a new leader may not know it yet
+    for topic, queue in queues:
+        place = {"topic": topic, "queueId": str(queue)}
+        end = int(broker.ask("request", code=MAX_OFFSET, fields=place)["fields"]["offset"])
+        if end:
+            result |= {(topic, queue, at, record.body) for at, record in pull_all(broker, topic, queue, end).items()}
+    return result
+
+
+def ask(command: str, *args: object) -> dict[str, Any]:
+    """A command's JSON."""
+    result = rmqtool(command, *args, "--output", "json")
+    assert result.code in (0, 1), result.err
+    answer: dict[str, Any] = json.loads(result.out)
+    return answer
+
+
+def judge(group: Group, life: Life, report: list[str]) -> list[str]:
+    """Compare what the commands say with what the group does; returns what differs."""
+    nodes = list(group.nodes.values())
+    stores = [node.store for node in nodes]
+    confs = [word for node in nodes for word in node.options()]
+    wrong: list[str] = []
+    replicas = ask("replicas", *stores, *confs)
+    advice = replicas["advice"]
+    before = {str(node.store): flat(bodies_of(node)) for node in nodes}
+    started = ask(
+        "recover", stores[0], "--dry-run", *(word for store in stores[1:] for word in ("--with", store)),
+        *nodes[0].options(),
+    )  # fmt: skip
+    foretold = started["group"]
+    report.append(f"advice {Path(advice['store']).name}, leaders {[Path(x).name for x in foretold['leaders']]}")
+    best = before[advice["store"]]
+    lost = set().union(*before.values()) - best
+    if advice["lost"] != len(lost):
+        wrong.append(f"lost: {advice['lost']}, but {len(lost)} messages are elsewhere alone")
+    have = {(topic, queue, at): body for topic, queue, at, body in best}
+    gone = [body for body, place in life.acknowledged.items() if have.get(place) != body.encode()]
+    if gone:
+        report.append(f"{len(gone)} acknowledged messages are not in the advised copy")
+        if not advice["lost"] >= len([1 for b in gone if any(b.encode() == m[3] for m in lost)]):
+            wrong.append("acknowledged messages that it does not count as lost")
+    acknowledged = {place: body for body, place in life.acknowledged.items()}
+    for row in replicas["messages"]:
+        if row["acknowledged"] == "no" and row["what"] == "alone":
+            for at in range(row["fromOffset"], row["toOffset"]):
+                here = {(m[0], m[1], m[2]): m[3] for m in before[row["store"]]}.get((row["topic"], row["queueId"], at))
+                said = acknowledged.get((row["topic"], row["queueId"], at))
+                if here is not None and said is not None and said.encode() == here:
+                    wrong.append(f"{said} was acknowledged, and the report says no")
+    unserved = {
+        str(node.store): sum(
+            row["messages"]
+            for row in (ask("recover", node.store, "--dry-run", *node.options()).get("dledger") or {}).get(
+                "unserved", ()
+            )
+            if not row["topic"].startswith(_NO_TOPICS)
+        )
+        for node in nodes
+    }
+    first = next(name for name, node in group.nodes.items() if str(node.store) == advice["store"])
+    if group.kind == "controller":
+        group.start(first)
+        if group.leader() != first:
+            wrong.append("the advised copy is no master")
+        group.start(*(name for name in group.nodes if name != first))
+    else:
+        group.start(*group.nodes)
+    leader = str(group.nodes[group.settle()].store)
+    jvm = group.running[Path(leader).name]
+    report.append(f"leader {Path(leader).name}")
+    if leader not in foretold["leaders"]:
+        wrong.append(f"the leader is {leader}")
+    queues = {(m[0], m[1]) for messages in before.values() for m in messages}
+    time.sleep(1)
+    served = served_by(jvm, queues)
+    missing, more = before[leader] - served, served - before[leader]
+    if len(missing) != unserved[leader] or more:
+        wrong.append(
+            f"of the leader's messages {len(missing)} are not served (foretold {unserved[leader]}), {len(more)} more"
+        )
+    for name in [*group.running]:
+        group.running.pop(name).__exit__()
+    after = {store: flat(bodies_of(Node(Path(store), Path(f"{store}.conf")))) for store in before}
+    for store, had in before.items():
+        row = next((r for r in foretold["following"] if (r["store"], r["master"]) == (store, leader)), None)
+        if store == leader:
+            if not had <= after[store]:
+                wrong.append(f"the leader lost {len(had - after[store])}")
+            continue
+        if row is None:
+            wrong.append(f"nothing about {store} under {leader}")
+            continue
+        report.append(f"{Path(store).name}: {row['what']} at {row['at']}, {row['messages']} lost")
+        dropped = len(had - after[store])
+        if row["messages"] != dropped:
+            wrong.append(f"{store}: {dropped} lost, foretold {row['messages']} ({row['what']} at {row['at']})")
+        if after[store] != after[leader]:
+            wrong.append(f"{store} and its leader differ in {len(after[store] ^ after[leader])} messages")
+    return wrong
+
+
+def damage(group: Group, rng: Random) -> str:
+    """Zero or flip bytes of a member's log."""
+    node = rng.choice(list(group.nodes.values()))
+    layout = StoreLayout(str(node.store), load(str(node.conf)))
+    items = [item for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord)]
+    item = rng.choice(items[len(items) // 2 :])
+    path = Path(item.file.path)
+    data = bytearray(path.read_bytes())
+    at, size = item.at + 100, rng.choice((1, 40, 4000))
+    for byte in range(at, min(at + size, len(data))):
+        data[byte] ^= 0xA5
+    path.write_bytes(data)
+    return f"damaged {size} bytes of {node.store.name} at {item.physical_offset + 100}"
+
+
+@contextmanager
+def made(release: str, kind: str, seed: int) -> Iterator[tuple[Group, Life, Path]]:
+    """A group that has lived, all members killed."""
+    rng = Random(seed)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="groups-")))
+        _process, address = stack.enter_context(name_server())
+        controller = ""
+        if kind == "controller":
+            jvm = stack.enter_context(Broker(release, *CONTROLLER_OPTIONS))
+            controller = jvm.ask("controller", store=str(folder / "controller"), fileSize=65_536)["address"]
+        group = Group(release, kind, _make_nodes(kind, folder / "group", 3, rng), controller, address)
+        stack.callback(group.close)
+        life = Life()
+        live(group, rng, life)
+        yield group, life, folder
+
+
+def main() -> int:
+    """Run rounds; returns 1 if anything differs."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.interop.groups", description=(__doc__ or "").split("\n\n")[0]
+    )
+    parser.add_argument("--release", default="5.3.3")
+    parser.add_argument("--kind", choices=KINDS, default="dledger")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--damage", action="store_true", help="damage a copy before the start")
+    parser.add_argument("--keep", type=Path, help="keep directories of rounds that differ here")
+    options = parser.parse_args()
+    failed = 0
+    for seed in range(options.seed, options.seed + options.rounds):
+        with made(options.release, options.kind, seed) as (group, life, folder):
+            report = [*life.story]
+            if options.damage:
+                report.append(damage(group, Random(seed)))
+            shutil.copytree(folder / "group", folder / "kept")
+            try:
+                wrong = judge(group, life, report)
+            except AssertionError as err:
+                wrong = [str(err)[:3000]]
+            print(f"{options.release} {options.kind} seed {seed}: {'; '.join(report)}")
+            for line in wrong:
+                print(f"  DIFFERS: {line}")
+            sys.stdout.flush()
+            if wrong and options.keep:
+                shutil.copytree(folder, options.keep / f"{options.release}-{options.kind}-{seed}")
+            failed += bool(wrong)
+    print(f"{options.rounds} rounds, {failed} differ")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

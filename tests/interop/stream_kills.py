@@ -1,0 +1,238 @@
+"""A live cluster into Parquet, Delta and Iceberg while drivers and the broker are killed: each message exactly once.
+
+    python -m tests.interop.stream_kills --release 5.5.0 --to parquet --rounds 10 --seed 1
+
+A real broker gets messages all the time, each until it is acknowledged. To Parquet there is a stream of Spark with a
+checkpoint, whose driver is killed in each round; to Delta and Iceberg a ``dump --since-last``, which is. In some rounds
+the broker is killed too. In the end the table must have exactly the messages of the broker's own log.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import pyarrow.parquet as pq
+
+from rmqtool import read_arrow
+from rmqtool.client import Message
+from rmqtool.client.sync import Producer
+from tests.analytics.test_stream import batches_of, started
+from tests.analytics.test_stream import end as end_process
+from tests.conftest import ROOT
+from tests.interop.broker import Broker
+from tests.interop.test_namesrv import name_server
+
+TOPIC = "Live"
+_CONF = {"mappedFileSizeCommitLog": 8388608, "mappedFileSizeConsumeQueue": 60000, "flushDiskType": "SYNC_FLUSH"}
+
+
+class Life:
+    """A broker that can be killed, and a producer that goes on.
+
+    Attributes:
+        acknowledged: numbers of messages.
+    """
+
+    def __init__(self, release: str, store: Path, namesrv: str) -> None:
+        self.release, self.store, self.namesrv = release, store, namesrv
+        self.acknowledged: list[int] = []
+        self._stop = threading.Event()
+        self.broker = self._boot()
+        self._sending = threading.Thread(target=self._send)
+        self._sending.start()
+
+    def _boot(self) -> Broker:
+        jvm = Broker(self.release)
+        jvm.boot(self.store, _CONF, namesrv=self.namesrv)
+        jvm.ask("topic", topic=TOPIC)
+        return jvm
+
+    def _send(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            with suppress(Exception), Producer(self.namesrv) as producer:
+                while not self._stop.is_set():
+                    producer.send(Message(TOPIC, b"%d" % number), timeout=3)
+                    self.acknowledged.append(number)
+                    number += 1
+                    time.sleep(0.01)
+            time.sleep(0.2)
+
+    def kill(self) -> None:
+        """Kill the broker and start another one on its store."""
+        self.broker.kill()
+        self.broker = self._boot()
+
+    def stop_sending(self) -> None:
+        """Let the producer end, and the broker dispatch what it has."""
+        self._stop.set()
+        self._sending.join()
+        time.sleep(2)
+
+
+class Stream:
+    """A stream of Spark into Parquet."""
+
+    def __init__(self, folder: Path, life: Life) -> None:
+        self.checkpoint, self.out = folder / "checkpoint", folder / "out"
+        self.options = json.dumps(
+            {"namesrv": life.namesrv, "subscribe": TOPIC, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "100"}
+        )
+
+    def run_and_kill(self, rng: Random, also: Life | None) -> None:
+        """Start a driver, and kill it after some batches; and the broker in between."""
+        with started() as start:
+            driver = start("stream_reader", self.options, self.checkpoint, self.out)
+            assert driver.stdout is not None
+            assert driver.stdout.readline() == "running\n"
+            wanted = batches_of(self.checkpoint) + rng.randrange(1, 4)
+            self._wait(driver, wanted)
+            if also is not None:
+                also.kill()
+                self._wait(driver, wanted + 1)
+            time.sleep(rng.random() * 0.5)
+            end_process(driver)
+
+    def _wait(self, driver: "subprocess.Popen[str]", batches: int) -> None:
+        deadline = time.monotonic() + 240
+        while batches_of(self.checkpoint) < batches:
+            assert driver.poll() is None, "the stream has ended"
+            assert time.monotonic() < deadline, "the stream does not go on"
+            time.sleep(0.02)
+
+    def finish(self, count: int) -> list[tuple[int, int]]:
+        """Read the rest; returns (physical offset, number) of every row."""
+        with started() as start:
+            driver = start("stream_reader", self.options, self.checkpoint, self.out)
+            deadline = time.monotonic() + 240
+            while len(found := self._read()) < count:
+                assert driver.poll() is None, "the stream has ended"
+                if time.monotonic() > deadline:
+                    return found
+                time.sleep(0.5)
+            time.sleep(2)
+            end_process(driver)
+        return self._read()
+
+    def _read(self) -> list[tuple[int, int]]:
+        """Rows of the files in the sink's own list, as Spark reads it."""
+        names: set[str] = set()
+        for path in sorted((self.out / "_spark_metadata").glob("*"), key=lambda path: path.name):
+            if path.name.startswith("."):
+                continue
+            for line in path.read_text().splitlines()[1:]:
+                names.add(json.loads(line)["path"].removeprefix("file://"))
+        rows = [row for name in names for row in pq.read_table(name, partitioning=None).to_pylist()]
+        return [(row["physicalOffset"], int(row["body"])) for row in rows]
+
+
+class Job:
+    """``dump --since-last`` to a table."""
+
+    def __init__(self, folder: Path, life: Life, kind: str) -> None:
+        self.folder, self.life, self.kind = folder, life, kind
+        (folder / "warehouse").mkdir()
+        self.table = str(folder / "table") if kind == "delta" else "lab.mq.messages"
+        self.catalog = {
+            "PYICEBERG_CATALOG__LAB__TYPE": "sql",
+            "PYICEBERG_CATALOG__LAB__URI": f"sqlite:///{folder}/catalog.db",
+            "PYICEBERG_CATALOG__LAB__WAREHOUSE": f"file://{folder}/warehouse",
+        }
+        os.environ |= self.catalog
+        self.seconds = 5.0
+
+    def _start(self) -> "subprocess.Popen[str]":
+        words = [f"rocketmq://{self.life.namesrv}", self.table, "--to", self.kind, "--since-last", "--topic", TOPIC]
+        return subprocess.Popen(
+            [sys.executable, "-m", "rmqtool.main", "dump", *words], cwd=ROOT, stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def run_and_kill(self, rng: Random, also: Life | None) -> None:
+        """Run a job to its end, and kill the next one at any time of its life."""
+        begun = time.monotonic()
+        whole = self._start()
+        _out, err = whole.communicate(timeout=300)
+        assert whole.returncode in (0, 1), err
+        self.seconds = time.monotonic() - begun
+        killed = self._start()
+        time.sleep(rng.random() * self.seconds)
+        if also is not None:
+            also.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(killed.pid, signal.SIGKILL)
+        killed.communicate()
+
+    def finish(self, count: int) -> list[tuple[int, int]]:
+        """Run the last job; returns (physical offset, number) of every row."""
+        last = self._start()
+        _out, err = last.communicate(timeout=300)
+        assert last.returncode == 0, err
+        if self.kind == "delta":
+            from deltalake import DeltaTable
+
+            table = DeltaTable(self.table).to_pyarrow_table(columns=["physicalOffset", "body"])
+        else:
+            from pyiceberg.catalog import load_catalog
+
+            table = load_catalog("lab").load_table("mq.messages").scan().to_arrow()
+        rows = table.select(["physicalOffset", "body"]).to_pylist()
+        assert len(rows) >= count - 1, "the job has not read all"
+        return [(row["physicalOffset"], int(row["body"])) for row in rows]
+
+
+def main() -> int:
+    """Run, and return 1 if a message is missing or there twice."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.interop.stream_kills", description=(__doc__ or "").split("\n\n")[0]
+    )
+    parser.add_argument("--release", default="5.5.0")
+    parser.add_argument("--to", choices=("parquet", "delta", "iceberg"), default="parquet")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=1)
+    chosen = parser.parse_args()
+    rng, folder = Random(chosen.seed), Path(tempfile.mkdtemp(prefix="stream-kills-"))
+    with name_server() as (_process, address):
+        life = Life(chosen.release, folder / "store", address)
+        try:
+            sink = Stream(folder, life) if chosen.to == "parquet" else Job(folder, life, chosen.to)
+            brokers = 0
+            for turn in range(chosen.rounds):
+                also = life if turn % 3 == 1 else None
+                brokers += also is not None
+                sink.run_and_kill(rng, also)
+                print(f"round {turn}: {len(life.acknowledged)} acknowledged", flush=True)
+            life.stop_sending()
+            found = sink.finish(len(life.acknowledged))
+        finally:
+            life._stop.set()
+            life.broker.kill()
+    kept = read_arrow(str(folder / "store"), topic=TOPIC, columns=["physicalOffset", "body"]).read_all().to_pylist()
+    stored = sorted((row["physicalOffset"], int(row["body"])) for row in kept)
+    numbers = {number for _offset, number in found}
+    equal = sorted(found) == stored
+    lost = set(life.acknowledged) - numbers
+    print(
+        f"{chosen.release} to {chosen.to}, seed {chosen.seed}: {chosen.rounds} drivers or jobs and {brokers} brokers "
+        f"killed; {len(life.acknowledged)} acknowledged, {len(stored)} in the log, {len(found)} rows in the table, "
+        f"{len(found) - len(set(found))} twice, {len(lost)} lost: {'equal' if equal else 'DIFFERENT'}"
+    )
+    if equal and not lost:
+        shutil.rmtree(folder)
+        return 0
+    print(f"kept: {folder}")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
