@@ -29,8 +29,6 @@ def main() -> None:
     gc.set_threshold(50_000)
     # NumPy's matrix library would start threads that spin while they wait for work, and there is none here
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # where pandas is installed, PyArrow would load it to look at the first value that it converts: half a second
-    sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]
     terminated: list[int] = []
     try:
         _prepare()

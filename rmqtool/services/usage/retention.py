@@ -133,7 +133,11 @@ class Retention:
 
 
 def policy_of(conf: BrokerConf) -> Policy:
-    """The policy of these settings; defaults for missing ones."""
+    """The policy of these settings; defaults for missing ones.
+
+    Raises:
+        CorruptFile: ``deleteWhen`` is not a list of hours.
+    """
     text = conf.text("deleteWhen") or "04"
     hours = text.split(";")
     if not all(hour.isascii() and hour.isdigit() and len(hour) < 10 for hour in hours):
