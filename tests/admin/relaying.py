@@ -1,6 +1,6 @@
 """A broker that answers some questions and refuses others."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
@@ -18,11 +18,17 @@ Changes = Callable[[Command, Command], Command]
 
 @asynccontextmanager
 async def relay(
-    broker: str, refuses: Refuses, *, beside: bool = False, changes: Changes | None = None
+    broker: str,
+    refuses: Refuses,
+    *,
+    beside: bool = False,
+    changes: Changes | None = None,
+    ignores: Collection[int] = (),
 ) -> AsyncIterator[str]:
     """The address of a name server with one broker, ``lab-a``, that passes on what it does not refuse.
 
     Args:
+        ignores: codes of requests that are answered with success, and not passed on.
         beside: there is a second one, ``lab-b``, that refuses nothing.
     """
 
@@ -31,9 +37,11 @@ async def relay(
             return request.response(ResponseCode.SYSTEM_ERROR, "not now")
         host, _, port = broker.rpartition(":")
         async with AsyncExitStack() as stack:
-            upstream = await connect(host, int(port))
-            stack.push_async_callback(upstream.close)
-            answer = replace(await upstream.call(request, 10), opaque=request.opaque)
+            answer = request.response()
+            if request.code not in ignores:
+                upstream = await connect(host, int(port))
+                stack.push_async_callback(upstream.close)
+                answer = replace(await upstream.call(request, 10), opaque=request.opaque)
             return answer if changes is None else changes(request, answer)
 
     async with peer() as made:

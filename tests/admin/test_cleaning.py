@@ -21,6 +21,7 @@ from tests.client.peers import serving
 from tests.conftest import Unpacked
 from tests.interop.serving import Serving
 
+CLEANING = C.CLEAN_EXPIRED_CONSUMEQUEUE, C.CLEAN_UNUSED_TOPIC, C.DELETE_EXPIRED_COMMITLOG
 FILE = 49152  # bytes; there are four
 
 
@@ -51,7 +52,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def clean(broker: str, changes: Changes | None, *args: str) -> Result:
-    with serving(relay(broker, lambda _request: False, changes=changes)) as namesrv:
+    with serving(relay(broker, lambda _request: False, changes=changes, ignores=CLEANING)) as namesrv:
         return rmqtool("cluster", "clean", f"rocketmq://{namesrv}", *args)
 
 
@@ -148,7 +149,7 @@ def test_nothing_to_remove(broker: str) -> None:
 
 
 def test_undo_goes_past_what_cannot_come_back(broker: str) -> None:
-    with serving(relay(broker, lambda _request: False)) as namesrv:
+    with serving(relay(broker, lambda _request: False, ignores=CLEANING)) as namesrv:
         target = f"rocketmq://{namesrv}"
         assert rmqtool("group", "create", target, "fresh", "--yes").code == 0
         assert rmqtool("cluster", "clean", target, "log", "--yes", "--accept-loss").code == 1

@@ -110,10 +110,11 @@ class Broker:
         self._sending, self._pulling = Sending(context, back, halves, random), Pulling(context)
         self._consuming, positions = Consuming(context, back), OffsetRequests(context)
         self.status = Status(context, checks_accounts=accounts is not None)
+        control = Control(context, positions, None if self._services is None else self._services.state)
         parts: list[object] = [
             self._sending, Replying(context, self._sending), self._pulling, self._consuming, positions,
             TransactionRequests(context, halves), Lookups(context), TableRequests(context), self.status,
-            Control(context, positions), AccessRequests(context, self._access),
+            control, AccessRequests(context, self._access),
         ]  # fmt: skip
         self._pop: pop.PopService | MemoryPops | None = None
         self._pops: Pops | None = None

@@ -124,6 +124,11 @@ class LiveDispatch:
     def _new_dispatcher(self) -> Dispatcher:
         return Dispatcher({}, self.index, self._opened.open, indexed=self._indexed, batch_topics=self._batch_topics)
 
+    def forget(self, topic: str, queue_id: int) -> None:
+        """Begin a queue at its offset 0, whose files are removed; call it only while no dispatch runs."""
+        self._ends.pop((topic, queue_id), None)
+        self._dispatcher.queues.pop((topic, queue_id), None)
+
     def end_of(self, topic: str, queue_id: int) -> int:
         """Queue offset after the last dispatched entry of a queue; call it only while no dispatch runs."""
         queue = self._dispatcher.queues.get((topic, queue_id))

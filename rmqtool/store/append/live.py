@@ -24,11 +24,12 @@ from rmqtool.store.append.outgoing import AppendRules, NewMessage
 from rmqtool.store.append.space import WritePlaces
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.writing import pending_runs, refuse_pending
-from rmqtool.store.disk.durable import is_lacking, remove_durably
+from rmqtool.store.disk.durable import is_lacking, remove_durably, remove_in_order
+from rmqtool.store.disk.files import remove_folder
 from rmqtool.store.disk.lock import Disturbed, StoreLock, holder
 from rmqtool.store.disk.new_files import make_file
 from rmqtool.store.layout.broker_conf import BrokerConf
-from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
 from rmqtool.store.log.writer import LogWriter
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.command import Examined, examine, plan, recover
@@ -400,6 +401,39 @@ class LiveStore:
         if self._short is None:
             return self.appender.next_offsets.get((topic, queue_id), 0)
         return self._reput.end_of(topic, queue_id)
+
+    # -- removal ------------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Dispatch and flush everything, before files are removed.
+
+        Raises:
+            Disturbed: a broker has started to load the store.
+            NoRoom: there is no space to dispatch everything.
+        """
+        try:
+            self._check_alone()
+        except Disturbed as err:
+            raise self.stop_disturbed(err) from err
+        self.flush()
+
+    def remove_queue(self, topic: str, queue_id: int) -> None:
+        """Delete the files of a queue none of whose messages is in the log: its next message has queue offset 0.
+
+        Call :meth:`settle` first.
+
+        Raises:
+            OSError: a file cannot be removed; its older ones are, and it ends where it did.
+        """
+        kind = BATCH_QUEUES if topic in self.batch_topics else "consumequeue"
+        for folder in (self.layout.queue_path(topic, queue_id, name) for name in (kind, "consumequeue_ext")):
+            remove_in_order([file.path for file in self.layout.files_in(folder).files])
+            if kind == os.path.basename(os.path.dirname(os.path.dirname(folder))):
+                self._reput.forget(topic, queue_id)
+                self.appender.next_offsets.pop((topic, queue_id), None)
+            for path in (folder, os.path.dirname(folder)):
+                with suppress(OSError):  # it has something else
+                    remove_folder(path)
 
     # -- flush --------------------------------------------------------------------------------------------------------
 

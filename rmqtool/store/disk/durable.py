@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import stat
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -217,6 +218,15 @@ def remove_durably(path: str) -> None:
     if os.path.lexists(path):
         os.unlink(path)
         sync(os.path.dirname(path))
+
+
+def remove_in_order(paths: Sequence[str]) -> None:
+    """Remove files one after the other so that they do not reappear, syncing each directory after its last one."""
+    for number, path in enumerate(paths):
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        if number + 1 == len(paths) or os.path.dirname(paths[number + 1]) != os.path.dirname(path):
+            sync(os.path.dirname(path))
 
 
 def _copy(source: str, target: str) -> None:

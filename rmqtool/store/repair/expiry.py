@@ -17,11 +17,12 @@ from formats.index import HEADER_SIZE, read_header
 from formats.queues.consume import is_ext_address, read, real_offset
 from rmqtool.errors import BadValue, Refused, UnreadableStore
 from rmqtool.progress import stage
+from rmqtool.store.append.live import LiveStore
 from rmqtool.store.changes import manifest as manifests
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.signals import Signals
 from rmqtool.store.changes.writing import changing, pending_runs
-from rmqtool.store.disk.durable import sync
+from rmqtool.store.disk.durable import remove_in_order, sync
 from rmqtool.store.disk.files import remove
 from rmqtool.store.disk.mapping import read_at
 from rmqtool.store.disk.segments import Segment, Segments, offset_name
@@ -140,12 +141,19 @@ def _dispatched_end(layout: StoreLayout, log: list[Segment]) -> int:
     return min(known, log[number].base)
 
 
-def _plan(layout: StoreLayout, reserved_ms: int, most: int | None) -> tuple[list[str], int, int, list[str]]:
-    """(paths, lowest physical offset before, and after the removal, warnings)."""
+def _plan(
+    layout: StoreLayout, reserved_ms: int, most: int | None, flushed: int | None = None
+) -> tuple[list[str], int, int, list[str]]:
+    """(paths, lowest physical offset before, and after the removal, warnings).
+
+    Args:
+        flushed: where the log ends up to which queues are durable, of a store that is open for writing. The timer then
+            keeps its files, which it has open.
+    """
     log = layout.commit_log().files
     older_than = (time.time_ns() // 1_000_000 - reserved_ms) * 1_000_000
     expired = _expired_log(log, older_than, most)
-    dispatched = _dispatched_end(layout, log) if expired else 0
+    dispatched = flushed if flushed is not None else _dispatched_end(layout, log) if expired else 0
     gone = [file for file in expired if file.end <= dispatched]
     warnings = []
     if kept := len(expired) - len(gone):
@@ -169,8 +177,39 @@ def _plan(layout: StoreLayout, reserved_ms: int, most: int | None) -> tuple[list
         for batch in batch_queues_of(layout):
             paths += [file.path for file in _expired_queue(batch.segments, low, BATCH_UNIT)]
         paths += _expired_index(layout.index_paths(), low)
-        paths += [file.path for file in TimerFiles(layout).find_expired(low)]
+        paths += [file.path for file in TimerFiles(layout).find_expired(low)] if flushed is None else []
     return paths, before, low, warnings
+
+
+def reserved_hours_of(layout: StoreLayout) -> float:
+    """``fileReservedTime``, 72 by default.
+
+    Raises:
+        Refused: it is not a number of hours.
+    """
+    text = layout.conf.text("fileReservedTime") or str(DEFAULT_RESERVED_HOURS)
+    if not text.isdecimal() or len(text) > 9:
+        raise Refused(f"{layout.conf.path}: fileReservedTime={text} is not a number of hours")
+    return float(text)
+
+
+def clean_open(store: LiveStore) -> CleanReport:
+    """Delete what has expired in a store that is open for writing, as its broker does when it is told to.
+
+    Queues are durable before: a recovery after a kill needs none of these files.
+
+    Raises:
+        Refused: its queues would no longer fit the tier.
+        OSError: a file cannot be removed; those before it are.
+    """
+    layout, hours = store.layout, reserved_hours_of(store.layout)
+    store.settle()
+    paths, before, low, warnings = _plan(layout, int(hours * HOUR), None, store.end)
+    report = _report(layout, hours, paths, before, low, warnings)
+    if paths:
+        refuse_dangers(layout, _dangers(layout, paths, low))
+        remove_in_order(paths)
+    return replace(report, applied=bool(paths), deleted=bool(paths))
 
 
 def clean(
@@ -203,10 +242,7 @@ def clean(
     """
     role_warnings = heed(layout, "clean")
     if reserved_hours is None:
-        text = layout.conf.text("fileReservedTime") or str(DEFAULT_RESERVED_HOURS)
-        if not text.isdecimal() or len(text) > 9:
-            raise Refused(f"{layout.conf.path}: fileReservedTime={text} is not a number of hours")
-        reserved_hours = float(text)
+        reserved_hours = reserved_hours_of(layout)
     if not 0 <= reserved_hours < float("inf"):
         raise BadValue(f"--hours {reserved_hours}: not a number of hours")
     reserved_ms = int(reserved_hours * HOUR)

@@ -48,6 +48,7 @@ _SETTINGS = {
     "appendAckAsync": "true", "appendCkAsync": "true", "recallMessageEnable": "true", "enableConsumeQueueExt": "true",
     "mappedFileSizeCommitLog": str(100 << 20), "maxIndexNum": "1000", "maxHashSlotNum": "4000",
     "maxTransferCountOnMessageInMemory": "1024", "maxTransferCountOnMessageInDisk": "1024",
+    "appendTopicForTimerDeleteKey": "true",  # as 5.3.3 always does
 }  # fmt: skip
 _BROKERS = 3
 

@@ -29,7 +29,10 @@ from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.context.clients import Client
 from rmqtool.server.broker.requests.positions import OffsetRequests
 from rmqtool.server.dispatch.table import Call, handles
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.serving.cleaning import Cleaning
 from rmqtool.store.config.settings import settings_of
+from rmqtool.words import counted
 
 log = logging.getLogger(__name__)
 
@@ -38,15 +41,62 @@ _PATIENCE = 10.0  # s that a client has to answer
 
 
 class Control:
-    """Requests that change offsets of groups, or are passed on to clients."""
+    """Requests that change offsets of groups, are passed on to clients, or remove what has expired.
 
-    def __init__(self, context: BrokerContext, positions: OffsetRequests) -> None:
+    Args:
+        state: the tables of a store that is open for writing; None for one that is only read.
+    """
+
+    def __init__(self, context: BrokerContext, positions: OffsetRequests, state: BrokerState | None) -> None:
         self._context, self._positions = context, positions
+        self._cleaning: Cleaning | None = None
+        if state is not None:
+            self._cleaning = Cleaning(context.store, state, context.reading, context.is_system, self._restart)
 
-    @handles(C.CLEAN_EXPIRED_CONSUMEQUEUE, C.CLEAN_UNUSED_TOPIC, C.DELETE_EXPIRED_COMMITLOG)
-    def clean_nothing(self, call: Call[None, None]) -> Command:
-        """Requests 306, 316, 329: nothing is removed while a store is served; use ``rmqtool clean``."""
+    # -- cleaning -----------------------------------------------------------------------------------------------------
+
+    @handles(C.DELETE_EXPIRED_COMMITLOG)
+    def remove_expired_files(self, call: Call[None, None]) -> Command:
+        """Request 329: all expired files at once; a broker removes ten of the log every ten seconds."""
+        removed = self._need_cleaning().remove_expired_files()
+        log.info("%s has removed %s that had expired", call.connection.peer, counted(removed, "file"))
         return call.answer()
+
+    @handles(C.CLEAN_EXPIRED_CONSUMEQUEUE)
+    def remove_expired_queues(self, call: Call[None, None]) -> Command:
+        """Request 306: queues none of whose messages is in the log."""
+        self._report_removed(call.connection.peer, self._need_cleaning().remove_expired_queues())
+        return call.answer()
+
+    @handles(C.CLEAN_UNUSED_TOPIC)
+    def remove_unused_queues(self, call: Call[None, None]) -> Command:
+        """Request 316: queues of topics without settings, as far as none of their messages is in the log."""
+        removed, kept = self._need_cleaning().remove_unused_queues()
+        self._report_removed(call.connection.peer, removed)
+        if kept:
+            topics = ", ".join(sorted({topic for topic, _queue_id in kept}))
+            remark = (
+                f"{counted(len(kept), 'queue')} of {topics} stay: their messages are in the log, and after a kill the "
+                "next start would take them for the beginning of the queue"
+            )
+            raise Failed(ResponseCode.SYSTEM_ERROR, remark)
+        return call.answer()
+
+    def _need_cleaning(self) -> Cleaning:
+        self._context.check_writable()
+        assert self._cleaning is not None
+        return self._cleaning
+
+    def _report_removed(self, peer: str, queues: list[tuple[str, int]]) -> None:
+        for topic, queue_id in queues:
+            log.info("%s has removed queue %d of %s: its messages had expired", peer, queue_id, topic)
+
+    def _restart(self, topic: str, group: str, queue_id: int) -> None:
+        """Have a group that is online begin a queue at offset 0 again."""
+        if self._context.settings.server_side_reset:
+            self._context.resets[topic, group, queue_id] = 0
+
+    # -- settings -----------------------------------------------------------------------------------------------------
 
     @handles(C.UPDATE_BROKER_CONFIG)
     def change_settings(self, call: Call[None, bytes]) -> Command:
