@@ -20,6 +20,7 @@ from rmqtool import NewMessage
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import RELEASES, V4_9, V5_3
 from rmqtool.services.open_store.store import Store
+from tests.conftest import Unpacked
 from tests.server.serving import CONF, pull, records, send, serving
 
 
@@ -112,3 +113,18 @@ def test_a_store_without_topics_json_is_served_as_its_queues_show_it(
     (answer,) = [record.getMessage() for record in caplog.records if "topics.json" in record.getMessage()]
     assert answer.endswith(f"has no topics.json: 1 topic is served as the queues show; rmqtool rebuild {store} "
                          f"config writes one")  # fmt: skip
+
+
+def test_batch_queues_of_a_store_without_topics_are_served(golden_copy: Unpacked) -> None:
+    """Their kind is that of their files. Such a store is only read: no broker starts on it."""
+    store = golden_copy("broker-5.3.3")
+    for name in ("topics.json", "topics.json.bak"):
+        (store / "config" / name).unlink(missing_ok=True)
+
+    async def test(client: Connection) -> None:
+        got = await client.call(Command(C.PULL_MESSAGE, fields=pull(0, "BatchQueue")))
+        assert (got.code, {record.topic for record in records(got.body)}) == (0, {b"BatchQueue"})
+        told = json.loads((await client.call(Command(C.GET_ALL_TOPIC_CONFIG))).body)["topicConfigTable"]
+        assert told["BatchQueue"]["attributes"] == {"queue.type": "BatchCQ"}
+
+    serving(store, test, read_only=True)

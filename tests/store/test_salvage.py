@@ -207,6 +207,30 @@ def test_the_new_store_is_recovered_once(golden: Unpacked, tmp_path: Path, monke
     assert len(runs) == 1
 
 
+def test_batch_queues_keep_their_form_without_topics(golden_copy: Unpacked, tmp_path: Path) -> None:
+    """Nothing but the files says that a topic has them; otherwise nobody can read its messages in the new store."""
+    source, new = golden_copy("broker-5.3.3"), tmp_path / "new"
+    for name in ("topics.json", "topics.json.bak"):
+        (source / "config" / name).unlink(missing_ok=True)
+    done = rmqtool("salvage", source, new)
+    assert done.code == 0, done.err
+    assert "config/topics.json lacks topics that have messages: " in done.err
+    before, after = (
+        [
+            row["msgId"]
+            for row in map(
+                json.loads, rmqtool("commitlog", "dump", root, "--topic", "BatchQueue", "-o", "ndjson").out.splitlines()
+            )
+        ]
+        for root in (source, new)
+    )
+    assert before
+    assert before == after
+    assert sorted(path.name for path in (new / "batchconsumequeue").iterdir()) == ["BatchQueue"]
+    assert not (new / "consumequeue" / "BatchQueue").exists()
+    assert rmqtool("check", new, "--severity", "warning").code == 0
+
+
 def test_the_way_on_without_topics_is_to_make_them_first(golden_copy: Unpacked, tmp_path: Path) -> None:
     source, new = golden_copy("clean"), tmp_path / "new"
     for name in ("topics.json", "topics.json.bak"):

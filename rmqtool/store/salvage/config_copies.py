@@ -29,6 +29,7 @@ from rmqtool.store.salvage.selection import TopicSelection
 from rmqtool.store.salvage.tables_of_copies import TABLES as TABLES_OF_COPIES
 from rmqtool.store.salvage.tables_of_copies import add_unknown
 
+_NO_TOPICS = b'{"dataVersion":{"counter":0,"stateVersion":0,"timestamp":0},"topicConfigTable":{}}'  # of 5.x
 _TOPICS, _LIGHT_OFFSETS, _DELAYS = "topics.json", "lmqConsumerOffset.json", "delayOffset.json"
 
 
@@ -78,13 +79,16 @@ class ConfigCopies:
             for entry in listed
             if entry.is_file()
         }
-        tables = self._tables()
-        for name in sorted(names | tables.keys() | (TABLES_OF_COPIES.keys() if self._others else set())):
+        tables, shown = self._tables(), attributes_shown(self._layout)
+        needed = {_TOPICS} if shown else set()  # without it, queues of these topics would have another form
+        for name in sorted(names | needed | tables.keys() | (TABLES_OF_COPIES.keys() if self._others else set())):
             data = tables[name] if name in tables else self._readable(name) if name in names else None
             if self._others:
                 data, added = add_unknown(name, data, self._others)
                 if added:
                     self._warnings.append(f"config/{name}: only other copies have {', '.join(sorted(added))}: added")
+            if data is None and name == _TOPICS and shown:
+                data = self._with_new_topics(_NO_TOPICS)
             if data is None:
                 continue
             if name == _TOPICS and name in self._older:

@@ -43,7 +43,10 @@ from rmqtool.services.open_store.broker_state import TOPICS, BrokerState
 from rmqtool.services.open_store.reading import Reading
 from rmqtool.services.open_store.static_topics import StaticTopics
 from rmqtool.services.open_store.store import Store
+from rmqtool.store.config.files import config_database
 from rmqtool.store.disk.directories import exists
+from rmqtool.store.queues.batch import every_queue
+from rmqtool.store.releases.rules import attributes_shown
 from rmqtool.words import counted
 
 log = logging.getLogger(__name__)
@@ -190,16 +193,21 @@ class BrokerContext:
         ``salvage``): otherwise their messages could not be consumed.
         """
         layout = self.store.layout
-        if any(exists(layout.path("config", name)) for name in (TOPICS, f"{TOPICS}.bak", f"{TOPICS}.tmp")):
+        files = (TOPICS, f"{TOPICS}.bak", f"{TOPICS}.tmp")
+        if any(exists(layout.path("config", name)) for name in files) or config_database(layout, TOPICS) is not None:
             return []
         queues: dict[str, int] = {}
-        for topic, queue_id, _path in layout.queue_dirs():
-            if not topic.startswith(LMQ_PREFIX):
-                queues[topic] = max(queues.get(topic, 0), queue_id + 1)
+        for queue in every_queue(layout):
+            if not queue.topic.startswith(LMQ_PREFIX):
+                queues[queue.topic] = max(queues.get(queue.topic, 0), queue.queue_id + 1)
+        perm, attributes = Perm.READ | Perm.WRITE, attributes_shown(layout)
         return [
-            TopicConfig(topic_name=topic, read_queue_nums=number, write_queue_nums=number, perm=Perm.READ | Perm.WRITE)
+            TopicConfig(
+                topic_name=topic, read_queue_nums=number, write_queue_nums=number, perm=perm,
+                attributes=attributes.get(topic, {}),
+            )
             for topic, number in sorted(queues.items())
-        ]
+        ]  # fmt: skip
 
     def system_topics(self) -> list[TopicConfig]:
         """Topics that every broker has, in memory from its start (broker.topic.TopicConfigManager)."""
