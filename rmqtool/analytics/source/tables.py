@@ -200,9 +200,11 @@ def _offsets(layout: StoreLayout) -> Iterable[dict[str, Any]]:
     from rmqtool.services.lookup.configs import FILES
     from rmqtool.services.lookup.offsets import consumer_offsets
 
-    if not any(exists(layout.path("config", name)) or config_database(layout, name) for name in FILES):
+    kept = (layout.path("config", name + suffix) for name in FILES for suffix in ("", ".bak"))
+    if not any(map(exists, kept)) and not any(config_database(layout, name) for name in FILES):
         return []
-    return (row for rows in consumer_offsets(layout) for row in rows.dicts())
+    # where this is asked from, a note says so
+    return (row for rows in consumer_offsets(layout, warn=lambda _text: None) for row in rows.dicts())
 
 
 def _topics(layout: StoreLayout) -> Iterable[dict[str, Any]]:

@@ -15,7 +15,7 @@ from rmqtool.cli.render.text import note
 from rmqtool.contract import render_body
 from rmqtool.errors import RmqError
 from rmqtool.services.consumers.groups import QUEUE_KINDS
-from rmqtool.services.lookup.configs import FILES
+from rmqtool.services.lookup.configs import FILES, load_config
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.roles.elsewhere import log_elsewhere, messages_elsewhere
 from rmqtool.words import command_line, counted
@@ -82,15 +82,18 @@ def request(
 
 
 def _look_for_unreadable(layout: StoreLayout, tables: Collection[str]) -> None:
-    """Have a layout record what of some tables cannot be read; the tables themselves leave it out."""
+    """Have a layout record what of some tables cannot be read, and note where a ``.bak`` is read instead."""
     with suppress(RmqError):  # which the tables raise themselves
         if "queues" in tables or "offsets" in tables:
             for kind in QUEUE_KINDS:
                 for _topic, _queue_id, path in layout.each_queue_dir(kind):
                     layout.files_in(path)
-        if "offsets" in tables or "topics" in tables:
-            for name in ("topics.json", "subscriptionGroup.json", *FILES):
+        if "topics" in tables:
+            for name in ("topics.json", "subscriptionGroup.json"):
                 layout.small("config", name)
+        if "offsets" in tables or "topics" in tables:
+            for name in FILES:
+                load_config(layout, name, lambda text: note(f"warning: {text}"))
 
 
 def plain_row(values: Iterable[tuple[str, Any]], output: str) -> dict[str, Any]:

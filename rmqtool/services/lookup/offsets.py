@@ -7,7 +7,7 @@ from functools import lru_cache
 from formats.config.files import ConsumerOffsets
 from rmqtool.contract import PlainRow, PlainRows
 from rmqtool.errors import UnreadableStore
-from rmqtool.services.lookup.configs import FILES, sort_tables
+from rmqtool.services.lookup.configs import FILES, Warn, load_config, sort_tables
 from rmqtool.services.lookup.queue_messages import TopicQueues
 from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
@@ -46,18 +46,23 @@ class StoredOffset(PlainRow):
 
 
 def consumer_offsets(
-    layout: StoreLayout, *, bak: bool = False, wanted: Callable[[str, str], bool] = lambda _group, _topic: True
+    layout: StoreLayout,
+    *,
+    bak: bool = False,
+    warn: Warn | None = None,
+    wanted: Callable[[str, str], bool] = lambda _group, _topic: True,
 ) -> Iterator[PlainRows]:
     """Every offset that the store's groups have, `OffsetRow` rows, sorted by group, topic and queue.
 
     Args:
         bak: read the broker's previous file.
+        warn: read it where the file is missing or broken, as a broker does, and call this; None to raise.
         wanted: selects offsets by group and topic.
 
     Raises:
         UnreadableStore: the store has no offsets file.
     """
-    tables = [read_config(layout, name, bak=bak) for name in FILES]
+    tables = [read_config(layout, name, bak=bak) if warn is None else load_config(layout, name, warn) for name in FILES]
     if all(table is None for table in tables):
         suffix = ".bak" if bak else ""
         raise UnreadableStore(f"{layout.path('config', FILES[0] + suffix)}: no such file")
