@@ -140,4 +140,4 @@ def test_live_clusters_and_missing_libraries(golden: Unpacked, tmp_path: Path) -
     about = {**os.environ, "PYTHONPATH": str(tmp_path)}
     missing = process("sql", golden("broker"), "SELECT 1", "--runner", "duckdb", env=about)
     assert missing.code == 6
-    assert "pip install 'rmqtool[duckdb]'" in missing.err
+    assert "pip install duckdb" in missing.err

@@ -157,7 +157,7 @@ def answer(request: ReadRequest, query: str, renamed: Mapping[str, str] | None =
     try:
         import duckdb
     except ImportError as err:
-        raise MissingRuntime(f"DuckDB is not installed: pip install 'rmqtool[duckdb]' ({err})") from err
+        raise MissingRuntime(f"DuckDB is not installed: pip install duckdb ({err})") from err
     with scratch_dir("sql") as folder, duckdb.connect(":memory:") as session, _Worker(session) as worker:
         for setting in (*_SETTINGS, f"SET temp_directory = {_text(os.path.join(folder, 'spilled'))}"):
             session.execute(setting)

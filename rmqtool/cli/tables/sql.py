@@ -65,10 +65,10 @@ def sql(
 
     Spark reads only what a query needs, but its Java takes some seconds to start. DuckDB starts at once.
 
-    By default DuckDB, where it is installed, answers for stores of up to 96 MiB of log, if it is known to answer as
-    Spark does: one table, columns, constants, comparisons, LIKE, count, sum, min, max and avg. All else differs, such
-    as double quotes, other functions and casts, and joins; so do the types of columns in a file of --to: that is for
-    Spark, or whatever --runner names.
+    By default DuckDB answers for stores of up to 96 MiB of log, if it is known to answer as Spark does: one table,
+    columns, constants, comparisons, LIKE, count, sum, min, max and avg. All else differs, such as double quotes, other
+    functions and casts, and joins; so do the types of columns in a file of --to: that is for Spark, or whatever
+    --runner names.
 
     A live cluster has the table messages, with the topics in conditions like topic = 'Orders', else all ordinary
     topics. They are pulled without a consumer group.
@@ -76,8 +76,7 @@ def sql(
     With --body-schema, messages have the columns decoded, with the fields of the body, and decodeError: SELECT
     decoded.id FROM messages. Spark answers then, unless --runner names DuckDB.
 
-    DuckDB reads the tables of a query as a whole. It reads stores, not live clusters, has an SQL of its own, and is an
-    extra of the installation: rmqtool[duckdb].
+    DuckDB reads the tables of a query as a whole. It reads stores, not live clusters, and has an SQL of its own.
     """
     from contextlib import closing
 
