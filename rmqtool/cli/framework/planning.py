@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rmqtool.cli.framework.options import BackupOption, BrokersOption, DryRunOption, Output, OutputOption, YesOption
-from rmqtool.cli.render.output import confirm
-from rmqtool.cli.render.text import note
+from rmqtool.cli.render.text import fold, note
 from rmqtool.errors import Refused
 
 Report = TypeVar("Report")
@@ -119,3 +118,10 @@ def refuse_if_held(root: str, pid: int | None, *, dry_run: bool, otherwise: str)
     if not dry_run:
         raise Refused(f"{root}: {who}: stop the broker first")
     note(f"warning: {who}: {otherwise}")
+
+
+def confirm(question: str) -> bool:
+    """Ask on the terminal; anything but yes, end of input included, is no."""
+    sys.stderr.write(f"{fold(f'{question} [y/N]:', sys.stderr)} ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

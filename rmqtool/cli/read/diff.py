@@ -27,9 +27,10 @@ def diff(
     compared.
     """
     from rmqtool.cli.framework.choice import first
-    from rmqtool.cli.render.output import PEOPLE, with_times, write_all, write_object, writer
+    from rmqtool.cli.render.output import PEOPLE, write_all, write_object, writer
     from rmqtool.cli.render.parts import PARTS
     from rmqtool.cli.render.rows import Warnings, columns_of, names_of
+    from rmqtool.cli.render.times import with_times
     from rmqtool.services.comparison.stores import Difference, compare_stores
 
     first_log = need_messages(store, listing.broker_conf, what="not compared")

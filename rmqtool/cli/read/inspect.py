@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 def info(store: StoreOrTarget, output: OutputOption = Output.text, broker_conf: BrokerConfOption = None) -> int:
     """Show what a store is: version, sizes, offsets, topics, marks, who holds it; or the brokers of a cluster."""
     from rmqtool.cli.read.show_info import INFO_COLUMNS, INFO_FIELDS, show, show_cluster
-    from rmqtool.cli.render.output import PEOPLE, with_times, write_all, write_object, writer
+    from rmqtool.cli.render.output import PEOPLE, write_all, write_object, writer
     from rmqtool.cli.render.parts import PARTS
     from rmqtool.cli.render.text import note
+    from rmqtool.cli.render.times import with_times
     from rmqtool.services.lookup.info import StoreInfo, store_info
 
     report: StoreInfo | ClusterFacts
@@ -67,8 +68,8 @@ def info(store: StoreOrTarget, output: OutputOption = Output.text, broker_conf: 
 def checkpoint(store: StoreDir, output: OutputOption = Output.text, broker_conf: BrokerConfOption = None) -> int:
     """Show the checkpoint: the times up to which messages, queues and index are flushed."""
     from formats import checkpoint as codec
-    from rmqtool.cli.render.output import Column, with_times, write_all, write_object, writer
-    from rmqtool.cli.render.times import time_text
+    from rmqtool.cli.render.output import Column, write_all, write_object, writer
+    from rmqtool.cli.render.times import time_text, with_times
     from rmqtool.errors import UnreadableStore
     from rmqtool.services.lookup.info import checkpoint_fields
 

@@ -31,9 +31,10 @@ def replicas(
     """
     from rmqtool.cli.framework.opening import open_copies
     from rmqtool.cli.read.show_replicas import show
-    from rmqtool.cli.render.output import PEOPLE, with_times, write_all, write_object, writer
+    from rmqtool.cli.render.output import PEOPLE, write_all, write_object, writer
     from rmqtool.cli.render.parts import PARTS
     from rmqtool.cli.render.rows import Warnings, columns_of, names_of
+    from rmqtool.cli.render.times import with_times
     from rmqtool.services.comparison.replicas import compare_replicas
     from rmqtool.services.comparison.report import CopyFacts
 

@@ -4,11 +4,11 @@ import sys
 from collections.abc import Sequence
 
 from rmqtool.cli.render.console import console, facts_table
-from rmqtool.cli.render.output import PEOPLE, TABLES, with_times, write_object
+from rmqtool.cli.render.output import PEOPLE, TABLES, write_object
 from rmqtool.cli.render.parts import PARTS
 from rmqtool.cli.render.rows import write_rows
 from rmqtool.cli.render.text import cell_text, fold, plain
-from rmqtool.cli.render.times import time_text
+from rmqtool.cli.render.times import time_text, with_times
 from rmqtool.services.trace import Event, Trace
 from rmqtool.services.trace_reports import Report
 from rmqtool.services.transactions.half_messages import HalfCopy, TransactionInfo

@@ -64,9 +64,10 @@ def topic_show(
     """
     from rmqtool.cli.read.lookups import say_unknown
     from rmqtool.cli.render.console import console, facts_table
-    from rmqtool.cli.render.output import PEOPLE, with_times, write_object
+    from rmqtool.cli.render.output import PEOPLE, write_object
     from rmqtool.cli.render.parts import PARTS
     from rmqtool.cli.render.rows import Warnings, names_of, write_rows
+    from rmqtool.cli.render.times import with_times
 
     warn = Warnings()
     topics = open_topics(store, broker_conf, warn)

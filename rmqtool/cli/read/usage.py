@@ -217,10 +217,10 @@ def retention(
     """
     from rmqtool.cli.framework.opening import need_log
     from rmqtool.cli.read.show_retention import FILE_COLUMNS, show
-    from rmqtool.cli.render.output import PEOPLE, with_times, write_all, write_object, writer
+    from rmqtool.cli.render.output import PEOPLE, write_all, write_object, writer
     from rmqtool.cli.render.parts import PARTS
     from rmqtool.cli.render.rows import Warnings, names_of
-    from rmqtool.cli.render.times import chosen_zone, parse_time
+    from rmqtool.cli.render.times import chosen_zone, parse_time, with_times
     from rmqtool.services.usage.retention import LogFile, foresee
 
     warn = Warnings()

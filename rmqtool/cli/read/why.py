@@ -72,8 +72,9 @@ _IN_ORDER = (
 
 def _write(messages: "list[Whereabouts]", form: str) -> None:
     """Write a row for each finding as CSV, else an object for each message."""
-    from rmqtool.cli.render.output import with_times, write_all, writer
+    from rmqtool.cli.render.output import write_all, writer
     from rmqtool.cli.render.rows import columns_of, names_of
+    from rmqtool.cli.render.times import with_times
     from rmqtool.services.whereabouts import Sighting
 
     if form != "csv":

@@ -19,7 +19,6 @@ from rmqtool.cli.render.text import (
     cut_to,
     dump_json,
     encode,
-    fold,
     note,
     plain,
     room_of,
@@ -572,30 +571,6 @@ def write_object(form: str, value: Row, out: TextIO | None = None) -> None:
     else:
         out.write(encode(value, 2) + "\n")
     out.flush()
-
-
-def with_times(value: Any) -> Any:
-    """A copy with a readable time beside each one in ms: ``storeTime`` beside ``storeTimestamp``."""
-    from rmqtool.cli.render.times import time_text
-
-    if isinstance(value, list):
-        return [with_times(element) for element in value]
-    if not isinstance(value, dict):
-        return value
-    shown: Row = {}
-    for name, inner in value.items():
-        shown[name] = inner if name == "groups" else with_times(inner)  # groups may have any name
-        twin = "isoTime" if name == "time" else name.replace("Timestamp", "Time")
-        if twin != name and (inner is None or type(inner) is int):
-            shown[twin] = time_text(inner) if inner else None
-    return shown
-
-
-def confirm(question: str) -> bool:
-    """Ask on the terminal; anything but yes, end of input included, is no."""
-    sys.stderr.write(f"{fold(f'{question} [y/N]:', sys.stderr)} ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _csv_cell(value: Any) -> Any:

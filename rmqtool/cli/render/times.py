@@ -1,7 +1,7 @@
 """Times and ranges as people write them on a command line."""
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import BadValue
 
@@ -136,3 +136,18 @@ def iso_utc(millis: int) -> str:
         return datetime.fromtimestamp(millis / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.") + f"{millis % 1000:03d}Z"
     except (ValueError, OverflowError, OSError):
         return str(millis)
+
+
+def with_times(value: Any) -> Any:
+    """A copy with a readable time beside each one in ms: ``storeTime`` beside ``storeTimestamp``."""
+    if isinstance(value, list):
+        return [with_times(element) for element in value]
+    if not isinstance(value, dict):
+        return value
+    shown: dict[str, Any] = {}
+    for name, inner in value.items():
+        shown[name] = inner if name == "groups" else with_times(inner)  # groups may have any name
+        twin = "isoTime" if name == "time" else name.replace("Timestamp", "Time")
+        if twin != name and (inner is None or type(inner) is int):
+            shown[twin] = time_text(inner) if inner else None
+    return shown
