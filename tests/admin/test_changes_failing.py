@@ -1,4 +1,4 @@
-"""Changes while one of two brokers fails: nothing is half done that is not told."""
+"""Changes while one of two brokers fails: whatever is half done is reported."""
 
 import asyncio
 import json

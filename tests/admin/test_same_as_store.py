@@ -156,7 +156,7 @@ def test_transactions(store: Path, target: str) -> None:
             del ours[name], theirs[name]
     check_same(of_store, of_cluster)
     done = rmqtool("transaction", "list", target)
-    assert "do not tell what ended a transaction" in done.err
+    assert "do not report what ended a transaction" in done.err
     some = rmqtool("transaction", "list", target, "--state", "committed", "-o", "ndjson")
     shown = rmqtool("transaction", "show", target, json.loads(some.out.splitlines()[0])["msgId"], "-o", "json")
     assert (shown.code, json.loads(shown.out)["state"]) == (0, "committed")

@@ -70,7 +70,7 @@ def test_transactions(refuses: Refuses, unknown: set[str], broker_5_3: str) -> N
     assert states(rows) == {name: None if state in unknown else state for name, state in true.items()}
 
 
-def test_retries_whose_offsets_are_not_told(broker: str) -> None:
+def test_retries_whose_offsets_are_unknown(broker: str) -> None:
     _result, rows = asked(broker, nothing, "retry", "list")
     assert {row["state"] for row in rows} == {"retried", "dead"}
     with serving(relay(broker, about(C.GET_ALL_DELAY_OFFSET))) as namesrv:
@@ -86,7 +86,7 @@ def test_retries_whose_offsets_are_not_told(broker: str) -> None:
     assert of_broker == {"lab-a": {None}, "lab-b": {"retried", "dead"}}
 
 
-def test_delayed_messages_whose_offsets_are_not_told(broker: str) -> None:
+def test_delayed_messages_whose_offsets_are_unknown(broker: str) -> None:
     result, rows = asked(broker, about(C.GET_ALL_DELAY_OFFSET), "delay", "due", "--all")
     assert (result.code, rows) == (1, [])
     result, rows = asked(broker, about_queues_of(SCHEDULE), "delay", "list")
@@ -96,7 +96,7 @@ def test_delayed_messages_whose_offsets_are_not_told(broker: str) -> None:
     assert {row[name] for row in rows for name in names} == {None}
 
 
-def test_dead_letters_that_are_not_told_are_not_absent(broker: str) -> None:
+def test_dead_letters_that_are_not_reported_are_not_absent(broker: str) -> None:
     result, rows = asked(broker, about_queues_of("%DLQ%lab-consumer"), "dlq", "requeue", "lab-consumer", "--yes")
     assert (result.code, rows) == (3, [])
     assert "not every dead letter is known: nothing is given back" in result.err

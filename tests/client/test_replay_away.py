@@ -102,7 +102,7 @@ def test_a_broker_that_is_away_proves_nothing(served: TestBroker, tmp_path: Path
         }[gone]
         done = again(source, namesrv)
         assert done.code == 3, done
-        assert "the same command goes on from there" in done.err
+        assert "the same command continues from there" in done.err
         assert (tmp_path / "origin.replay").read_text() == before
         assert len(messages(served.store, TOPIC)) == stored
         known.routes = there
@@ -160,7 +160,7 @@ def test_an_answer_without_messages_proves_nothing(served: TestBroker, tmp_path:
         known.routes = {TOPIC: {0: address}}
         done = again(source, namesrv)
     assert done.code == 3, done
-    assert "the same command goes on from there" in done.err
+    assert "the same command continues from there" in done.err
     assert again(source, served.namesrv).code == 0
     assert len(messages(served.store, TOPIC)) == 40
 

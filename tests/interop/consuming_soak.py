@@ -228,8 +228,8 @@ class Soak:
             failed = [task for task in (sending, *members) if task.done()]
             for task in failed:
                 task.result()
-            told = {group: (account.calls, len(account.done)) for group, account in self.accounts.items()}
-            print(f"{time.monotonic() - begin:5.0f} s  sent {len(self.sent):,}  {told}  {memory[-1]} MB", flush=True)
+            sums = {group: (account.calls, len(account.done)) for group, account in self.accounts.items()}
+            print(f"{time.monotonic() - begin:5.0f} s  sent {len(self.sent):,}  {sums}  {memory[-1]} MB", flush=True)
         self.going = False
         await asyncio.gather(sending, *members)
         # what is left is consumed by those who do not fail

@@ -98,7 +98,7 @@ ADMIN_REQUESTS: list[tuple[int, dict[str, str], str]] = [
 
 def program(clients: Broker) -> list[Any]:
     """The result of every account, as codes and remarks, and the clients' reactions."""
-    told: list[Any] = []
+    results: list[Any] = []
 
     def do(what: str, key: str | None, **more: Any) -> Any:
         given = {} if key is None else {"accessKey": key, "secretKey": KEYS[key]}
@@ -116,23 +116,23 @@ def program(clients: Broker) -> list[Any]:
         ]
 
     for key in (None, *KEYS):
-        told += raw(key, REQUESTS)
+        results += raw(key, REQUESTS)
     for key in ("the-writer", "the-reader", "nobody", None):
         sent = do("send", key, topic="Orders", keys="k")
-        told.append((key, sent.get("status"), sent.get("code"), words(sent.get("remark"))))
+        results.append((key, sent.get("status"), sent.get("code"), words(sent.get("remark"))))
     assert do("send", "the-writer", topic="Orders", keys="k", batch=3)["status"] == "SEND_OK"
     at = do("send", "the-admin", topic="Orders", keys="k")["offsetMsgId"]
-    told += [do("view", key, topic="Orders", msgId=at) for key in ("the-admin", "the-reader", "nobody")]
+    results += [do("view", key, topic="Orders", msgId=at) for key in ("the-admin", "the-reader", "nobody")]
     stored = sum(
-        row[1] == 310 and row[2]["b"] == "Orders" and not row[4] for row in told[: (len(KEYS) + 1) * len(REQUESTS)]
+        row[1] == 310 and row[2]["b"] == "Orders" and not row[4] for row in results[: (len(KEYS) + 1) * len(REQUESTS)]
     )
     sent = 1 + 3 + 1
     seen = do("consume", "the-reader", group="readers", topic="Orders", count=stored + sent, millis=60_000)
-    told.append(sorted(key or "" for key in seen))
-    told.append(do("consume", "the-writer", group="readers", topic="Orders", count=1, millis=2_000))
-    told.append(do("consume", "the-reader", group="others", topic="Orders", count=1, millis=2_000))
-    told += [row[:5] for row in raw("the-admin", ADMIN_REQUESTS)]
-    return told
+    results.append(sorted(key or "" for key in seen))
+    results.append(do("consume", "the-writer", group="readers", topic="Orders", count=1, millis=2_000))
+    results.append(do("consume", "the-reader", group="others", topic="Orders", count=1, millis=2_000))
+    results += [row[:5] for row in raw("the-admin", ADMIN_REQUESTS)]
+    return results
 
 
 def words(remark: str | None) -> str:

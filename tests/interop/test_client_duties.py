@@ -115,7 +115,7 @@ def test_traces_are_read_by_the_admin_tool(broker: Broker, tmp_path: Path) -> No
 
     sent, half = asyncio.run(work())
 
-    def told(message_id: str, subs: int) -> str:
+    def wait_for_report(message_id: str, subs: int) -> str:
         text = ""
         for _ in range(100):  # the index is built behind the log
             text = broker.ask("admin", arguments=["queryMsgTraceById", "-i", message_id], seconds=15)["said"]
@@ -124,14 +124,14 @@ def test_traces_are_read_by_the_admin_tool(broker: Broker, tmp_path: Path) -> No
             time.sleep(0.2)
         return text
 
-    answer = told(sent, 2)
+    answer = wait_for_report(sent, 2)
     pub = next(line.split() for line in answer.splitlines() if line.startswith("Pub"))
     assert pub[1:3] == ["traced", "127.0.0.1"] or "traced" in pub
     assert "success" in pub
     consumed = [line.split() for line in answer.splitlines() if line.startswith("Sub")]
     assert [fields[1:3] for fields in consumed] == [["listeners", "127.0.0.1"]] * 2
     assert sorted(fields[-1] for fields in consumed) == ["failed", "success"], answer  # it came twice
-    answer = told(half, 1)
+    answer = wait_for_report(half, 1)
     assert "Pub" in answer
     assert "listeners" in answer
     broker.stop()

@@ -45,7 +45,7 @@ def alone(broker: Broker) -> Any:
     broker.ask("consume", group="readers", topic="Orders", failures=0, most=1, level=0, expression="tag || b")
     broker.wait_for(lambda rows: len(rows) >= 4, 60)
     broker.ask("setOffset", group="readers", topic="Orders", queueId=0, offset=1)
-    told = []
+    answers = []
     for code, fields, body in ASKED:
         answer = broker.ask("request", code=code, fields=fields, base64=b64encode(body.encode()).decode())
         parsed = json.loads(answer.get("body") or "null")
@@ -56,8 +56,8 @@ def alone(broker: Broker) -> Any:
                 parsed["subscriptionData"].pop("subVersion")
         # on success a broker's remark may say that it has set no code; where in it something failed is left out
         remark = (answer.get("remark") or "").partition(", org.apache")[0] if answer["code"] else None
-        told.append((code, fields, answer["code"], remark, parsed))
-    return told
+        answers.append((code, fields, answer["code"], remark, parsed))
+    return answers
 
 
 @by_turns(5)

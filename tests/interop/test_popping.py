@@ -64,7 +64,7 @@ def came_back(rows: list[dict[str, Any]]) -> list[Any]:
     )
 
 
-def told(rows: list[dict[str, Any]]) -> list[Any]:
+def describe_rows(rows: list[dict[str, Any]]) -> list[Any]:
     """The reproducible part: a handle without times and other offsets."""
     return sorted(
         (row["keys"], row["topic"], row["queueId"], row["queueOffset"], row["reconsumeTimes"], row["body"],
@@ -88,7 +88,7 @@ def acks(broker: Broker) -> Any:
     batch = broker.ask("batchAck", group="g", topic="Popped", handles=handles)["status"]
     again = broker.ask("pop", group="g", topic="Popped", invisible=1000)
     time.sleep(1)  # until the real broker has moved the offsets
-    return told(rows), single, batch, again, offsets(broker, "Popped")
+    return describe_rows(rows), single, batch, again, offsets(broker, "Popped")
 
 
 def revivals(broker: Broker) -> Any:
@@ -106,7 +106,14 @@ def revivals(broker: Broker) -> Any:
     last = pops(broker, "Back", 1)
     wrong = [broker.ask("ack", group="g", topic="Back", handle=row["handle"]) for row in again]
     more = pops(broker, "Back", 1, seconds=3)
-    return told(rows), later["status"], came_back(again), came_back(last), [row["status"] for row in wrong], more
+    return (
+        describe_rows(rows),
+        later["status"],
+        came_back(again),
+        came_back(last),
+        [row["status"] for row in wrong],
+        more,
+    )
 
 
 def in_order(broker: Broker) -> Any:
@@ -130,7 +137,7 @@ def in_order(broker: Broker) -> Any:
     done = [ack(broker, "Ordered", row) for row in third]
     where = broker.ask("request", code=14, fields={"consumerGroup": "g", "topic": "Ordered", "queueId": "0"})["fields"]
     rows = [first, blocked, repeated, second, third]
-    return [told(part) for part in rows], acked, stale, changed["status"], slow, done, where
+    return [describe_rows(part) for part in rows], acked, stale, changed["status"], slow, done, where
 
 
 def refusals(broker: Broker) -> Any:

@@ -22,7 +22,7 @@ def test_a_java_consumer_drains_a_rescued_store(tmp_path: Path) -> None:
         pytest.skip(reason)
     match = _SECTION.search((MANUAL / "emergencies.md").read_text(encoding="utf-8"))
     assert match is not None
-    program, told = (re.findall(rf"^```{kind}\n(.*?)^```$", match[0], re.M | re.S)[-1] for kind in ("java", "text"))
+    program, printed = (re.findall(rf"^```{kind}\n(.*?)^```$", match[0], re.M | re.S)[-1] for kind in ("java", "text"))
     (tmp_path / "Drain.java").write_text(program)
     store = tmp_path / "rescued"
     shutil.copytree(ROOT / "examples" / "store", store)
@@ -35,4 +35,4 @@ def test_a_java_consumer_drains_a_rescued_store(tmp_path: Path) -> None:
         drained = sorted(lines, key=lambda line: [int(word) for word in line.split()[1:3]])
         assert serving.end()[0] == 0
     offsets = (tmp_path / "rescued.served-offsets.csv").read_text().splitlines()
-    assert [str(len(drained)), *drained[:4], *offsets] == told.splitlines()
+    assert [str(len(drained)), *drained[:4], *offsets] == printed.splitlines()

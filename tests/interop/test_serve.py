@@ -121,11 +121,11 @@ def errors(broker: Broker) -> Any:
         (222, {"topic": "Orders", "group": "nobody", "timestamp": "0", "isForce": "true"}),
         (9999, {}),
     ]  # fmt: skip
-    told = []
+    answers = []
     for code, given in asked:
         answer = broker.ask("request", code=code, fields=given, base64="eHg=" if code == 310 else "")
-        told.append((code, given, answer["code"]))
-    return told
+        answers.append((code, given, answer["code"]))
+    return answers
 
 
 def failures(broker: Broker) -> Any:

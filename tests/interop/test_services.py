@@ -57,7 +57,7 @@ from tests.store.findings import check_store
 pytestmark = pytest.mark.interop
 
 TOPICS = ("Delayed", "Payments", "Orders")
-TWO_HOURS = 18  # delay level that no test lasts
+TWO_HOURS = 18  # a delay that outlasts every test
 
 
 def now() -> int:
@@ -92,7 +92,7 @@ def test_a_broker_finishes_what_we_have_left(broker: Broker, tmp_path: Path) -> 
         half = service.prepare(message("Payments", f"tx-{n}"), PRODUCERS)
         if n < 2:
             service.end(half.physical_offset, half.queue_offset, PRODUCERS, list(Decision)[n])
-    Delivery(store, state, never).deliver_due(now() + 1500)  # of the delays, the two of a second
+    Delivery(store, state, never).deliver_due(now() + 1500)  # the two delays of one second
     state.persist()
     store.close()
     broker.boot(path, SETTINGS)
@@ -362,7 +362,7 @@ def test_delivery_as_the_engine_of_4_9_8_does_it(engine_4: Engine, tmp_path: Pat
     store.close()
     theirs = tmp_path / "theirs"
     shutil.copytree(ours, theirs)
-    for _ in range(20):  # until it has had time enough
+    for _ in range(20):  # until it has had enough time
         answer = engine_4.open(theirs, SETTINGS, deliver=True, lingerMillis=3000, messages=False)
         assert answer["loadOk"], answer
         delays = Delays(CommitLog(StoreLayout(str(theirs), BrokerConf(SETTINGS))), now(), never)

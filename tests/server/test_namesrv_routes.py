@@ -83,7 +83,7 @@ def test_a_broker_is_found_by_its_topics(table: Table) -> None:
     assert list(info.broker_addr_table) == [BROKER]
 
 
-def test_topics_that_are_not_told_again_stay(table: Table) -> None:
+def test_topics_that_are_not_registered_again_stay(table: Table) -> None:
     table.enter("Orders", "Payments")
     table.enter("Orders", version=version(2))
     assert table.addresses("Payments") == {BROKER: {0: ADDRESS}}

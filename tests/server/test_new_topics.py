@@ -106,7 +106,7 @@ def test_topics_that_cannot_be_written_keep_no_other_message_out(
     serving(store, test, create=True, release=V5_3)
 
 
-def test_a_name_server_is_not_told_of_all_topics_all_the_time(tmp_path: Path) -> None:
+def test_a_name_server_gets_all_topics_only_at_times(tmp_path: Path) -> None:
     async def run() -> None:
         async with asyncio.timeout(60), peer() as namesrv:
             times: list[float] = []

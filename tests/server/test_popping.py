@@ -92,7 +92,7 @@ def test_a_pop_waits_for_a_message_and_others_get_what_is_left(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("ordered", "offset"), [(False, 3), (True, 0)])
-def test_what_was_popped_is_not_told_as_pulled(ordered: bool, offset: int, tmp_path: Path) -> None:
+def test_what_was_popped_is_not_reported_as_pulled(ordered: bool, offset: int, tmp_path: Path) -> None:
     """A pop does not move the pull offset; without one, it is the group's offset (``queryPullOffset``)."""
 
     async def test(client: Connection) -> None:

@@ -93,7 +93,7 @@ def test_who_resets_offsets_follows_the_setting(tmp_path: Path) -> None:
     serving(tmp_path / "store", test, create=True, release=V5_3, broker_conf=conf)
 
 
-def test_secrets_are_not_told(tmp_path: Path) -> None:
+def test_secrets_are_not_reported(tmp_path: Path) -> None:
     """A real broker returns its credentials to anybody who requests its settings."""
     conf = {
         "innerClientAuthenticationCredentials": '{"accessKey":"rocketmq","secretKey":"12345678"}',

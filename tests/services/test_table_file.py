@@ -22,7 +22,7 @@ NAMES = ["a", "Ä", '"topicConfigTable":{}', "x\n\ty", "%RETRY%g", *(f"topic-{nu
 
 @pytest.mark.parametrize("engine", ["4.9", "5.3"])
 @pytest.mark.parametrize("known", [[], ["b", "a"], NAMES[:40]], ids=["new", "unordered", "some"])
-def test_topics_are_written_as_when_all_is_built_anew(engine: str, known: list[str]) -> None:
+def test_changed_topics_are_written_as_if_all_were_rebuilt(engine: str, known: list[str]) -> None:
     random = Random(7)
     table: dict[str, TopicConfig] = {name: TopicConfig(topic_name=name) for name in known}
     file, before = TableFile[Topics](table, "topics", "topicConfigTable", RELEASES[engine]), dict(table)
@@ -39,7 +39,7 @@ def test_topics_are_written_as_when_all_is_built_anew(engine: str, known: list[s
         before = ordered
 
 
-def test_groups_are_written_so_too() -> None:
+def test_changed_groups_are_written_as_if_all_were_rebuilt() -> None:
     groups = SubscriptionGroups(groups={f"g{n}": SubscriptionGroup(group_name=f"g{n}") for n in range(50)})
     file = TableFile[SubscriptionGroups]((), "groups", "subscriptionGroupTable", V5_3)
     for _ in range(2):
@@ -65,7 +65,7 @@ def test_a_new_group_costs_the_same_however_many_there_are(tmp_path: Path, monke
                 state.ensure_group(f"group-{turn}-{number}")
             assert not built, "they are written together"
             state.persist()
-            assert sum(built) <= 500 + 1, "what was built before is not built again"
+            assert sum(built) <= 500 + 1, "unchanged entries are not rebuilt"
             built.clear()
         again = BrokerState(store, print)
         assert set(again.groups) == set(state.groups)

@@ -55,8 +55,8 @@ def test_while_it_is_applied(number: signal.Signals, times: int, wide: Path, con
     assert done.code == CODES[number], done
     assert done.out == ""
     text = re.fullmatch(
-        rf"error: {number.name}: (\d+) of (\d+) changes are done and durable, (\d+) are left: the same command goes on "
-        rf"with them, and rmqtool undo {wide} puts all back\n",
+        rf"error: {number.name}: (\d+) of (\d+) changes are done and durable, (\d+) are left: the same command "
+        rf"continues with them, and rmqtool undo {wide} puts all back\n",
         done.err,
     )
     assert text is not None, done.err
@@ -129,7 +129,7 @@ def test_an_undo(number: signal.Signals, wide: Path, conf: Path) -> None:
     done = ended(number, 20, "undo", wide, "--yes")
     assert done.code == CODES[number], done
     assert re.fullmatch(
-        rf"error: {number.name}: \d+ of \d+ changes are put back, \d+ are left: the same command goes on\n", done.err
+        rf"error: {number.name}: \d+ of \d+ changes are put back, \d+ are left: the same command continues\n", done.err
     )
     assert rmqtool("recover", wide, "--yes", "--broker-conf", conf).code == 4
     assert rmqtool("undo", wide, "--yes").code == 0

@@ -88,7 +88,7 @@ def test_it_may_be_full_at_any_step(command: str, way: str, golden_copy: Unpacke
             disk.begin(room)
             with pytest.raises((Refused, UnreadableStore), match="No space left on device") as told:
                 run(StoreLayout(str(store), conf))
-            half_done = "half done; when that is mended, the same command goes on with it" in str(told.value)
+            half_done = "half done; when that is mended, the same command continues with it" in str(told.value)
             messages.add(half_done)
             disk.begin()
             if not half_done:

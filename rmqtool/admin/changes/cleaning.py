@@ -1,4 +1,4 @@
-"""What brokers remove when they are told to clean; none of it can be put back."""
+"""What brokers remove when asked to clean up; none of it can be put back."""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""Plans of what brokers remove when they are told to clean."""
+"""Plans of what brokers remove when asked to clean up."""
 
 from collections import defaultdict
 

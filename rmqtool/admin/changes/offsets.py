@@ -135,7 +135,7 @@ class Resets:
         masters = await self._where.masters(questions)
         offsets, tables = await fetch_offsets(questions, masters), await fetch_topics(questions, masters)
         if len(offsets) < len(masters) or len(tables) < len(masters):
-            raise self._not_told()
+            raise self._unanswered()
         own = {
             node: {(topic, int(queue)): offset for (_group, topic, queue), offset in offsets_of(rows, group).items()}
             for node, rows in offsets.items()
@@ -147,7 +147,7 @@ class Resets:
         ]
         ranges = await fetch_ranges(questions, wanted)
         if ranges.missing:
-            raise self._not_told()
+            raise self._unanswered()
         return [
             _Broker(
                 node,
@@ -163,7 +163,7 @@ class Resets:
             for node in masters
         ]
 
-    def _not_told(self) -> ClientError:
+    def _unanswered(self) -> ClientError:
         return ClientError(f"{'; '.join(self._questions.reasons())}: nothing was changed")
 
     async def _moves(self, wanted: Sequence[tuple[_Broker, Key, OffsetTarget]]) -> list[LiveOffsetMove]:
@@ -205,7 +205,7 @@ class Resets:
                 node, C.SEARCH_OFFSET_BY_TIMESTAMP, h.Offset, header, what="offsets of times are"
             )
         except Unanswered:
-            raise self._not_told() from None
+            raise self._unanswered() from None
         return min(max(answer.offset, low), high)
 
     async def _changes(self, command: str, moves: list[LiveOffsetMove], since: int | None) -> OffsetChanges:
@@ -235,7 +235,7 @@ class Resets:
                         f"broker {name} has no settings of group {self._group}: {command_line('group', 'create')} first"
                     )
         except Unanswered:
-            raise self._not_told() from None
+            raise self._unanswered() from None
         fresh = sum(move.consumerOffset is None for move in moves)
         if fresh:
             warnings.append(

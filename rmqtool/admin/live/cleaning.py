@@ -1,4 +1,4 @@
-"""What brokers remove when they are told to clean: the beginning of the log, queues without messages, and queues of
+"""What brokers remove when asked to clean up: the beginning of the log, queues without messages, and queues of
 topics without settings. The answers to such requests are empty, so all of this is read before and after.
 """
 

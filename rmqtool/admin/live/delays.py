@@ -42,7 +42,7 @@ class LiveDelays:
         queues.load([SCHEDULE, TIMER])
         self._times: dict[tuple[LiveQueue, int], int | None] = {}  # of delivery, by queue offset
         if timers := [node.name for node in queues.nodes if queues.has(node, TIMER)]:
-            say(f"{', '.join(timers)}: brokers do not tell what waits in the timer of 5.x: null in machine output")
+            say(f"{', '.join(timers)}: brokers do not report what waits in the timer of 5.x: null in machine output")
 
     def levels(self) -> Iterator[LiveDelayLevel]:
         """Every level of the table of each broker, every queue beyond it, and the timer if there is one."""

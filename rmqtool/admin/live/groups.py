@@ -120,7 +120,7 @@ class LiveGroups:
         tables = await fetch_topics(questions, offsets)
         ranges = await _fetch_ranges_of(questions, offsets, tables)
         times = await _fetch_times(questions, offsets)
-        self._say_untold("inFlight")
+        self._say_unreported("inFlight")
         rows = [row for node in offsets for row in self.rows(node, offsets[node], tables, ranges, times)]
         return sorted(rows, key=lambda row: (row.group, row.topic, row.brokerName, row.queueId))
 
@@ -207,7 +207,7 @@ class LiveGroups:
         topics_known = {topic for table in tables.values() for topic in table}
         pairs = {(entry.topic, entry.group) for entries in offsets.values() for entry in entries}
         retry_names = RetryNames({*names}, topics_known, pairs)
-        self._say_untold("inFlight")
+        self._say_unreported("inFlight")
         return [
             _info(
                 group,
@@ -254,8 +254,8 @@ class LiveGroups:
             )
         return rows
 
-    def _say_untold(self, *names: str) -> None:
-        self._say(f"brokers do not tell {' and '.join(names)}: null in machine output")
+    def _say_unreported(self, *names: str) -> None:
+        self._say(f"brokers do not report {' and '.join(names)}: null in machine output")
 
 
 async def lag_of(questions: Questions, nodes: Iterable[Node]) -> list[LiveGroupLag]:

@@ -108,7 +108,7 @@ def cluster_facts(target: Target, say: Warn) -> ClusterFacts:
         )
 
     facts = ask(target, problems.append, work)
-    say("brokers do not tell what is a matter of files, nor sums of several logs: null in machine output")
+    say("brokers report neither facts about files nor sums over several logs: null in machine output")
     return facts
 
 
@@ -163,7 +163,7 @@ def read_table(target: Target, name: str, broker: str | None, warn: Warn) -> Any
         BadValue: there are several brokers, and none is named.
     """
     if name not in TABLES | TABLES_OF_5:
-        raise UnreadableStore(f"{name}: brokers do not tell it; they tell {', '.join(TABLES | TABLES_OF_5)}")
+        raise UnreadableStore(f"{name}: brokers do not report it; they report {', '.join(TABLES | TABLES_OF_5)}")
 
     async def work(questions: Questions) -> Value:
         nodes = [node for node in await questions.masters() if broker in (None, node.name, node.address)]

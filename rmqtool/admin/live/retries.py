@@ -84,7 +84,7 @@ class LiveRetries(GivenBack[LiveQueue]):
     def offsets_in_flight(self, _group: str, _queue: LiveQueue) -> Collection[int] | None:
         """None: no broker reports what POP consumers hold."""
         if not self._said:
-            self._say("brokers do not tell what POP consumers hold: the state of what they were given is null")
+            self._say("brokers do not report what POP consumers hold: the state of what they were given is null")
             self._said = True
         return None
 

@@ -64,7 +64,7 @@ class LiveTopics:
             if self._system or kind_of(name, config, known) != "system"
         ]
         ranges = await fetch_ranges(questions, wanted)
-        self._say_untold("bytes")
+        self._say_unreported("bytes")
         names = sorted({name for _node, name in wanted})
         return [self._summary(name, tables, ranges, consumers, known) for name in names]
 
@@ -84,7 +84,7 @@ class LiveTopics:
         firsts = await fetch_first_times(
             questions, [queue for queue, bounds in queues.items() if bounds.max_offset > max(bounds.min_offset, 0)]
         )
-        self._say_untold("bytes")
+        self._say_unreported("bytes")
         names = {name for table in tables.values() for name in table}
         return TopicDetails(
             summary=self._summary(topic, tables, ranges, consumers, names),
@@ -145,8 +145,8 @@ class LiveTopics:
         self._say(f"topic {topic}: brokers differ in {name}: {values_by_broker}")
         return None
 
-    def _say_untold(self, *names: str) -> None:
-        self._say(f"brokers do not tell {' and '.join(names)}: null in machine output")
+    def _say_unreported(self, *names: str) -> None:
+        self._say(f"brokers do not report {' and '.join(names)}: null in machine output")
 
 
 def _count(queue: TopicOffset) -> int:

@@ -53,7 +53,7 @@ class LiveTransactions(TransactionReader[LiveQueue, LiveTransactionInfo]):
         silent = [node.name for node in queues.nodes if queues.has(node, HALF) and not queues.has(node, OP)]
         if silent:
             say(
-                f"{', '.join(silent)}: brokers of 4.9 do not tell what ended a transaction: the state is null where it "
+                f"{', '.join(silent)}: 4.9 brokers do not report what ended a transaction: the state is null where it "
                 "was neither committed nor given up"
             )
 

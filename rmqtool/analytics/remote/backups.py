@@ -288,7 +288,7 @@ class RemotePart:
         except _ERRORS as err:
             where = getattr(err, "filename", None) or self._home.place
             raise UnreadableStore(
-                f"{where}: {reason_of(err)}: the backup is not complete; the same command goes on with it"
+                f"{where}: {reason_of(err)}: the backup is not complete; the same command continues with it"
             ) from err
 
     def note(self, file: BackupFile) -> None:

@@ -90,7 +90,7 @@ def topic_show(
                 "settings",
                 settings + (", ordered" if summary.order else "") if summary.configured else "not in topics.json",
             ),
-            ("messages", "not told" if summary.messages is None else str(summary.messages)),
+            ("messages", "not reported" if summary.messages is None else str(summary.messages)),
         ]
         out = console(output)
         out.print(facts_table(facts))

@@ -70,7 +70,7 @@ def tell_stopped(argv: list[str]) -> None:
     if command is not None and command.discards:
         left = "no store was made"
     elif command is not None and command.resumes:
-        left = "the same command goes on with it"
+        left = "the same command continues with it"
     with suppress(OSError):
         note(f"stopped while {stage.name}{far}: {left}")
 

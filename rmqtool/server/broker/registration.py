@@ -73,7 +73,7 @@ class Registration:
         before it stores the message: a client that then asks for the route gets it.
         """
         changes = len(self._context.state.changed_topics)
-        telling = [asyncio.create_task(server.has_told(changes)) for server in self._servers]
+        telling = [asyncio.create_task(server.wait_for_answer(changes)) for server in self._servers]
         if telling:
             _done, late = await asyncio.wait(telling, timeout=_MOST_WAIT)
             for task in late:
@@ -190,7 +190,7 @@ class _Server:
         self._address, self._request, self._tls = address, request, tls
         self._connection: Connection | None = None
         self._registered: _Registered | None = None
-        self._told = -1  # changes of topics in the last request that was answered
+        self._acknowledged = -1  # changes of topics in the last request that was answered
         self._answered = asyncio.Event()  # replaced after each answer, and when the connection ends
         self._failed = False
 
@@ -200,7 +200,7 @@ class _Server:
         while True:
             try:
                 async with open_connection(host.strip("[]"), int(port), tls=self._tls, timeout=_TIMEOUT) as connection:
-                    self._connection, self._registered, self._told = connection, None, -1
+                    self._connection, self._registered, self._acknowledged = connection, None, -1
                     changed = False
                     while not connection.closed:
                         self.wanted.clear()
@@ -227,15 +227,15 @@ class _Server:
         request, known = self._request(self._registered)
         answer = await connection.call(request, _TIMEOUT)
         self._failed, self._registered = False, None if answer.code else known
-        self._told = known.changes
+        self._acknowledged = known.changes
         self.tried.set()
         self._announce_answer()
         if answer.code:
             log.error("name server %s refuses this broker: %s", self._address, answer.remark)
 
-    async def has_told(self, changes: int) -> None:
+    async def wait_for_answer(self, changes: int) -> None:
         """Until the name server has answered a registration with these changes, or cannot be reached."""
-        while self._connection is not None and self._told < changes:
+        while self._connection is not None and self._acknowledged < changes:
             await self._answered.wait()
 
     def _announce_answer(self) -> None:

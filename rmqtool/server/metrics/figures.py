@@ -74,11 +74,11 @@ class Figures:
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def _tell(self, topic: str, err: Exception) -> None:
-        if topic not in self._told:
-            self._told.add(topic)
+        if topic not in self._warned:
+            self._warned.add(topic)
             log.warning("no figures of topic %s: %s", topic, err)
 
     async def topics(self) -> list[TopicFigures]:

@@ -431,7 +431,7 @@ def _every(schema: Any) -> Iterator[Any]:
 
 
 def _least_size(schema: Any, named: Mapping[str, Any], within: frozenset[str] = frozenset()) -> int:
-    """The fewest bytes that a value of an Avro schema takes, as far as 0 is told from more.
+    """A lower bound for the bytes of a value of an Avro schema; 0 only if there are values without bytes.
 
     Args:
         named: the types that have names.

@@ -146,7 +146,7 @@ class Fields:
         self._given, self._tell = given or {}, tell or (lambda _words: None)
         self._shapes: dict[tuple[str, ...], Shape] = {}
         self._named: set[str] = set()
-        self._told: set[str] = set()
+        self._noted: set[str] = set()
 
     def table(self, path: str, columns: Sequence[str]) -> dict[str, str]:
         """Message field → column name.
@@ -201,6 +201,6 @@ class Fields:
             self._tell(f"{name}: {fields} that are not taken: {', '.join(new)} (map NAME=FIELD takes one)")
 
     def _once(self, text: str) -> None:
-        if text not in self._told and len(self._told) < _MOST_NAMED:
-            self._told.add(text)
+        if text not in self._noted and len(self._noted) < _MOST_NAMED:
+            self._noted.add(text)
             self._tell(text)

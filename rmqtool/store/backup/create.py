@@ -71,7 +71,7 @@ class _Run:
             where = err.filename or self._home.place
             reason = os.strerror(err.errno) if err.errno else str(err)
             raise UnreadableStore(
-                f"{where}: {reason}: the backup is not complete; the same command goes on with it"
+                f"{where}: {reason}: the backup is not complete; the same command continues with it"
             ) from err
 
     def _fill(self, part: BackupPart) -> Backup:

@@ -40,7 +40,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.words import command_line
 
 PLAN_HINT = "(a plan builds queues and index in the system's temporary directory; TMPDIR names another)"
-_HALF_DONE = "half done; when that is mended, the same command goes on with it"
+_HALF_DONE = "half done; when that is mended, the same command continues with it"
 _SYNCS = 4  # files synced in parallel
 _LITTLE = 8  # on a signal, this many remaining actions are still carried out
 

@@ -129,7 +129,7 @@ def _undo(change: Change, signals: Signals, *, force: bool) -> UndoReport:
         way = f". {remedy_for(places.root)}" if head.state != "done" else ""
         raise Refused(
             f"{shorten(differences)}: has changed since: nothing was changed; --force puts the old ones back "
-            f"all the same, and keeps what is there now{way}"
+            f"anyway, and keeps what is there now{way}"
         )
     if lacks := survey.lacks(undoing=True):
         raise Refused(f"{change.path}: {shorten(lacks)}: nothing was changed")
@@ -155,9 +155,9 @@ def _undo(change: Change, signals: Signals, *, force: bool) -> UndoReport:
     if signals.asked is not None:
         if left:
             raise signals.error(
-                f"{len(steps) - left} of {len(steps)} changes are put back, {left} are left: the same command goes on"
+                f"{len(steps) - left} of {len(steps)} changes are put back, {left} are left: the same command continues"
             )
-        raise signals.error("all was put back before it stopped")
+        raise signals.error("everything was put back before it stopped")
     return report
 
 

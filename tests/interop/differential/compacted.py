@@ -199,7 +199,7 @@ def run_case(seed: int, verb: str, stores: dict[str, Path], folder: Path, engine
     case = CompactedCase(seed, base, done, folder)
     try:
         _compare(case, engine)
-    except Exception as err:  # the seed and the store must be told of whatever goes wrong
+    except Exception as err:  # any failure must name the seed and the store
         case.problems.append(f"{type(err).__name__}: {err}")
     if not case.problems:
         shutil.rmtree(folder)
@@ -258,8 +258,8 @@ def _compare_reads(case: CompactedCase, store: Path, gets: list[Any], theirs: li
             continue
         if what == "reads" and case.base.endswith("-crash") and row.get("max", 0) > high:
             case.noted["reads of queues that a start after a crash fills up"] += 1
-            told = any("compacted, and without the last messages" in warning for warning in case.warnings)
-            if not told:
+            warned = any("compacted, and without the last messages" in warning for warning in case.warnings)
+            if not warned:
                 case.problems.append(f"{topic} {number} is behind, and recovery does not say so")
             continue
         first = queues[topic, number].queue.files[:1]

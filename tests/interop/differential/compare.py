@@ -106,12 +106,12 @@ def compare_state(case: Case, what: str, mine: StoreState, theirs: dict[str, Any
     if queues:
         case.same(
             f"{what} queues",
-            {(q.topic, q.queueId): (q.minOffset, q.maxOffset) for q in mine.queues if told(q.topic, q.maxOffset)},
+            {(q.topic, q.queueId): (q.minOffset, q.maxOffset) for q in mine.queues if is_listed(q.topic, q.maxOffset)},
             engine_queues(theirs),
         )
 
 
-def told(topic: str, max_offset: int) -> bool:
+def is_listed(topic: str, max_offset: int) -> bool:
     """The queues of our report, plus those of all delay levels: the engine's schedule service creates them in
     memory.
     """
@@ -123,21 +123,21 @@ def engine_queues(state: dict[str, Any]) -> dict[QueueKey, tuple[int, int]]:
     return {
         (q["topic"], q["queueId"]): (q["minOffset"], q["maxOffset"])
         for q in state["queues"]
-        if told(q["topic"], q["maxOffset"])
+        if is_listed(q["topic"], q["maxOffset"])
     }
 
 
 def entries(case: Case, layout: StoreLayout, state: StoreState) -> list[Row]:
     """Entries of our store on disk, from the lowest to the highest offset in the report."""
     rows = []
-    for told_of in state.queues:
-        queue = ConsumeQueue(layout, told_of.topic, told_of.queueId)
-        numbers = range(told_of.minOffset, told_of.maxOffset)
+    for reported in state.queues:
+        queue = ConsumeQueue(layout, reported.topic, reported.queueId)
+        numbers = range(reported.minOffset, reported.maxOffset)
         mine = [(queue.topic, queue.queue_id, *entry[:4]) for n in numbers if (entry := queue.entry(n))]
         checked = queue.segments.files[-SCANNED_FILES:]
-        number = next((n for n in range(first_of(checked), told_of.maxOffset) if not valid(queue.entry(n))), None)
+        number = next((n for n in range(first_of(checked), reported.maxOffset) if not valid(queue.entry(n))), None)
         if number is None:
-            read = [(queue.topic, queue.queue_id, *entry[:4]) for entry in queue.entries(told_of.minOffset)]
+            read = [(queue.topic, queue.queue_id, *entry[:4]) for entry in queue.entries(reported.minOffset)]
             case.same(f"entries as they are read of {queue}", read, mine)
         elif number == first_of(checked[-1:]):
             # The engine keeps the first unit of a last file whatever it holds, in memory only; a reader that follows

@@ -39,7 +39,7 @@ from tests.interop.differential.compare import (
     excused,
     files,
     hangs,
-    told,
+    is_listed,
 )
 from tests.interop.engine import Engine
 from tests.interop.rocks_recovery import spoil_database
@@ -87,7 +87,7 @@ def run_case(seed: int, first: str, bases: list[Base], folder: Path, judge: Engi
                 compare(case, report, seen, judged, mine)
             if not case.problems and report.loadOk and "error" not in seen:
                 come_to_rest(case, report, seen, judged, mine, judge, other)
-    except Exception as err:  # the seed and the store must be told of whatever goes wrong
+    except Exception as err:  # any failure must name the seed and the store
         case.problems.append(f"{type(err).__name__}: {err}")
         case.excepted.clear()
     for path in (judged, mine, Path(f"{mine}.rmqtool")):
@@ -233,7 +233,7 @@ def reopen(case: Case, report: RecoveryReport, mine: Path, judge: Engine, other:
     4.9 is not tried after recovery by the rules of 5.3: it checks more files, and so finds damage that 5.3 leaves.
     """
     assert report.afterStart is not None
-    expected = {(q.topic, q.queueId): q.maxOffset for q in report.afterStart.queues if told(q.topic, q.maxOffset)}
+    expected = {(q.topic, q.queueId): q.maxOffset for q in report.afterStart.queues if is_listed(q.topic, q.maxOffset)}
     low = {(q.topic, q.queueId): q.minOffset for q in report.afterStart.queues}
     rows = entries(case, StoreLayout(str(mine), case.base.conf), report.afterStart)
     for engine in (judge, other) if case.engine == "4.9" else (judge,):

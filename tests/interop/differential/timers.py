@@ -159,7 +159,7 @@ def run_case(seed: int, verb: str, bases: list[TimerBase], folder: Path, engine:
     case = TimerCase(seed, base, timer_damage.damage(rng, damaged, verb), folder)
     try:
         _compare(case, engine, deliver=deliver)
-    except Exception as err:  # the seed and the store must be told of whatever goes wrong
+    except Exception as err:  # any failure must name the seed and the store
         case.problems.append(f"{type(err).__name__}: {err}")
     for path in folder.iterdir():
         if path.name != "damaged" or not case.problems:

@@ -156,7 +156,7 @@ class _Mirror:
                         write_all(writer(output, MIRROR_FIELDS, _COLUMNS), map(_row, sorted(self._copied.items())))
             assert routes
         summary = f"{counted(sum(copied.messages for copied in self._copied.values()), 'message')} copied"
-        note(f"{summary}; the same command goes on from there" if stop.is_set() else summary)
+        note(f"{summary}; the same command continues from there" if stop.is_set() else summary)
         if stop.is_set() and not self._plan.follow:
             return stop.exit_code
         return 1 if self._away or any(copied.expired for copied in self._copied.values()) else 0

@@ -135,7 +135,7 @@ def replay(
         if plan.dry_run:
             note(f"{tally.words.replace('messages sent', 'messages to be sent')}{earlier}; nothing was sent")
         else:
-            goes_on = "; the same command goes on from there" if running.told_to_end else ""
+            goes_on = "; the same command continues from there" if running.asked_to_end else ""
             note(f"{tally.words}{earlier}; journal {path}{goes_on}")
         return code
 
@@ -254,7 +254,7 @@ class _Running:
     def __init__(self, plan: ReplayPlan, source: MessageSource, journal: FileJournal, ending: StopSignal) -> None:
         self._plan, self._source, self._journal, self._ending = plan, source, journal, ending
         self.tally = ReplayTally()
-        self.told_to_end = False
+        self.asked_to_end = False
         self._left = plan.limit
         self._sending: Stage | None = None
 
@@ -283,9 +283,9 @@ class _Running:
             except CannotGoOn as err:
                 if stop.is_set() and isinstance(err.__cause__, RemotingError):  # the last request was not answered
                     note(str(err))
-                    self.told_to_end = True
+                    self.asked_to_end = True
                     return stop.exit_code
-                raise CannotGoOn(f"{err}; {self.tally.words}; the same command goes on from there") from err
+                raise CannotGoOn(f"{err}; {self.tally.words}; the same command continues from there") from err
             finally:
                 reading.cancel()
 
@@ -312,7 +312,7 @@ class _Running:
             else:
                 self._count(steps, await replay.send(steps))
         if stop.is_set():
-            self.told_to_end = True
+            self.asked_to_end = True
             return stop.exit_code
         return 1 if self.tally.refused or self._source.damaged else 0
 
