@@ -74,12 +74,8 @@ def test_pulls(case: str, broker_5: Broker, tmp_path: Path) -> None:
             for most in (2, 32):
                 status, *ranges, _messages = get_compacted(queue, offset, most)
                 expected = "MOVED" if status in _MOVED else "OFFSET_OVERFLOW_ONE" if status in _NONE else status
-                assert pulled(broker_5, topic, number, offset, most) == (expected, ranges), (
-                    topic,
-                    number,
-                    offset,
-                    most,
-                )
+                place = topic, number, offset, most
+                assert pulled(broker_5, *place) == (expected, ranges), place
         got = consumed(broker_5, topic, number)
         assert got == ours(store, topic, number)
         newest = {key: (offset, body) for offset, key, body in got}

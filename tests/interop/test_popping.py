@@ -64,7 +64,7 @@ def came_back(rows: list[dict[str, Any]]) -> list[Any]:
     )
 
 
-def describe_rows(rows: list[dict[str, Any]]) -> list[Any]:
+def summary(rows: list[dict[str, Any]]) -> list[Any]:
     """The reproducible part: a handle without times and other offsets."""
     return sorted(
         (row["keys"], row["topic"], row["queueId"], row["queueOffset"], row["reconsumeTimes"], row["body"],
@@ -88,7 +88,7 @@ def acks(broker: Broker) -> Any:
     batch = broker.ask("batchAck", group="g", topic="Popped", handles=handles)["status"]
     again = broker.ask("pop", group="g", topic="Popped", invisible=1000)
     time.sleep(1)  # until the real broker has moved the offsets
-    return describe_rows(rows), single, batch, again, offsets(broker, "Popped")
+    return summary(rows), single, batch, again, offsets(broker, "Popped")
 
 
 def revivals(broker: Broker) -> Any:
@@ -107,7 +107,7 @@ def revivals(broker: Broker) -> Any:
     wrong = [broker.ask("ack", group="g", topic="Back", handle=row["handle"]) for row in again]
     more = pops(broker, "Back", 1, seconds=3)
     return (
-        describe_rows(rows),
+        summary(rows),
         later["status"],
         came_back(again),
         came_back(last),
@@ -137,7 +137,7 @@ def in_order(broker: Broker) -> Any:
     done = [ack(broker, "Ordered", row) for row in third]
     where = broker.ask("request", code=14, fields={"consumerGroup": "g", "topic": "Ordered", "queueId": "0"})["fields"]
     rows = [first, blocked, repeated, second, third]
-    return [describe_rows(part) for part in rows], acked, stale, changed["status"], slow, done, where
+    return [summary(part) for part in rows], acked, stale, changed["status"], slow, done, where
 
 
 def refusals(broker: Broker) -> Any:

@@ -338,7 +338,7 @@ class Change:
                 done = len(self.actions) - left
                 raise self.signals.error(
                     f"{done} of {len(self.actions)} changes are done and durable, {left} are left: the same command "
-                    f"goes on with them, and {command_line('undo', store)} puts all back"
+                    f"continues with them, and {command_line('undo', store)} puts all back"
                 )
             raise self.signals.error(f"all was done before it stopped: {command_line('undo', store)} puts it back")
 

@@ -350,7 +350,7 @@ def _delete(
                 of_log = sum(os.path.dirname(path) in logs for path in paths[done + 1 :])
                 go_on = "the same command continues with them" if left else "nothing is left to do"
                 if left and limited:
-                    go_on = f"with --files {of_log} it goes on with them" if of_log else "the next clean takes them"
+                    go_on = f"with --files {of_log} it continues with them" if of_log else "the next clean takes them"
                 raise signals.error(f"{done + 1} of {len(paths)} files are deleted, {left} are left: {go_on}")
 
 
