@@ -62,7 +62,7 @@ def test_one_that_deletes_and_is_stopped_says_how_many_are_left(store: Path, con
     left = 3 - (len(files) - len(log_of(store)))
     assert done.code == 143, done
     assert 0 < left < 3
-    assert f"with --files {left} it goes on with them" in done.err
+    assert f"with --files {left} it continues with them" in done.err
     assert rmqtool(*args, "--files", left).code == 0
     assert log_of(store) == files[3:]
     assert rmqtool("check", store, "--broker-conf", conf).code == 0
