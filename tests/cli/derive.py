@@ -20,7 +20,7 @@ from rmqtool.cli.startup import help_screens
 from rmqtool.cli.startup.completing import CHOICES
 from rmqtool.rules.releases import RELEASES
 from rmqtool.store.check.codes.all import CODES
-from tests.cli.running import ROOT
+from tests.cli.running import ROOT, build_once
 from tests.cli.test_help import commands
 
 PATH: Path = ROOT / "rmqtool" / "cli" / "option_names.py"
@@ -79,10 +79,11 @@ def text() -> str:
 def help_texts() -> str:
     """The help of every command and group, as rendered by themselves."""
     texts = {}
-    for name in {*WORDS, *COMMANDS}:
-        with redirect_stdout(StringIO()) as out, patch.dict("os.environ", COLUMNS=str(help_screens.WIDTH)):
-            assert app.run([*name.split(), "--help"], {}) == 0
-        texts[name] = out.getvalue()
+    with build_once(), patch.dict("os.environ", COLUMNS=str(help_screens.WIDTH)):
+        for name in {*WORDS, *COMMANDS}:
+            with redirect_stdout(StringIO()) as out:
+                assert app.run([*name.split(), "--help"], {}) == 0
+            texts[name] = out.getvalue()
     return help_screens.record(texts)
 
 

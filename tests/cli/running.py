@@ -3,6 +3,7 @@
 import io
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +29,11 @@ def _get_command(app: typer.Typer) -> Any:
     return _built(app, sum(len(typer_app.registered_commands) for typer_app in (app, *groups) if typer_app is not None))
 
 
+def build_once() -> AbstractContextManager[Any]:
+    """Build the Typer command once for all runs within."""
+    return patch.object(typer.main, "get_command", _get_command)
+
+
 class Result(NamedTuple):
     """The result of a run."""
 
@@ -43,7 +49,7 @@ def rmqtool(*args: object, stdin: str = "") -> Result:
         patch.object(sys, "stdout", streams[0]),
         patch.object(sys, "stderr", streams[1]),
         patch.object(sys, "stdin", io.StringIO(stdin)),
-        patch.object(typer.main, "get_command", _get_command),
+        build_once(),
     ):
         code = _run([str(word) for word in args])
     texts = []
