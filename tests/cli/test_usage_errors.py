@@ -1,25 +1,33 @@
 """Usage errors that are found before the command is loaded have the words of the whole command line."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from typer.main import get_command
+import typer.main
 
 from rmqtool.cli.commands import COMMANDS
 from rmqtool.cli.framework.app import app, load, run
 from rmqtool.cli.startup.usage_errors import check_line
 from rmqtool.errors import BadValue
 from tests.amounts import every
+from tests.cli.running import build_once
 
 WRONG = ("--bogus", "--outptu=json", "--limt", "--hepl")
 
 
-def options(name: str) -> list[Any]:
-    load(name.split())
-    command: Any = get_command(app)
+@pytest.fixture(scope="module", autouse=True)
+def _all_commands() -> Iterator[None]:
+    load()
+    with build_once():
+        yield
+
+
+def parameters_of(name: str, kind: str) -> list[Any]:
+    command: Any = typer.main.get_command(app)
     for word in name.split():
         command = command.commands[word]
-    return [parameter for parameter in command.params if parameter.param_type_name == "option"]
+    return [parameter for parameter in command.params if parameter.param_type_name == kind]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -35,7 +43,7 @@ def test_a_wrong_option_is_answered_as_by_the_command(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_that_a_command_has_passes(name: str) -> None:
-    for parameter in options(name):
+    for parameter in parameters_of(name, "option"):
         for option in (*parameter.opts, *parameter.secondary_opts):
             value = [] if parameter.is_flag else ["--bogus"]
             check_line([*name.split(), option, *value])
@@ -45,11 +53,7 @@ def test_every_option_that_a_command_has_passes(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_alone_is_answered_as_by_the_command(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    load(name.split())
-    command: Any = get_command(app)
-    for word in name.split():
-        command = command.commands[word]
-    arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
+    arguments = parameters_of(name, "argument")
     if not any(argument.required for argument in arguments) or arguments[0].nargs != 1:
         check_line(name.split())
         return
