@@ -180,15 +180,7 @@ def test_a_move_that_was_interrupted_is_finished(told: bool, lab: Lab) -> None:
     pending = (first, LogicQueueMapping(gen=1, queue_id=0, broker_name="lab-b", logic_offset=-1))
     epoch = 4_000_000_000_000
     for broker in ("lab-a", "lab-b")[: 1 + told]:
-        part = TopicQueueMapping(
-            topic=topic, total_queues=1, broker_name=broker, epoch=epoch, hosted_queues={0: pending}
-        )
-        header = h.CreateTopic(
-            topic=topic, default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6,
-            topic_filter_type="SINGLE_TAG", topic_sys_flag=0,
-        )  # fmt: skip
-        answer = lab.ask(broker, C.UPDATE_AND_CREATE_STATIC_TOPIC, header, body_of(part))
-        assert answer.code == 0, answer.remark
+        put(lab, broker, 1, pending, topic=topic, epoch=epoch)
     [row] = [row for row in lab.rows(topic) if row["leads"]]
     assert (row["brokerName"], row["logicOffset"]) == ("lab-b", None)
     assert {"static-unfinished"} <= {*examine(lab, topic)} <= {"static-unfinished", "static-differs"}
@@ -246,9 +238,9 @@ def test_our_client_reads_and_sends_through_moves(lab: Lab) -> None:
     assert len(whole.out.splitlines()) == 12
 
 
-def put(lab: Lab, broker: str, total: int, *chains: tuple[LogicQueueMapping, ...], topic: str) -> None:
+def put(lab: Lab, broker: str, total: int, *chains: tuple[LogicQueueMapping, ...], topic: str, epoch: int = 1) -> None:
     part = TopicQueueMapping(
-        topic=topic, total_queues=total, broker_name=broker, epoch=1, hosted_queues=dict(enumerate(chains))
+        topic=topic, total_queues=total, broker_name=broker, epoch=epoch, hosted_queues=dict(enumerate(chains))
     )
     header = h.CreateTopic(
         topic=topic, default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6,

@@ -13,6 +13,7 @@ from tests.interop.broker import Broker
 from tests.interop.client import Client
 from tests.interop.engine import NEWEST, VERSIONS, Engine, available
 from tests.interop.pairs import Pairs
+from tests.interop.replicas import CONTROLLER_OPTIONS
 
 J = TypeVar("J", Engine, Broker)
 # In these modules unmodified clients and brokers have time limits of their own (3 s for a request, 5 s for a poll),
@@ -157,3 +158,12 @@ def client() -> Iterator[Client]:
         pytest.skip(reason)
     with Client() as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def controlling() -> Iterator[Broker]:
+    """The JVM for controllers, run one after another on different ports."""
+    if reason := brokers.available("5.3.3"):
+        pytest.skip(reason)
+    with Broker("5.3.3", *CONTROLLER_OPTIONS) as jvm:
+        yield jvm

@@ -4,7 +4,6 @@ In a group the new store is the master's, and an empty replica follows: it serve
 """
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,9 +19,8 @@ from rmqtool.store.salvage.carve import Salvage
 from tests import roles
 from tests.amounts import by_turns
 from tests.cli.running import rmqtool
-from tests.interop import broker as brokers
 from tests.interop.broker import Broker
-from tests.interop.replicas import CONTROLLER_OPTIONS, Difference, booted, differences
+from tests.interop.replicas import Difference, booted, differences
 from tests.interop.test_merged import bodies_of, plain, serves
 from tests.interop.test_replicas import unpack_controller
 from tests.roles import Node
@@ -158,15 +156,6 @@ def test_slaves_follow_what_was_merged(case: str, request: pytest.FixtureRequest
     found = bodies_of(layout_of(behind))
     assert {key: {at: found[key].get(at) for at in offsets} for key, offsets in wanted.items()} == wanted
     assert follow(master, replica, (mine, empty_replica(tmp_path, of_slaves))) == []
-
-
-@pytest.fixture(scope="module")
-def controlling() -> Iterator[Broker]:
-    """The JVM for controllers, run one after another on different ports."""
-    if reason := brokers.available("5.3.3"):
-        pytest.skip(reason)
-    with Broker("5.3.3", *CONTROLLER_OPTIONS) as jvm:
-        yield jvm
 
 
 @by_turns(11)

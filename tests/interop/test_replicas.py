@@ -7,7 +7,7 @@ further sends. The same runs without our commands differ in the same places.
 import os
 import shutil
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from tests.amounts import by_turns, every
 from tests.cli.running import rmqtool
 from tests.interop import broker as brokers
 from tests.interop.broker import Broker
-from tests.interop.replicas import CONTROLLER_OPTIONS, Difference, booted, differences, make_killed
+from tests.interop.replicas import Difference, booted, differences, make_killed
 from tests.roles import CONTROLLER, NEW_SLAVE, SLAVE, Node
 
 pytestmark = pytest.mark.interop
@@ -181,15 +181,6 @@ def test_a_slave_follows_its_master(
 
 
 # -- controller mode --------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def controlling() -> Iterator[Broker]:
-    """The JVM for controllers, run one after another on different ports."""
-    if reason := brokers.available("5.3.3"):
-        pytest.skip(reason)
-    with Broker("5.3.3", *CONTROLLER_OPTIONS) as jvm:
-        yield jvm
 
 
 def unpack_controller(folder: Path) -> None:

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -49,6 +49,7 @@ _LOOK = 1.0  # seconds between polls
 _AGAIN = 3  # how often a split is read again because a broker is writing to it
 
 Task = Split | Merge | LiveTask
+T = TypeVar("T", Split, Merge, LiveTask)
 Progress = Callable[[int, int], None]  # called with the bytes of log read so far and the total
 
 
@@ -175,65 +176,78 @@ class SplitFailure:
 
 def run_split(job: Job, split: Split) -> Done | SplitFailure:
     """Read one split and write its rows; return the result or the failure."""
-    began = time.time()
-    folder = Folder(job.folder)
-    writer = job.writer(folder, split, spill=job.spill)
-    tally = SplitTally()
-    looked = time.monotonic()
-    try:
-        file = split.segment()
-        for batch in _rows(job, split, file, tally):
-            if writer.write(batch) and has_views(batch.schema):
-                file.forget(split.start, split.stop)  # writing has read the bodies from the mapping again
-            if time.monotonic() - looked > _LOOK:
-                looked = time.monotonic()
-                if folder.size(_STOP) is not None:
-                    raise RmqError(_OTHER)
-        done = Done(tally, writer.close(), began, writer.spills)
-        _note(folder, split, done)
-        return done
-    except (RmqError, OSError) as err:
-        return _report_failure(folder, writer, err)
-    except BaseException:
-        writer.discard()
-        raise
+    return _run_writing(job, split, _read_split, spill=job.spill)
 
 
 def run_merge(job: Job, merge: Merge) -> Done | SplitFailure:
     """Write the files of the partitions in a range of hashes from the rows spilled by the splits."""
-    folder = Folder(job.folder)
-    writer = job.writer(folder, merge)
-    try:
-        for batch in read_spilled(folder, merge):
-            writer.write(batch)
-        return Done(SplitTally(), writer.close())
-    except (RmqError, OSError) as err:
-        return _report_failure(folder, writer, err)
-    except BaseException:
-        writer.discard()
-        raise
+    return _run_writing(job, merge, _merge_spilled)
 
 
 def run_live(job: Job, task: LiveTask) -> Done | SplitFailure:
     """Read a range of a queue from its broker and write its rows."""
-    began, folder, tally = time.time(), Folder(job.folder), SplitTally()
-    writer = job.writer(folder, task)
-    looked = time.monotonic()
+    return _run_writing(job, task, _read_queue)
+
+
+def _run_writing(
+    job: Job, task: T, work: Callable[[Job, T, Folder, PartWriter], Done], *, spill: bool = False
+) -> Done | SplitFailure:
+    """Do the work of a task with a writer for its files, which are discarded on failure."""
+    folder = Folder(job.folder)
+    writer = job.writer(folder, task, spill=spill)
     try:
-        for batch in task.read(job.schema.names, tally):
-            writer.write(batch)
-            if time.monotonic() - looked > _LOOK:
-                looked = time.monotonic()
-                if folder.size(_STOP) is not None:
-                    raise RmqError(_OTHER)
-        done = Done(tally, writer.close(), began)
-        _note(folder, task, done)
-        return done
+        return work(job, task, folder, writer)
     except (RmqError, OSError) as err:
         return _report_failure(folder, writer, err)
     except BaseException:
         writer.discard()
         raise
+
+
+def _read_split(job: Job, split: Split, folder: Folder, writer: PartWriter) -> Done:
+    began, tally, stop = time.time(), SplitTally(), _StopLook(folder)
+    file = split.segment()
+    for batch in _rows(job, split, file, tally):
+        if writer.write(batch) and has_views(batch.schema):
+            file.forget(split.start, split.stop)  # writing has read the bodies from the mapping again
+        stop.look()
+    done = Done(tally, writer.close(), began, writer.spills)
+    _note(folder, split, done)
+    return done
+
+
+def _merge_spilled(_job: Job, merge: Merge, folder: Folder, writer: PartWriter) -> Done:
+    for batch in read_spilled(folder, merge):
+        writer.write(batch)
+    return Done(SplitTally(), writer.close())
+
+
+def _read_queue(job: Job, task: LiveTask, folder: Folder, writer: PartWriter) -> Done:
+    began, tally, stop = time.time(), SplitTally(), _StopLook(folder)
+    for batch in task.read(job.schema.names, tally):
+        writer.write(batch)
+        stop.look()
+    done = Done(tally, writer.close(), began)
+    _note(folder, task, done)
+    return done
+
+
+class _StopLook:
+    """Looks from time to time whether another task has failed."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder, self._looked = folder, time.monotonic()
+
+    def look(self) -> None:
+        """Stop this task if another one has failed.
+
+        Raises:
+            RmqError: one has.
+        """
+        if time.monotonic() - self._looked > _LOOK:
+            self._looked = time.monotonic()
+            if self._folder.size(_STOP) is not None:
+                raise RmqError(_OTHER)
 
 
 def _report_failure(folder: Folder, writer: PartWriter, err: RmqError | OSError) -> SplitFailure:

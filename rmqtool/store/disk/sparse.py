@@ -106,7 +106,7 @@ def data_end(path: str, start: int, stop: int) -> int:
 
 def has_bytes(path: str, start: int, stop: int) -> int:
     """Offset after the last non-zero byte of a range; ``start`` if all are zero."""
-    for at, data in _written_backwards(path, start, stop):
+    for at, data in _written_in(path, start, stop, backwards=True):
         if kept := data.rstrip(b"\0"):
             return at + len(kept)
     return start
@@ -117,44 +117,34 @@ def is_zero(path: str, start: int, stop: int) -> bool:
     return not any(data.strip(b"\0") for _at, data in _written_in(path, start, stop))
 
 
-def _written_in(path: str, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
-    """:func:`written_parts` of a local or remote file by path; raises UnreadableStore if it cannot be read."""
+def _written_in(path: str, start: int, stop: int, *, backwards: bool = False) -> Iterator[tuple[int, bytes]]:
+    """:func:`written_parts` of a local or remote file by path; raises UnreadableStore if it cannot be read.
+
+    Args:
+        backwards: the last part comes first; of a file that is full, no more than its end is read.
+    """
     if (place := place_of(path)) is None:
         fd = open_to_read(path)
         try:
-            yield from written_parts(fd, start, stop)
+            yield from (_parts_backwards if backwards else written_parts)(fd, start, stop)
         except OSError as err:
             raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
         finally:
             os.close(fd)
         return
     if isinstance(mapped := place.map(path), Partial):
-        for at in range(start, min(stop, len(mapped)), _CHUNK):
+        pieces = range(start, min(stop, len(mapped)), _CHUNK)
+        for at in reversed(pieces) if backwards else pieces:
             end = min(at + _CHUNK, stop)
             mapped.need(at, end)
             yield at, mapped[at:end]
             mapped.forget(at, end)
 
 
-def _written_backwards(path: str, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
-    """The same pieces, the last one first: of a file that is full, no more than its end is read."""
-    if (place := place_of(path)) is None:
-        fd = open_to_read(path)
-        try:
-            for begin, end in reversed([*extents(fd, start, stop)]):
-                for at in reversed(range(begin, end, _CHUNK)):
-                    yield at, os.pread(fd, min(_CHUNK, end - at), at)
-        except OSError as err:
-            raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
-        finally:
-            os.close(fd)
-        return
-    if isinstance(mapped := place.map(path), Partial):
-        for at in reversed(range(start, min(stop, len(mapped)), _CHUNK)):
-            end = min(at + _CHUNK, stop)
-            mapped.need(at, end)
-            yield at, mapped[at:end]
-            mapped.forget(at, end)
+def _parts_backwards(fd: int, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
+    for begin, end in reversed([*extents(fd, start, stop)]):
+        for at in reversed(range(begin, end, _CHUNK)):
+            yield at, os.pread(fd, min(_CHUNK, end - at), at)
 
 
 def copy_written(path: str, target: int, stop: int | None = None) -> int:

@@ -12,14 +12,18 @@ from tests.interop.engine import NEWEST, available
 ENGINES = int(os.environ.get("RMQTOOL_DIFFERENTIAL_ENGINES", "4"))
 
 
+def _engines(newer: str = "5.3.3") -> Iterator[Pool]:
+    if reason := available("4.9.8") or available(newer):
+        pytest.skip(reason)
+    engines = Pool(ENGINES, newer)
+    yield engines
+    engines.close()
+
+
 @pytest.fixture(scope="session")
 def pool() -> Iterator[Pool]:
     """Pairs of engines."""
-    if reason := available():
-        pytest.skip(reason)
-    engines = Pool(ENGINES)
-    yield engines
-    engines.close()
+    yield from _engines()
 
 
 @pytest.fixture(scope="session")
@@ -39,11 +43,7 @@ def stores_of_5(pool: Pool, tmp_path_factory: pytest.TempPathFactory) -> list[Ba
 @pytest.fixture(scope="session")
 def newest_pool() -> Iterator[Pool]:
     """Pairs of engines of 4.9.8 and 5.5.0."""
-    if reason := available("4.9.8") or available(NEWEST):
-        pytest.skip(reason)
-    engines = Pool(ENGINES, NEWEST)
-    yield engines
-    engines.close()
+    yield from _engines(NEWEST)
 
 
 @pytest.fixture(scope="session")
