@@ -20,6 +20,7 @@ from rmqtool.remoting.connection import Connection
 from rmqtool.server.serve import Served, ServeOptions
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
+from tests.store.helpers import digest as digest_of_file
 
 CONF = {"mappedFileSizeCommitLog": "4194304", "mappedFileSizeConsumeQueue": "60000"}
 
@@ -74,6 +75,7 @@ def records(body: bytes) -> list[Record]:
 
 
 def digest(root: Path) -> str:
+    """Checksum of a directory's names, times, modes and contents."""
     made = hashlib.sha256()
     for folder, folders, names in os.walk(root):
         folders.sort()
@@ -81,7 +83,7 @@ def digest(root: Path) -> str:
             path = Path(folder, name)
             about = path.stat()
             made.update(f"{path} {about.st_size} {about.st_mtime_ns} {about.st_mode}".encode())
-            made.update(path.read_bytes())
+            made.update(digest_of_file(path).encode())
         made.update(" ".join(folders).encode())
     return made.hexdigest()
 
