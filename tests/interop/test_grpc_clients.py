@@ -1,21 +1,35 @@
 """gRPC clients talk to our broker through the real proxy of 5.5.0."""
 
+import asyncio
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from formats.remoting.codes import RequestCode
+from formats.remoting.frame import Command
 from rmqtool import Store
+from rmqtool.remoting.client import open_connection
 from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.interop import engine, grpc_clients
 from tests.interop.grpc_clients import Proxy
 from tests.interop.serving import Serving
+from tests.server.serving import address
 
 pytestmark = [pytest.mark.interop, by_turns(7)]
 COUNT = 30
 KINDS = {"Plain": "NORMAL", "Fifo": "FIFO", "Late": "DELAY", "Tx": "TRANSACTION"}
+
+
+async def bind(broker: str, group: str, topic: str) -> None:
+    """Make a group for the lite topics of a topic."""
+    body = json.dumps({"groupName": group, "attributes": {"+lite.bind.topic": topic}}).encode()
+    async with open_connection(*address(broker)) as client:
+        answer = await client.call(Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body), 30)
+    assert answer.code == 0, answer.remark
 
 
 @pytest.fixture
@@ -63,6 +77,30 @@ def test_a_client_sends_and_receives(language: str, tmp_path: Path) -> None:
     with Store(store) as opened:
         bodies = [message.body.decode() for message in opened.messages(topic="Plain")]
     assert sorted(map(int, bodies)) == list(range(COUNT))
+
+
+@pytest.mark.usefixtures("need")
+@pytest.mark.parametrize("language", ["java"])
+def test_a_client_of_lite_topics(language: str, tmp_path: Path) -> None:
+    """A message given back comes again; an unsubscribed lite topic keeps what comes later."""
+    conf, store = tmp_path / "broker.conf", tmp_path / "store"
+    conf.write_text("enableLmq=true\nenableMultiDispatch=true\n")
+    options = ("--create", "--engine", "5.5", "--broker-conf", str(conf))
+    with Serving(store, *options) as served, Proxy(tmp_path / "proxy", served.namesrv) as proxy:
+        target = f"rocketmq://{served.namesrv}"
+        attributes = ("--attribute", "message.type=LITE", "--attribute", "lite.topic.expiration=30")
+        assert rmqtool("topic", "create", target, "Parent", "--queues", "4", *attributes, "--yes").code == 0
+        asyncio.run(bind(served.broker, "lite-group", "Parent"))
+        result = grpc_clients.run(language, "lite", proxy.endpoint, str(COUNT))
+        served.end()
+    assert (result.pop("before"), result.pop("names")) == (0, ["one", "three"])
+    expected = {name: [f"{name}{number}" for number in range(COUNT)] for name in ("one", "two", "three")}
+    assert {name: sorted(set(bodies)) for name, bodies in result.items()} == {n: sorted(b) for n, b in expected.items()}
+    assert all(bodies.count(bodies[0]) == 2 for bodies in result.values())
+    assert rmqtool("check", store, "--broker-conf", conf).code == 0
+    with Store(store) as opened:
+        kept = [message.body.decode() for message in opened.messages(topic="%LMQ%$Parent$two")]
+    assert kept == [*expected["two"], "unread"]
 
 
 @pytest.mark.usefixtures("need")

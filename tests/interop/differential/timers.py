@@ -223,7 +223,7 @@ def _compare_mended(case: TimerCase, engine: Engine, mine: Path, warnings: list[
 def _compare_model(case: TimerCase, store: Path, state: dict[str, Any]) -> None:
     """Compare our prediction of a start's wheel, log and queue, number by number."""
     layout = StoreLayout(str(store), case.base.conf)
-    with planning(layout.root) as change:
+    with planning(layout) as change:
         recovery = run_recovery(StoreInputs.of(layout, release=V5_3, exactly=True), change.staging)
         files = TimerFiles(layout)
         start = TimerAtStart(recovery, files, change, lambda _text, _path: None)

@@ -9,11 +9,13 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.BooleanSupplier;
 import java.util.stream.Collectors;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
+import org.apache.rocketmq.client.apis.consumer.LitePushConsumer;
 import org.apache.rocketmq.client.apis.consumer.PushConsumer;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
 import org.apache.rocketmq.client.apis.message.MessageBuilder;
@@ -23,7 +25,7 @@ import org.apache.rocketmq.client.apis.producer.SendReceipt;
 import org.apache.rocketmq.client.apis.producer.Transaction;
 import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 
-/** The official Java client for gRPC: sends messages of every kind, or drains a topic; prints JSON. */
+/** The official Java client for gRPC: sends messages of every kind, also to lite topics, or drains a topic; prints JSON. */
 public class Grpc {
     private static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
     private static final String[] TOPICS = {"Plain", "Fifo", "Late", "Tx"};
@@ -35,6 +37,8 @@ public class Grpc {
         try {
             if (args[0].equals("send")) {
                 send(client, Integer.parseInt(args[2]));
+            } else if (args[0].equals("lite")) {
+                lite(client, Integer.parseInt(args[2]));
             } else {
                 drain(client, args[2], args[3], Integer.parseInt(args[4]));
             }
@@ -110,6 +114,49 @@ public class Grpc {
             + bodies.getOrDefault("Fifo", List.of()).size() + ", \"late\": " + late + ", \"lateBodies\": "
             + json(bodies.get("Late")) + ", \"tx\": " + json(bodies.get("Tx")) + ", \"asked\": " + json(asked)
             + ", \"pushed\": " + pushed.size() + ", \"pushedAgain\": " + pushed.get("0") + "}");
+    }
+
+    /** Sends to three lite topics; a consumer subscribes to two, later to the third, and leaves one in between. */
+    private static void lite(ClientConfiguration client, int count) throws Exception {
+        Producer producer = PROVIDER.newProducerBuilder().setClientConfiguration(client).setTopics("Parent").build();
+        Map<String, List<String>> got = new ConcurrentHashMap<>();
+        LitePushConsumer consumer = PROVIDER.newLitePushConsumerBuilder().setClientConfiguration(client)
+            .setConsumerGroup("lite-group").bindTopic("Parent").setMessageListener(view -> {
+                List<String> bodies = got.computeIfAbsent(view.getLiteTopic().orElse(""),
+                    name -> Collections.synchronizedList(new ArrayList<>()));
+                bodies.add(text(view));
+                return bodies.size() == 1 ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;  // the first comes again
+            }).build();
+        consumer.subscribeLite("one");
+        consumer.subscribeLite("two");
+        for (int number = 0; number < count; number++) {
+            for (String name : new String[] {"one", "two", "three"}) {
+                producer.send(message("Parent", name + number).setLiteTopic(name).build());
+            }
+        }
+        await(() -> size(got, "one") + size(got, "two") >= 2 * count + 2);
+        int before = size(got, "three");
+        consumer.unsubscribeLite("two");
+        producer.send(message("Parent", "unread").setLiteTopic("two").build());
+        consumer.subscribeLite("three");
+        await(() -> size(got, "three") >= count + 1);
+        List<String> names = new ArrayList<>(consumer.getLiteTopicSet());
+        Collections.sort(names);
+        consumer.close();
+        producer.close();
+        System.out.println("{\"one\": " + json(got.get("one")) + ", \"two\": " + json(got.get("two"))
+            + ", \"three\": " + json(got.get("three")) + ", \"before\": " + before + ", \"names\": " + json(names) + "}");
+    }
+
+    private static int size(Map<String, List<String>> got, String name) {
+        return got.getOrDefault(name, List.of()).size();
+    }
+
+    private static void await(BooleanSupplier done) throws InterruptedException {
+        long end = System.currentTimeMillis() + 60000;
+        while (!done.getAsBoolean() && System.currentTimeMillis() < end) {
+            Thread.sleep(100);
+        }
     }
 
     private static void drain(ClientConfiguration client, String group, String topic, int count) throws Exception {
