@@ -376,7 +376,7 @@ class _Tracer:
                 entry = queue.entry(record.queue_offset) if queue is not None else None
                 delay = delays.delay(level)
                 if entry is not None and entry.physical_offset == message.physical_offset:
-                    deliver = entry.tags_code
+                    deliver = delays.deliver_time(level, entry)
                 elif delay is not None:
                     deliver = record.store_timestamp + delay
                 waits = record.queue_offset >= delays.start(level)

@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 
+from formats.layouts.derived import CQ_ENTRY
+from formats.queues.consume import ext_address
 from formats.topics import SCHEDULE
 from rmqtool.errors import CorruptFile
 from rmqtool.services.delays.delays import DelayedMessage, DelayLevel, Delays, number_of
+from rmqtool.services.retries.retries import Retries
 from rmqtool.store.layout.broker_conf import DEFAULT_DELAY_LEVELS, BrokerConf
 from tests import goldens
 from tests.conftest import Unpacked
@@ -142,3 +145,22 @@ def test_odd_properties(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_numbers(text: str | None, number: int | None) -> None:
     assert number_of(text) == number
+
+
+def test_entries_with_an_extension_do_not_have_the_time_themselves(golden_copy: Unpacked) -> None:
+    """With ``enableConsumeQueueExt`` their tag code is the address of a unit."""
+    store = golden_copy("broker")
+    for path in store.glob("config/delayOffset.json*"):
+        path.unlink()  # so that all wait again
+    now, log = lab.STOPPED, log_of(store)
+    before = levels(store, now), list(Delays(log, now, never).pending()), list(Retries(log, now, never).retries())
+    assert any(row.state == "scheduled" for row in before[2])
+    for path in store.glob(f"consumequeue/{SCHEDULE}/*/*"):
+        data = bytearray(path.read_bytes())
+        for at in range(0, len(data), CQ_ENTRY.size):
+            if any(data[at : at + CQ_ENTRY.size]):
+                data[at + 12 : at + 20] = ext_address(46 * at).to_bytes(8, "big", signed=True)
+        path.write_bytes(data)
+    log = log_of(store)
+    after = levels(store, now), list(Delays(log, now, never).pending()), list(Retries(log, now, never).retries())
+    assert after == before

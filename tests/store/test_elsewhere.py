@@ -100,6 +100,23 @@ def test_a_folder_that_the_settings_name_and_that_is_not_there_is_named(tmp_path
     assert f"{tmp_path / 'disk2' / 'log'} is not there: messages in that directory are not shown" in result.err
 
 
+def test_the_empty_file_of_a_killed_broker_is_removed_where_it_is(tmp_path: Path) -> None:
+    """A broker makes the next file of the log in advance, here in a folder outside of the store."""
+    node = roles.unpack(MULTI_PATH, "a", tmp_path)
+    logs = [tmp_path / disk / "log" for disk in ("disk1", "disk2")]
+    last = max((path for log in logs for path in log.iterdir()), key=lambda path: path.name)
+    spare = logs[last.parent == logs[0]] / f"{int(last.name) + 32768:020d}"
+    spare.write_bytes(bytes(32768))
+    (node.store / "abort").touch()
+    shown = rmqtool("recover", node.store, "--dry-run", *node.options())
+    assert (shown.code, shown.err) == (1, "")
+    assert f"remove ../{spare.relative_to(tmp_path)}" in shown.out
+    assert rmqtool("recover", node.store, "--yes", *node.options()).code == 0
+    assert not spare.exists()
+    assert rmqtool("undo", node.store, "--yes", *node.options()).code == 0
+    assert spare.read_bytes() == bytes(32768)
+
+
 def test_an_old_log_beside_a_dledger_log_is_not_all(member: Node, tmp_path: Path) -> None:
     shutil.copytree(member.store, tmp_path / "n0")
     node = roles.unpack(roles.SLAVE, "master", tmp_path)

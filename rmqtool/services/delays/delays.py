@@ -144,8 +144,8 @@ class Delays:
             delivered=start - low,
             pending=high - start,
             due=self._due(queue, level, start) if queue else 0,
-            firstDeliverTimestamp=first.tags_code if first else None,
-            lastDeliverTimestamp=last.tags_code if last else None,
+            firstDeliverTimestamp=self.deliver_time(level, first) if first else None,
+            lastDeliverTimestamp=self.deliver_time(level, last) if last else None,
             note="; ".join(notes) or None,
         )
 
@@ -161,14 +161,17 @@ class Delays:
         entry = queue.entry(start) if queue is not None and start < queue.max_offset else None
         if entry is None or delay is None:
             return None
-        time = self._deliver_time(level, entry.tags_code, entry.physical_offset)
+        time = self.deliver_time(level, entry)
         return time if time <= self.now + delay else self.now
 
-    def _deliver_time(self, level: int, code: int, physical_offset: int) -> int:
+    def deliver_time(self, level: int, entry: QueueEntry) -> int:
         """When a message is due, ms: by its queue entry, or with an extension by its store time.
 
         Source: ScheduleMessageService.DeliverDelayedMessageTimerTask (computeDeliverTimestamp).
         """
+        return self._deliver_time(level, entry.tags_code, entry.physical_offset)
+
+    def _deliver_time(self, level: int, code: int, physical_offset: int) -> int:
         if not is_ext_address(code):
             return code
         message = self.log.read(physical_offset, crc=False)
@@ -206,7 +209,7 @@ class Delays:
             queue, ready = self.queues[number], self.due(number + 1)
             stop = ready.stop if due_only else None
             for entry, record, properties in messages_of(self.log, queue, self.warn, ready.start, stop):
-                time = self._deliver_time(number + 1, entry.tags_code, entry.physical_offset)
+                time = self.deliver_time(number + 1, entry)
                 due = entry.queue_offset < ready.stop
                 yield describe_delayed(record, properties, entry, level=number + 1, time=time, due=due)
 

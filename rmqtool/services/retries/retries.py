@@ -266,7 +266,12 @@ class Retries(GivenBack[PlainQueue]):
         """Messages of a queue; without ``start``, with those that only the tier has first."""
         if self._tiered is not None and start is None and queue.topic != SCHEDULE:
             yield from messages_of_tier(self._tiered, queue.topic, queue.queue_id)
-        yield from messages_of(self.log, queue, self.warn, start, stop)
+        for message in messages_of(self.log, queue, self.warn, start, stop):
+            if queue.topic == SCHEDULE:
+                due = self._delays.deliver_time(queue.queue_id + 1, message.entry)
+                yield message._replace(entry=message.entry._replace(tags_code=due))
+            else:
+                yield message
 
     def delivered_offset(self, queue: PlainQueue) -> int:
         """The next offset of a delay level's queue to be delivered."""

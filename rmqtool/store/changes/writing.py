@@ -74,7 +74,7 @@ def hold_to_plan(root: str, shown: object, now: object) -> None:
 
 
 @contextmanager
-def planning(root: str) -> Iterator[Change]:
+def planning(layout: StoreLayout) -> Iterator[Change]:
     """Like :func:`changing`, for a plan: the store is only read, and staged files are discarded.
 
     Raises:
@@ -83,7 +83,7 @@ def planning(root: str) -> Iterator[Change]:
     with Signals() as signals:
         with suppress(Stop), ExitStack() as stack:
             directory = stack.enter_context(temporary_folder())
-            change = stack.enter_context(Change(root, "plan", directory, PLAN_HINT, dry=True))
+            change = stack.enter_context(Change(Places.of(layout), "plan", directory, PLAN_HINT, dry=True))
             stack.callback(signals.hold)  # a signal must not interrupt the removal of the folder
             yield change
         if signals.asked is not None:

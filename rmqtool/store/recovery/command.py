@@ -186,7 +186,7 @@ def _plan_only(layout: StoreLayout, simulate: Simulate, backup: str | None, role
 
 
 def _plan_in(layout: StoreLayout, simulate: Simulate, backup: str | None) -> tuple[RecoveryReport, Recovery]:
-    with planning(layout.root) as change:
+    with planning(layout) as change:
         recovery = simulate(layout, change.staging)
         actions = prepare(recovery, change)
         stuck: list[str] = []

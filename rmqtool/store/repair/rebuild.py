@@ -473,7 +473,7 @@ def rebuild(
     if not {CONFIG, COMPACTION, LENGTHS, TIER} & set(parts) and layout.aborted and not layout.dledger_dirs():
         raise Refused(f"{layout.root}: was not stopped cleanly: run {layout.command('recover')} first")
     if dry_run:
-        with planning(layout.root) as change:
+        with planning(layout) as change:
             report = _run(layout, parts, change, warnings, apply=False)
         for pending in pending_runs(Places.of(layout), backup):
             report.actions.insert(0, pending.action())

@@ -23,7 +23,7 @@ def plan_rocks(layout: StoreLayout, release: Release | None = None) -> RecoveryR
         Refused: the store also has a form that these rules do not cover.
         UnreadableStore: a file of the log cannot be read.
     """
-    with planning(layout.root) as change:
+    with planning(layout) as change:
         plan = report(run_rocks_recovery(StoreInputs.of(layout, release=release), change.staging))
     warnings = misfit_warnings(layout)
     return replace(plan, warnings=[*warnings, *plan.warnings], unfit=warnings)
