@@ -6,6 +6,7 @@ starting on a copy.
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from rmqtool.store.check.codes.code import INFO
 from rmqtool.store.config.files import config_place, read_config
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.queues.batch import AnyQueue, every_queue
 from rmqtool.store.queues.rocks_open import rocks_queues_of
 from tests import goldens, rocks
 from tests.amounts import by_turns
@@ -47,6 +49,11 @@ def rows(case: str, store: Path, *args: object) -> list[dict[str, Any]]:
     result = rmqtool(*args[:2], store, *args[2:], "--broker-conf", conf_file(case), "-o", "ndjson")
     assert result.code == (1 if case == KILLED else 0), result.err
     return [json.loads(line) for line in result.out.splitlines()]
+
+
+def ends(queues: Iterable[AnyQueue]) -> dict[tuple[str, int], int]:
+    """Where each queue that has messages ends."""
+    return {(queue.topic, queue.queue_id): queue.max_offset for queue in queues if queue.max_offset}
 
 
 def codes(store: Path, case: str) -> Counter[str]:
@@ -117,6 +124,36 @@ def test_topics_groups_and_progress_are_those_of_the_single_database(case: str, 
     assert lag["pull-group"] == lag["orderly-group"] == lag["priority-group"] == 0
     assert lag["pop-group"] == (3 if case == OLD_HALVES else 0)  # they came back just before the stop
     assert lag["hold-group"] == 20
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_message_is_found_by_its_unique_id_alone(case: str, golden: Unpacked) -> None:
+    """There are no directories that name the topics."""
+    store = golden(case)
+    result = rmqtool("commitlog", "dump", store, "--topic", "Orders", "--limit", "1", "-o", "ndjson")
+    message = json.loads(result.out)
+    found = rmqtool("query-id", store, message["msgId"], "-o", "ndjson")
+    assert message["physicalOffset"] in [json.loads(line)["physicalOffset"] for line in found.out.splitlines()], found
+
+
+def test_what_a_kill_took_is_no_sign_that_topics_were_deleted(golden_copy: Unpacked, tmp_path: Path) -> None:
+    """Neither the queues nor the newest topics are in the databases; the log has the messages."""
+    store = golden_copy(KILLED)
+    whole = ends(rocks_queues_of(layout_of(store, KILLED)))
+
+    def lose(families: rocks.Families) -> None:
+        families["topic"] = {key: value for key, value in families["topic"].items() if key.startswith(b"Lites")}
+
+    rocks.change(store / "config" / "metadata", lose)
+    found = {finding.code for finding in check_store(layout_of(store, KILLED))}
+    assert "topic-unknown" in found
+    assert "topic-deleted" not in found
+    new = tmp_path / "new"
+    result = rmqtool("export", store, new, "--broker-conf", conf_file(KILLED))
+    assert result.code == 0, result.err
+    assert "config/topics.json lacks topics that have messages" in result.err
+    assert ends(every_queue(StoreLayout(str(new)))) == whole
+    assert not [finding for finding in check_store(StoreLayout(str(new))) if finding.severity != INFO]
 
 
 def test_the_progress_of_groups_is_listed_without_a_file(golden: Unpacked) -> None:

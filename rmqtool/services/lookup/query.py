@@ -18,6 +18,7 @@ from rmqtool.store.disk.directories import exists
 from rmqtool.store.index.reader import MAX_TIME, BadIndex, IndexView, open_index, physical_offsets
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout, is_path_name
 from rmqtool.store.layout.tier_signs import tier_sign
+from rmqtool.store.layout.version import queue_database_place
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 
 if TYPE_CHECKING:
@@ -329,6 +330,11 @@ def query_id(
 
 
 def _topics(layout: StoreLayout) -> dict[str, None]:
+    """Topics that have a queue, in files or in RocksDB."""
+    if queue_database_place(layout) is not None:
+        from rmqtool.store.queues.rocks_open import rocks_queues_of
+
+        return dict.fromkeys(queue.topic for queue in rocks_queues_of(layout))
     kinds = ("consumequeue", BATCH_QUEUES)
     return dict.fromkeys(name for kind in kinds for name, _queue_id, _path in layout.queue_dirs(kind))
 

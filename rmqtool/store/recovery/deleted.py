@@ -11,6 +11,7 @@ from rmqtool.store.config.files import config_place, read_config
 from rmqtool.store.config.sources import BAK, FILE, TMP, choose
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
+from rmqtool.store.queues.rocks_open import rocks_queues_of
 
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
 
@@ -21,7 +22,7 @@ class DeletedTopics:
     A topic was deleted if ``topics.json`` does not contain it, it has no queues, and all its messages are older than
     ``topics.json``; with a newer message, it had just been created by a process that was killed. If ``topics.json`` is
     broken, the intact older one that a broker reads instead is decisive. Light queues and the broker's own topics need
-    not be in that file.
+    not be in that file. A database of queues that a killed broker left proves nothing of the messages that it lacks.
     """
 
     def __init__(self, layout: StoreLayout) -> None:
@@ -42,6 +43,8 @@ class DeletedTopics:
         if topic == _DELAY_TOPIC or topic.lower().startswith(SYSTEM_PREFIX) or topic.startswith(LMQ_PREFIX):
             return False
         if layout.queues_of(topic) or layout.queues_of(topic, BATCH_QUEUES):
+            return False
+        if topic in self._in_database:
             return False
         named, _changed = self._table
         return bool(named) and topic not in named
@@ -68,6 +71,13 @@ class DeletedTopics:
             if isinstance(table, Topics):
                 return set(table.topics), table.data_version.timestamp or 0
         return set(), 0
+
+    @cached_property
+    def _in_database(self) -> set[str]:
+        """Topics that a database has queues of, or will have after the next start."""
+        with suppress(CorruptFile, MissingRuntime, UnreadableStore):
+            return {queue.topic for queue in rocks_queues_of(self._layout)}
+        return set()
 
     @cached_property
     def _newer(self) -> set[bytes]:

@@ -91,7 +91,7 @@ class ConfigCopies:
                 data = self._with_new_topics(_NO_TOPICS)
             if data is None:
                 continue
-            if name == _TOPICS and name in self._older:
+            if name == _TOPICS and (name in self._older or name in tables):
                 data = self._with_new_topics(data)
             if name == METADATA:  # two brokers sharing a tier would delete each other's segments
                 if not in_tier:
@@ -118,7 +118,10 @@ class ConfigCopies:
         return copied
 
     def _with_new_topics(self, data: bytes) -> bytes:
-        """``topics.json`` with the topics that have messages and were created after this generation was written."""
+        """``topics.json`` with the topics that have messages and were created after this generation was written.
+
+        A database may lack its newest topics, too, if its broker was killed.
+        """
         value, deleted = loads(data), DeletedTopics(self._layout)
         if not isinstance(value, dict):
             return data
