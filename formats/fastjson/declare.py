@@ -21,7 +21,7 @@ these are rejected: such a file is damaged.
 import math
 import types
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cache
 from itertools import islice
@@ -29,9 +29,9 @@ from typing import Annotated, Any, ClassVar, Protocol, Self, TypeVar, Union, get
 
 from formats.errors import BadText
 from formats.fastjson.dialects import BODY, FILE, STANDARD, Dialect
-from formats.fastjson.read import loads, locate
+from formats.fastjson.read import loads, loads_plain, locate
 from formats.fastjson.values import Inline, Key, Numbers, ObjectKey, Real, Value
-from formats.fastjson.write import dumps
+from formats.fastjson.write import dumps, quote, scalar_text
 from formats.versions import V4_9, VERSIONS, Version
 
 Int = Annotated[int, 32]
@@ -106,6 +106,10 @@ class Kind(ABC):
         """
         return value
 
+    def text(self, value: Any, version: Version) -> str:
+        """The text of the value in a body, as `formats.fastjson.write.dumps` has it of what :meth:`write` returns."""
+        return scalar_text(value)
+
 
 class Whole(Kind):
     """``int`` (32 bits) or ``long`` (64 bits)."""
@@ -127,6 +131,9 @@ class Whole(Kind):
         if not self.least <= number < -self.least:
             raise Unfit(f"an integer that does not fit into {self.bits} bits")
         return number
+
+    def text(self, value: Any, version: Version) -> str:
+        return str(value) if type(value) is int else scalar_text(value)
 
 
 class Flag(Kind):
@@ -189,6 +196,10 @@ class Items(Kind):
         items = [self.item.write(item, dialect, version) for item in value]
         return Inline(items) if self.inline else items
 
+    def text(self, value: Any, version: Version) -> str:
+        text = self.item.text
+        return f"[{','.join([text(item, version) for item in value])}]"
+
 
 class Table(Kind):
     """A Java ``Map``; a dict in the order of the text. Integer keys are read quoted or unquoted.
@@ -249,6 +260,11 @@ class Table(Kind):
             }
         return {k: item(v, dialect, version) for k, v in value.items()}
 
+    def text(self, value: Mapping[Any, Any], version: Version) -> str:
+        key, item = self.key.text, self.item.text
+        entries = [f"{key(k, version)}:{item(v, version)}" for k, v in value.items() if v is not None]
+        return f"{{{','.join(entries)}}}"
+
 
 def _all_fit(raw: dict[Key, Value], keys: Whole, items: Whole) -> bool:
     low, least = keys.least, items.least
@@ -269,6 +285,14 @@ class Nested(Kind):
 
     def write(self, value: Declared, dialect: Dialect, version: Version) -> dict[Key, Value]:
         return write_object(value, dialect, version)
+
+    def text(self, value: Declared, version: Version) -> str:
+        members = [
+            f"{name}{text(member, version)}"
+            for name, attribute, text, since in _in_text(type(value))
+            if (member := getattr(value, attribute)) is not None and since <= version
+        ]
+        return f"{{{','.join(members)}}}"
 
 
 def kind_of(declared: Any, inline: bool = False) -> Kind:
@@ -363,6 +387,18 @@ def _in_order(declared: type) -> tuple[Member, ...]:
     return tuple(member for _, member in sorted(members_of(declared).items()))
 
 
+@cache
+def _in_reading(declared: type) -> tuple[tuple[str, str, Callable[[Any, Dialect], Any], bool, bool], ...]:
+    """Name, attribute, reader, and whether it is required and unset, of each member."""
+    return tuple((m.name, m.attribute, m.kind.read, m.required, m.unset) for m in members_of(declared).values())
+
+
+@cache
+def _in_text(declared: type) -> tuple[tuple[str, str, Callable[[Any, Version], str], Version], ...]:
+    """Name with colon, attribute, writer and first version of each member, in the order of a body."""
+    return tuple((f"{quote(m.name)}:", m.attribute, m.kind.text, m.since) for m in _in_order(declared))
+
+
 def to_camel_case(name: str) -> str:
     """The name of a field as a Java class has it."""
     first, *others = name.split("_")
@@ -379,17 +415,17 @@ def read_object(declared: type[T], raw: Value, dialect: Dialect) -> T:
         raise Unfit(f"{describe(raw)} where an object must be")
     members = members_of(declared)
     values: dict[str, Any] = {}
-    for name, member in members.items():
+    for name, attribute, read, required, unset in _in_reading(declared):
         item = raw.get(name)
         if item is not None:
             try:
-                values[member.attribute] = member.kind.read(item, dialect)
+                values[attribute] = read(item, dialect)
             except Unfit as err:
                 raise err.within(name) from None
-        elif member.required:
+        elif required:
             raise Unfit(f"an object without {name}")
-        elif member.unset and not dialect.keeps:
-            values[member.attribute] = None
+        elif unset and not dialect.keeps:
+            values[attribute] = None
     if dialect.keeps and issubclass(declared, Bean):
         values["extra"] = {key: item for key, item in raw.items() if key not in members and key not in declared.DERIVED}
     elif dialect.strict and (unknown := [str(key) for key in raw if key not in members]):
@@ -468,7 +504,7 @@ def read_body(declared: type[T], body: bytes, strict: bool = False) -> T:
     Raises:
         BadText: as `formats.fastjson.read.loads` and `from_json`.
     """
-    return from_json(declared, loads(body, BODY), strict)
+    return from_json(declared, loads_plain(body), strict)
 
 
 def from_json(declared: type[T], value: Value, strict: bool = False) -> T:
@@ -494,7 +530,9 @@ def body_of(item: Declared, version: Version = NEWEST, *, quote_numbers: bool = 
     Args:
         quote_numbers: keys that are integers stand in quotes (standard JSON).
     """
-    return dumps(to_json(item, version), STANDARD if quote_numbers else BODY)
+    if quote_numbers:
+        return dumps(to_json(item, version), STANDARD)
+    return Nested(type(item)).text(item, version).encode()
 
 
 def to_json(item: Declared, version: Version = NEWEST) -> dict[Key, Value]:

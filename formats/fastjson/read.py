@@ -79,20 +79,33 @@ def loads_plain(data: bytes) -> Value:
     Raises:
         BadText: as `loads`.
     """
-    if data.count(b"{") + data.count(b"[") > BODY.depth or _HALF.search(data):
+    if _HALF.search(data) or not _is_flat(data, BODY.depth):
         return loads(data, BODY)
     try:
         text = data.decode("utf-8")
         value, end = _PLAIN.raw_decode(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter if brackets in strings hide the depth
         return loads(data, BODY)
     return value if end == len(text) else loads(data, BODY)
+
+
+def _is_flat(data: bytes, depth: int) -> bool:
+    """Whether brackets are nested at most this deep; False if some in strings have no counterpart."""
+    if data.count(b"{") + data.count(b"[") <= depth:
+        return True
+    brackets = data.translate(None, _NO_BRACKETS)
+    for _ in range(depth):
+        if not brackets:
+            break
+        brackets = brackets.replace(b"{}", b"").replace(b"[]", b"")
+    return not brackets
 
 
 def _refuse(name: str) -> Value:
     raise ValueError(name)
 
 
+_NO_BRACKETS = bytes({*range(256)} - {*b"{}[]"})
 _PLAIN = json.JSONDecoder(parse_float=Real, parse_constant=_refuse)
 _PAIRS = json.JSONDecoder(strict=False, object_pairs_hook=tuple)
 

@@ -43,6 +43,27 @@ def quote(text: str, escaped: re.Pattern[str] = BODY.escaped) -> str:
     return f'"{escaped.sub(_escape, text)}"'
 
 
+def scalar_text(value: Value, dialect: Dialect = BODY) -> str:
+    """The text of a value that is neither a list nor an object.
+
+    Raises:
+        ValueError: a number is longer than `MAX_NUMBER`, infinite or NaN.
+        TypeError: the value has another type.
+    """
+    if isinstance(value, str):
+        return quote(value, dialect.escaped)
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        large = dialect.quote_large and abs(value) > _BROWSER_SAFE
+        return f'"{_digits(value)}"' if large else _digits(value)
+    if isinstance(value, float):
+        return real_text(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
 class _Place:
     """Position of a value: its container and key, linked to the position of the container; None for the top value."""
 
@@ -71,21 +92,7 @@ class _Writer:
                 raise ValueError(f"nested deeper than {self.dialect.depth} levels")
             self._object(value, tabs, place) if isinstance(value, dict) else self._list(value, tabs, place)
         else:
-            self.out.append(self._scalar(value))
-
-    def _scalar(self, value: Value) -> str:
-        if isinstance(value, str):
-            return quote(value, self.dialect.escaped)
-        if value is None:
-            return "null"
-        if isinstance(value, bool):
-            return "true" if value else "false"
-        if isinstance(value, int):
-            large = self.dialect.quote_large and abs(value) > _BROWSER_SAFE
-            return f'"{_digits(value)}"' if large else _digits(value)
-        if isinstance(value, float):
-            return real_text(value)
-        raise TypeError(f"{type(value).__name__} has no JSON form")
+            self.out.append(scalar_text(value, self.dialect))
 
     def _object(self, value: dict[Key, Value], tabs: int, place: _Place | None) -> None:
         out, references, nulls, escaped, plain = self.out, self.references, self.nulls, self.escaped, self.plain
@@ -108,7 +115,7 @@ class _Writer:
                 out.append(f"{before}{name}:")
                 self.write(item, tabs + 1, _Place(place, value, key) if references else None)
             else:
-                out.append(f"{before}{name}:{self._scalar(item)}")
+                out.append(f"{before}{name}:{scalar_text(item, self.dialect)}")
             before = ","
         out.append("{}" if before == "{" else end)
 
@@ -118,7 +125,7 @@ class _Writer:
             return f'"{_digits(key)}"' if self.dialect.quote_keys else _digits(key)
         if not isinstance(key, ObjectKey) or not self.dialect.object_keys:
             raise TypeError(f"{type(key).__name__} as the key of an object")
-        members = (f"{quote(name)}:{self._scalar(item)}" for name, item in key if item is not None)
+        members = (f"{quote(name)}:{scalar_text(item, self.dialect)}" for name, item in key if item is not None)
         return f"{{{','.join(members)}}}"
 
     def _list(self, value: list[Value], tabs: int, place: _Place | None) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import BadLength, BadText, FormatError
-from formats.fastjson.declare import body_of, read_body
+from formats.fastjson.declare import body_of, read_body, to_json
 from formats.fastjson.dialects import BODY
 from formats.fastjson.read import loads, loads_plain
 from formats.fastjson.values import ObjectKey
@@ -19,6 +19,7 @@ from formats.layouts import remoting as layouts
 from formats.remoting import bodies, frame, headers, shapes
 from formats.remoting.codes import MAX_FRAME, Language, RequestCode, ResponseCode, Serializer
 from formats.remoting.fields import from_fields
+from formats.versions import VERSIONS
 from tests import wire
 
 
@@ -196,6 +197,33 @@ def test_any_text_is_read_or_refused(data: bytes) -> None:
 def test_half_of_a_pair_reads_the_same_both_ways() -> None:
     for text in (rb'{"a":"\ud83d"}', rb'{"a":"\uDE00x"}', rb'{"a":"\ud83d\ude00"}'):
         assert loads_plain(text) == loads(text, BODY)
+
+
+def test_a_body_has_the_text_of_its_json_value() -> None:
+    odd = 'a "quote", \\ and \u2028 \ud83d'
+    queue = shapes.MessageQueue(odd, "b", -1)
+    items = [
+        bodies.TopicStats({queue: shapes.TopicOffset(0, 1 << 62, -1)}, 1.5e-9),
+        bodies.ConsumeStats({queue: shapes.OffsetWrapper(1, 2, 3)}),
+        shapes.BrokerData("c", "b", {0: odd, -1: ""}),
+        bodies.GroupList([odd, ""]),
+        bodies.ConsumerConnection(),
+        bodies.KVTable({odd: odd}),
+        bodies.KVTable(),
+    ]
+    for item in items:
+        for version in VERSIONS:
+            assert body_of(item, version) == dumps(to_json(item, version), BODY), item
+
+
+def test_many_objects_are_read_as_few_are() -> None:
+    for inner in ('{"a":[1,{}]}', '"{"', '"}"', '{"a":"]["}', "[]"):
+        for count in (2, 1000):
+            text = f"[{','.join([inner] * count)}]".encode()
+            assert loads_plain(text) == loads(text, BODY)
+    for deep in (BODY.depth, BODY.depth + 1, 5000):
+        text = b"[" * deep + b"]" * deep
+        assert read_or_refused(loads_plain, text) == read_or_refused(partial(loads, dialect=BODY), text)
 
 
 def test_keys_that_are_objects() -> None:

@@ -4,6 +4,7 @@ import hashlib
 
 import pytest
 
+from formats.layouts.derived import HEAD_V4_V4
 from formats.message.bodies import decompress
 from rmqtool.contract import message_row
 from rmqtool.services.lookup.get_message import get_message
@@ -113,6 +114,23 @@ def test_a_walk_through_a_clean_log_meets_no_damage(case: str, golden: Unpacked)
     )
     pointed_at = {row["cqPhysicalOffset"] for row in goldens.messages(case)}
     assert pointed_at <= {item.physical_offset for item in items if isinstance(item, LocatedRecord)}
+
+
+def test_the_store_time_of_a_record_and_of_what_is_none(golden_copy: Unpacked) -> None:
+    layout = StoreLayout(str(golden_copy("ipv6")))
+    items = [item for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord)]
+    moved, cut, *_others = items
+    with open(moved.file.path, "r+b") as file:
+        file.seek(moved.at + HEAD_V4_V4.offsets["physical_offset"])
+        file.write((1 << 40).to_bytes(8, "big"))
+        file.seek(cut.at)
+        file.write((1 << 30).to_bytes(4, "big"))
+    log = CommitLog(layout)
+    times = [None if item is cut else item.record.store_timestamp for item in items]
+    assert [log.store_time(item.physical_offset) for item in items] == times
+    assert log.store_time(items[0].physical_offset + 1) is None
+    assert log.store_time(items[-1].end) is None
+    assert log.store_time(1 << 50) is None
 
 
 @pytest.mark.parametrize("case", CLEAN)

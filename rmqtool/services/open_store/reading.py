@@ -251,8 +251,8 @@ class Reading:
         """Store timestamp in ms of the message at a queue offset; -1 if there is none."""
         queue = self.queue(topic, queue_id)
         entry = queue.entry(offset) if queue is not None and offset < queue.max_offset else None
-        message = self.log.read(entry.physical_offset, crc=False) if entry is not None else None
-        return message.record.store_timestamp if message is not None else -1
+        stored = self.log.store_time(entry.physical_offset) if entry is not None else None
+        return stored if stored is not None else -1
 
     def by_key(self, topic: str, key: str, search: Search) -> list[LocatedRecord]:
         """Messages with a key or unique id, through the index."""

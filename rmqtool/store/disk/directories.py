@@ -98,7 +98,8 @@ def list_dir(path: str) -> list[DirectoryEntry]:
         return [RemoteEntry(path, status) for status in place.entries(path)]
     try:
         with retry_after_freeing(lambda: os.scandir(path)) as entries:
-            return sorted(map(DirectoryEntry, entries), key=lambda entry: entry.name)
+            listed = list(map(DirectoryEntry, entries))
+        return sorted(listed, key=lambda entry: entry.name) if len(listed) > 1 else listed
     except FileNotFoundError:
         return []
     except OSError as err:

@@ -153,7 +153,8 @@ class Segments:
                     files.append(Segment(entry.path, base, size, changed, entries=directory in entries))
                 except OSError as err:
                     raise UnreadableStore(f"{entry.path}: {os.strerror(err.errno or 0)}") from err
-        files.sort(key=lambda file: os.path.basename(file.path))
+        if len(files) > 1:
+            files.sort(key=lambda file: os.path.basename(file.path))
         return cls(files, foreign)
 
     def __iter__(self) -> Iterator[Segment]:

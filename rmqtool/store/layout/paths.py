@@ -450,7 +450,7 @@ def _queue_id(name: str) -> int | None:
 def is_path_name(name: str) -> bool:
     """Whether a name from a record is safe as a directory name. Hostile topics must not lead out of the store."""
     try:
-        length = len(os.fsencode(name))
+        length = len(name) if name.isascii() else len(os.fsencode(name))
     except UnicodeEncodeError:
         return False
     return 0 < length <= 255 and name not in (".", "..") and "/" not in name and "\0" not in name

@@ -14,7 +14,15 @@ from formats.message.read import End, Record
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import extents_of, has_bytes, is_zero
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.records import WINDOW, blank_room, next_record, record_at, record_start, says_position
+from rmqtool.store.log.records import (
+    WINDOW,
+    blank_room,
+    next_record,
+    record_at,
+    record_start,
+    says_position,
+    stated_store_time,
+)
 
 
 class LocatedRecord(NamedTuple):
@@ -96,6 +104,17 @@ class CommitLog:
         if isinstance(record, End):
             return Damage(file.path, at, physical_offset, 0, record.ending, record.reason)
         return LocatedRecord(file, at, record)
+
+    def store_time(self, physical_offset: int) -> int | None:
+        """The store timestamp (ms) of the record at an offset, of which little else is read; None without a record."""
+        file = self.segments.find(physical_offset)
+        if file is None:
+            return None
+        stated = stated_store_time(file.map(), file.base, physical_offset - file.base)
+        if stated is not None:
+            return stated
+        item = self.read(physical_offset, crc=False)  # one that states another position
+        return item.record.store_timestamp if item is not None else None
 
     def end(self) -> tuple[int, int | None]:
         """(offset after the last record, store timestamp of that record), reading up to the first damage."""

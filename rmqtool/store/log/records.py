@@ -20,6 +20,7 @@ _STATED = HEAD_V4_V4.field("total_size", "magic", "physical_offset")  # these fi
 _HEAD = max(head.size for head in HEADS.values())
 _LONGEST = 0x7FFF + 4  # bytes of the longest topic and the length fields around it
 _SYS_FLAG = HEADS[0].field("sys_flag")
+_STORED = {flags: head.field("store_timestamp") for flags, head in HEADS.items()}
 
 
 def is_entries(view: memoryview) -> bool:
@@ -105,6 +106,18 @@ def claimed_size(view: memoryview, base: int, at: int) -> int | None:
     size: int
     size, magic, physical_offset = _STATED.unpack_from(view, at)
     return size if physical_offset == base + at and magic in _MAGICS else None
+
+
+def stated_store_time(view: memoryview, base: int, at: int) -> int | None:
+    """The store timestamp (ms) of the record that seems to begin here (see :func:`says_position`); None without one."""
+    size = claimed_size(view, base, at)
+    if size is None or at + max(size, _HEAD) > len(view):
+        return None
+    need(view, at, at + _HEAD)
+    (sys_flag,) = _SYS_FLAG.unpack_from(view, at)
+    timestamp: int
+    (timestamp,) = _STORED[sys_flag & HOSTS_V6].unpack_from(view, at)
+    return timestamp
 
 
 def next_record(view: memoryview, base: int, at: int, stop: int) -> int:
