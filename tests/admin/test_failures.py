@@ -12,13 +12,11 @@ import pytest
 
 from formats.fastjson.declare import body_of
 from formats.remoting.bodies import ClusterInfo
+from formats.remoting.codes import ControllerCode, ResponseCode
 from formats.remoting.codes import RequestCode as C
-from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import BrokerData
 from rmqtool.admin.live import questions
-from rmqtool.cli.commands import COMMANDS
-from rmqtool.remoting.connection import Connection
 from tests.amounts import by_turns
 from tests.cli.running import ROOT, rmqtool
 from tests.client.peers import listening, peer, raw_peer, route, serving, tells
@@ -96,7 +94,7 @@ async def silent() -> AsyncIterator[str]:
 async def refusing() -> AsyncIterator[str]:
     """A broker that refuses every request for lack of rights."""
     async with peer() as made:
-        made.replies = dict.fromkeys(C, refuses)
+        made.replies = dict.fromkeys([*C, *ControllerCode], refuses)
         yield made.address
 
 
@@ -104,7 +102,9 @@ async def refusing() -> AsyncIterator[str]:
 async def wrong() -> AsyncIterator[str]:
     """A broker with well-formed frames and invalid answers."""
     async with peer() as made:
-        made.replies = {code: lambda request: request.response(body=b'{"table": [1, ') for code in C}
+        made.replies = {
+            code: lambda request: request.response(body=b'{"table": [1, ') for code in (*C, *ControllerCode)
+        }
         yield made.address
 
 
@@ -120,12 +120,13 @@ async def gone() -> AsyncIterator[str]:
 async def leaving() -> AsyncIterator[str]:
     """A broker that closes each connection at the first request."""
 
-    def end(connection: Connection, request: Command) -> Command:
-        connection.abort("over")
+    def end(request: Command) -> Command:
+        for connection in made.connections:
+            connection.abort("over")
         return request.response()
 
     async with peer() as made:
-        made.handle = end  # type: ignore[method-assign]
+        made.replies = dict.fromkeys([*C, *ControllerCode], end)
         yield made.address
 
 
@@ -239,25 +240,6 @@ def test_the_wrong_key(
         assert "127.0.0.1:" in result.err, (name, result.err)
         assert "right-secret" not in result.out + result.err
         assert "wrong-secret" not in result.out + result.err
-
-
-def test_every_change_is_here() -> None:
-    # of name servers, of controllers (tests/interop), of journals, and what writes no brokers
-    apart = {"kv", "order-conf", "namesrv-config", "undo", "dump-to-parquet", "dump", "controller", "controller-config"}
-    apart.add("static-topic")  # test_static_topics.py
-    assert CHANGES.keys() == {
-        name for name, command in COMMANDS.items() if command.live and command.writes and name.split()[0] not in apart
-    }
-
-
-def test_every_command_is_here() -> None:
-    # what changes something is in test_changes_failing; name servers are no brokers, users are of 5.x, sql needs Spark
-    apart = {"kv show", "order-conf show", "namesrv-config show", "sql"}
-    apart |= {"user list", "acl list", "cold-data list", "cluster replicas"}  # the lab's release has none of these
-    # nor controllers, nor accounts
-    apart |= {"controller list", "controller replicas", "controller-config show"}
-    apart |= {"plain-acl list", "plain-acl addresses", "plain-acl files", "static-topic list", "static-topic show"}
-    assert WORDS.keys() == {name for name, command in COMMANDS.items() if command.live and not command.writes} - apart
 
 
 @by_turns(7)

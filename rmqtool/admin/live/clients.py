@@ -335,9 +335,10 @@ def plan_direct(target: Target, warn: Warn, message_id: str, group: str, client_
         ids = {
             offset_id(copy.record.store_address, copy.record.store_port, copy.physical_offset): copy for copy in copies
         }
-        if len(ids) != 1:
-            several = f"several copies: give the offset id of one: {', '.join(sorted(ids))}"
-            raise ClientError(f"{message_id}: {several if ids else 'no broker has this message'}")
+        if not ids:
+            raise questions.none_has(f"message {message_id}")
+        if len(ids) > 1:
+            raise ClientError(f"{message_id}: several copies: give the offset id of one: {', '.join(sorted(ids))}")
         ((place, message),) = ids.items()
         assert message.node is not None
         names = sorted((await _find_clients(questions, [message.node], group)).nodes)

@@ -86,7 +86,7 @@ async def find_controllers(questions: Questions) -> list[Node]:
         if address.strip()
     }
     if not addresses:
-        raise ClientError(f"{questions.target.text}: no broker has a controller (enableControllerMode)")
+        raise questions.none_has("a controller (enableControllerMode)")
     return [Node("", address, MASTER_ID, address) for address in sorted(addresses)]
 
 

@@ -171,10 +171,8 @@ def _ask(target: Target, warn: Warn, fetch: Callable[[Questions, Node], Awaitabl
         answers = await questions.tables(masters, lambda node: fetch_if_any(questions, node))
         without = sorted(node.name for node, answer in answers.items() if answer is None)
         if len(without) == len(answers):
-            raise ClientError(
-                f"{target.text}: no broker has plain access control, of 4.9 (aclEnable); "
-                "user list and acl list show that of 5.x"
-            )
+            what = "plain access control, of 4.9 (aclEnable); user list and acl list show that of 5.x"
+            raise questions.none_has(what)
         if without:
             warn(f"{', '.join(without)}: no plain access control (aclEnable)")
         return {node: answer for node, answer in answers.items() if answer is not None}

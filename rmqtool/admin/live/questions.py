@@ -277,6 +277,15 @@ class Questions:
         """Why questions so far have no answer."""
         return list(dict.fromkeys(self._words.values()))
 
+    def none_has(self, what: str) -> ClientError:
+        """The error that no broker has something; it says which brokers did not answer, as they may have it."""
+        reasons = "; ".join(self.reasons())
+        return ClientError(
+            f"{self._target.text}: no broker that answers has {what}; {reasons}"
+            if reasons
+            else f"{self._target.text}: no broker has {what}"
+        )
+
     async def tables(self, nodes: Iterable[Node], fetch: Callable[[Node], Awaitable[T]]) -> dict[Node, T]:
         """As :meth:`collect`, for tables without which there is no result.
 
@@ -285,8 +294,7 @@ class Questions:
         """
         answers = await self.collect(nodes, fetch)
         if not answers:
-            reasons = "; ".join(dict.fromkeys(self._words.values()))
-            raise ClientError(f"{self._target.text}: no broker answers: {reasons}")
+            raise ClientError(f"{self._target.text}: no broker answers: {'; '.join(self.reasons())}")
         return answers
 
     def tell(self) -> None:

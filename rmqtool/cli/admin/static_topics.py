@@ -58,9 +58,10 @@ def static_topic_show(
     warn = Warnings()
     rows = list_static_ranges(_mappings(store, broker_conf, warn), topic)
     write_rows(output.value, StaticRange, rows)
+    code = warn.tell()
     if not rows:
-        note(f"{topic} is no static topic here")
-    return warn.tell() or (0 if rows else 1)
+        note(f"{topic} is no static topic {'of the brokers that answer' if code else 'here'}")
+    return code or (0 if rows else 1)
 
 
 @command("static-topic create", "rmqtool static-topic create @lab Ledger --queues 8 --dry-run")
