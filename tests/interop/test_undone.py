@@ -25,6 +25,10 @@ pytestmark = [pytest.mark.interop, only_in_all]
 RELEASES = ("4.9.8", "5.3.3", NEWEST)
 FILES = ("topics.json", "subscriptionGroup.json", "consumerOffset.json")
 PERSISTED = 3.0  # s: brokers write their offsets every flushConsumerOffsetInterval
+TOPICS = "topicConfigTable"
+HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
+# 4.9 adds the topic of half messages to its table at its first look for transactions, which is after a minute by itself
+SETTINGS = {**CONFIG, "flushConsumerOffsetInterval": "1000", "transactionCheckInterval": "1000"}
 
 GROUP = {
     "groupName": "odd", "retryQueueNums": 2, "retryMaxTimes": 5, "consumeBroadcastEnable": False,
@@ -72,7 +76,7 @@ def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     store = tmp_path_factory.mktemp("undone") / "store"
     store.mkdir()
     with Broker(version) as judge:
-        judge.boot(store, {**CONFIG, "flushConsumerOffsetInterval": "1000"})
+        judge.boot(store, SETTINGS)
         lab = Lab(judge, store)
         topic = {
             "topic": "Ordered", "defaultTopic": "TBW102", "readQueueNums": "3", "writeQueueNums": "2", "perm": "6",
@@ -87,7 +91,7 @@ def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         for group, first in (("odd", 2), ("idle", 1)):
             for queue in range(2):
                 judge.ask("setOffset", group=group, topic="Ordered", queueId=queue, offset=queue + first)
-        while not (lab.config / "consumerOffset.json").exists():
+        while not (lab.config / "consumerOffset.json").exists() or HALF not in lab.files()["topics.json"][TOPICS]:
             time.sleep(0.5)
         yield lab
         judge.stop()
@@ -120,12 +124,10 @@ def test_files_are_as_before(line: str, lab: Lab) -> None:
     changed = lab.files()
     lab.run("undo TARGET")
     after = lab.files()
-    for name, table in before.items():
-        (key,) = table
-        assert {**after[name], key: None} == {key: None}
-        now, then = after[name][key], table[key]
-        assert now == then, {
-            name: (now.get(name), then.get(name)) for name in {*now, *then} if now.get(name) != then.get(name)
-        }
+    for name, tables in before.items():
+        assert after[name].keys() == tables.keys()
+        for table, then in tables.items():
+            now = after[name][table]
+            assert now == then, {key: (now.get(key), then.get(key)) for key in sorted({*now, *then}, key=str)}
     if not line.startswith("broker-config"):
         assert changed != before, f"{line} changed nothing"
