@@ -11,6 +11,7 @@ from rmqtool.services.lookup.get_message import get_message
 from rmqtool.services.lookup.query import Search, query_id, query_key
 from rmqtool.services.lookup.query_time import offset_by_time_v4
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log import commit_log
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.queues.reader import queues_of
 from tests import goldens
@@ -143,3 +144,19 @@ def test_the_log_ends_where_it_does_from_any_hint(case: str, golden: Unpacked) -
     assert last is not None
     assert last.end == end
     assert log.last(end) is None
+
+
+@pytest.mark.parametrize("case", [*goldens.cases(), "broker-5.3.3", "broker-5.5.0-crash"])
+def test_the_last_record_is_found_in_bulk_as_one_by_one(
+    case: str, golden: Unpacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the third file from the end, and from hints, up to the first damage."""
+    log = CommitLog(StoreLayout(str(golden(case))))
+    starts = [item.physical_offset for item in log.walk() if isinstance(item, LocatedRecord)]
+    hints = [-1, *starts[:: max(len(starts) // 5, 1)]]
+    found: dict[int, list[LocatedRecord | None]] = {}
+    for few in (1, 3, 1 << 40):
+        monkeypatch.setattr(commit_log, "_FEW", few)
+        found[few] = [log.last(hint) for hint in hints]
+    assert found[1] == found[3] == found[1 << 40]
+    assert all(found[1]) or not starts

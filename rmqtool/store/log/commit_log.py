@@ -11,18 +11,22 @@ from typing import NamedTuple
 from formats.endings import Ending
 from formats.message.inner import is_inner_batch, messages_in
 from formats.message.read import End, Record
+from rmqtool.store.disk.mapping import forget, is_partial
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import extents_of, has_bytes, is_zero
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.records import (
     WINDOW,
     blank_room,
+    is_entries,
     next_record,
     record_at,
     record_start,
     says_position,
     stated_store_time,
 )
+
+_FEW = 1000  # records that are read one by one before they are read in bulk
 
 
 class LocatedRecord(NamedTuple):
@@ -135,12 +139,15 @@ class CommitLog:
         file = self.segments.find(hint) if hint >= 0 else None
         at = hint - file.base if file is not None else 0
         file = file or files[max(0, len(files) - 3)]
+        read = 0  # records in a row
         while True:
             start = record_start(file.map(), at)
             record = record_at(file.map(), start, file.size)
             if isinstance(record, Record):
                 newest = LocatedRecord(file, start, record)
-                at = start + record.total_size
+                at, read = start + record.total_size, read + 1
+                if read % _FEW == 0 and (last := _last_in_row(file, at)) is not None:
+                    at = last
                 continue
             following = self.segments.find(file.end) if record.ending is Ending.FILLER else None
             if following is None:
@@ -166,6 +173,26 @@ class CommitLog:
                 first = next_record(view, file.base, first, limit)
             yield from walk_file(file, first, limit, last=file is self.segments.files[-1], crc=crc)
             file.release()
+
+
+def _last_in_row(file: Segment, at: int) -> int | None:
+    """Where the last of the records begins that follow each other from ``at``; None if none does, or if they must be
+    read one by one.
+    """
+    view = file.map()
+    if is_entries(view) or is_partial(view):
+        return None
+    from rmqtool.kernels.scan import Walker, space_rows  # with NumPy, which most look-ups do without
+
+    walker, last, begin = Walker(view, space_rows(_FEW)), None, at
+    while True:
+        rows, at = walker.walk(at, file.size, at + WINDOW)
+        if not rows.records:
+            return last
+        last = int(rows.at[-1])
+        if at - begin >= WINDOW:
+            forget(view, begin, at)
+            begin = at
 
 
 def walk_file(
