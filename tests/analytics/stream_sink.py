@@ -23,7 +23,7 @@ QUERY = "a-query"
 ROWS = 40
 KILLS = (("save", 1), ("append", 1), ("append", 2), ("append", 6), ("flush", 1), ("save", 2))
 """What kills the process with SIGKILL, and when: saving the state, appending a chunk of rows, a flush."""
-_CALLS = {"save": (batches, "replace_file"), "append": (Importer, "take"), "flush": (Store, "flush")}
+CALLS = {"save": (batches, "replace_file"), "append": (Importer, "take"), "flush": (Store, "flush")}
 
 
 def bodies(batch: int) -> list[bytes]:
@@ -71,7 +71,7 @@ def commit_and_die(store: str, call: str, number: int) -> None:
     if not os.path.exists(store):
         os.makedirs(os.path.dirname(store))
         commit(store, 0, 1)
-    kill_at(*_CALLS[call], number)
+    kill_at(*CALLS[call], number)
     commit(store, 1, 2)
 
 

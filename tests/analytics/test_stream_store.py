@@ -1,22 +1,29 @@
 """``writeStream`` into a store: each batch is in it once, whatever is killed when, and whoever appends in between."""
 
+import errno
 import json
+import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from rmqtool import NewMessage, Store, read_arrow
+from rmqtool.analytics.source import write
 from rmqtool.analytics.source.tables_source import RocketMQSource
+from rmqtool.analytics.source.write import StoreWriter
 from rmqtool.errors import BadValue, CorruptFile, Refused
+from rmqtool.services.sending.importer import Importer
 from rmqtool.store.check.run import check_store
 from tests.amounts import by_turns
 from tests.analytics import stream_sink
-from tests.analytics.stream_sink import KILLS, ROWS, bodies, commit
+from tests.analytics.stream_sink import CALLS, KILLS, ROWS, bodies, commit, kill_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -168,3 +175,71 @@ def test_a_stream_from_store_to_store(spark: "SparkSession", tmp_path: Path) -> 
     follow()
     assert sorted(stored(target)) == sorted(bodies(0) + bodies(1))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broker.conf", "source", "state", "target"]
+
+
+# -- a frame that is written once -------------------------------------------------------------------------------------
+
+
+def write_frame(store: Path, version: int, seed: int, application: str = "an-import") -> None:
+    """As ``commit`` of the sink, by the writer of frames."""
+    order = bodies(version)
+    random.Random(seed).shuffle(order)
+    options = {"path": str(store), "brokerConf": str(store.with_name("broker.conf"))}
+    once = {"txnAppId": application, "txnVersion": str(version)}
+    writer = StoreWriter({**options, **once}, ["topic", "body"], overwrite=False)
+    rows = pa.record_batch({"topic": ["Sink"] * len(order), "body": pa.array(order, pa.binary())})
+    try:
+        writer.commit([writer.write(iter([rows]))])
+    except Exception:
+        writer.abort([])
+        raise
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A store with batch 0, and small files."""
+    commit(str(tmp_path / "store"), 0, 1)
+    return tmp_path / "store"
+
+
+@pytest.mark.parametrize(("call", "number"), KILLS)
+def test_a_frame_is_written_once(call: str, number: int, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed, and repeated with its rows in another order; the second time it is complete."""
+    monkeypatch.setattr(write, "_ROWS", 7)
+    if not (child := os.fork()):
+        kill_at(*CALLS[call], number)
+        write_frame(small, 1, 2)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    for again in (3, 4):
+        write_frame(small, 1, again)
+        assert sorted(stored(small)) == sorted(bodies(0) + bodies(1))
+    write_frame(small, 2, 5)
+    assert sorted(stored(small)) == sorted(bodies(0) + bodies(1) + bodies(2))
+    assert not list(small.parent.glob("store.parts-*")) or call == "save"
+
+
+def test_a_frame_that_was_begun_comes_before_the_next(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write, "_ROWS", 7)
+    take, calls = Importer.take, iter(range(100))
+
+    def fail(importer: Importer, rows: Any) -> Any:
+        if next(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return take(importer, rows)
+
+    monkeypatch.setattr(Importer, "take", fail)
+    with pytest.raises(OSError, match="No space"):
+        write_frame(small, 1, 2)
+    with pytest.raises(Refused, match="batch 1 of stream an-import was begun, and is not complete: write it again bef"):
+        write_frame(small, 2, 3)
+    write_frame(small, 2, 3, "another")
+    write_frame(small, 1, 4)
+    write_frame(small, 2, 5)
+    assert sorted(stored(small)) == sorted([*bodies(0), *bodies(1), *bodies(2), *bodies(2)])
+
+
+@pytest.mark.parametrize("options", [{"txnAppId": "a"}, {"txnVersion": "1"}, {"txnAppId": "a", "txnVersion": "-1"}])
+def test_half_of_an_identity_is_refused(options: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(BadValue, match="txnAppId and txnVersion: give both, the version as a number"):
+        StoreWriter({"path": str(tmp_path / "new"), **options}, ["topic", "body"], overwrite=False)

@@ -7,6 +7,7 @@ of a stream, are appended under the broker's own lock, once all of them are know
 
 import glob
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -111,15 +112,68 @@ class _Rows:
             for row, answer in zip(taken, importer.take(taken), strict=True):
                 _check(row, answer)
 
+    def _append_once(self, written: "Sequence[TaskRows]", stream: str, batch: int) -> None:
+        """Append a batch, unless the store has it; one that was begun is continued with the rows of then.
+
+        Raises:
+            BadValue: a row was rejected; nothing of the batch is appended.
+            Refused: a broker has the store open, its log is not the one that this batch was appended to, an earlier
+                batch is not complete, or the rows of a batch that was begun are gone.
+        """
+        if not is_store(self.path):
+            with new_store(self.path, self._broker_conf):
+                pass
+        from rmqtool.services.open_store.store import Store
+        from rmqtool.services.sending.batches import StreamBatches
+
+        with Store(self.path, write=True, broker_conf=self._broker_conf, mend=True) as store:
+            batches = StreamBatches(store, stream)
+            if batches.has(batch):
+                return
+            paths = batches.begun(batch)
+            if paths is None:
+                paths = [part.path for part in written]
+                self._check_all(store, self._numbered(paths, stream, batch))
+                for path in paths:
+                    sync(path)
+                sync(os.path.dirname(paths[0]))
+                sync(os.path.dirname(self.path))
+                batches.begin(batch, paths)
+            importer = Importer(store, keep_times=False)
+            rows = self._numbered(paths, stream, batch)
+            self._take(importer, batches.missing(rows, importer))
+            store.flush()
+            batches.end(batch)
+
+    def _numbered(self, paths: list[str], stream: str, batch: int) -> "Iterator[dict[str, Any] | ValueError]":
+        """The rows of a batch, each with a unique id, by which it is known again in the log."""
+        for number, row in enumerate(self._read(paths)):
+            if isinstance(row, ValueError):
+                yield row
+                continue
+            properties = dict(row.get("properties") or {})
+            properties.setdefault(UNIQ_KEY, stable_id(f"{stream}:{batch}", number))
+            yield {**row, "properties": properties}
+
+    def _files_begun(self, stream: str) -> set[str]:
+        """The directories with the rows of a batch that is not complete."""
+        from rmqtool.services.sending.batches import files_begun
+
+        return {os.path.dirname(path) for path in files_begun(self.path, stream)}
+
 
 class StoreWriter(_Rows, DataSourceArrowWriter):
     """Writes one data frame to a store.
+
+    With the options ``txnAppId`` and ``txnVersion``, as Delta Lake has them, the frame is there once, however often it
+    is written and whatever is killed when: a version that the store has of this application is left out, and one that
+    was begun is continued.
 
     Args:
         overwrite: whether Spark may overwrite existing data; a store is never overwritten.
 
     Raises:
-        BadValue: there is no path or mapping, or bodies would be ignored.
+        BadValue: there is no path or mapping, bodies would be ignored, or only one of these options is given.
         Refused: the path exists and is no store, or is to be overwritten.
     """
 
@@ -133,6 +187,7 @@ class StoreWriter(_Rows, DataSourceArrowWriter):
         self._appends = is_store(self.path)
         if not self._appends:
             refuse_existing(self.path)
+        self._application, self._version = _transaction(options)
         self._parts = f"{self.path}{PARTS}-{uuid.uuid4().hex}"
 
     @without_traceback()
@@ -149,7 +204,14 @@ class StoreWriter(_Rows, DataSourceArrowWriter):
             Refused: a broker has the store open.
         """
         # in the order of Spark's partitions, which is that of the data frame
-        paths = [part.path for part in messages if part is not None and part.path]
+        written = [part for part in messages if part is not None and part.path]
+        if self._application:
+            begun = self._files_begun(self._application)
+            if written:
+                self._append_once(written, self._application, self._version)
+            self._remove({self._parts, *begun})
+            return
+        paths = [part.path for part in written]
         try:
             if self._appends:
                 self._append(paths)
@@ -168,8 +230,13 @@ class StoreWriter(_Rows, DataSourceArrowWriter):
             self._take(Importer(store, keep_times=False), self._read(paths))
 
     def abort(self, messages: list[Any]) -> None:
-        """Clean up; called by the driver if a task failed."""
-        shutil.rmtree(self._parts, ignore_errors=True)
+        """Clean up; called by the driver if a task or the commit failed."""
+        self._remove({self._parts})
+
+    def _remove(self, folders: set[str]) -> None:
+        """Remove directories with rows, but those of a batch that is not complete."""
+        for folder in folders - self._files_begun(self._application):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class StoreStreamWriter(_Rows, DataSourceStreamArrowWriter):
@@ -214,40 +281,8 @@ class StoreStreamWriter(_Rows, DataSourceStreamArrowWriter):
         if not written:
             return
         query = written[0].query
-        if not is_store(self.path):
-            with new_store(self.path, self._broker_conf):
-                pass
-        from rmqtool.services.open_store.store import Store
-        from rmqtool.services.sending.batches import StreamBatches
-
-        with Store(self.path, write=True, broker_conf=self._broker_conf, mend=True) as store:
-            batches = StreamBatches(store, query)
-            if not batches.has(batchId):
-                paths = batches.begun(batchId)
-                if paths is None:
-                    paths = [part.path for part in written]
-                    self._check_all(store, self._numbered(paths, query, batchId))
-                    for path in paths:
-                        sync(path)
-                    sync(os.path.dirname(paths[0]))
-                    sync(os.path.dirname(self.path))
-                    batches.begin(batchId, paths)
-                importer = Importer(store, keep_times=False)
-                rows = self._numbered(paths, query, batchId)
-                self._take(importer, batches.missing(rows, importer))
-                store.flush()
-                batches.end(batchId)
+        self._append_once(written, query, batchId)
         self._remove_parts(query)
-
-    def _numbered(self, paths: list[str], query: str, batch: int) -> "Iterator[dict[str, Any] | ValueError]":
-        """The rows of a batch, each with a unique id, by which it is known again in the log."""
-        for number, row in enumerate(self._read(paths)):
-            if isinstance(row, ValueError):
-                yield row
-                continue
-            properties = dict(row.get("properties") or {})
-            properties.setdefault(UNIQ_KEY, stable_id(f"{query}:{batch}", number))
-            yield {**row, "properties": properties}
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         """Clean up; called by the driver if a task or the commit failed."""
@@ -256,12 +291,24 @@ class StoreStreamWriter(_Rows, DataSourceStreamArrowWriter):
 
     def _remove_parts(self, query: str) -> None:
         """Remove the files of this query, but those of a batch that is not complete."""
-        from rmqtool.services.sending.batches import files_begun
-
-        kept = {os.path.dirname(path) for path in files_begun(self.path, query)}
+        kept = self._files_begun(query)
         for folder in glob.glob(f"{glob.escape(self.path)}{PARTS}-{query}-*"):
             if folder not in kept:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _transaction(options: "Mapping[str, str]") -> tuple[str, int]:
+    """The application and version of a write that is to be there once; empty and 0 without.
+
+    Raises:
+        BadValue: one of both is missing, or the version is no number.
+    """
+    application, version = options.get("txnAppId"), options.get("txnVersion")
+    if application is None and version is None:
+        return "", 0
+    if not application or version is None or not re.fullmatch("[0-9]{1,18}", version):
+        raise BadValue("options txnAppId and txnVersion: give both, the version as a number that grows")
+    return application, int(version)
 
 
 def is_store(path: str) -> bool:

@@ -84,11 +84,17 @@ class StreamBatches:
         """Return the files of a batch that was begun; None if it was not, or nothing was appended since.
 
         Raises:
-            Refused: they are gone. The rows come again, but in another order, so it is not known which are in the log.
+            Refused: they are gone. The rows come again, but in another order, so it is not known which are in the log;
+                or another batch was begun, and is not complete.
         """
         begun = self._state.get(_BEGUN)
-        if begun is None or begun[_BATCH] != batch:
+        if begun is None:
             return None
+        if begun[_BATCH] != batch:
+            raise Refused(
+                f"{self._store.layout.root}: batch {begun[_BATCH]} of stream {self._stream} was begun, and is not "
+                f"complete: write it again before batch {batch}"
+            )
         gone = [path for path in begun["files"] if not os.path.exists(path)]
         if not gone:
             return list(begun["files"])
@@ -96,7 +102,8 @@ class StreamBatches:
             return None
         raise Refused(
             f"{self._store.layout.root}: batch {batch} of stream {self._stream} was begun, and the file with its rows "
-            f"is gone: {gone[0]}. To go on: put it back, or take a new checkpointLocation and another store"
+            f"is gone: {gone[0]}. To go on: put it back, or take a new checkpointLocation (or txnAppId) and another "
+            "store"
         )
 
     def begin(self, batch: int, files: Sequence[str]) -> None:
@@ -159,7 +166,8 @@ class StreamBatches:
         if reason is not None:
             raise Refused(
                 f"{self._store.layout.root}: its log is not the one to which batch {begun[_BATCH]} of stream "
-                f"{self._stream} was being appended: {reason}. To go on: a new checkpointLocation and another store"
+                f"{self._stream} was being appended: {reason}. To go on: a new checkpointLocation (or txnAppId) and "
+                "another store"
             )
 
 
