@@ -1,5 +1,6 @@
 """Streams from a live cluster, driven without Spark: what each batch has, whatever happens between two of them."""
 
+import asyncio
 import itertools
 import json
 import pickle
@@ -24,10 +25,14 @@ from rmqtool.analytics.live.queues import DataLoss
 from rmqtool.analytics.live.reader import LiveStream
 from rmqtool.analytics.spark.columns import SparkColumns
 from rmqtool.analytics.table.schema import MESSAGE_TABLE
+from rmqtool.client import ClientOptions
 from rmqtool.client.cluster import attempts
+from rmqtool.client.cluster.cluster import Cluster
+from rmqtool.client.consumer.puller import Puller
 from rmqtool.errors import BadValue, RmqError
 from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.store.append.outgoing import NewMessage
+from tests.cli.running import rmqtool
 from tests.client.test_made_again import CONF, TOPIC, another_store, fill
 from tests.model.neighbours import Neighbour
 
@@ -334,3 +339,50 @@ def test_positions_are_reported(broker: Neighbour) -> None:
         part.value.queue for part in query.stream.partitions({}, {"Again": {"a": {"0": {"offset": 3, "from": 0}}}})
     }
     query.stream.stop()
+
+
+# -- progress for others -----------------------------------------------------------------------------------------------
+
+
+def offsets_of_group(broker: Neighbour, group: str) -> dict[int, int | None]:
+    async def read() -> dict[int, int | None]:
+        async with Cluster(ClientOptions(namesrv=broker.namesrv)) as cluster:
+            puller = Puller(cluster, group)
+            await cluster.fetch_route(TOPIC)
+            return {number: await puller.committed(MessageQueue(TOPIC, "a", number)) for number in range(4)}
+
+    return asyncio.run(read())
+
+
+def test_a_group_shows_the_progress_of_a_stream(broker: Neighbour, tmp_path: Path) -> None:
+    """Its offsets are those of the batches that are complete; without the option no group has any."""
+    query = Query(broker, maxOffsetsPerTrigger="20", commitGroup="lake")
+    query.batch()
+    done = query.offsets[-1]
+    with pytest.raises(BadValue, match=r"option commitGroup: .*lake not exist!; rmqtool group create makes it"):
+        query.stream.commit(done)
+    query.stream.stop()
+    made = rmqtool("group", "create", f"rocketmq://{broker.namesrv}", "lake", "--yes")
+    assert made.code == 0, made.err
+    query.stream.commit(done)
+    query.stream.stop()
+    assert offsets_of_group(broker, "lake") == dict.fromkeys(range(4), 5)
+    query.batch()
+    assert offsets_of_group(broker, "lake") == dict.fromkeys(range(4), 5)  # this batch is not complete yet
+    query.stream.commit(query.offsets[-1])
+    query.stream.stop()
+    assert offsets_of_group(broker, "lake") == dict.fromkeys(range(4), 10)
+    # the topic is made again: the offsets would be those of other messages
+    another_store(broker, tmp_path / "store", 60)
+    query.start()
+    with pytest.warns(UserWarning, match="the offset of group lake is not moved"):
+        query.stream.commit(query.offsets[-1])
+    query.stream.stop()
+
+
+def test_only_streams_move_the_offsets_of_a_group() -> None:
+    options = {"namesrv": "127.0.0.1:9876", "subscribe": TOPIC, "commitGroup": "lake"}
+    with pytest.raises(BadValue, match="option commitGroup: only a stream"):
+        live_request_of(options)
+    with pytest.raises(BadValue, match="option commitGroup: the specified group"):
+        live_request_of({**options, "commitGroup": "a b"}, streaming=True)

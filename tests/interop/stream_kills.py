@@ -2,9 +2,9 @@
 
     python -m tests.interop.stream_kills --release 5.5.0 --to parquet --rounds 10 --seed 1
 
-A real broker gets messages all the time, each until it is acknowledged. To Parquet there is a stream of Spark with a
-checkpoint, whose driver is killed in each round; to Delta and Iceberg a ``dump --since-last``, which is. In some rounds
-the broker is killed too. In the end the table must have exactly the messages of the broker's own log.
+A real broker gets messages all the time, each until it is acknowledged. They go into the table by a stream of Spark
+with a checkpoint, or with ``--by dump`` by ``dump --since-last``. In each round its driver or job is killed, in some
+the broker too. In the end the table must have exactly the messages of the broker's own log.
 """
 
 import argparse
@@ -22,6 +22,8 @@ from pathlib import Path
 from random import Random
 
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 from rmqtool import read_arrow
 from rmqtool.client import Message
@@ -80,11 +82,51 @@ class Life:
         time.sleep(2)
 
 
-class Stream:
-    """A stream of Spark into Parquet."""
+class Sink:
+    """Parquet files, or a table of Delta or Iceberg."""
 
-    def __init__(self, folder: Path, life: Life) -> None:
-        self.checkpoint, self.out = folder / "checkpoint", folder / "out"
+    def __init__(self, folder: Path, kind: str) -> None:
+        self.kind = kind
+        (folder / "warehouse").mkdir()
+        self.place = "lab.mq.messages" if kind == "iceberg" else str(folder / "out")
+        os.environ |= {
+            "PYICEBERG_CATALOG__LAB__TYPE": "sql",
+            "PYICEBERG_CATALOG__LAB__URI": f"sqlite:///{folder}/catalog.db",
+            "PYICEBERG_CATALOG__LAB__WAREHOUSE": f"file://{folder}/warehouse",
+        }
+
+    def rows(self) -> list[tuple[int, int]]:
+        """(physical offset, number) of every row, as other readers see them."""
+        if self.kind == "parquet":
+            return self._parquet()
+        columns = ("physicalOffset", "body")
+        if self.kind == "delta":
+            if not DeltaTable.is_deltatable(self.place):
+                return []
+            table = DeltaTable(self.place).to_pyarrow_table(columns=[*columns])
+        else:
+            catalog = load_catalog("lab")
+            if not catalog.table_exists("mq.messages"):
+                return []
+            table = catalog.load_table("mq.messages").scan(selected_fields=columns).to_arrow()
+        return [(row["physicalOffset"], int(row["body"])) for row in table.to_pylist()]
+
+    def _parquet(self) -> list[tuple[int, int]]:
+        """Rows of the files in the list of Spark's sink."""
+        names: set[str] = set()
+        for path in Path(self.place, "_spark_metadata").glob("*"):
+            if not path.name.startswith("."):
+                lines = path.read_text().splitlines()[1:]
+                names |= {json.loads(line)["path"].removeprefix("file://") for line in lines}
+        rows = [row for name in names for row in pq.read_table(name, partitioning=None).to_pylist()]
+        return [(row["physicalOffset"], int(row["body"])) for row in rows]
+
+
+class Stream:
+    """A stream of Spark."""
+
+    def __init__(self, folder: Path, life: Life, sink: Sink) -> None:
+        self.checkpoint, self.sink = folder / "checkpoint", sink
         self.options = json.dumps(
             {"namesrv": life.namesrv, "subscribe": TOPIC, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "100"}
         )
@@ -92,7 +134,7 @@ class Stream:
     def run_and_kill(self, rng: Random, also: Life | None) -> None:
         """Start a driver, and kill it after some batches; and the broker in between."""
         with started() as start:
-            driver = start("stream_reader", self.options, self.checkpoint, self.out)
+            driver = start("stream_reader", self.options, self.checkpoint, self.sink.place, self.sink.kind)
             assert driver.stdout is not None
             assert driver.stdout.readline() == "running\n"
             wanted = batches_of(self.checkpoint) + rng.randrange(1, 4)
@@ -113,46 +155,35 @@ class Stream:
     def finish(self, count: int) -> list[tuple[int, int]]:
         """Read the rest; returns (physical offset, number) of every row."""
         with started() as start:
-            driver = start("stream_reader", self.options, self.checkpoint, self.out)
+            driver = start("stream_reader", self.options, self.checkpoint, self.sink.place, self.sink.kind)
             deadline = time.monotonic() + 240
-            while len(found := self._read()) < count:
+            while len(found := self.sink.rows()) < count:
                 assert driver.poll() is None, "the stream has ended"
                 if time.monotonic() > deadline:
                     return found
                 time.sleep(0.5)
             time.sleep(2)
             end_process(driver)
-        return self._read()
-
-    def _read(self) -> list[tuple[int, int]]:
-        """Rows of the files in the sink's own list, as Spark reads it."""
-        names: set[str] = set()
-        for path in sorted((self.out / "_spark_metadata").glob("*"), key=lambda path: path.name):
-            if path.name.startswith("."):
-                continue
-            for line in path.read_text().splitlines()[1:]:
-                names.add(json.loads(line)["path"].removeprefix("file://"))
-        rows = [row for name in names for row in pq.read_table(name, partitioning=None).to_pylist()]
-        return [(row["physicalOffset"], int(row["body"])) for row in rows]
+        return self.sink.rows()
 
 
 class Job:
     """``dump --since-last`` to a table."""
 
-    def __init__(self, folder: Path, life: Life, kind: str) -> None:
-        self.folder, self.life, self.kind = folder, life, kind
-        (folder / "warehouse").mkdir()
-        self.table = str(folder / "table") if kind == "delta" else "lab.mq.messages"
-        self.catalog = {
-            "PYICEBERG_CATALOG__LAB__TYPE": "sql",
-            "PYICEBERG_CATALOG__LAB__URI": f"sqlite:///{folder}/catalog.db",
-            "PYICEBERG_CATALOG__LAB__WAREHOUSE": f"file://{folder}/warehouse",
-        }
-        os.environ |= self.catalog
+    def __init__(self, life: Life, sink: Sink) -> None:
+        self.life, self.sink = life, sink
         self.seconds = 5.0
 
     def _start(self) -> "subprocess.Popen[str]":
-        words = [f"rocketmq://{self.life.namesrv}", self.table, "--to", self.kind, "--since-last", "--topic", TOPIC]
+        words = [
+            f"rocketmq://{self.life.namesrv}",
+            self.sink.place,
+            "--to",
+            self.sink.kind,
+            "--since-last",
+            "--topic",
+            TOPIC,
+        ]
         return subprocess.Popen(
             [sys.executable, "-m", "rmqtool.main", "dump", *words], cwd=ROOT, stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -178,17 +209,9 @@ class Job:
         last = self._start()
         _out, err = last.communicate(timeout=300)
         assert last.returncode == 0, err
-        if self.kind == "delta":
-            from deltalake import DeltaTable
-
-            table = DeltaTable(self.table).to_pyarrow_table(columns=["physicalOffset", "body"])
-        else:
-            from pyiceberg.catalog import load_catalog
-
-            table = load_catalog("lab").load_table("mq.messages").scan().to_arrow()
-        rows = table.select(["physicalOffset", "body"]).to_pylist()
+        rows = self.sink.rows()
         assert len(rows) >= count - 1, "the job has not read all"
-        return [(row["physicalOffset"], int(row["body"])) for row in rows]
+        return rows
 
 
 def main() -> int:
@@ -198,6 +221,7 @@ def main() -> int:
     )
     parser.add_argument("--release", default="5.5.0")
     parser.add_argument("--to", choices=("parquet", "delta", "iceberg"), default="parquet")
+    parser.add_argument("--by", choices=("stream", "dump"), default="stream")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
@@ -205,15 +229,16 @@ def main() -> int:
     with name_server() as (_process, address):
         life = Life(chosen.release, folder / "store", address)
         try:
-            sink = Stream(folder, life) if chosen.to == "parquet" else Job(folder, life, chosen.to)
+            sink = Sink(folder, chosen.to)
+            writer = Stream(folder, life, sink) if chosen.by == "stream" else Job(life, sink)
             brokers = 0
             for turn in range(chosen.rounds):
                 also = life if turn % 3 == 1 else None
                 brokers += also is not None
-                sink.run_and_kill(rng, also)
+                writer.run_and_kill(rng, also)
                 print(f"round {turn}: {len(life.acknowledged)} acknowledged", flush=True)
             life.stop_sending()
-            found = sink.finish(len(life.acknowledged))
+            found = writer.finish(len(life.acknowledged))
         finally:
             life._stop.set()
             life.broker.kill()
@@ -223,8 +248,8 @@ def main() -> int:
     equal = sorted(found) == stored
     lost = set(life.acknowledged) - numbers
     print(
-        f"{chosen.release} to {chosen.to}, seed {chosen.seed}: {chosen.rounds} drivers or jobs and {brokers} brokers "
-        f"killed; {len(life.acknowledged)} acknowledged, {len(stored)} in the log, {len(found)} rows in the table, "
+        f"{chosen.release} to {chosen.to} by {chosen.by}, seed {chosen.seed}: {chosen.rounds} drivers or jobs and "
+        f"{brokers} brokers killed; {len(life.acknowledged)} acknowledged, {len(stored)} in the log, {len(found)} rows in the table, "
         f"{len(found) - len(set(found))} twice, {len(lost)} lost: {'equal' if equal else 'DIFFERENT'}"
     )
     if equal and not lost:

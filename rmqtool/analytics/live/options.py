@@ -11,7 +11,7 @@ from rmqtool.admin.target import SCHEME, Target, parse_target
 from rmqtool.analytics.bodies.schema import TableSchema
 from rmqtool.analytics.spark.option_values import OF_A_CATALOG, millis_of, number_of
 from rmqtool.errors import BadValue
-from rmqtool.rules.sending import check_topic
+from rmqtool.rules.sending import check_group, check_topic
 
 EARLIEST, LATEST = "earliest", "latest"
 _OLD_WORDS = {-2: EARLIEST, -1: LATEST}  # as Kafka's source writes them
@@ -22,7 +22,8 @@ _AMOUNT = (
     "minPartitions", "maxRecordsPerPartition", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "failOnDataLoss",
 )  # fmt: skip
-_OPTIONS = {name.lower(): name for name in (*_CONNECTION, *_SELECTION, *_RANGE, *_AMOUNT)}
+_PROGRESS = ("commitGroup",)
+_OPTIONS = {name.lower(): name for name in (*_CONNECTION, *_SELECTION, *_RANGE, *_AMOUNT, *_PROGRESS)}
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _DURATION = re.compile(rf"(\d{{1,9}})\s*({'|'.join(_UNITS)})")
 
@@ -60,6 +61,7 @@ class LiveRequest:
         most_offsets, least_offsets: messages of a batch of a stream; None for no limit.
         patience: seconds after which a batch is read even if it has less than ``least_offsets``.
         strict: fail if messages are no longer there, instead of continuing after them with a warning.
+        commit_group: the consumer group whose offsets a stream moves after each batch; None for no group.
         bodies: the schema of bodies, by which messages have the columns ``decoded`` and ``decodeError``.
         by_option: whether the option ``failOnDataLoss`` can be given, so that errors name it.
     """
@@ -80,6 +82,7 @@ class LiveRequest:
     patience: float = 900.0
     strict: bool = True
     by_option: bool = True
+    commit_group: str | None = None
     bodies: TableSchema | None = None
 
     def begin(self, default: str) -> Boundary:
@@ -139,6 +142,14 @@ def live_request_of(options: Mapping[str, str], *, streaming: bool = False) -> L
         raise BadValue(f"table {options['table']} is one of a store; a live cluster has the table messages")
     if streaming and (ending := [name for name in _RANGE[2:] if name in options]):
         raise BadValue(f"option {ending[0]}: a stream has no end")
+    group = options.get("commitGroup")
+    if group is not None and not streaming:
+        raise BadValue("option commitGroup: only a stream moves a group's offsets, after each of its batches")
+    if group is not None:
+        try:
+            check_group(group)
+        except ValueError as err:
+            raise BadValue(f"option commitGroup: {err}") from None
     topics, pattern, queues = _selection(options)
     tags = tuple(filter(None, (tag.strip() for tag in re.split(r",|\|\|", options.get("tags", "")))))
     if tags and "sql" in options:
@@ -159,6 +170,7 @@ def live_request_of(options: Mapping[str, str], *, streaming: bool = False) -> L
         _number(options, "minOffsetsPerTrigger"),
         _seconds(options.get("maxTriggerDelay", "15m")),
         _flag(options, "failOnDataLoss", default=True),
+        commit_group=group,
     )
 
 

@@ -13,20 +13,22 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from formats.remoting.codes import ResponseCode
 from formats.remoting.shapes import MessageQueue
 from rmqtool.admin.live.questions import client_options
 from rmqtool.admin.target import Target
 from rmqtool.analytics.live.options import EARLIEST, LATEST, Boundary, LiveRequest, Point
-from rmqtool.analytics.live.positions import QueuePosition
+from rmqtool.analytics.live.positions import Positions, QueuePosition
 from rmqtool.client.cluster import attempts
 from rmqtool.client.cluster.cluster import Cluster
-from rmqtool.client.cluster.errors import BadAnswer, ClientError, NoRoute
+from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError, NoRoute
 from rmqtool.client.cluster.loop import Loop
 from rmqtool.client.cluster.readable import ordinary_topics, readable_queues
 from rmqtool.client.consumer.proof import MadeAgain, last_at, prove
 from rmqtool.client.consumer.puller import Puller
 from rmqtool.errors import BadValue
 from rmqtool.remoting.errors import RemotingError
+from rmqtool.words import command_line
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -122,6 +124,7 @@ class Queues:
         self._cluster, self._request = cluster, request
         self._puller = Puller(cluster)
         self._proven: dict[MessageQueue, tuple[QueuePosition, float]] = {}
+        self._committed: dict[MessageQueue, int] = {}
 
     # -- which there are ----------------------------------------------------------------------------------------------
 
@@ -312,6 +315,34 @@ class Queues:
                 f"{queue}: was read up to {offset}, a slave has it up to {high}, and its master is away"
             )
         raise MadeAgain(f"{queue}: was read up to offset {offset}, and ends at {high}: it has lost messages, or is new")
+
+    # -- progress for others ------------------------------------------------------------------------------------------
+
+    async def commit(self, positions: Positions, group: str) -> None:
+        """Move the offsets of a group to where a stream is. What cannot be written now is with the next batch.
+
+        Raises:
+            BadValue: a broker does not know the group.
+        """
+        puller = Puller(self._cluster, group)
+
+        async def move(queue: MessageQueue) -> None:
+            position = positions[queue]
+            if self._committed.get(queue) == position.next:
+                return
+            try:
+                if position.last is not None:
+                    await prove(self._puller, queue, position.last)
+                await puller.commit(queue, position.next)
+                self._committed[queue] = position.next
+            except BrokerError as err:
+                if err.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                    raise BadValue(f"option commitGroup: {err}; {command_line('group', 'create')} makes it") from None
+                warn(f"{queue}: the offset of group {group} is not moved: {err}")
+            except (ClientError, RemotingError) as err:
+                warn(f"{queue}: the offset of group {group} is not moved: {err}")
+
+        await gather(positions, move)
 
     def report_missing(self, queues: Collection[MessageQueue]) -> None:
         """Report queues that were read before, and that no route has now.

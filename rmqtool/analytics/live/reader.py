@@ -1,6 +1,7 @@
 """``spark.read`` and ``spark.readStream`` of ``format("rocketmq")`` with the option ``namesrv``: a live cluster.
 
-No consumer group is touched: messages are pulled, and positions are in the query's checkpoint.
+No consumer group is touched: messages are pulled, and positions are in the query's checkpoint. With ``commitGroup`` a
+stream also moves the offsets of that group, for other tools to see its progress.
 """
 
 import time
@@ -126,6 +127,11 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with without_traceback():
             return to_json({queue: QueuePosition(end) for queue, end in self._open_client().ends().items()})
 
+    def commit(self, end: Offsets) -> None:
+        with without_traceback():
+            if (group := self.request.commit_group) is not None:
+                self._open_client().commit(from_json(end), group)
+
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         with without_traceback():
             ranges = ranges_between(from_json(start), from_json(end))
@@ -156,6 +162,10 @@ class _Client:
     def ends(self) -> dict[MessageQueue, int]:
         """Where the queues end now."""
         return self._loop.run(self._follower.ends())
+
+    def commit(self, positions: Positions, group: str) -> None:
+        """Move the offsets of a group; see :meth:`Queues.commit`."""
+        self._loop.run(self.queues.commit(positions, group))
 
     def advance(
         self, start: Positions, most: int | None, least: int, target: Mapping[MessageQueue, int] | None
