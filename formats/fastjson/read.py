@@ -6,6 +6,7 @@
 import json
 import re
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from formats.errors import BadText
@@ -90,15 +91,11 @@ def loads_plain(data: bytes) -> Value:
 
 
 def _is_flat(data: bytes, depth: int) -> bool:
-    """Whether brackets are nested at most this deep; False if some in strings have no counterpart."""
+    """Whether brackets, also those in strings, are nested at most this deep."""
     if data.count(b"{") + data.count(b"[") <= depth:
         return True
     brackets = data.translate(None, _NO_BRACKETS)
-    for _ in range(depth):
-        if not brackets:
-            break
-        brackets = brackets.replace(b"{}", b"").replace(b"[]", b"")
-    return not brackets
+    return not any(map(depth.__lt__, accumulate(map(_STEPS.__getitem__, brackets))))
 
 
 def _refuse(name: str) -> Value:
@@ -106,6 +103,7 @@ def _refuse(name: str) -> Value:
 
 
 _NO_BRACKETS = bytes({*range(256)} - {*b"{}[]"})
+_STEPS = [1 if byte in b"{[" else -1 for byte in range(256)]
 _PLAIN = json.JSONDecoder(parse_float=Real, parse_constant=_refuse)
 _PAIRS = json.JSONDecoder(strict=False, object_pairs_hook=tuple)
 

@@ -1,7 +1,7 @@
 """Stream messages to Parquet files or a table until killed: ``python stream_reader.py OPTIONS CHECKPOINT OUT [TO]``.
 
-OPTIONS are those of the data source, as JSON. TO is parquet, delta or iceberg; of Iceberg, OUT is CATALOG.NAMESPACE.NAME
-of a catalog that PyIceberg knows. Tables get batches as the page ``spark`` shows it.
+OPTIONS are those of the data source, as JSON. TO is parquet, delta or iceberg; for Iceberg, OUT is
+CATALOG.NAMESPACE.NAME of a catalog that PyIceberg knows. Tables get batches as the page ``spark`` shows it.
 """
 
 import json

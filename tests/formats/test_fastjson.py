@@ -10,7 +10,7 @@ import pytest
 from formats.errors import BadText
 from formats.fastjson import read
 from formats.fastjson.dialects import BODY, BROWSER, FILE
-from formats.fastjson.read import loads, loads_prefix, locate
+from formats.fastjson.read import loads, loads_plain, loads_prefix, locate
 from formats.fastjson.values import MAX_NUMBER, Inline, Key, Real
 from formats.fastjson.write import dumps
 from tests.amounts import by_turns, every
@@ -383,3 +383,12 @@ def test_tables_of_queues_take_the_fast_way(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(read._Reader, "_object_key", lambda _self, at: pytest.fail(f"entry by entry from {at} on"))
     table = loads(f'{{"offsetTable":{{{KEY}:{{"minOffset":0}}}}}}'.encode(), BODY)
     assert table == {"offsetTable": {(("brokerName", "a"), ("queueId", 0), ("topic", "T")): {"minOffset": 0}}}
+
+
+def test_the_depth_of_a_long_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame may be nothing but brackets; the standard parser gets what is flat, however much it is."""
+    deep = b"[" * (1 << 20)
+    with pytest.raises(BadText, match=f"nested deeper than {BODY.depth} levels at byte {BODY.depth}"):
+        loads_plain(deep + deep.replace(b"[", b"]"))
+    monkeypatch.setattr(read, "loads", None)
+    assert loads_plain(b"[" + b"{}," * BODY.depth * 2 + b"{}]") == [{}] * (BODY.depth * 2 + 1)

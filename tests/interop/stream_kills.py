@@ -249,8 +249,9 @@ def main() -> int:
     lost = set(life.acknowledged) - numbers
     print(
         f"{chosen.release} to {chosen.to} by {chosen.by}, seed {chosen.seed}: {chosen.rounds} drivers or jobs and "
-        f"{brokers} brokers killed; {len(life.acknowledged)} acknowledged, {len(stored)} in the log, {len(found)} rows in the table, "
-        f"{len(found) - len(set(found))} twice, {len(lost)} lost: {'equal' if equal else 'DIFFERENT'}"
+        f"{brokers} brokers killed; {len(life.acknowledged)} acknowledged, {len(stored)} in the log, "
+        f"{len(found)} rows in the table, {len(found) - len(set(found))} twice, {len(lost)} lost: "
+        f"{'equal' if equal else 'DIFFERENT'}"
     )
     if equal and not lost:
         shutil.rmtree(folder)
