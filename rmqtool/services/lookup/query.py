@@ -18,7 +18,6 @@ from rmqtool.store.disk.directories import exists
 from rmqtool.store.index.reader import MAX_TIME, BadIndex, IndexView, open_index, physical_offsets
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout, is_path_name
 from rmqtool.store.layout.tier_signs import tier_sign
-from rmqtool.store.layout.version import queue_database_place
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 
 if TYPE_CHECKING:
@@ -331,6 +330,8 @@ def query_id(
 
 def _topics(layout: StoreLayout) -> dict[str, None]:
     """Topics that have a queue, in files or in RocksDB."""
+    from rmqtool.store.layout.version import queue_database_place  # look-ups by key have no use for it
+
     if queue_database_place(layout) is not None:
         from rmqtool.store.queues.rocks_open import rocks_queues_of
 
