@@ -5,6 +5,7 @@ import logging
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,14 @@ import pytest
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
+from rmqtool.errors import NoRoom
 from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from rmqtool.server.serve import Served, ServeOptions
 from rmqtool.services.open_store.store import Store
+from rmqtool.store.append.outgoing import NewMessage
 from tests.amounts import by_turns
-from tests.server.serving import CONF, address, pull, records, send
+from tests.server.serving import CONF, address, commit_offset, pull, records, send
 
 QUEUES = 4
 
@@ -79,6 +82,34 @@ def fill(place: Path) -> None:
                     pass
             except OSError:
                 continue
+
+
+def test_a_store_that_was_killed_is_served_for_reading_while_the_disk_is_full(
+    small: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There is no room for what a recovery writes, nor for the offsets of groups."""
+    caplog.set_level(logging.INFO)
+    options = ServeOptions(broker_conf=CONF, listen=("127.0.0.1", 0), namesrv_listen=("127.0.0.1", 0), name="lab-a")
+    store = small / "store"
+    with Store.create(store, broker_conf=CONF) as made:
+        made.append_many([NewMessage(topic="Orders", queue_id=0, body=b"x") for _ in range(5)])
+    (store / "abort").touch()
+    fill(small / "filler")
+
+    async def run(options: ServeOptions) -> None:
+        async with (
+            Served(str(store), options) as served, open_connection(*address(served.broker_address)) as connection,
+        ):  # fmt: skip
+            answer = await connection.call(Command(C.PULL_MESSAGE, fields=pull(0)), 30)
+            assert len(records(answer.body)) == 5
+            await commit_offset(connection, 3)
+            await asyncio.sleep(1.5)
+
+    with pytest.raises(NoRoom, match=f"meanwhile rmqtool serve {store} --read-only serves what is there"):
+        asyncio.run(run(options))
+    asyncio.run(run(replace(options, read_only=True)))
+    errors = {record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR}
+    assert errors == {f"[Errno 28] No space left on device: '{store}.served-offsets.csv'"}
 
 
 @by_turns(7)

@@ -107,11 +107,24 @@ class LiveStore:
             raise
 
     def _mend(self) -> None:
-        """Recover the store if no message is lost by that, reading it only once."""
-        with suppress(_NotMended):
-            if pending_runs(Places.of(self.layout)):
-                _refuse_loss(plan(self.layout))  # before the interrupted run is completed
-            self.mended = recover(self.layout, guard=_refuse_loss)
+        """Recover the store if no message is lost by that, reading it only once.
+
+        Raises:
+            NoRoom: the disk is full.
+        """
+        try:
+            with suppress(_NotMended):
+                if pending_runs(Places.of(self.layout)):
+                    _refuse_loss(plan(self.layout))  # before the interrupted run is completed
+                self.mended = recover(self.layout, guard=_refuse_loss)
+        except (OSError, RmqError) as err:
+            if not is_lacking(err):
+                raise
+            reading = self.layout.command("serve", "--read-only")
+            raise NoRoom(
+                f"{self.layout.root}: was not closed, and there is no room to bring it in order: make some; meanwhile "
+                f"{reading} serves what is there"
+            ) from err
         self.layout = StoreLayout(self.layout.root, self.layout.conf)
 
     def _healthy(self) -> Examined:

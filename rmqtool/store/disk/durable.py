@@ -206,7 +206,8 @@ def replace_file(path: str, data: bytes, *, keep: bool, closed: int = 0) -> None
         if keep and os.path.lexists(path):
             link_aside(path, path + ".bak")  # made durable by the sync below; both files are complete
         os.replace(temporary, path)
-    except OSError:
+    except OSError as err:
+        err.filename = err.filename or path
         with suppress(OSError):
             os.unlink(temporary)  # do not leave a useless file on a full disk
         raise
