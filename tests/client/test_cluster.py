@@ -1,11 +1,12 @@
 """Name servers, routes, heartbeats and connections of a client, with correct and misbehaving peers."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
-from formats.fastjson.declare import read_body
-from formats.remoting.bodies import HeartbeatData, TopicRouteData
+from formats.fastjson.declare import body_of, read_body
+from formats.remoting.bodies import HeartbeatData, TopicList, TopicRouteData
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
@@ -56,6 +57,29 @@ def test_the_next_name_server_answers_when_one_ends() -> None:
             await cluster.fetch_route("Orders")
             await cluster.fetch_route("Orders")
             assert (len(first.got), len(second.got)) == (2, 2)
+
+    run(test)
+
+
+def test_what_one_name_server_does_not_know_is_asked_of_the_others() -> None:
+    """One that has just been started lacks what has not registered with it yet."""
+
+    async def test() -> None:
+        async with peer() as fresh, peer() as other:
+            fresh.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({})
+            other.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"Orders": route(("a", "127.0.0.1:1"))})
+            for server, known in ((fresh, ["TBW102"]), (other, ["Orders", "TBW102"])):
+                body = body_of(TopicList(known, None))
+                server.replies[C.GET_ALL_TOPIC_LIST_FROM_NAMESERVER] = partial(Command.response, body=body)
+            for _ in range(4):  # in random order
+                async with Cluster(options(fresh.address, other.address)) as cluster:
+                    assert (await cluster.route("Orders")).brokers == {"a": {0: "127.0.0.1:1"}}
+                    assert set(await cluster.topics()) == {"Orders", "TBW102"}
+                    with pytest.raises(NoRoute):
+                        await cluster.route("Payments")
+            async with Cluster(options(fresh.address, "127.0.0.1:1")) as cluster:
+                with pytest.raises(NoRoute):
+                    await cluster.route("Orders")
 
     run(test)
 

@@ -171,16 +171,20 @@ class Cluster(Peers):
         return await share_result(fetching, topic)
 
     async def topics(self) -> list[str]:
-        """All topics that the name servers know, including system topics.
+        """All topics that any of the name servers knows, including system topics.
 
         Raises:
-            RemotingError: none answers, or none with topics.
-            BrokerError: the name server refuses.
+            RemotingError: none answers, or not with topics.
+            BrokerError: a name server refuses.
         """
-        request = self.request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        response, address = await self._name_servers.call(request)
-        with self.answers_of(address):
-            return body_from(TopicList, require_success(response, address), address).topic_list
+        topics: dict[str, None] = {}
+        for response, address in await self._name_servers.call_all(
+            lambda: self.request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        ):
+            with self.answers_of(address):
+                known = body_from(TopicList, require_success(response, address), address).topic_list
+            topics |= dict.fromkeys(known)
+        return list(topics)
 
     async def brokers(self) -> ClusterInfo:
         """All brokers that any of the name servers knows, and the clusters that they are in.
@@ -274,7 +278,7 @@ class Cluster(Peers):
 
     async def _ask_route(self, topic: str) -> TopicRouteData:
         request = self.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, h.Topic(topic=topic))
-        response, address = await self._name_servers.call(request)
+        response, address = await self._name_servers.call(request, (ResponseCode.TOPIC_NOT_EXIST,))
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
             raise NoRoute(f"{topic}: no name server knows the topic")
         with self.answers_of(address):

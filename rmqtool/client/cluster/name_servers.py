@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeAlias
 
 from formats.remoting.frame import Command
@@ -33,13 +33,17 @@ class NameServers:
         self._call, self._timeout = call, timeout
         self._addresses = random.sample(list(addresses), len(addresses))
 
-    async def call(self, request: Command) -> tuple[Command, str]:
+    async def call(self, request: Command, absent: Collection[int] = ()) -> tuple[Command, str]:
         """The first answer, and the server's address.
+
+        Args:
+            absent: codes that say that a server does not have what is asked for: then the others are asked, too. One
+                that has just been started knows only the brokers that have registered since.
 
         Raises:
             NotReached: none of them answers.
         """
-        failures = []
+        failures, without = [], None
         for address in list(self._addresses):
             try:
                 response = await self._call(address, request, self._timeout)
@@ -48,7 +52,11 @@ class NameServers:
                 if self._addresses[0] == address:
                     self._addresses.append(self._addresses.pop(0))
             else:
-                return response, address
+                if response.code not in absent:
+                    return response, address
+                without = without or (response, address)
+        if without is not None:
+            return without
         raise NotReached(f"no name server answers: {'; '.join(failures)}")
 
     async def call_all(self, request: Callable[[], Command]) -> list[tuple[Command, str]]:
