@@ -8,7 +8,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from formats.remoting.shapes import MessageQueue
-from rmqtool.cli.live.common import check_wanted, client_options, find_readable, find_unread, has_more
+from rmqtool.cli.live.common import (
+    check_wanted,
+    client_options,
+    find_readable,
+    find_unread,
+    has_more,
+    note_lost_brokers,
+)
 from rmqtool.cli.render.messages import message_writer
 from rmqtool.cli.render.output import TableWriter
 from rmqtool.cli.render.text import note
@@ -152,6 +159,7 @@ async def _consume(
 ) -> int:
     async with until_stopped() as stop, Cluster(options) as cluster:
         puller = Puller(cluster, group)
+        note_lost_brokers(cluster)
         readable = await find_readable(cluster, topic)
         if not readable.topics:
             rows.close()

@@ -13,6 +13,7 @@ from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.client.cluster.name_servers import addresses_of
 from rmqtool.client.cluster.readable import ordinary_topics, readable_queues
+from rmqtool.client.cluster.routes import Route
 from rmqtool.client.consumer.puller import Puller
 from rmqtool.errors import BadValue
 from rmqtool.rules.releases import CLIENT
@@ -105,6 +106,26 @@ async def find_readable(cluster: Cluster, topic: str | None) -> ConsumedTopics:
         else:
             topics.append(name)
     return ConsumedTopics(tuple(topics), tuple(queues), refused, all_topics=True)
+
+
+def note_lost_brokers(cluster: Cluster) -> None:
+    """Name a broker on stderr, once, when it leaves the route of a topic that is read, and when it is back.
+
+    A broker that was in no route when the command began is not known, so nothing is said of it.
+    """
+    known, lost = dict[str, frozenset[str]](), set[str]()
+
+    def compare(route: Route) -> None:
+        brokers = frozenset(route.brokers)
+        for name in sorted(known.get(route.topic, brokers) - brokers - lost):
+            lost.add(name)
+            note(f"broker {name} is no longer in the route of {route.topic}: what it has is not read until it is back")
+        for name in sorted(lost & brokers):
+            lost.discard(name)
+            note(f"broker {name} is in the route of {route.topic} again")
+        known[route.topic] = brokers
+
+    cluster.on_route(compare)
 
 
 async def find_unread(

@@ -28,7 +28,14 @@ from rmqtool.cli.framework.options import (
     TlsOption,
     option,
 )
-from rmqtool.cli.live.common import check_wanted, client_options, find_readable, find_unread, has_more
+from rmqtool.cli.live.common import (
+    check_wanted,
+    client_options,
+    find_readable,
+    find_unread,
+    has_more,
+    note_lost_brokers,
+)
 from rmqtool.cli.render.messages import message_writer
 from rmqtool.cli.render.output import TableWriter
 from rmqtool.cli.render.text import note
@@ -185,6 +192,7 @@ class _Looking:
 
     async def _write(self, cluster: Cluster, output: str, body: BodyForm, limit: int | None) -> int:
         puller = Puller(cluster, self._group or LOOKING, self._tags, self._sql)
+        note_lost_brokers(cluster)
         readable = await find_readable(cluster, self._topic)
         places = {queue: await self._place(puller, queue) for queue in readable.queues}
         to = message_writer(output, body)
