@@ -134,8 +134,10 @@ def broker_config_diff(
 
     known = None if file is None else parse_properties(read_small(file, _MOST_CONF, "a broker's properties file"))
     rows = compare_settings(target, warn, lambda text: matches(text, name), file=known, defaults=defaults, own=own)
-    shown = ("name", "brokerName", "brokerId", "value", *(("other",) if known is not None or defaults else ()))
-    write_rows(output.value, BrokerSettingDifference, rows, shown, wide=("value", "other"), spare=("brokerId",))
+    other = ("other",) if known is not None or defaults else ()
+    shown = ("cluster", "name", "brokerName", "brokerId", "value", *other)
+    spare = ("brokerId", "cluster")
+    write_rows(output.value, BrokerSettingDifference, rows, shown, wide=("value", "other"), spare=spare)
     return warn.tell() or int(bool(rows))
 
 
