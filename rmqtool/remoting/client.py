@@ -36,15 +36,21 @@ async def connect(
             )
     except TimeoutError:
         raise NotReached(f"{host}:{port}: no connection within {timeout:g} s") from None
+    except (ConnectionResetError, ConnectionAbortedError) as err:
+        where = "" if tls is None else " in the TLS handshake, which a server without TLS does not answer"
+        raise NotReached(f"{host}:{port}: {_words(err)}{where}") from None
     except (OSError, UnicodeError) as err:  # IDNA raises UnicodeError for invalid host names
         raise NotReached(f"{host}:{port}: {_words(err)}") from None
     return connection
 
 
 def _words(err: OSError | UnicodeError) -> str:
+    if hasattr(err, "library"):  # an ssl.SSLError, whose numbers are not the system's
+        why = getattr(err, "verify_message", None) or str(getattr(err, "reason", None) or err).replace("_", " ").lower()
+        return f"no TLS connection: {why}"
     if isinstance(err, OSError) and (err.errno or 0) > 0:
         return os.strerror(err.errno or 0)  # asyncio's message repeats the address
-    return getattr(err, "strerror", None) or str(err)
+    return getattr(err, "strerror", None) or str(err) or "the peer closed the connection"
 
 
 @asynccontextmanager

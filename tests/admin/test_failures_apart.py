@@ -241,3 +241,18 @@ def test_no_dump_lacks_what_a_broker_does_not_give(failing: str, newer: Serving,
     assert "Traceback" not in done.err
     assert "127.0.0.1:" in done.err or NAME in done.err, done.err
     assert not list((tmp_path / "out").glob("**/_SUCCESS")), "what lacks a broker is no whole dump"
+
+
+def test_tls_where_there_is_none(newer: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tls.properties").write_text("tls.client.authServer=false\n")
+    config = tmp_path / "config.toml"
+    config.write_text(f'[target.a]\nnamesrv = "{newer.namesrv}"\ntls-config = "{tmp_path}/tls.properties"\n')
+    monkeypatch.setenv("RMQTOOL_CONFIG", str(config))
+    reads = WORDS | NEWER | USERS | ACCOUNTS | CONTROLLERS | NAME_SERVERS
+    for name, args in reads.items():
+        started = time.monotonic()
+        result = rmqtool(*name.split(), "@a", *args, "-o", "ndjson")
+        assert time.monotonic() - started < 20 * TIMEOUT, name
+        assert (result.code, result.out) == (3, ""), (name, result)
+        last = result.err.splitlines()[-1]
+        assert "TLS" in last, last

@@ -13,7 +13,7 @@ from formats.remoting.frame import Command
 from rmqtool.errors import BadValue, RmqError, UnreadableStore
 from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
-from rmqtool.remoting.errors import RemotingError
+from rmqtool.remoting.errors import NotReached, RemotingError
 from rmqtool.remoting.listener import Listener, TlsMode
 from rmqtool.remoting.tls import client_tls, server_tls
 from tests.cli.running import rmqtool
@@ -177,3 +177,36 @@ def test_a_file_that_is_not_there(args: list[str], tmp_path: Path) -> None:
     assert (result.code, result.out) == (3, "")
     assert f"{tmp_path / 'none'}: No such file or directory" in result.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_said_of_a_server_without_tls_or_with_another_certificate(made: Certificates, tmp_path: Path) -> None:
+    async def text(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async def end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(4096)
+        writer.close()
+
+    async def reason(port: int, client: str) -> str:
+        with pytest.raises(NotReached) as caught:
+            async with open_connection("127.0.0.1", port, tls=client_tls(client)):
+                pass
+        return str(caught.value).partition(": ")[2]
+
+    async def talk() -> None:
+        for serve, expected in ((text, "no TLS connection: wrong version number"), (end, "in the TLS handshake")):
+            server = await asyncio.start_server(serve, "127.0.0.1", 0)
+            assert expected in await reason(server.sockets[0].getsockname()[1], made.client())
+            server.close()
+        tls = server_tls(Certificates(tmp_path).server())  # of another authority
+        listener = Listener(lambda _connection, request: request.response(), tls=tls.context, mode=tls.mode)
+        await listener.start("127.0.0.1", 0)
+        try:
+            port = int(listener.address.rpartition(":")[2])
+            assert "no TLS connection: unable to get local issuer" in await reason(port, made.client())
+        finally:
+            await listener.stop()
+
+    asyncio.run(talk())
