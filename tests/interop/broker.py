@@ -47,12 +47,14 @@ class Broker:
         namesrv: address of the running broker's name server.
         turn: number of boots and connects: if it has changed, somebody else has taken the JVM.
         offsets: directory of offset files of broadcasting consumers.
+        settings: the file that the broker writes all settings to when one is changed.
     """
 
     def __init__(self, version: str, *options: str) -> None:
         self.engine = version.rpartition(".")[0]
         self._home = tempfile.TemporaryDirectory(prefix="broker-judge-")
         self.log, self.offsets = Path(self._home.name, "said"), Path(self._home.name, "offsets")
+        self.settings = Path(self._home.name, "store", "config", "broker.properties")
         self._running, self.namesrv, self.turn = False, "", 0
         with open(self.log, "wb") as output:
             self._jvm = subprocess.Popen(

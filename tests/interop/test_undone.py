@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from formats.fastjson.read import loads
+from tests.admin.test_changes import killed_at
 from tests.amounts import only_in_all
 from tests.cli.running import rmqtool
 from tests.interop import broker as brokers
@@ -66,6 +67,15 @@ class Lab:
         args = [self.target if word == "TARGET" else word for word in line.split()]
         done = rmqtool(*args, "--yes")
         assert done.code == code, (line, done.out, done.err)
+
+    def check_files(self, before: dict[str, Any]) -> None:
+        """They have what they had."""
+        after = self.files()
+        for name, tables in before.items():
+            assert after[name].keys() == tables.keys()
+            for table, then in tables.items():
+                now = after[name][table]
+                assert now == then, {key: (now.get(key), then.get(key)) for key in sorted({*now, *then}, key=str)}
 
 
 @pytest.fixture(scope="module", params=RELEASES)
@@ -123,11 +133,42 @@ def test_files_are_as_before(line: str, lab: Lab) -> None:
     lab.run(line)
     changed = lab.files()
     lab.run("undo TARGET")
-    after = lab.files()
-    for name, tables in before.items():
-        assert after[name].keys() == tables.keys()
-        for table, then in tables.items():
-            now = after[name][table]
-            assert now == then, {key: (now.get(key), then.get(key)) for key in sorted({*now, *then}, key=str)}
+    lab.check_files(before)
     if not line.startswith("broker-config"):
         assert changed != before, f"{line} changed nothing"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "topic update TARGET Ordered --read-queues 5 --write-queues 4",
+        "topic delete TARGET Plain%",
+        "group delete TARGET odd",
+        "group reset TARGET idle --to-latest",
+    ],
+)
+def test_killed_at_every_step_run_again_and_undone(line: str, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, args = lab.files(), [lab.target if word == "TARGET" else word for word in line.split()]
+    step = 1
+    while killed_at(step, monkeypatch, *args):
+        done = rmqtool(*args, "--yes")
+        assert done.code == 0 or "no broker has it" in done.err, (step, done.err)
+        while rmqtool("undo", lab.target, "--yes").code == 0:
+            pass
+        lab.check_files(before)
+        step += 1
+    assert step > 6
+    lab.run("undo TARGET")
+    lab.check_files(before)
+
+
+def test_the_file_of_settings_is_as_before_byte_for_byte(lab: Lab) -> None:
+    line, path = "broker-config set TARGET brokerPermission=4 maxTransferCountOnMessageInMemory=16", lab.judge.settings
+    lab.run(line)  # the first change writes all settings, whatever was in the file
+    lab.run("undo TARGET")
+    before = path.read_bytes()
+    assert b"brokerPermission=6" in before
+    lab.run(line)
+    assert b"brokerPermission=4" in path.read_bytes()
+    lab.run("undo TARGET")
+    assert path.read_bytes() == before
