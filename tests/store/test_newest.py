@@ -180,3 +180,18 @@ def test_a_database_of_queues_in_its_new_place_is_not_taken_for_lost_queues(open
     report = plan(StoreLayout(layout.root, layout.conf))
     assert (report.loadOk, report.actions) == (False, []), "it cannot be opened"
     assert any("consumequeue_rocksdb" in reason for reason in report.refusals)
+
+
+@pytest.mark.parametrize("name", ["indexRocksDBEnable", "transRocksDBEnable"])
+def test_a_plan_for_a_store_whose_index_or_halves_are_in_a_database(name: str, opened: Opened, tmp_path: Path) -> None:
+    """Recover does not write it; the plan shows what a broker does, and says so."""
+    layout, conf = opened("broker-5.5.0-crash"), tmp_path / "broker.conf"
+    conf.write_text(f"{Path(conf_path('broker-5.5.0-crash')).read_text()}\n{name}=true\n")
+    before = tree(Path(layout.root))
+    shown = rmqtool("recover", layout.root, "--dry-run", "--broker-conf", conf)
+    assert shown.code == 1, shown.err
+    assert "recover does none of this" in " ".join(shown.out.split())
+    refused = rmqtool("recover", layout.root, "--yes", "--broker-conf", conf)
+    assert refused.code == 4
+    assert f"{name} is on: rmqtool does not modify that database" in refused.err
+    assert tree(Path(layout.root)) == before

@@ -21,8 +21,10 @@ from rmqtool.store.check.codes.code import INFO
 from rmqtool.store.config.files import config_place, read_config
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue, every_queue
 from rmqtool.store.queues.rocks_open import rocks_queues_of
+from rmqtool.store.queues.timer.files import TimerFiles
 from tests import goldens, rocks
 from tests.amounts import by_turns
 from tests.cli.running import rmqtool
@@ -212,6 +214,30 @@ def test_a_store_in_files_has_all_of_it(command: str, case: str, golden: Unpacke
     due = [json.loads(line) for line in rmqtool("delay", "due", new, "--all", "-o", "ndjson").out.splitlines()]
     assert {row["keys"][0] for row in due} == WAITING
     assert tree(new) == before
+
+
+def test_a_new_wheel_does_not_begin_after_the_log(golden_copy: Unpacked, tmp_path: Path) -> None:
+    """A message whose time came before the database had it would wait as long as the next one that it has."""
+    store = golden_copy(WHOLE)
+
+    def forget(families: rocks.Families) -> None:
+        timeline = families[TIMELINE]
+        delivered = int.from_bytes(timeline.pop(DELIVERED))
+        families[TIMELINE] = {
+            key: value for key, value in timeline.items() if key == SCANNED or int.from_bytes(key[:8]) > delivered
+        }
+
+    rocks.change(store / PLACE, forget)
+    last = CommitLog(layout_of(store, WHOLE)).last()
+    assert last is not None
+    for command in ("export", "salvage"):
+        new = tmp_path / command
+        assert rmqtool(command, store, new, "--broker-conf", conf_file(WHOLE)).code == 0
+        layout = StoreLayout(str(new))
+        assert TimerFiles(layout).point.last_read_time <= last.record.store_timestamp + layout.conf.timer_precision
+        assert Counter(finding.severity for finding in check_store(layout)) == Counter()
+        due = [json.loads(line) for line in rmqtool("delay", "due", new, "--all", "-o", "ndjson").out.splitlines()]
+        assert {row["keys"][0] for row in due} == WAITING
 
 
 def test_a_salvage_says_that_all_timer_messages_come_again(golden: Unpacked, tmp_path: Path) -> None:

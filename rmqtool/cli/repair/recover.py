@@ -116,7 +116,7 @@ def recover(
             return plan_dledger(layout, exactly=exactly)
         if has_rocksdb_queues(layout) and (release is None or release.is_5):
             return plan_rocks(layout, release)
-        return recovery.plan(layout, **rules)
+        return recovery.plan(layout, predict=consent.dry_run, **rules)
 
     def refuse_losses(report: RecoveryReport, confirmed: list[str]) -> None:
         if report.destroys and not accept_loss and report.destroys != confirmed:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import NamedTuple, TypedDict, Unpack
 
 from formats.config.files import NAMES
+from formats.variants.message_store import HALVES, INDEX
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.rules.releases import Release
 from rmqtool.store.changes.places import Places
@@ -15,12 +16,13 @@ from rmqtool.store.changes.writing import changing, hold_to_plan, pending_runs, 
 from rmqtool.store.config.fit import misfit_warnings
 from rmqtool.store.layout.mending import find_in_the_way
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.queues.message_store import SETTINGS
 from rmqtool.store.recovery.actions import prepare
 from rmqtool.store.recovery.dispatcher import QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Stage
 from rmqtool.store.recovery.plan import Recovery, run_recovery
-from rmqtool.store.recovery.report import RecoveryReport
+from rmqtool.store.recovery.report import NOT_IN_PLACE, RecoveryReport
 from rmqtool.store.recovery.summary import summarize
 from rmqtool.store.recovery.truncate import run_truncate
 from rmqtool.store.roles.table import heed
@@ -90,8 +92,12 @@ def _carry_out(
     return report
 
 
-def _simulate_start(layout: StoreLayout, stage: Stage, *, whole: bool = False, **options: Unpack[Options]) -> Recovery:
-    return run_recovery(StoreInputs.of(layout, whole=whole, **options), stage)
+def _simulate_start(
+    layout: StoreLayout, stage: Stage, *, whole: bool = False, predict: bool = False, **options: Unpack[Options]
+) -> Recovery:
+    inputs = StoreInputs.of(layout, whole=whole, **options)
+    inputs.rules.only_predicts = predict
+    return run_recovery(inputs, stage)
 
 
 def _add_surroundings(report: RecoveryReport, layout: StoreLayout, role_warnings: list[str]) -> RecoveryReport:
@@ -125,16 +131,25 @@ def _advising(layout: StoreLayout) -> Iterator[None]:
 # -- plans that only read ---------------------------------------------------------------------------------------------
 
 
-def plan(layout: StoreLayout, *, backup: str | None = None, **options: Unpack[Options]) -> RecoveryReport:
-    """Plan a recovery; the store is only read. For the arguments see :func:`recover`.
+def plan(
+    layout: StoreLayout, *, backup: str | None = None, predict: bool = False, **options: Unpack[Options]
+) -> RecoveryReport:
+    """Plan a recovery; the store is only read. For the other arguments see :func:`recover`.
 
     Changed queues and index files are built nevertheless, in the system's temporary directory, since dispatch depends
     on them.
+
+    Args:
+        predict: also plan for a store that recover refuses to write because a database has to follow.
     """
     warnings = heed(layout, "recover")
     layout = layout.passing_over()
     with _advising(layout):
-        report = _plan_over_bad_files(layout, partial(_simulate_start, whole=True, **options), backup, warnings)
+        report = _plan_over_bad_files(
+            layout, partial(_simulate_start, whole=True, predict=predict, **options), backup, warnings
+        )
+    if report.actions and any(layout.conf.flag(SETTINGS[family], False) for family in (INDEX, HALVES)):
+        report = replace(report, notes=[*report.notes, NOT_IN_PLACE])
     tables = {layout.path("config", name + suffix) for name in NAMES for suffix in ("", ".tmp", ".bak")}
     moved, passed = find_in_the_way(layout), layout.passed or {}
     ignored = [

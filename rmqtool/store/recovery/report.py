@@ -3,6 +3,13 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from rmqtool.words import command_line
+
+NOT_IN_PLACE = (
+    "recover does none of this, because rmqtool does not change RocksDB databases: a broker does it at its next start, "
+    f"and {command_line('salvage', 'STORE', 'NEWSTORE')} makes a store with queue files and every intact message"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRange:

@@ -70,6 +70,7 @@ def first_checked_v5_4(
     aborted: bool,
     marked: bool,
     second: int | None = None,
+    others: Sequence[int] = (),
 ) -> tuple[int, str]:
     """(number of the file, reason), by the rules of 5.4 and 5.5, for queues in files.
 
@@ -81,6 +82,7 @@ def first_checked_v5_4(
         marked: whether the release keeps in the checkpoint up to where queues were flushed (5.5); if False, store times
             decide after an unclean stop, as in older releases.
         second: how far a database that has the queues, too, has the log; None if there is none.
+        others: the same of the databases of the index and of half messages, if enabled.
     """
     # CombineConsumeQueueStore.isMappedFileMatchedRecover: a database that is behind is given some more files, or all
     patience = conf.number("combineCQMaxExtraSearchCommitLogFiles", 3)
@@ -88,7 +90,7 @@ def first_checked_v5_4(
 
     def both_have(record: Record) -> bool:
         nonlocal patience
-        if not has(record):
+        if not has(record) or any(record.physical_offset > end for end in others):
             return False
         if second is None or (marked and second <= 0) or record.physical_offset <= second:
             return True

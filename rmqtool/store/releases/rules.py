@@ -19,6 +19,7 @@ from formats.layouts.codes import MAGIC_V2
 from formats.message.properties import INNER_BASE, INNER_NUM
 from formats.message.read import End, Record, read
 from formats.model.topics import TopicConfig
+from formats.variants.message_store import END, HALVES, INDEX
 from rmqtool.errors import CorruptFile, Refused, UnreadableStore
 from rmqtool.rules.releases import V4_9, V5_3, V5_4, V5_5, Release
 from rmqtool.store.config.sources import choose, is_broken
@@ -40,6 +41,7 @@ from rmqtool.store.log.records import blank_room, record_start
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.queues.compaction import FOLDER, LOGS, compaction_queues_of
+from rmqtool.store.queues.message_store import SETTINGS, family_in_use, position
 from rmqtool.store.queues.rocks import built_up_to, queue_database
 from rmqtool.store.releases.first_file import (
     SCANNED_FILES,
@@ -78,6 +80,7 @@ class ReleaseRules:
         waits: whether the start dispatches messages that are missing in the queues, and waits for that.
         exactly: do exactly what the broker does, even if it loses entries or fails needlessly.
         stumbles: description of the intact records that its reader takes for damage.
+        only_predicts: nothing will be written, so databases that would have to follow are no reason to refuse.
     """
 
     release: Release = V4_9
@@ -87,6 +90,7 @@ class ReleaseRules:
     def __init__(self, layout: StoreLayout, *, exactly: bool, only_v1: bool = False) -> None:
         self.layout, self.conf, self.exactly = layout, layout.conf, exactly
         self.waits = True
+        self.only_predicts = False
         self._only_v1 = only_v1
 
     @cached_property
@@ -450,12 +454,12 @@ class ReleaseRulesV5_4(ReleaseRulesV5):
     release: Release = V5_4
 
     def check_forms(self) -> list[str]:
-        for name in ("indexRocksDBEnable", "transRocksDBEnable"):
-            if self.conf.flag(name, False):
-                raise Refused(f"{self.layout.root}: {name} is on: rmqtool does not modify that database")
+        for family in self._other_databases:
+            if not self.only_predicts:
+                raise Refused(f"{self.layout.root}: {SETTINGS[family]} is on: rmqtool does not modify that database")
         reasons = super().check_forms()
         try:
-            _ = self._second_end
+            _ = self._second_end, self._other_ends
         except CorruptFile as err:
             reasons.append(f"{err.path}: {err.reason}; {_MOVE_DATABASE}")
         return reasons
@@ -463,8 +467,25 @@ class ReleaseRulesV5_4(ReleaseRulesV5):
     def first_checked(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> tuple[int, str]:
         marked = self.release.marks_flushed_queues
         return first_checked_v5_4(
-            files, self.conf, point, known, aborted=aborted, marked=marked, second=self._second_end
-        )
+            files, self.conf, point, known, aborted=aborted, marked=marked, second=self._second_end,
+            others=self._other_ends,
+        )  # fmt: skip
+
+    @property
+    def _other_databases(self) -> list[str]:
+        """The column families of ``rocksdbstore`` that a broker fills from the log, by its settings."""
+        return [family for family in (INDEX, HALVES) if self.conf.flag(SETTINGS[family], False)]
+
+    @cached_property
+    def _other_ends(self) -> list[int]:
+        """How far each of them has the log; 0 if that is not recorded.
+
+        Raises:
+            CorruptFile: the database cannot be read.
+            MissingRuntime: the library to read it is not installed.
+        """
+        databases = [(family, family_in_use(self.layout, family)) for family in self._other_databases]
+        return [(database is not None and position(database, family, END)) or 0 for family, database in databases]
 
     @cached_property
     def _second_end(self) -> int | None:
@@ -481,9 +502,10 @@ class ReleaseRulesV5_4(ReleaseRulesV5):
 
     def dispatched_from(self, known: int, unknown: int, *, aborted: bool) -> int | None:
         """Also what only the database lacks; to the files it makes no difference."""
+        ends = [end for end in self._other_ends if end > 0]
         if self._second_end is not None:
-            known, unknown = min(known, self._second_end), min(unknown, self._second_end)
-        return super().dispatched_from(known, unknown, aborted=aborted)
+            ends.append(self._second_end)
+        return super().dispatched_from(min([known, *ends]), min([unknown, *ends]), aborted=aborted)
 
     def lacks_in_database(self, end: int) -> bool:
         return self._second_end is not None and 0 < self._second_end < end
@@ -503,8 +525,8 @@ class ReleaseRulesV5_5(StartsInsideFiles, ReleaseRulesV5_4):
     release: Release = V5_5
 
     def dispatch_from(self, point: Checkpoint, known: int) -> int:
-        ends = (super().dispatch_from(point, known), self._second_end)
-        return min(end for end in ends if end is not None)
+        ends = [super().dispatch_from(point, known), *(end for end in self._other_ends if end > 0)]
+        return min(ends if self._second_end is None else [*ends, self._second_end])
 
     def refuse_start(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> list[str]:
         """Also ConsumeQueueStore.getDispatchFromPhyOffset: it does not know where to begin, and gives up."""

@@ -10,6 +10,7 @@ from formats.variants.message_store import PLACE
 from formats.variants.timer import QUEUE_ID, TimerCheckpoint, build_checkpoint
 from rmqtool.errors import RmqError
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.message_store import Timeline, open_halves_of, timeline_of
 from rmqtool.words import counted
 
@@ -28,7 +29,7 @@ def timer_checkpoint(
         timeline = timeline_of(source)
         if timeline is None:
             return None
-        read = _begin(timeline, warnings)
+        read = _begin(source, timeline, warnings)
     except RmqError as err:
         left_out.append(PLACE)
         warnings.append(f"{err}: left out: which timer messages were delivered is not known")
@@ -48,12 +49,17 @@ def timer_checkpoint(
     return build_checkpoint(point)
 
 
-def _begin(timeline: Timeline, warnings: list[str]) -> int:
-    """The time in ms from which on timer messages are waiting; 0 if unknown."""
+def _begin(source: StoreLayout, timeline: Timeline, warnings: list[str]) -> int:
+    """The time in ms from which on timer messages are waiting; 0 if unknown.
+
+    It is not later than the last message, for those whose time has come, and that the database does not have yet.
+    """
     if timeline.delivered is not None:
         return timeline.delivered
     # messages that were due when they were read were delivered at once, and are not in the database
-    return min((unit.deliver_time for unit in timeline.units(warnings.append)), default=0) if timeline.scanned else 0
+    begin = min((unit.deliver_time for unit in timeline.units(warnings.append)), default=0) if timeline.scanned else 0
+    last = CommitLog(source).last()
+    return begin if last is None else min(begin, last.record.store_timestamp + source.conf.timer_precision)
 
 
 def open_halves(source: StoreLayout, left_out: list[str]) -> list[str]:

@@ -126,10 +126,11 @@ class _Check:
 
     def _check_messages(self, waiting_units: Waiting) -> None:
         good = np.zeros(len(waiting_units.position), bool)
-        rolled = waiting_units.rolled
+        rolled, overdue = waiting_units.rolled, waiting_units.units["delay"] <= 0
         for number, message in in_the_wheel(self.ctx.log, waiting_units):
             good[number] = True
-            self._check_message(message, int(waiting_units.position[number]), rolled=bool(rolled[number]))
+            position, due = int(waiting_units.position[number]), bool(overdue[number])
+            self._check_message(message, position, rolled=bool(rolled[number]), overdue=due)
         for number in np.flatnonzero(~good).tolist():
             self._report_no_message(waiting_units, number)
         offsets = waiting_units.units["physical_offset"]
@@ -139,11 +140,18 @@ class _Check:
             name, at = self._place(int(waiting_units.position[number]))
             self.ctx.found.add("timer-twice", name, offset=at, actual=f"physical offset {offsets[number]}")
 
-    def _check_message(self, message: TimerMessage, position: int, *, rolled: bool) -> None:
+    def _check_message(self, message: TimerMessage, position: int, *, rolled: bool, overdue: bool) -> None:
+        """Check a message of the wheel.
+
+        Args:
+            overdue: its time had come when it was put into the wheel, so it is in the slot of that time.
+        """
         reason, time = message.unusable, message.deliver_time
         if reason is not None:
             self._report_unusable(message, reason)
-        elif time is not None and (time < message.fires if rolled else self._slot(time) != message.fires):
+        elif time is None or (overdue and time < message.fires):
+            return
+        elif time < message.fires if rolled else self._slot(time) != message.fires:
             name, at = self._place(position)
             self.ctx.found.add("timer-deliver-time", name, offset=at, expected=time, actual=message.fires)
 

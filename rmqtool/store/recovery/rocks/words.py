@@ -14,17 +14,13 @@ from rmqtool.store.layout.version import QUEUES, queue_database_place
 from rmqtool.store.recovery.actions import end_in_file
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.plan import Recovery
-from rmqtool.store.recovery.report import RecoveryReport
+from rmqtool.store.recovery.report import NOT_IN_PLACE, RecoveryReport
 from rmqtool.store.recovery.rocks.dispatcher import RocksDispatcher
 from rmqtool.store.recovery.summary import summarize
 from rmqtool.store.recovery.verdict import LogVerdict
 from rmqtool.words import command_line, counted
 
 _NAMED = 3  # queues that a warning names
-NOT_IN_PLACE = (
-    "recover does none of this, because rmqtool does not change RocksDB databases: a broker does it at its next start, "
-    f"and {command_line('salvage', 'STORE', 'NEWSTORE')} makes a store with queue files and every intact message"
-)
 
 
 def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: RocksDispatcher) -> list[str]:
