@@ -269,3 +269,17 @@ def test_a_log_in_several_directories_becomes_one(tmp_path: Path) -> None:
     files = sorted(path.name for path in (new / "commitlog").iterdir())
     assert files == sorted(before)[: len(files)]  # the last one was created in advance
     assert len(files) == 5
+
+
+@pytest.mark.parametrize("case", ["broker-5.5.0", "rocksdb-5.5.0"])
+def test_a_tier_that_has_nothing_alone_is_left_behind(case: str, tmp_path: Path) -> None:
+    """All its messages are still in the log, so nothing is missing without its list of segments."""
+    store, new, conf = goldens.unpack(case, tmp_path), tmp_path / "new", tmp_path / "broker.conf"
+    (store / "config" / "tieredStoreMetadata.json").write_text('{"topicMetadataTable":{},"queueMetadataTable":{}}')
+    settings = (goldens.STORES_OF_5_5 / case / "broker.conf").read_text()
+    plugin = "org.apache.rocketmq.tieredstore.TieredMessageStore"
+    conf.write_text(f"{settings}\nmessageStorePlugIn={plugin}\ntieredStoreFilePath={tmp_path / 'tier'}\n")
+    result = rmqtool("export", store, new, "--broker-conf", conf)
+    assert result.code == 0, result.err
+    assert "config/tieredStoreMetadata.json is left out: start a broker on the new store without tiered" in result.err
+    assert not (new / "config" / "tieredStoreMetadata.json").exists()

@@ -28,6 +28,7 @@ from rmqtool.store.salvage.numbering import Key, Numbering, move_delays, move_of
 from rmqtool.store.salvage.selection import TopicSelection
 from rmqtool.store.salvage.tables_of_copies import TABLES as TABLES_OF_COPIES
 from rmqtool.store.salvage.tables_of_copies import add_unknown
+from rmqtool.store.tier.only_tiered import find_only_tiered
 
 _NO_TOPICS = b'{"dataVersion":{"counter":0,"stateVersion":0,"timestamp":0},"topicConfigTable":{}}'  # of 5.x
 _TOPICS, _LIGHT_OFFSETS, _DELAYS = "topics.json", "lmqConsumerOffset.json", "delayOffset.json"
@@ -94,7 +95,7 @@ class ConfigCopies:
             if name == _TOPICS and (name in self._older or name in tables):
                 data = self._with_new_topics(data)
             if name == METADATA:  # two brokers sharing a tier would delete each other's segments
-                if not in_tier:
+                if not in_tier and self._has_only_tiered():
                     self._left_out.append(f"config/{name}")
                 self._warnings.append(
                     f"config/{name} is left out: start a broker on the new store without tiered storage "
@@ -135,6 +136,13 @@ class ConfigCopies:
         self._warnings.append(f"config/{_TOPICS} lacks topics that have messages: {', '.join(sorted(added))}: added")
         raise_version(_TOPICS, value, now_ms())
         return dumps(value, model_of(_TOPICS).DIALECT)
+
+    def _has_only_tiered(self) -> bool:
+        """Whether messages are in the tier alone; True if that cannot be told."""
+        try:
+            return bool(find_only_tiered(self._layout))
+        except RmqError:
+            return True
 
     def _tables(self) -> dict[str, bytes | None]:
         """Contents by file name of the tables that a broker keeps in RocksDB; None if a table cannot be read."""
