@@ -195,3 +195,29 @@ def test_a_plan_for_a_store_whose_index_or_halves_are_in_a_database(name: str, o
     assert refused.code == 4
     assert f"{name} is on: rmqtool does not modify that database" in refused.err
     assert tree(Path(layout.root)) == before
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_the_rest_of_a_page_is_no_damage_where_whole_pages_are_written(
+    written: bool, opened: Opened, tmp_path: Path
+) -> None:
+    """With ``writeWithoutMmap`` a broker fills the page after each message with what its buffer had before."""
+    layout, conf = opened("broker-5.5.0"), tmp_path / "broker.conf"
+    conf.write_text(f"{Path(conf_path('broker-5.5.0')).read_text()}\nwriteWithoutMmap={str(written).lower()}\n")
+    last = CommitLog(layout).last()
+    assert last is not None
+    path, end = Path(last.file.path), last.end - last.file.base
+    data = bytearray(path.read_bytes())
+    rest = -end % 4096
+    data[end : end + rest] = b"g" * rest
+    path.write_bytes(data)
+
+    def results(*command: object) -> tuple[int, int, int]:
+        verbs = (("check",), ("recover", "--dry-run"), ("export", tmp_path / f"new-{len(command)}"))
+        results = [rmqtool(name, layout.root, *more, "--broker-conf", conf).code for name, *more in verbs]
+        return results[0], results[1], results[2]
+
+    assert results() == ((0, 0, 0) if written else (1, 1, 5))
+    data[last.at + 4] ^= 1  # the magic of the last message: it still states its position
+    path.write_bytes(data)
+    assert results("damaged") == (1, 1, 5)

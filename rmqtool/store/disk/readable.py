@@ -170,7 +170,7 @@ class Readable:
         except OSError as err:
             text = f"no room for a copy of what can be read of {file.path}; TMPDIR names another place"
             raise UnreadableStore(f"{tempfile.gettempdir()}: {os.strerror(err.errno or 0)}: {text}") from err
-        return Segment(path, file.base, file.size, file.mtime_ns, entries=file.entries)
+        return Segment(path, file.base, file.size, file.mtime_ns, entries=file.entries, whole_pages=file.whole_pages)
 
     def describe(self) -> list[str]:
         """One sentence for each missing range."""

@@ -24,13 +24,17 @@ class Segment:
     Attributes:
         where: path of the file that holds the data.
         entries: whether it is a file of a DLedger log.
+        whole_pages: whether whatever is appended is written up to the end of a page, with old bytes of the buffer
+            (``writeWithoutMmap`` of 5.4 and later).
     """
 
-    __slots__ = ("__weakref__", "_view", "base", "entries", "mtime_ns", "path", "size", "where")
+    __slots__ = ("__weakref__", "_view", "base", "entries", "mtime_ns", "path", "size", "where", "whole_pages")
 
-    def __init__(self, path: str, base: int, size: int, mtime_ns: int, *, entries: bool = False) -> None:
+    def __init__(
+        self, path: str, base: int, size: int, mtime_ns: int, *, entries: bool = False, whole_pages: bool = False
+    ) -> None:
         self.path, self.base, self.size, self.mtime_ns = path, base, size, mtime_ns
-        self.entries = entries
+        self.entries, self.whole_pages = entries, whole_pages
         self.where = path
         self._view: memoryview | None = None
 
@@ -131,12 +135,14 @@ class Segments:
         listing: Callable[[str], list[DirectoryEntry]] | None = None,
         *,
         entries: Collection[str] = (),
+        whole_pages: bool = False,
     ) -> "Segments":
         """List the directories; a missing one counts as empty.
 
         Args:
             listing: returns the entries of a directory; :func:`list_dir` by default.
             entries: those directories that belong to a DLedger log.
+            whole_pages: see :class:`Segment`.
 
         Raises:
             UnreadableStore: a directory or a file in it cannot be read.
@@ -150,7 +156,8 @@ class Segments:
                         foreign.append(entry.path)
                         continue
                     size, changed = entry.size, entry.mtime_ns
-                    files.append(Segment(entry.path, base, size, changed, entries=directory in entries))
+                    is_log = directory in entries
+                    files.append(Segment(entry.path, base, size, changed, entries=is_log, whole_pages=whole_pages))
                 except OSError as err:
                     raise UnreadableStore(f"{entry.path}: {os.strerror(err.errno or 0)}") from err
         if len(files) > 1:

@@ -289,7 +289,8 @@ class StoreLayout:
     def commit_log(self) -> Segments:
         """The commit-log files of all paths; a DLedger log's files follow those from before it was introduced."""
         entries = self.dledger_paths()
-        return Segments.of([*self.commit_log_paths, *entries], self._list, entries=entries)
+        pages = self.conf.flag("writeWithoutMmap", False)
+        return Segments.of([*self.commit_log_paths, *entries], self._list, entries=entries, whole_pages=pages)
 
     def command(self, verb: str, *words: str) -> str:
         """A command line of rmqtool for this store; the verb may be of two words."""

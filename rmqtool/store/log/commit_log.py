@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 from formats.endings import Ending
+from formats.layouts.derived import HEAD_V4_V4
 from formats.message.inner import is_inner_batch, messages_in
 from formats.message.read import End, Record
 from rmqtool.store.disk.mapping import forget, is_partial
@@ -26,6 +27,7 @@ from rmqtool.store.log.records import (
     stated_store_time,
 )
 
+_PAGE = 4096  # bytes that the system writes at once
 _FEW = 1000  # records that are read one by one before they are read in bulk
 
 
@@ -223,6 +225,7 @@ def walk_file(
             if blank and following >= size:
                 return size
             quiet = record.ending is Ending.UNWRITTEN and following >= size and (last or is_zero(file.path, at, size))
+            quiet = quiet or (following >= size and is_rest_of_page(file, at))
             if not quiet:
                 end = min(following, size)
                 yield Damage(file.path, at, file.base + at, end - at, record.ending, record.reason)
@@ -231,6 +234,17 @@ def walk_file(
             file.forget(forgotten, min(at, size))
             forgotten = at
     return at
+
+
+def is_rest_of_page(file: Segment, at: int) -> bool:
+    """Whether only the rest of a page follows that was written with the last record.
+
+    A damaged record would still state its position.
+    """
+    if not file.whole_pages or not is_zero(file.path, -(-at // _PAGE) * _PAGE, file.size):
+        return False
+    place = at + HEAD_V4_V4.offsets["physical_offset"]
+    return int.from_bytes(file.map()[place : place + 8], "big") != file.base + at
 
 
 def _behind_blank(file: Segment, at: int) -> int:

@@ -15,6 +15,7 @@ from rmqtool.store.disk.files import open_to_change
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import is_rest_of_page
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.timers import prepare_timer
 from rmqtool.store.recovery.verdict import LogVerdict
@@ -35,6 +36,8 @@ def tail_of(verdict: LogVerdict) -> list[tuple[str, int, int]]:
     if verdict.stop_file is None or verdict.stop is None:
         return []
     file, at = verdict.stop_file, end_in_file(verdict.stop)
+    if is_rest_of_page(file, at):
+        return []
     return [(file.path, at, file.size)] if has_bytes(file.path, at, file.size) > at else []
 
 

@@ -30,7 +30,9 @@ def true_files(log: CommitLog) -> tuple[Segments, list[MisnamedFile], list[Misna
         stated = stated_base(file, log.file_size)
         base = file.base if stated is None else stated
         rank = 2 if stated is None else int(base != file.base)
-        true_file = Segment(file.path, base, file.size, file.mtime_ns, entries=file.entries)
+        true_file = Segment(
+            file.path, base, file.size, file.mtime_ns, entries=file.entries, whole_pages=file.whole_pages
+        )
         candidate = rank, true_file, MisnamedFile(file.path, file.base, base)
         other = chosen.get(base)
         if other is not None:

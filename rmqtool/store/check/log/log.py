@@ -17,7 +17,7 @@ from rmqtool.store.check.log.records import RecordCheck, RecordColumns, columns_
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch.batch import BATCH_RECORDS, RecordBatch, is_bulk
-from rmqtool.store.log.commit_log import next_in_file
+from rmqtool.store.log.commit_log import is_rest_of_page, next_in_file
 from rmqtool.store.log.dledger import DLedgerLog
 from rmqtool.store.log.records import blank_room, next_record, record_at, record_start
 from rmqtool.store.log.returning import Returning
@@ -179,6 +179,8 @@ class LogCheck:
         """Report what follows the last record of a file."""
         at, name, findings = end.at, self.ctx.name(file.path), self.ctx.found
         stop = has_bytes(file.path, at, file.size)
+        if last and is_rest_of_page(file, at):
+            return
         if not last:
             code = "log-damage" if stop > at else "log-blank-missing"
             self._report_damage(code, file, number, at, file.size - at, end.reason)
