@@ -91,6 +91,14 @@ class Group:
             time.sleep(_PAUSE)
         raise AssertionError(f"leaders: {found}")
 
+    def has_leader(self) -> bool:
+        """Whether a leader comes within a minute."""
+        for _ in range(_LOOKS):
+            if any(jvm.ask("log")["role"] in _MASTERS for jvm in self.running.values()):
+                return True
+            time.sleep(_PAUSE)
+        return False
+
     def settle(self) -> str:
         """Wait until the members' logs have the same end; returns the leader."""
         for _ in range(_LOOKS):
@@ -136,6 +144,7 @@ def send(group: Group, life: Life, prefix: str, count: int, how: str = "sync") -
     while how == "sync" and not any("status" in row for row in rows):  # a new leader is not registered at once
         assert len(rows) < _LOOKS, rows[-1]
         time.sleep(_PAUSE)
+        jvm.ask("topic", topic=topic)  # and so its broker registers
         rows += jvm.ask("sendMany", topic=topic, prefix=f"{prefix}{len(rows)}-", count=1, threads=1, how="sync")
     rows += jvm.ask("sendMany", topic=topic, prefix=prefix, count=count, threads=4, how=how)
     for row in rows:
@@ -162,8 +171,8 @@ def live(group: Group, rng: Random, life: Life) -> None:
                 gone = [leader]
                 group.kill(*gone)
                 life.story.append(f"killed leader {gone}")
-                if len(group.running) > 1 or (group.kind == "controller" and group.running):
-                    group.leader()
+                # a controller elects only a replica that was in sync with the master
+                if len(group.running) > 1 and (group.kind == "dledger" or group.has_leader()):
                     send(group, life, f"after-{turn}-", rng.randrange(10, 60))
             case _:
                 gone = followers

@@ -32,7 +32,7 @@ READ = {0: 3, 1: 10}  # offsets of the group
 def foretold(store: Path, conf: Path) -> tuple[list[str], int]:
     """Names of the files that go by now, and messages that the group has not read of all files but the last."""
     result = rmqtool("retention", store, "--broker-conf", conf, "--output", "json")
-    assert result.code == 0, result.err
+    assert result.code in (0, 1), result.err  # 1: messages will be lost unread
     answer: dict[str, Any] = json.loads(result.out)
     soon = (time.time() + 60) * 1000
     going = [row["file"] for row in answer["files"] if row["deleteTimestamp"] and row["deleteTimestamp"] <= soon]

@@ -138,6 +138,20 @@ def test_a_member_that_is_not_here_may_have_had_it(tmp_path: Path) -> None:
         assert len(places(compare_nodes(pair).messages, n2.store, "alone", acknowledged="unknown")) == 9
 
 
+def test_what_is_lost_whichever_copy_leads(tmp_path: Path) -> None:
+    """n1 leads, as n0 lacks the last entry; both have other messages than n2 has under nine queue offsets."""
+    nodes = roles.unpack_all(roles.DLEDGER, tmp_path)
+    last = CommitLog(layouts_of(nodes)[0]).last()
+    assert last is not None
+    with open(last.file.path, "r+b") as file:
+        file.seek(last.at - DLEDGER_ENTRY_HEAD.size)
+        file.write(bytes(DLEDGER_ENTRY_HEAD.size + last.record.total_size))
+    for copies in (nodes, nodes[::-1]):
+        advice = compare_nodes(copies).advice
+        assert (Path(advice.store).name, advice.lost, advice.lostAcknowledged, advice.lostUnknown) == ("n1", 9, 0, 0)
+        assert advice.steps[0].startswith("rmqtool salvage")
+
+
 def rewrite_entry(node: roles.Node, index: int, source: roles.Node, term: int | None = None) -> None:
     """Put the entry of another member, with its unit, where this one has the entry of that index."""
     logs = [DLedgerLog.of(layout)[0] for layout in layouts_of([node, source])]

@@ -1,6 +1,6 @@
 """Reads a range of a queue: as messages, and as Arrow record batches of the message schema."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from rmqtool.analytics.bodies.columns import BodyColumns
+from rmqtool.analytics.live.bulk import BulkMessages, BulkPuller
 from rmqtool.analytics.live.options import LiveRequest
 from rmqtool.analytics.live.positions import Range
 from rmqtool.analytics.live.queues import DataLoss, Queues, ask, connected
@@ -19,8 +20,9 @@ from rmqtool.analytics.table.schema import BROKER, MESSAGE_TABLE
 from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, NotThere
-from rmqtool.client.consumer.proof import Last, MadeAgain, last_at, last_of, prove
+from rmqtool.client.consumer.proof import MadeAgain, last_at, last_of, prove
 from rmqtool.client.consumer.puller import Pulled, Puller
+from rmqtool.client.consumer.received import Received
 from rmqtool.kernels.scan import Walker
 from rmqtool.words import counted
 
@@ -39,7 +41,7 @@ class RangeReader:
         self._cluster, self._request, self._part = cluster, request, part
         self._queues = Queues(cluster, request)
         self._next = part.start
-        self._read_last: Last | None = None
+        self._read: Sequence[Received] = ()  # the messages of the last pull that had any
         self._plain = not (request.tags or request.sql is not None)
 
     @property
@@ -76,14 +78,15 @@ class RangeReader:
         count = size = 0
         while not self.is_done and count < _CHUNK and size < _CHUNK_BYTES:
             pulled = await ask(self._cluster, self._part.queue, self._pull)
-            taken = [message for message in pulled.messages if message.queue_offset < self._part.stop]
-            if taken:
+            if pulled.next_offset > self._part.stop:
+                taken = [message for message in pulled.messages if message.queue_offset < self._part.stop]
                 if len(taken) < len(pulled.messages):
                     pulled = replace(pulled, messages=taken, body=None)
+            if pulled.messages:
                 chunk.append(pulled)
-                self._read_last = last_of(taken[-1].record, taken[-1].queue_offset)
-            count += len(taken)
-            size += sum(message.record.total_size for message in taken)
+                self._read = pulled.messages
+            count += len(pulled.messages)
+            size += _size(pulled)
             self._next = max(pulled.next_offset, self._next)
         return chunk
 
@@ -91,7 +94,7 @@ class RangeReader:
         """One pull that advances: messages, or a proof that there are none to the filter or to be had."""
         queue, at = self._part.queue, self._next
         # each attempt begins at the master again, whatever the last one suggested
-        puller = self._puller = Puller(self._cluster, tags=self._request.tags, sql=self._request.sql)
+        puller = self._puller = BulkPuller(self._cluster, tags=self._request.tags, sql=self._request.sql)
         try:
             pulled = await puller.pull(queue, at, most=min(_MOST, self._part.stop - at))
         except NotThere as err:
@@ -127,7 +130,7 @@ class RangeReader:
             DataLoss: it is not, or that cannot be known any more.
         """
         queue, last = self._part.queue, self._part.last
-        if last is None or self._read_last == last:
+        if last is None or (self._read and last_of(self._read[-1].record, self._read[-1].queue_offset) == last):
             return
         try:
             there = await ask(self._cluster, queue, lambda: last_at(Puller(self._cluster), queue, last.offset))
@@ -178,12 +181,19 @@ def _read_range(
                 coming = loop.start(reader.chunk())  # while these are decoded
                 for pulled in chunk:
                     tally.records += len(pulled.messages)
-                    tally.bytes += sum(message.record.total_size for message in pulled.messages)
+                    tally.bytes += _size(pulled)
                 yield from map(fit, rows.add(chunk))
         finally:
             coming.cancel()
         loop.run(reader.prove_end())
         yield from map(fit, rows.finish())
+
+
+def _size(pulled: Pulled) -> int:
+    """Bytes of the messages' records."""
+    if pulled.body is not None:
+        return len(pulled.body)
+    return sum(message.record.total_size for message in pulled.messages)
 
 
 class _Rows:
@@ -229,10 +239,17 @@ class _Answer:
         return self._view
 
 
+def _offsets(pulled: Pulled) -> Iterable[int]:
+    """Queue offsets of the messages."""
+    if isinstance(pulled.messages, BulkMessages):
+        return pulled.messages.offsets
+    return [message.queue_offset for message in pulled.messages]
+
+
 def _block_of(answers: list[Pulled]) -> PulledBlock | None:
     """The messages of answers as columns; None if these have others, as brokers store some batches as one record."""
     body = b"".join(pulled.body for pulled in answers if pulled.body is not None)
-    offsets = [message.queue_offset for pulled in answers for message in pulled.messages]
+    offsets = [offset for pulled in answers for offset in _offsets(pulled)]
     walker = Walker(body, len(offsets), crc=False)  # the client has verified it
     rows, _end = walker.walk(0, len(body))
     if not np.array_equal(rows.queue_offset, offsets):

@@ -187,7 +187,7 @@ class QueueReader(GroupMember):
             raise BadAnswer(f"{queue}: no offset is inside of the queue, says its broker")
         polled.failures = 0
         if pulled.messages or pulled.next_offset != polled.offset:
-            await self._ready.put((polled, pulled.messages, pulled.next_offset))
+            await self._ready.put((polled, list(pulled.messages), pulled.next_offset))
         elif not pulled.moved:
             await asyncio.sleep(FULL_PAUSE)  # a broker that does not wait must not be polled without a pause
         polled.offset = pulled.next_offset

@@ -78,7 +78,7 @@ class Pulled:
         body: the answer itself, if it has these messages and no others; else None.
     """
 
-    messages: list[Received]
+    messages: Sequence[Received]
     next_offset: int
     min_offset: int
     max_offset: int
@@ -206,7 +206,14 @@ class Puller:
             if following > offset and not (next_range or self._selects or await self._compacts(queue, address)):
                 raise NotThere(f"{queue}: its broker gives no message at offset {offset}, and goes on", following)
             return Pulled([], following, answer.min_offset, answer.max_offset)
-        records = _records_of(queue, offset, response.body, answer, address)
+        return await self._take(queue, offset, response.body, answer, address)
+
+    async def _take(
+        self, queue: MessageQueue, offset: int, answered: bytes, answer: h.PullResponse, address: str
+    ) -> Pulled:
+        """The messages of an answer."""
+        following = answer.next_begin_offset
+        records = _records_of(queue, offset, answered, answer, address)
         count = len(records)
         if not self._selects:
             records = await self._without_gap(queue, offset, records, address)
@@ -215,7 +222,7 @@ class Puller:
         if self._tags:
             messages = [message for message in messages if message.tags in self._tags]
         whole = not answer.offset_delta and len(messages) == count
-        body = response.body if whole and sum(record.total_size for record in records) == len(response.body) else None
+        body = answered if whole and sum(record.total_size for record in records) == len(answered) else None
         return Pulled(messages, following, answer.min_offset, answer.max_offset, body=body)
 
     async def _without_gap(self, queue: MessageQueue, offset: int, records: list[Record], address: str) -> list[Record]:

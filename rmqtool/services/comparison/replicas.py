@@ -7,7 +7,7 @@ Source: io.openmessaging.storage.dledger (DLedgerLeaderElector, DLedgerEntryPush
 (EpochFileCache, AutoSwitchHAClient), store.ha.DefaultHAClient, controller.elect.impl.DefaultElectPolicy.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise, permutations
 
@@ -456,16 +456,10 @@ class _Comparison:
             )
         elif replica.is_controlled:
             why = f"of the copies in the last epoch ({replica.standing.last_period}) it has the longest log"
-        others = {
-            (row.topic, row.queueId, offset): row.acknowledged
-            for row in self._messages
-            if row.store != replica.path and row.what == "different" and row.other == replica.path
-            for offset in range(row.fromOffset, row.toOffset)
-        }
+        replaced = self._replaced_by(best)
 
         def lost(*states: Acknowledged) -> int:
-            replaced = sum(state in states for state in others.values())
-            return replaced + sum(self._count(best, "lacks", state) for state in states)
+            return sum(replaced[state] + self._count(best, "lacks", state) for state in states)
 
         intact = {row.physicalOffset for row in self._contradictions if row.has == "intact"}
         damaged = sum(
@@ -483,6 +477,29 @@ class _Comparison:
             damaged=damaged,
             steps=[*self._steps(best, lost(*Acknowledged) + damaged, settings)],
         )
+
+    def _replaced_by(self, best: int) -> Counter[Acknowledged]:
+        """Number of messages of other copies at whose queue offsets one has other messages."""
+        counts: Counter[Acknowledged] = Counter()
+        replaced: dict[int, dict[QueueKey, Numbers]] = {}
+        for other in (number for number in self._numbers if number != best):
+            replaced[other] = self._offsets(other, best)
+            for key, run, here, _there in self.pairs[other, best].runs("different"):
+                offsets = np.arange(run.start, run.stop)
+                fresh = np.ones(len(offsets), bool)
+                for earlier in (number for number in replaced if number != other):  # which may have the same messages
+                    same = ~np.isin(offsets, self._offsets(other, earlier).get(key, _NONE))
+                    fresh &= ~(np.isin(offsets, replaced[earlier].get(key, _NONE)) & same)
+                for acknowledged, part in self._split(other, here[fresh]):
+                    counts[acknowledged] += part.stop - part.start
+        return counts
+
+    def _offsets(self, this: int, other: int) -> dict[QueueKey, Numbers]:
+        """Queue offsets at which two copies have different messages."""
+        parts: dict[QueueKey, list[Numbers]] = defaultdict(list)
+        for key, run, _here, _there in self.pairs[this, other].runs("different"):
+            parts[key].append(np.arange(run.start, run.stop))
+        return {key: np.concatenate(offsets) for key, offsets in parts.items()}
 
     def _steps(self, best: int, missing: int, settings: list[SettingDifference]) -> Iterator[str]:
         """What to do, in this order."""

@@ -242,7 +242,7 @@ class _Mirror:
 
     async def _messages(
         self, cluster: Cluster, origin: "_Origin", store: Store, positions: MirrorPositions, ends: dict[QueueKey, int]
-    ) -> AsyncGenerator[tuple[QueueKey, list[Received], int]]:
+    ) -> AsyncGenerator[tuple[QueueKey, Sequence[Received], int]]:
         """(queue, its next messages, the offset after them)."""
         for key, end in ends.items():
             while (at := positions.at[key]) < end:
@@ -321,7 +321,7 @@ class _Origin:
         """The first offset of a queue, and its end."""
         return await try_often(partial(self._puller.offsets, queue), self._stop, note)
 
-    async def messages(self, queue: MessageQueue, at: int, last: Last | None) -> tuple[list[Received], int]:
+    async def messages(self, queue: MessageQueue, at: int, last: Last | None) -> tuple[Sequence[Received], int]:
         """The next messages of a queue, proved by the one before them, and the offset after them.
 
         Raises:
@@ -329,7 +329,7 @@ class _Origin:
         """
         return await try_often(partial(self._messages, queue, at, last), self._stop, note)
 
-    async def _messages(self, queue: MessageQueue, at: int, last: Last | None) -> tuple[list[Received], int]:
+    async def _messages(self, queue: MessageQueue, at: int, last: Last | None) -> tuple[Sequence[Received], int]:
         before = last is not None and last.offset == at - 1
         pulled = None
         try:
@@ -360,7 +360,9 @@ class _Origin:
             raise BadAnswer(f"{queue}: its broker has nothing at offset {at}, and {high} is its end")
         return pulled.messages, pulled.next_offset
 
-    async def _passed_over(self, queue: MessageQueue, at: int, err: NotThere, high: int) -> tuple[list[Received], int]:
+    async def _passed_over(
+        self, queue: MessageQueue, at: int, err: NotThere, high: int
+    ) -> tuple[Sequence[Received], int]:
         """A gap that a broker reports although nothing has expired: believed only when reported repeatedly."""
         for _ in range(_SAID):
             await asyncio.sleep(_PAUSE)

@@ -1,0 +1,65 @@
+"""Pulls that are verified as a whole give the messages, and the errors, of pulls that are read one by one."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from formats.remoting.shapes import MessageQueue
+from rmqtool.analytics.live.bulk import BulkMessages, BulkPuller, _whole_answer
+from rmqtool.client import ClientOptions
+from rmqtool.client.cluster.cluster import Cluster
+from rmqtool.client.consumer.puller import Pulled, Puller
+from rmqtool.testing import broker
+from tests.conftest import Unpacked
+
+TOPICS = ("Orders", "%RETRY%lab-consumer")
+
+
+@pytest.mark.parametrize("case", ["broker", "broker-5.3.3"])
+def test_answers_are_the_same(case: str, golden_copy: Unpacked) -> None:
+    async def compare(namesrv: str) -> int:
+        bulk = 0
+        async with Cluster(ClientOptions(namesrv=namesrv)) as cluster:
+            for topic in TOPICS:
+                for queue in (await cluster.route(topic)).readable:
+                    plain, whole = Puller(cluster), BulkPuller(cluster)
+                    low, high = await plain.offsets(queue)
+                    for offset in range(low, high, 5):
+                        one, other = await plain.pull(queue, offset), await whole.pull(queue, offset)
+                        bulk += isinstance(other.messages, BulkMessages)
+                        assert replace(one, messages=[]) == replace(other, messages=[])
+                        assert [*one.messages] == [*other.messages] == other.messages[:]
+                        assert one.messages[-1] == other.messages[-1]
+        return bulk
+
+    with broker(golden_copy(case)) as served:
+        assert asyncio.run(compare(served.namesrv)) > 20
+
+
+def test_other_answers_are_read_one_by_one(golden_copy: Unpacked) -> None:
+    """Of another topic or queue, with a gap, before the offset, cut off, or with a body that is not the one sent."""
+
+    async def pulled(namesrv: str) -> Pulled:
+        async with Cluster(ClientOptions(namesrv=namesrv)) as cluster:
+            queue = next(queue for queue in (await cluster.route("Orders")).readable if queue.queue_id == 1)
+            return await Puller(cluster).pull(queue, 3)
+
+    with broker(golden_copy("broker")) as served:
+        answer = asyncio.run(pulled(served.namesrv))
+    body, queue = answer.body, answer.messages[0].queue
+    assert body is not None
+    found = _whole_answer(queue, 3, body)
+    assert found is not None
+    assert [*found] == [*answer.messages]
+    sizes = [message.record.total_size for message in answer.messages]
+    without_second = body[: sizes[0]] + body[sum(sizes[:2]) :]
+    spoilt = bytearray(body)
+    spoilt[body.index(answer.messages[0].record.body)] ^= 1
+    others: list[tuple[MessageQueue, int, bytes]] = [
+        (replace(queue, topic="Others"), 3, body), (replace(queue, queue_id=2), 3, body), (queue, 2, body),
+        (queue, 4, body), (queue, 3, without_second), (queue, 3, body[:-1]), (queue, 3, body + b"\0"), (queue, 3, b""),
+        (queue, 3, bytes(spoilt)),
+    ]  # fmt: skip
+    for place, offset, data in others:
+        assert _whole_answer(place, offset, data) is None
