@@ -180,15 +180,15 @@ def live(group: Group, rng: Random, life: Life) -> None:
                 life.story.append(f"killed {gone}; {leader} alone")
                 send(group, life, f"alone-{turn}-", rng.randrange(3, 12), "oneway")
                 time.sleep(1)
-                if rng.random() < 0.5:  # its messages may contradict those of the next leader
+                # its messages may contradict those of the next leader; a controller makes no other one a leader
+                if group.kind == "dledger" and rng.random() < 0.5:
                     gone = [*gone, leader]
                     group.kill(leader)
                     back = [*followers]
                     group.start(*back)
                     life.story.append(f"killed {leader}, started {back}")
-                    if group.kind == "dledger":
-                        group.leader()
-                        send(group, life, f"others-{turn}-", rng.randrange(3, 40))
+                    group.leader()
+                    send(group, life, f"others-{turn}-", rng.randrange(3, 40))
                     gone = [leader]
         if rng.random() < 0.7 or len(group.running) < 2:
             group.start(*gone)
