@@ -1,9 +1,11 @@
 """Predict the queue entries that a broker of 5.x in DLedger mode cuts off at its start after a kill.
 
 It adds up the sizes of the messages in the last file of the log without the headers of their entries, takes the result
-for the end of the log, and cuts queues that reach beyond. The entries are not made again in this run.
+for the end of the log, and cuts queues that reach beyond. It then goes on at the end of what is known to be committed:
+entries before that are not made again in this run, later ones are.
 
-Source: store.dledger.DLedgerCommitLog.dledgerRecoverAbnormally (5.3.3, 5.5.0).
+Source: store.dledger.DLedgerCommitLog.dledgerRecoverAbnormally and getConfirmOffset, store.DefaultMessageStore.start
+(5.3.3, 5.5.0).
 """
 
 from collections import Counter
@@ -31,7 +33,8 @@ class QueueCut(NamedTuple):
 
 
 def find_queue_cut(layout: StoreLayout, verdict: MemberVerdict) -> QueueCut | None:
-    """The cut at the next start; None if there is none, or it cannot be predicted because queues cannot be read.
+    """The cut at the next start; None if there is none, if all its entries are made again, or if it cannot be predicted
+    because queues cannot be read.
 
     Args:
         verdict: the log after that start.
@@ -49,10 +52,10 @@ def find_queue_cut(layout: StoreLayout, verdict: MemberVerdict) -> QueueCut | No
     if position is None or reaches < position:
         return None
     unserved: Counter[Key] = Counter()
-    for item in log.walk(verdict.stop_file.base, verdict.end):
+    for item in log.walk(verdict.stop_file.base, min(verdict.end, max(verdict.committed.position, 0))):
         if isinstance(item, LocatedRecord) and item.physical_offset >= position and _is_queued(item.record):
             unserved[item.record.topic.decode("utf-8", "surrogateescape"), item.record.queue_id] += 1
-    return QueueCut(position, reaches, unserved)
+    return QueueCut(position, reaches, unserved) if unserved else None
 
 
 def cut_position(layout: StoreLayout, verdict: MemberVerdict) -> int | None:
