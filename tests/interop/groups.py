@@ -27,7 +27,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests.cli.running import rmqtool
 from tests.interop.broker import Broker
-from tests.interop.replicas import CONTROLLER_OPTIONS
+from tests.interop.replicas import CONTROLLER_OPTIONS, differences, log_of
 from tests.interop.test_dledger_queues import free_port
 from tests.interop.test_namesrv import name_server
 from tests.interop.test_roles import MAX_OFFSET, pull_all
@@ -323,6 +323,11 @@ def judge(group: Group, life: Life, report: list[str]) -> list[str]:
         dropped = len(had - after[store])
         if row["messages"] != dropped:
             wrong.append(f"{store}: {dropped} lost, foretold {row['messages']} ({row['what']} at {row['at']})")
+        if group.kind == "controller":
+            end = min(int(log_of(Path(path))[0]) + len(log_of(Path(path))[1]) for path in (store, leader))
+            apart = differences(Path(store), Path(leader), end)
+            if bool(apart) is not (row["what"] in ("keeps-damage", "breaks")):
+                wrong.append(f"{store}: {row['what']} ({row['why']}), and its log differs in {len(apart)} places")
         if after[store] != after[leader]:
             wrong.append(f"{store} and its leader differ in {len(after[store] ^ after[leader])} messages")
     return wrong
