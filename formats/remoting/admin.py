@@ -264,7 +264,7 @@ class AccessKey:
 
 
 @dataclass(kw_only=True)
-class WhiteAddresses:
+class SetWhiteAddresses:
     """Addresses that need no account, comma-separated (UpdateGlobalWhiteAddrsConfigRequestHeader, 4.9)."""
 
     global_white_addrs: str

@@ -6,7 +6,7 @@ from formats.fastjson.declare import Int, Long, member
 from formats.model.topics import DataVersion, TopicConfig
 from formats.remoting.shapes import (
     BrokerData,
-    Connection,
+    ClientConnection,
     ConsumerData,
     MappingInfo,
     MessageQueue,
@@ -160,7 +160,7 @@ class ConsumeStats:
 class ConsumerConnection:
     """Clients and subscriptions of a consumer group (body.ConsumerConnection)."""
 
-    connection_set: list[Connection] = field(default_factory=list)
+    connection_set: list[ClientConnection] = field(default_factory=list)
     subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
     consume_type: str | None = None
     message_model: str | None = None
@@ -171,7 +171,7 @@ class ConsumerConnection:
 class ProducerConnection:
     """Clients of a producer group (body.ProducerConnection)."""
 
-    connection_set: list[Connection] = field(default_factory=list)
+    connection_set: list[ClientConnection] = field(default_factory=list)
 
 
 @dataclass
@@ -209,7 +209,7 @@ class AssignmentResponse:
 
 
 @dataclass
-class RequestMode:
+class SetRequestMode:
     """Whether a group pulls or pops from a topic (body.SetMessageRequestModeRequestBody, 5.x)."""
 
     topic: str

@@ -71,7 +71,7 @@ class Removal:
 
 
 @dataclass(kw_only=True)
-class Epoch:
+class EpochEntry:
     """A range of the log that one master has written (EpochEntry)."""
 
     epoch: Int
@@ -86,5 +86,5 @@ class Epochs:
     cluster_name: str
     broker_name: str
     broker_id: Long
-    epoch_list: list[Epoch] = field(default_factory=list)
+    epoch_list: list[EpochEntry] = field(default_factory=list)
     max_offset: Long = 0

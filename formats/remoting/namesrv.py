@@ -107,7 +107,7 @@ class Changed:
 
 
 @dataclass(kw_only=True)
-class Cluster:
+class ClusterName:
     """A cluster (GetTopicsByClusterRequestHeader)."""
 
     cluster: str

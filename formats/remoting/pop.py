@@ -40,7 +40,7 @@ class PopResponse:
 
 
 @dataclass(kw_only=True)
-class Ack:
+class AckMessage:
     """Acknowledges a consumed message (AckMessageRequestHeader, 5.x)."""
 
     consumer_group: str

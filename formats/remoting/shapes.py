@@ -32,7 +32,7 @@ class SubscriptionData:
 
 
 @dataclass
-class Connection:
+class ClientConnection:
     """A client of a group (protocol.body.Connection)."""
 
     client_id: str

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from formats.fastjson.declare import body_of, read_body
-from formats.remoting.bodies import AssignmentRequest, AssignmentResponse, RequestMode
+from formats.remoting.bodies import AssignmentRequest, AssignmentResponse, SetRequestMode
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
@@ -32,7 +32,7 @@ ANY = -1
 
 
 async def set_mode(producer: Producer, served: TestBroker, topic: str, group: str, mode: str, share: int = 0) -> None:
-    body = body_of(RequestMode(topic, group, mode, share))
+    body = body_of(SetRequestMode(topic, group, mode, share))
     request = producer.cluster.request(C.SET_MESSAGE_REQUEST_MODE, body=body)
     await producer.cluster.ask(served.address, request)
 

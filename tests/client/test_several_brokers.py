@@ -10,7 +10,7 @@ import pytest
 
 from formats.fastjson.declare import body_of
 from formats.remoting import headers as h
-from formats.remoting.bodies import RequestMode
+from formats.remoting.bodies import SetRequestMode
 from formats.remoting.codes import RequestCode as C
 from rmqtool.client import ClientOptions, From, Message, NotSent, Producer, PushConsumer, PushOptions, Received
 from tests.amounts import by_turns, some
@@ -63,7 +63,7 @@ async def scenario(
             )  # fmt: skip
             await producer.cluster.ask(address, producer.cluster.request(C.UPDATE_AND_CREATE_TOPIC, made))
             if popping:
-                mode = body_of(RequestMode(TOPIC, GROUP, "POP", 8))
+                mode = body_of(SetRequestMode(TOPIC, GROUP, "POP", 8))
                 await producer.cluster.ask(address, producer.cluster.request(C.SET_MESSAGE_REQUEST_MODE, body=mode))
         while len((await producer.cluster.fetch_route(TOPIC)).brokers) < len(brokers):
             await asyncio.sleep(0.05)

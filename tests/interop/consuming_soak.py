@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from formats.fastjson.declare import body_of
-from formats.remoting.bodies import RequestMode
+from formats.remoting.bodies import SetRequestMode
 from formats.remoting.codes import RequestCode
 from formats.remoting.frame import Command
 from rmqtool.client import (
@@ -193,7 +193,7 @@ class Soak:
     async def let_pop(self) -> None:
         """Switch a group to POP."""
         address = self.broker.ask("addresses")["broker"]
-        request = Command(RequestCode.SET_MESSAGE_REQUEST_MODE, body=body_of(RequestMode(TOPIC, POPS, "POP")))
+        request = Command(RequestCode.SET_MESSAGE_REQUEST_MODE, body=body_of(SetRequestMode(TOPIC, POPS, "POP")))
         async with Cluster(self.client) as cluster:
             await cluster.ask(address, request)
 

@@ -61,7 +61,7 @@ class Soak:
                 "offset": handle.queue_offset, "extra_info": _named(handle).text,
             }  # fmt: skip
             if self.random.random() < ack:
-                if (await client.call(Command(C.ACK_MESSAGE, fields=to_fields(p.Ack(**fields))), 5)).code == 0:  # type: ignore[arg-type]
+                if (await client.call(Command(C.ACK_MESSAGE, fields=to_fields(p.AckMessage(**fields))), 5)).code == 0:  # type: ignore[arg-type]
                     self.acked.add(key)
             elif self.random.random() < 0.3:
                 change = p.ChangeInvisible(**fields, invisible_time=2_000)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from formats.fastjson.declare import body_of
-from formats.remoting.bodies import RequestMode
+from formats.remoting.bodies import SetRequestMode
 from formats.remoting.codes import RequestCode
 from rmqtool.client import (
     ClientOptions,
@@ -96,7 +96,7 @@ def _one(arguments: tuple[str, str, str, float]) -> tuple[int, int, int]:
 
 
 async def _let_pop(broker: Broker) -> None:
-    request = body_of(RequestMode(TOPIC, "slow-pop", "POP"))
+    request = body_of(SetRequestMode(TOPIC, "slow-pop", "POP"))
     async with Cluster(ClientOptions(namesrv=broker.namesrv)) as cluster:
         mode = cluster.request(RequestCode.SET_MESSAGE_REQUEST_MODE, body=request)
         await cluster.ask(broker.ask("addresses")["broker"], mode)

@@ -81,7 +81,7 @@ def handle(answer: Command, offset: int) -> str:
 
 async def ack(client: Connection, answer: Command, lite: str, offset: int, group: str = "g") -> int:
     fields = to_fields(
-        p.Ack(
+        p.AckMessage(
             consumer_group=group, topic="Parent", queue_id=0, offset=offset, extra_info=handle(answer, offset),
             lite_topic=lite,
         )

@@ -52,7 +52,7 @@ def ack(handle: Handle, **more: Any) -> Command:
         "consumer_group": "g", "topic": "Orders", "queue_id": handle.queue_id, "offset": handle.queue_offset,
         "extra_info": handle.text,
     }  # fmt: skip
-    return Command(C.ACK_MESSAGE, fields=to_fields(p.Ack(**{**given, **more})))
+    return Command(C.ACK_MESSAGE, fields=to_fields(p.AckMessage(**{**given, **more})))
 
 
 async def put(client: Connection, body: bytes, queue_id: int = 0) -> None:
@@ -170,7 +170,7 @@ def test_brokers_of_4_9_know_no_pop(tmp_path: Path) -> None:
 
 
 def test_a_store_that_is_only_read_tells_its_consumers_to_pull(tmp_path: Path) -> None:
-    mode = Command(C.SET_MESSAGE_REQUEST_MODE, body=body_of(b.RequestMode("Orders", "g", "POP")))
+    mode = Command(C.SET_MESSAGE_REQUEST_MODE, body=body_of(b.SetRequestMode("Orders", "g", "POP")))
 
     async def assigned(client: Connection) -> list[tuple[str, int]]:
         data = b.HeartbeatData(

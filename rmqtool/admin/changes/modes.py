@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from formats.config.files_of_5 import MessageRequestModes
 from formats.fastjson.declare import body_of
-from formats.remoting.bodies import RequestMode
+from formats.remoting.bodies import SetRequestMode
 from formats.remoting.codes import RequestCode as C
 from rmqtool.admin.changes.change import Change, Kind, Name, Value
 from rmqtool.admin.live.cold_data import fetch_cold_tables
@@ -35,7 +35,7 @@ class Modes(Kind):
 
     async def write(self, questions: Questions, node: Node, change: Change) -> None:
         group, topic = change.place.name
-        body = RequestMode(topic, group, change.after["mode"], change.after["popShareQueueNum"])
+        body = SetRequestMode(topic, group, change.after["mode"], change.after["popShareQueueNum"])
         await questions.send(node, C.SET_MESSAGE_REQUEST_MODE, None, body_of(body))
 
 

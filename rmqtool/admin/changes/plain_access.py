@@ -83,7 +83,7 @@ class WhiteAddresses(Kind):
         return {name: list(answer.global_white_addrs or ()) for name in names}
 
     async def write(self, questions: Questions, node: Node, change: Change) -> None:
-        header = a.WhiteAddresses(global_white_addrs=",".join(change.after))
+        header = a.SetWhiteAddresses(global_white_addrs=",".join(change.after))
         await questions.send(node, C.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, header)
 
     @classmethod

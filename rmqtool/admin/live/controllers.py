@@ -262,6 +262,6 @@ def _row(
     )
 
 
-def _show_epoch(epoch: c.Epoch) -> dict[str, int | None]:
+def _show_epoch(epoch: c.EpochEntry) -> dict[str, int | None]:
     end = None if epoch.end_offset == _END else epoch.end_offset
     return {"epoch": epoch.epoch, "startOffset": epoch.start_offset, "endOffset": end}

@@ -151,7 +151,7 @@ class Popper:
         Raises:
             NoRoute, RemotingError, BrokerError: not acknowledged; the message will be redelivered.
         """
-        await self._ask(message, RequestCode.ACK_MESSAGE, p.Ack)
+        await self._ask(message, RequestCode.ACK_MESSAGE, p.AckMessage)
 
     async def change(self, message: Popped, seconds: float) -> None:
         """Make the broker redeliver a message after ``seconds``.

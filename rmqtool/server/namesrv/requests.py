@@ -201,7 +201,7 @@ class Requests:
         return _body(call.request, self.routes.all_topics()) if enabled else _answer_disabled(call.request)
 
     @handles(C.GET_TOPICS_BY_CLUSTER)
-    def list_topics_of_cluster(self, call: Call[n.Cluster, None]) -> Command:
+    def list_topics_of_cluster(self, call: Call[n.ClusterName, None]) -> Command:
         cluster = call.header.cluster
         return (
             _body(call.request, self.routes.cluster_topics(cluster))

@@ -82,7 +82,7 @@ class AccessRequests:
         return call.answer()
 
     @handles(C.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG)
-    async def set_whites(self, call: Call[a.WhiteAddresses, None]) -> Command:
+    async def set_whites(self, call: Call[a.SetWhiteAddresses, None]) -> Command:
         """Request 53."""
         control = self._control(_WHITES_FAILED)
         header = call.header

@@ -16,7 +16,7 @@ from formats.remoting import headers as h
 from formats.remoting.codes import Language, ResponseCode
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.frame import Command
-from formats.remoting.shapes import Connection as WireConnection
+from formats.remoting.shapes import ClientConnection as WireConnection
 from formats.remoting.shapes import MessageQueue, OffsetWrapper, TopicOffset
 from formats.topics import SCHEDULE, TRACE
 from rmqtool.rules.releases import V5_3

@@ -192,7 +192,7 @@ class LiteRequests:
 
     # -- acks ---------------------------------------------------------------------------------------------------------
 
-    def ack(self, call: Call[p.Ack, None]) -> Command:
+    def ack(self, call: Call[p.AckMessage, None]) -> Command:
         """Answer request 200051 that names a lite topic."""
         header = call.header
         if self.service.subscriptions.kind(header.consumer_group).topic != header.topic:

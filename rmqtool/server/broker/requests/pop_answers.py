@@ -56,7 +56,7 @@ class PopAnswers:
     # -- acks ---------------------------------------------------------------------------------------------------------
 
     @handles(C.ACK_MESSAGE, right=rights.acknowledge, since=V5_3)
-    def ack(self, call: Call[p.Ack, None]) -> Command:
+    def ack(self, call: Call[p.AckMessage, None]) -> Command:
         """Request 200051."""
         header = call.header
         finishing, handle = self._read_handle(header)
@@ -127,7 +127,7 @@ class PopAnswers:
         response = p.InvisibleChanged(pop_time=pop_time, invisible_time=invisible_time, revive_qid=revive_queue)
         return call.answer(response, remark=_UNSET)
 
-    def _read_handle(self, header: p.Ack | p.ChangeInvisible) -> tuple[Finishing, Handle]:
+    def _read_handle(self, header: p.AckMessage | p.ChangeInvisible) -> tuple[Finishing, Handle]:
         finishing, config = self._require_finishing(), self._context.topic(header.topic)
         if not 0 <= header.queue_id < config.read_queue_nums:
             remark = (
@@ -198,7 +198,7 @@ class PopAnswers:
         return call.answer(body=b.AssignmentResponse(assignments))
 
     @handles(C.SET_MESSAGE_REQUEST_MODE, since=V5_3)
-    def set_mode(self, call: Call[None, b.RequestMode]) -> Command:
+    def set_mode(self, call: Call[None, b.SetRequestMode]) -> Command:
         """Request 401."""
         asked = call.body
         self._context.check_writable()
