@@ -114,7 +114,7 @@ class Served:
             from rmqtool.server.access.files import read_all  # loads PyYAML
 
             read_all(accounts)  # check them before the store is opened or created
-        from rmqtool.server.broker.peers import Peers, inner_credentials
+        from rmqtool.server.broker.peers import BrokerPeers, inner_credentials
 
         credentials = inner_credentials(conf) or options.credentials
         # take the ports before the store is opened
@@ -151,7 +151,7 @@ class Served:
         broker.context.topic_changes.subscribe(registration.announce)
         broker.context.routes = registration.queues_of
         broker.context.announced = registration.finish
-        peers = Peers(registration.find_master, outgoing, credentials)
+        peers = BrokerPeers(registration.find_master, outgoing, credentials)
         broker.context.ask_broker = peers.ask
         stack.push_async_callback(peers.stop)
         if options.metrics is not None:

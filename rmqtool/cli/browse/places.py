@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from rmqtool.cli.browse.sources import Groups, Lags, Reader, StoreTopics, Topics
+from rmqtool.cli.browse.sources import GroupList, Lags, RecordReader, StoreTopicList, TopicList
 
 if TYPE_CHECKING:
     from rmqtool.admin.doctor.run import ClusterFinding
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rmqtool.store.layout.paths import StoreLayout
 
 
-class Place(Protocol):
+class BrowsedPlace(Protocol):
     """A store or a cluster. Its methods raise RmqError or OSError.
 
     Attributes:
@@ -31,16 +31,16 @@ class Place(Protocol):
     root: str | None
     warnings: list[str]
 
-    def topics(self) -> Topics:
+    def topics(self) -> TopicList:
         """The topics."""
 
-    def groups(self) -> Groups:
+    def groups(self) -> GroupList:
         """The consumer groups."""
 
     def lags(self, group: str) -> Lags:
         """The queues of a group."""
 
-    def reader(self, broker: str | None) -> Reader:
+    def reader(self, broker: str | None) -> RecordReader:
         """Reads messages, of this broker if there are several."""
 
     def check(self) -> "Iterable[Finding | ClusterFinding]":
@@ -62,13 +62,13 @@ class StorePlace:
         self.root: str | None = layout.root
         self.warnings: list[str] = []
 
-    def topics(self) -> Topics:
+    def topics(self) -> TopicList:
         """The topics."""
-        return StoreTopics(self._layout, self.warnings.append)
+        return StoreTopicList(self._layout, self.warnings.append)
 
-    def groups(self) -> Groups:
+    def groups(self) -> GroupList:
         """The consumer groups."""
-        return Groups([*self._consumers().infos()])
+        return GroupList([*self._consumers().infos()])
 
     def lags(self, group: str) -> Lags:
         """The queues of a group."""
@@ -81,14 +81,14 @@ class StorePlace:
         return ConsumerGroups(CommitLog(self._layout), self.warnings.append)
 
     @cached_property
-    def _store(self) -> Reader:
+    def _store(self) -> RecordReader:
         from rmqtool.services.open_store.store import Store
 
         store = Store(self._layout.root, broker_conf=self._layout.conf.values or None)
         store.warnings = self.warnings
         return store
 
-    def reader(self, _broker: str | None) -> Reader:
+    def reader(self, _broker: str | None) -> RecordReader:
         """The store."""
         return self._store
 
@@ -119,18 +119,18 @@ class ClusterPlace:
         self.root: str | None = None
         self.warnings: list[str] = []
 
-    def topics(self) -> Topics:
+    def topics(self) -> TopicList:
         """The topics."""
         from rmqtool.admin.live.topics import LiveTopics
         from rmqtool.cli.browse.live import ClusterTopics
 
         return ClusterTopics(LiveTopics(self._target, self.warnings.append, _ignore))
 
-    def groups(self) -> Groups:
+    def groups(self) -> GroupList:
         """The consumer groups."""
         from rmqtool.admin.live.groups import LiveGroups
 
-        return Groups([*LiveGroups(self._target, self.warnings.append, _ignore).infos()])
+        return GroupList([*LiveGroups(self._target, self.warnings.append, _ignore).infos()])
 
     def lags(self, group: str) -> Lags:
         """The queues of a group."""
@@ -139,7 +139,7 @@ class ClusterPlace:
         live = LiveGroups(self._target, self.warnings.append, _ignore, lambda name, _topic: name == group)
         return Lags(group, [row for row in live.lag() if row.group == group])
 
-    def reader(self, broker: str | None) -> Reader:
+    def reader(self, broker: str | None) -> RecordReader:
         """Reads from the brokers."""
         from rmqtool.admin.live.messages import LiveMessages
         from rmqtool.cli.browse.live import ClusterReader

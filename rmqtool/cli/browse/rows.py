@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from rmqtool.cli.browse.sources import Column, Source
+from rmqtool.cli.browse.sources import ListColumn, Source
 from rmqtool.cli.render.text import plain
 from rmqtool.errors import RmqError
 
@@ -88,7 +88,7 @@ class Rows(ScrollView, can_focus=True):
         return set_cell_size("  ".join(parts), width)
 
     @staticmethod
-    def _cell(column: Column, text: str, rest: int) -> str:
+    def _cell(column: ListColumn, text: str, rest: int) -> str:
         width, text = column.width or rest, plain(text)
         if column.right and len(text) < width:
             return text.rjust(width)

@@ -24,7 +24,7 @@ _ID = 32  # characters at the end of an id; ids of one producer differ in them
 _MOST_MESSAGES = 1000  # of an export
 
 
-class Column(NamedTuple):
+class ListColumn(NamedTuple):
     """A column; a column of width 0 gets the remaining width."""
 
     title: str
@@ -43,7 +43,7 @@ class Source(ABC):
     """
 
     title: str
-    columns: Sequence[Column]
+    columns: Sequence[ListColumn]
     hint = "text in a row"
 
     @property
@@ -74,7 +74,7 @@ class Source(ABC):
         return map(self.to_dict, range(self.count))
 
 
-class Reader(Protocol):
+class RecordReader(Protocol):
     """Reads single messages."""
 
     def queue_messages(self, topic: str, queue_id: int, start: int, stop: int) -> "Iterable[StoredMessage]":
@@ -94,7 +94,7 @@ class QueueRow(NamedTuple):
     brokerName: str | None = None  # of a cluster
 
 
-class Topics(Source):
+class TopicList(Source):
     """The topics of a store or a cluster.
 
     Attributes:
@@ -103,8 +103,8 @@ class Topics(Source):
 
     title, hint = "Topics", "part of a name"
     columns = (
-        Column("Topic"), Column("Queues", 6, right=True), Column("Messages", 13, right=True),
-        Column("What it is for", 34, spare=True),
+        ListColumn("Topic"), ListColumn("Queues", 6, right=True), ListColumn("Messages", 13, right=True),
+        ListColumn("What it is for", 34, spare=True),
     )  # fmt: skip
     names: list[str]
 
@@ -140,7 +140,7 @@ class Topics(Source):
         return {"topic": self.names[row], "queues": queues, "messages": messages}
 
 
-class StoreTopics(Topics):
+class StoreTopicList(TopicList):
     """The topics of a store."""
 
     def __init__(self, layout: "StoreLayout", warn: Callable[[str], None]) -> None:
@@ -181,15 +181,15 @@ class StoreTopics(Topics):
         return purpose_of(self.names[row], self._purposes) or ""
 
 
-class Queues(Source):
+class QueueList(Source):
     """The queues of a topic."""
 
     columns = (
-        Column("Queue", 6, right=True), Column("From offset", 14, right=True), Column("To offset", 14, right=True),
-        Column("Messages", 14, right=True), Column("", 0),
+        ListColumn("Queue", 6, right=True), ListColumn("From offset", 14, right=True),
+        ListColumn("To offset", 14, right=True), ListColumn("Messages", 14, right=True), ListColumn("", 0),
     )  # fmt: skip
 
-    def __init__(self, topics: Topics, topic: str) -> None:
+    def __init__(self, topics: TopicList, topic: str) -> None:
         self.title, self.topic = topic, topic
         self.ranges = topics.ranges(topic)
 
@@ -210,16 +210,16 @@ class Queues(Source):
         return {name: value for name, value in each._asdict().items() if value is not None}
 
 
-class Messages(Source):
+class MessageList(Source):
     """The messages of a queue; those that are looked at are read, a page at a time."""
 
     columns = (
-        Column("Offset", 12, right=True), Column("Stored", 23), Column("Tag", 14), Column("Keys"),
-        Column("Bytes", 9, right=True), Column("Id", _ID, spare=True),
+        ListColumn("Offset", 12, right=True), ListColumn("Stored", 23), ListColumn("Tag", 14), ListColumn("Keys"),
+        ListColumn("Bytes", 9, right=True), ListColumn("Id", _ID, spare=True),
     )  # fmt: skip
     hint = "a queue offset, a key or an id"
 
-    def __init__(self, store: Reader, topic: str, queue_id: int, low: int, high: int) -> None:
+    def __init__(self, store: RecordReader, topic: str, queue_id: int, low: int, high: int) -> None:
         self.title, self.topic, self.queue_id = f"{topic}, queue {queue_id}", topic, queue_id
         self._store, self._low, self._high = store, low, high
         self._page = lru_cache(_PAGES)(self._read)
@@ -278,13 +278,14 @@ class Messages(Source):
         return map(self.to_dict, range(row, min(row + _MOST_MESSAGES, self.count)))
 
 
-class Groups(Source):
+class GroupList(Source):
     """The consumer groups of a store."""
 
     title, hint = "Groups", "part of a name"
     columns = (
-        Column("Group"), Column("Topics", 6, right=True), Column("Lag", 13, right=True),
-        Column("Retries", 9, right=True), Column("Dead", 9, right=True), Column("In flight", 9, right=True, spare=True),
+        ListColumn("Group"), ListColumn("Topics", 6, right=True), ListColumn("Lag", 13, right=True),
+        ListColumn("Retries", 9, right=True), ListColumn("Dead", 9, right=True),
+        ListColumn("In flight", 9, right=True, spare=True),
     )  # fmt: skip
 
     def __init__(self, rows: "list[GroupInfo]") -> None:
@@ -314,8 +315,8 @@ class Lags(Source):
     """The queues of a group."""
 
     columns = (
-        Column("Topic"), Column("Queue", 6, right=True), Column("Offset", 14, right=True),
-        Column("Lag", 12, right=True), Column("State", 13),
+        ListColumn("Topic"), ListColumn("Queue", 6, right=True), ListColumn("Offset", 14, right=True),
+        ListColumn("Lag", 12, right=True), ListColumn("State", 13),
     )  # fmt: skip
 
     def __init__(self, group: str, rows: "list[GroupLag]") -> None:
@@ -355,7 +356,7 @@ class Findings(Source):
     """The findings of a check or of doctor, as they come."""
 
     title = "Findings"
-    columns = (Column("Severity", 8), Column("Code", 22), Column("Where"))
+    columns = (ListColumn("Severity", 8), ListColumn("Code", 22), ListColumn("Where"))
 
     def __init__(self) -> None:
         self.rows: list[Finding | ClusterFinding] = []

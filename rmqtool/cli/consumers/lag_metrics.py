@@ -51,7 +51,7 @@ class MetricsFile:
         """Nothing."""
 
 
-class MetricsPage:
+class LagMetricsPage:
     """A page with the newest round; without metrics after one that failed.
 
     Args:

@@ -20,7 +20,7 @@ from rmqtool.words import counted
 
 if TYPE_CHECKING:
     from rmqtool.admin.subjects import Groups
-    from rmqtool.cli.consumers.lag_metrics import MetricsFile, MetricsPage
+    from rmqtool.cli.consumers.lag_metrics import LagMetricsPage, MetricsFile
 
 _HOME, _REST = "\x1b[H\x1b[2J", "\x1b[J"  # first round: an empty screen; and what is left of the round before
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]*):[0-9]{1,5}", re.ASCII)
@@ -103,14 +103,14 @@ def is_address(place: str) -> bool:
 
 
 @contextmanager
-def _metrics_at(place: str | None) -> "Iterator[MetricsFile | MetricsPage | None]":
+def _metrics_at(place: str | None) -> "Iterator[MetricsFile | LagMetricsPage | None]":
     if place is None:
         yield None
         return
-    from rmqtool.cli.consumers.lag_metrics import MetricsFile, MetricsPage
+    from rmqtool.cli.consumers.lag_metrics import LagMetricsPage, MetricsFile
 
-    metrics = MetricsPage(place) if is_address(place) else MetricsFile(place)
-    if isinstance(metrics, MetricsPage):
+    metrics = LagMetricsPage(place) if is_address(place) else MetricsFile(place)
+    if isinstance(metrics, LagMetricsPage):
         note(f"metrics at http://{metrics.address}/metrics")
     try:
         yield metrics

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NewStoreDir = Annotated[str, typer.Argument(metavar="NEWSTORE", help="Directory to create; must not exist.")]
 
 
-class Target(StrEnum):
+class ConvertTo(StrEnum):
     """What ``convert`` makes."""
 
     store = "store"
@@ -31,7 +31,7 @@ class Target(StrEnum):
 def convert(
     store: StoreDir,
     new_store: NewStoreDir,
-    to: Annotated[Target, option("--to", "FORM", "store, controller or 5.5.")] = Target.store,
+    to: Annotated[ConvertTo, option("--to", "FORM", "store, controller or 5.5.")] = ConvertTo.store,
     dry_run: DryRunOption = False,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,

@@ -41,7 +41,7 @@ class Bucket(StrEnum):
     minute = "minute"
 
 
-class Runner(StrEnum):
+class SqlRunner(StrEnum):
     """What does the work."""
 
     auto = "auto"
@@ -57,7 +57,7 @@ _NUMBERS = {
 _WIDE = ("topic", "group", "keys", "chain")
 
 RunnerOption = Annotated[
-    Runner, option("--runner", "RUNNER", "spark; local: this process; auto: this one for up to 96 MiB.")
+    SqlRunner, option("--runner", "RUNNER", "spark; local: this process; auto: this one for up to 96 MiB.")
 ]
 
 
@@ -71,32 +71,32 @@ class How:
     """How a report is made and shown."""
 
     limit: LimitOption = None
-    runner: RunnerOption = Runner.auto
+    runner: RunnerOption = SqlRunner.auto
     output: OutputOption = Output.text
     broker_conf: BrokerConfOption = None
 
 
 @dataclass(frozen=True)
-class Plot:
+class PlotChoice:
     """Whether a report is drawn."""
 
     plot: PlotOption = False
 
 
 @dataclass(frozen=True)
-class Drawn(How, Plot):
+class Drawn(How, PlotChoice):
     """How a report that can be drawn is made and shown; --plot is the first option."""
 
 
 @dataclass(frozen=True)
-class Topics:
+class TopicChoice:
     """Whose messages are counted."""
 
     topic: TopicOption = None
 
 
 @dataclass(frozen=True)
-class TopicTimes(Times, Topics):
+class TopicTimes(Times, TopicChoice):
     """Which messages are counted; --topic is the first option."""
 
 
@@ -140,7 +140,7 @@ def _run(
         until=str(parse_time(until)) if until else None,
     )
     shape = _Shape(name, how.output, topic, group, how.limit, plot)
-    if how.runner is Runner.local or (how.runner is Runner.auto and is_small(asked)):
+    if how.runner is SqlRunner.local or (how.runner is SqlRunner.auto and is_small(asked)):
         counters = Counters()
         native = native_rows(name, asked, counters)
         every = (plain_row(row.items(), how.output) for row in native)

@@ -38,7 +38,7 @@ def inner_credentials(conf: BrokerConf) -> Credentials | None:
     return Credentials(access, secret, fields.get("securityToken")) if access and secret else None
 
 
-class Peers:
+class BrokerPeers:
     """Asks other brokers; each keeps its connection.
 
     Args:
