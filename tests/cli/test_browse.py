@@ -16,7 +16,7 @@ from rmqtool import NewMessage, Store
 from rmqtool.cli.browse.app import Browser, ListScreen, MessageScreen
 from rmqtool.cli.browse.places import ClusterPlace, StorePlace
 from rmqtool.cli.browse.rows import Rows
-from rmqtool.cli.browse.sources import MessageList
+from rmqtool.cli.browse.sources import BrowsedMessages
 from rmqtool.cli.framework.opening import live_target
 from rmqtool.contract import message_row
 from rmqtool.store.layout.paths import StoreLayout
@@ -315,7 +315,7 @@ def test_messages_that_cannot_be_read_have_rows(golden_copy: Unpacked) -> None:
         assert isinstance(driver.app.screen, ListScreen)
         await driver.wait_for("no message can be read here")
         source = driver.app.screen._source
-        assert isinstance(source, MessageList)
+        assert isinstance(source, BrowsedMessages)
         assert [source.message(row) is None for row in range(6)] == [False, False, False, True, False, False]
 
     drive(store, play)

@@ -20,7 +20,15 @@ from textual.widgets import Footer, Input, Label, Static
 
 from rmqtool.cli.browse.places import BrowsedPlace
 from rmqtool.cli.browse.rows import Rows
-from rmqtool.cli.browse.sources import Findings, GroupList, Lags, MessageList, QueueList, Source, TopicList
+from rmqtool.cli.browse.sources import (
+    BrowsedGroups,
+    BrowsedMessages,
+    BrowsedQueues,
+    BrowsedTopics,
+    Findings,
+    Lags,
+    Source,
+)
 from rmqtool.cli.render.text import dump_json, plain
 from rmqtool.errors import RmqError
 from rmqtool.words import counted
@@ -281,25 +289,25 @@ class ListScreen(_Base):
 
     def _open(self, row: int) -> None:
         source = self._source
-        if isinstance(source, TopicList):
-            self._push(QueueList(source, source.names[row]))
-        elif isinstance(source, QueueList):
+        if isinstance(source, BrowsedTopics):
+            self._push(BrowsedQueues(source, source.names[row]))
+        elif isinstance(source, BrowsedQueues):
             each = source.ranges[row]
             reader = self.browser.place.reader(each.brokerName)
-            self._push(MessageList(reader, source.topic, each.queueId, each.minOffset, each.maxOffset))
-        elif isinstance(source, MessageList):
+            self._push(BrowsedMessages(reader, source.topic, each.queueId, each.minOffset, each.maxOffset))
+        elif isinstance(source, BrowsedMessages):
             message = source.message(row)
             if message is None:
                 self.say("no message can be read here: 3 shows what a check finds")
             else:
                 self.app.push_screen(MessageScreen(self._path, message))
-        elif isinstance(source, GroupList):
+        elif isinstance(source, BrowsedGroups):
             group = source.rows[row].group
             self.app.push_screen(ListScreen(self._path, load=lambda: self.browser.place.lags(group)))
         elif isinstance(source, Lags):
             lag = source.rows[row]
             reader = self.browser.place.reader(getattr(lag, "brokerName", None))
-            messages = MessageList(reader, lag.topic, lag.queueId, lag.minOffset or 0, lag.brokerOffset or 0)
+            messages = BrowsedMessages(reader, lag.topic, lag.queueId, lag.minOffset or 0, lag.brokerOffset or 0)
             self._push(messages, messages.row_of(lag.consumerOffset or 0))
         elif isinstance(source, Findings):
             self.app.push_screen(TextScreen(self._path, source.title, source.lines(row), source.to_dict(row)))

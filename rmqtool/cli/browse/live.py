@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from rmqtool.admin.live.messages import LiveMessages, WireMessage
 from rmqtool.admin.live.topics import LiveTopics
-from rmqtool.cli.browse.sources import QueueRow, TopicList
+from rmqtool.cli.browse.sources import BrowsedTopics, QueueRow
 from rmqtool.rules.statuses import GetStatus
 from rmqtool.services.lookup.query import Search
 from rmqtool.services.lookup.retry_names import RetryNames
@@ -22,7 +22,7 @@ def _apart(call: Callable[[], T]) -> T:
         return pool.submit(call).result()
 
 
-class ClusterTopics(TopicList):
+class ClusterTopics(BrowsedTopics):
     """The topics of a cluster, with the totals of all brokers."""
 
     def __init__(self, topics: LiveTopics) -> None:

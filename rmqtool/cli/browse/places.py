@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from rmqtool.cli.browse.sources import GroupList, Lags, RecordReader, StoreTopicList, TopicList
+from rmqtool.cli.browse.sources import BrowsedGroups, BrowsedStoreTopics, BrowsedTopics, Lags, RecordReader
 
 if TYPE_CHECKING:
     from rmqtool.admin.doctor.run import ClusterFinding
@@ -31,10 +31,10 @@ class BrowsedPlace(Protocol):
     root: str | None
     warnings: list[str]
 
-    def topics(self) -> TopicList:
+    def topics(self) -> BrowsedTopics:
         """The topics."""
 
-    def groups(self) -> GroupList:
+    def groups(self) -> BrowsedGroups:
         """The consumer groups."""
 
     def lags(self, group: str) -> Lags:
@@ -62,13 +62,13 @@ class StorePlace:
         self.root: str | None = layout.root
         self.warnings: list[str] = []
 
-    def topics(self) -> TopicList:
+    def topics(self) -> BrowsedTopics:
         """The topics."""
-        return StoreTopicList(self._layout, self.warnings.append)
+        return BrowsedStoreTopics(self._layout, self.warnings.append)
 
-    def groups(self) -> GroupList:
+    def groups(self) -> BrowsedGroups:
         """The consumer groups."""
-        return GroupList([*self._consumers().infos()])
+        return BrowsedGroups([*self._consumers().infos()])
 
     def lags(self, group: str) -> Lags:
         """The queues of a group."""
@@ -119,18 +119,18 @@ class ClusterPlace:
         self.root: str | None = None
         self.warnings: list[str] = []
 
-    def topics(self) -> TopicList:
+    def topics(self) -> BrowsedTopics:
         """The topics."""
         from rmqtool.admin.live.topics import LiveTopics
         from rmqtool.cli.browse.live import ClusterTopics
 
         return ClusterTopics(LiveTopics(self._target, self.warnings.append, _ignore))
 
-    def groups(self) -> GroupList:
+    def groups(self) -> BrowsedGroups:
         """The consumer groups."""
         from rmqtool.admin.live.groups import LiveGroups
 
-        return GroupList([*LiveGroups(self._target, self.warnings.append, _ignore).infos()])
+        return BrowsedGroups([*LiveGroups(self._target, self.warnings.append, _ignore).infos()])
 
     def lags(self, group: str) -> Lags:
         """The queues of a group."""

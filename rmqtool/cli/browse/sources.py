@@ -94,7 +94,7 @@ class QueueRow(NamedTuple):
     brokerName: str | None = None  # of a cluster
 
 
-class TopicList(Source):
+class BrowsedTopics(Source):
     """The topics of a store or a cluster.
 
     Attributes:
@@ -140,7 +140,7 @@ class TopicList(Source):
         return {"topic": self.names[row], "queues": queues, "messages": messages}
 
 
-class StoreTopicList(TopicList):
+class BrowsedStoreTopics(BrowsedTopics):
     """The topics of a store."""
 
     def __init__(self, layout: "StoreLayout", warn: Callable[[str], None]) -> None:
@@ -181,7 +181,7 @@ class StoreTopicList(TopicList):
         return purpose_of(self.names[row], self._purposes) or ""
 
 
-class QueueList(Source):
+class BrowsedQueues(Source):
     """The queues of a topic."""
 
     columns = (
@@ -189,7 +189,7 @@ class QueueList(Source):
         ListColumn("To offset", 14, right=True), ListColumn("Messages", 14, right=True), ListColumn("", 0),
     )  # fmt: skip
 
-    def __init__(self, topics: TopicList, topic: str) -> None:
+    def __init__(self, topics: BrowsedTopics, topic: str) -> None:
         self.title, self.topic = topic, topic
         self.ranges = topics.ranges(topic)
 
@@ -210,7 +210,7 @@ class QueueList(Source):
         return {name: value for name, value in each._asdict().items() if value is not None}
 
 
-class MessageList(Source):
+class BrowsedMessages(Source):
     """The messages of a queue; those that are looked at are read, a page at a time."""
 
     columns = (
@@ -278,7 +278,7 @@ class MessageList(Source):
         return map(self.to_dict, range(row, min(row + _MOST_MESSAGES, self.count)))
 
 
-class GroupList(Source):
+class BrowsedGroups(Source):
     """The consumer groups of a store."""
 
     title, hint = "Groups", "part of a name"

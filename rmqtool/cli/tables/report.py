@@ -41,7 +41,7 @@ class Bucket(StrEnum):
     minute = "minute"
 
 
-class SqlRunner(StrEnum):
+class ReportRunner(StrEnum):
     """What does the work."""
 
     auto = "auto"
@@ -57,7 +57,7 @@ _NUMBERS = {
 _WIDE = ("topic", "group", "keys", "chain")
 
 RunnerOption = Annotated[
-    SqlRunner, option("--runner", "RUNNER", "spark; local: this process; auto: this one for up to 96 MiB.")
+    ReportRunner, option("--runner", "RUNNER", "spark; local: this process; auto: this one for up to 96 MiB.")
 ]
 
 
@@ -71,7 +71,7 @@ class How:
     """How a report is made and shown."""
 
     limit: LimitOption = None
-    runner: RunnerOption = SqlRunner.auto
+    runner: RunnerOption = ReportRunner.auto
     output: OutputOption = Output.text
     broker_conf: BrokerConfOption = None
 
@@ -140,7 +140,7 @@ def _run(
         until=str(parse_time(until)) if until else None,
     )
     shape = _Shape(name, how.output, topic, group, how.limit, plot)
-    if how.runner is SqlRunner.local or (how.runner is SqlRunner.auto and is_small(asked)):
+    if how.runner is ReportRunner.local or (how.runner is ReportRunner.auto and is_small(asked)):
         counters = Counters()
         native = native_rows(name, asked, counters)
         every = (plain_row(row.items(), how.output) for row in native)
