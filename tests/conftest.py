@@ -64,7 +64,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 _QUICK_FOLDERS = {"cli", "formats", "kernels", "remoting", "rules", "server", "services", "store"}
 _QUICK_MODULES = {"test_architecture", "test_docstrings", "test_start"}
-_NOT_QUICK = {"test_browse"}  # 40 s for the keys of one command
+# modules that take a fifth of a second of processor time for each test, and two seconds in all
+_NOT_QUICK = frozenset(
+    f"{folder}/test_{name}"
+    for folder, names in {
+        "cli": ("browse", "odd_files", "quick", "report_html", "types"),
+        "server": ("defaults", "testing"),
+        "store": (
+            *("accelerated", "accounts", "backup", "batch_repair", "change_owner", "check_batches", "check_hostile"),
+            *("cut_timer", "damages_of_5", "deleted_topics", "newest", "parts", "parts_of_5", "rebuild_timer"),
+            *("recover_rocks", "remade_topics", "salvage"),
+        ),
+    }.items()
+    for name in names
+)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -73,6 +86,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(
             f"turn {TURN}: RMQTOOL_TURN={TURN} runs the same share again, RMQTOOL_TESTS=all all"
         )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not load what has no quick tests for ``-m quick``."""
+    here = collection_path.parent == Path(__file__).parent
+    quick = not collection_path.is_dir() or collection_path.name in _QUICK_FOLDERS
+    return True if config.option.markexpr == "quick" and here and not quick else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -106,7 +126,7 @@ def _mark_quick(items: list[pytest.Item]) -> None:
         inside = parts[0] in _QUICK_FOLDERS if len(parts) > 1 else item.path.stem in _QUICK_MODULES
         if (
             inside
-            and item.path.stem not in _NOT_QUICK
+            and "/".join(parts)[: -len(".py")] not in _NOT_QUICK
             and not any(map(item.get_closest_marker, ("slow", "spark", "interop")))
         ):
             item.add_marker(pytest.mark.quick)

@@ -14,6 +14,7 @@ from tests.conftest import Unpacked
 from tests.damage import log_files, records_of
 from tests.rocks import Families, build_offset
 from tests.rocks import change as change_database
+from tests.store.helpers import content
 
 CONF = {"mappedFileSizeCommitLog": "65536", "mappedFileSizeConsumeQueue": "400", "maxIndexNum": "400"}
 QUEUES, BEFORE, SINCE = 3, 30, 4
@@ -23,10 +24,6 @@ def send(store: Path, topic: str, messages: int, queues: int) -> None:
     with Store(store, write=True) as opened:
         for n in range(messages):
             opened.append(NewMessage(topic=topic, body=b"x" * 50, keys=f"{topic}-{n}", queue_id=n % queues))
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture
@@ -63,11 +60,11 @@ def test_check_names_what_is_from_before(remade: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["4.9", "5.3"])
 def test_recover_leaves_it_alone(remade: Path, engine: str) -> None:
-    before = contents(remade)
+    before = content(remade)
     report = json.loads(rmqtool("recover", remade, "--engine", engine, "--yes", "-o", "json").out)
     note = f"topic 'Gone' was deleted and created again: its {BEFORE} earlier messages are in no queue"
     assert note in report["notes"]
-    assert contents(remade) == before
+    assert content(remade) == before
 
 
 @pytest.mark.parametrize("engine", ["4.9", "5.3"])
@@ -75,34 +72,34 @@ def test_recover_leaves_it_alone(remade: Path, engine: str) -> None:
 @pytest.mark.parametrize("crash", [True, False])
 def test_recover_puts_in_what_came_since(remade: Path, engine: str, lost: str, crash: bool) -> None:
     """A broker would put in what is from before, and take what came since for repeated."""
-    before = contents(remade / "consumequeue")
+    before = content(remade / "consumequeue")
     shutil.rmtree(remade / lost)
     if crash:
         (remade / "abort").touch()
         (remade / "checkpoint").unlink()
     assert rmqtool("recover", remade, "--engine", engine, "--yes", "--accept-loss").code == 0
-    assert contents(remade / "consumequeue") == before
+    assert content(remade / "consumequeue") == before
     assert findings(remade) == AS_REMADE
 
 
 def test_a_crash_brings_nothing_back(remade: Path) -> None:
     (remade / "abort").touch()
     (remade / "checkpoint").unlink()
-    before = contents(remade / "consumequeue")
+    before = content(remade / "consumequeue")
     (told,) = [row for row in rmqtool("check", remade, "-o", "ndjson").out.splitlines() if "topic-remade" in row]
     assert "puts 10 earlier messages into queues again" in json.loads(told)["consequence"]
     assert rmqtool("recover", remade, "--yes", "--accept-loss").code == 0
-    assert contents(remade / "consumequeue") == before
+    assert content(remade / "consumequeue") == before
 
 
 def test_rebuild_builds_what_came_since(remade: Path) -> None:
-    before = contents(remade / "consumequeue")
+    before = content(remade / "consumequeue")
     shutil.rmtree(remade / "consumequeue" / "Gone" / "1")
     assert "cq-missing" in {code for code, *_about in findings(remade)}
     result = rmqtool("rebuild", remade, "consumequeue", "--yes")
     assert result.code == 0, result.err
     assert f"its {BEFORE} earlier messages get no entries" in result.err
-    assert contents(remade / "consumequeue") == before
+    assert content(remade / "consumequeue") == before
     assert findings(remade) == AS_REMADE
 
 
