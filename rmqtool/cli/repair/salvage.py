@@ -119,7 +119,7 @@ def _salvage_to_store(layout: StoreLayout, new_store: str, output: str, others: 
         note(f"{again} of queues that began again at a lower offset: put after the earlier ones")
     if report.tornProperties:
         torn = counted(report.tornProperties, "message")
-        note(f"{torn} with torn properties taken all the same: lost+found has the record as it was, too")
+        note(f"{torn} with torn properties taken as stored: check of the new store warns, too (log-properties)")
     if report.mendedPorts:
         mended = counted(report.mendedPorts, "message")
         note(f"{mended} with an impossible port copied with port 0: lost+found also has the record as it was")

@@ -39,7 +39,8 @@ def torn_properties(record: Record) -> str | None:
     """A sentence if the end of a message's properties was never written; else None.
 
     The length of the properties precedes them, so a record whose last bytes are zeros counts as intact; a slave that is
-    killed in the middle of a transfer leaves such a record. Properties written by brokers end with 0x02 or text.
+    killed in the middle of a transfer leaves such a record. Properties written by brokers end with 0x02 or text. The
+    zeros are copied: a value may end with one, and a later salvage with another copy knows by them what is missing.
     """
     data = record.properties
     if not data.endswith(b"\0"):
