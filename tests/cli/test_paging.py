@@ -67,6 +67,13 @@ def test_what_writes_is_not_paged(golden_copy: Unpacked, tmp_path: Path) -> None
     assert not (tmp_path / "seen").exists()
 
 
+def test_a_plan_that_is_only_shown_is_paged(golden: Unpacked, tmp_path: Path) -> None:
+    code, shown = at_terminal("recover", golden("crash"), "--dry-run", PAGER=pager(tmp_path, KEEPS))
+    assert code == 1
+    assert "Plan:" in (tmp_path / "seen").read_text()
+    assert "shown by the pager" in shown
+
+
 def test_a_pipe_has_no_pager_and_may_be_told_so(golden: Unpacked) -> None:
     assert process("explain", "--no-pager").out == process("explain").out
     after = process("explain", "--", "--no-pager")

@@ -47,7 +47,10 @@ _MEANT: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("head first", ("commitlog dump STORE --limit 10", "consume TOPIC --limit 10")),
     ("last latest", ("topic latest STORE TOPIC", "commitlog dump STORE --follow")),
     ("df size sizes count disk space", ("du STORE", "topic list STORE", "info STORE")),
-    ("stats stat status describe desc summary inspect overview", ("info STORE", "topic list STORE", "report traffic STORE")),
+    (
+        "stats stat status describe desc summary inspect overview",
+        ("info STORE", "topic list STORE", "report traffic STORE"),
+    ),
     ("groups consumers consumer subscriptions", ("group list STORE", "group lag STORE")),
     ("offset consumerOffset", ("group offsets STORE", "offsets STORE")),
     ("reset seek", ("group reset STORE GROUP --to-time TIME",)),

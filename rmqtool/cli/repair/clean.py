@@ -57,6 +57,7 @@ def clean(
     from rmqtool.cli.render.output import Column, write_all, write_object, writer
     from rmqtool.cli.render.parts import PARTS
     from rmqtool.cli.render.text import note
+    from rmqtool.cli.render.times import time_text
     from rmqtool.errors import Refused
     from rmqtool.services.consumers.unread import Unread, unread_below
     from rmqtool.store.changes.writing import hold_to_plan
@@ -78,7 +79,10 @@ def clean(
         if form in ("json", "ndjson"):
             write_object(form, report.to_dict())
         elif not PARTS.write(report, form):
-            columns = [Column(name, right=name != "file") for name in fields]
+            columns = [
+                Column(name, right=name.endswith("ytes"), text=time_text if name == "modified" else None)
+                for name in fields
+            ]
             out = sys.stderr if to_stderr else sys.stdout
             write_all(writer(form, fields, columns, out), report.to_dict()["files"])
         verb = "deleted" if report.deleted else "removed" if report.applied else "would be removed"
@@ -94,7 +98,7 @@ def clean(
     def question(report: CleanReport) -> str:
         how = "Delete" if delete else "Remove"
         back = "for good; undo cannot bring them back" if delete else "undo brings them back"
-        return f"{how} {len(report.files)} commit-log files and the messages in them ({back})?"
+        return f"{how} {counted(len(report.files), 'file')} and the messages in them ({back})?"
 
     def guard(report: CleanReport) -> None:
         now = unread_below(layout, report.newMinPhyOffset, lambda _text: None)

@@ -137,10 +137,11 @@ def _show(report: RecoveryReport, out: Console, options: list[str]) -> None:
         say(out, f"note: {with_store(line, report.store)}")
     out.print()
     if not report.actions:
-        does = "does not go by the files as they are" if report.unfit else "changes nothing"
-        if report.dledger is not None and not report.unfit:
-            does = "leaves the log as it is"
-        say(out, f"Nothing to do: a broker's next start {does}.")
+        does = "changes nothing" if report.dledger is None else "leaves the log as it is"
+        reason = f"a broker's next start {does}"
+        if report.unfit:
+            reason = "the warnings say what a broker with this configuration does"
+        say(out, f"Nothing to do: {reason}.")
         return
     say(out, "Done:" if report.applied else "Plan:", "bold")
     for action in report.actions:
