@@ -22,7 +22,7 @@ from rmqtool.store.disk.directories import exists
 from rmqtool.store.disk.mapping import need
 from rmqtool.store.index.reader import IndexView, open_index
 from rmqtool.store.layout.broker_conf import load
-from rmqtool.store.layout.paths import BATCH_QUEUES, UNIT, StoreLayout
+from rmqtool.store.layout.paths import BATCH_QUEUES, QUEUE_KINDS, UNIT, StoreLayout
 from rmqtool.store.queues.batch import AnyQueue, BatchQueue
 from rmqtool.store.queues.compaction import compaction_queues_of, key_of
 from rmqtool.store.queues.reader import ConsumeQueue
@@ -117,7 +117,7 @@ def pieces_of(table: str, store: NamedStore, limit: int) -> list[tuple[str, ...]
         return [()]
     parts: list[list[str]] = [[]]
     size = 0
-    for kind in ("consumequeue", BATCH_QUEUES):
+    for kind in QUEUE_KINDS:
         for topic, queue_id, path in layout.queue_dirs(kind):
             parts[-1].append(f"{kind}/{topic}/{queue_id}")
             size += layout.files_in(path).bytes

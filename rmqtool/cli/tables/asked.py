@@ -14,9 +14,8 @@ from rmqtool.cli.render.output import PEOPLE, Column, rank_in
 from rmqtool.cli.render.text import note
 from rmqtool.contract import render_body
 from rmqtool.errors import RmqError
-from rmqtool.services.consumers.groups import QUEUE_KINDS
 from rmqtool.services.lookup.configs import FILES, load_config
-from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.paths import QUEUE_KINDS, StoreLayout
 from rmqtool.store.roles.elsewhere import log_elsewhere, messages_elsewhere
 from rmqtool.words import command_line, counted
 

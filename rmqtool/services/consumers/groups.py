@@ -18,7 +18,7 @@ from rmqtool.services.lookup.configs import Warn, group_offsets, groups_of, sort
 from rmqtool.services.lookup.queue_messages import TopicQueues, warn_of_unbuilt
 from rmqtool.services.lookup.retry_names import RetryNames
 from rmqtool.services.popping.in_flight import MessagesInFlight
-from rmqtool.store.layout.paths import BATCH_QUEUES, is_path_name
+from rmqtool.store.layout.paths import QUEUE_KINDS, is_path_name
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue
 from rmqtool.store.tier.tier import Tier
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from rmqtool.services.open_store.store import Store
 
 PROBLEMS = ("ahead", "expired")
-QUEUE_KINDS = ("consumequeue", BATCH_QUEUES)
 Key = tuple[str, str, int]  # topic, group, queue id
 _ROWS = 1 << 12  # rows at a time
 _TOPICS = 1 << 14  # topics that are remembered

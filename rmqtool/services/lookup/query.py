@@ -16,7 +16,7 @@ from formats.variants.message_store import PLACE
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.store.disk.directories import exists
 from rmqtool.store.index.reader import MAX_TIME, BadIndex, IndexView, open_index, physical_offsets
-from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout, is_path_name
+from rmqtool.store.layout.paths import BATCH_QUEUES, QUEUE_KINDS, StoreLayout, is_path_name
 from rmqtool.store.layout.tier_signs import tier_sign
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 
@@ -336,8 +336,7 @@ def _topics(layout: StoreLayout) -> dict[str, None]:
         from rmqtool.store.queues.rocks_open import rocks_queues_of
 
         return dict.fromkeys(queue.topic for queue in rocks_queues_of(layout))
-    kinds = ("consumequeue", BATCH_QUEUES)
-    return dict.fromkeys(name for kind in kinds for name, _queue_id, _path in layout.queue_dirs(kind))
+    return dict.fromkeys(name for kind in QUEUE_KINDS for name, _queue_id, _path in layout.queue_dirs(kind))
 
 
 def has_id(topic: bytes | None, message_id: str) -> Callable[[Record], bool]:

@@ -1,14 +1,13 @@
 """Unknown topics, and similar known ones."""
 
 from rmqtool.services.lookup.configs import topics_of
-from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
+from rmqtool.store.layout.paths import QUEUE_KINDS, StoreLayout
 
 
 def topics_in(layout: StoreLayout) -> set[str]:
     """Every topic that a store has queues or settings of."""
     table = topics_of(layout, lambda _text: None)
-    kinds = ("consumequeue", BATCH_QUEUES)
-    topics = {topic for kind in kinds for topic, _queue_id, _path in layout.queue_dirs(kind)}
+    topics = {topic for kind in QUEUE_KINDS for topic, _queue_id, _path in layout.queue_dirs(kind)}
     return topics | set(table.topics if table is not None else ())
 
 

@@ -14,7 +14,7 @@ from rmqtool.errors import Refused
 from rmqtool.store.disk.remote import place_of
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.broker_conf import BrokerConf
-from rmqtool.store.layout.paths import BATCH_QUEUES, DEFAULT_COMMIT_LOG, StoreLayout
+from rmqtool.store.layout.paths import BATCH_QUEUES, DEFAULT_COMMIT_LOG, QUEUE_KINDS, StoreLayout
 from rmqtool.words import command_line
 
 FILES = ("rmqtool", "rebuild", "STORE", "files")
@@ -110,7 +110,7 @@ def find_shared_queues(layout: StoreLayout) -> dict[str, str]:
     if place_of(layout.root) is not None:
         return shared
     known: dict[tuple[int, int], str] = {}
-    for kind in ("consumequeue", BATCH_QUEUES):
+    for kind in QUEUE_KINDS:
         for _topic, _queue_id, path in layout.queue_dirs(kind):
             with suppress(OSError):  # another process has just removed it
                 about = os.stat(path)

@@ -24,6 +24,7 @@ UNIT = 20
 BATCH_UNIT = BATCH_CQ_ENTRY.size
 EPOCHS = "epochFileCheckpoint"  # of replicas in controller mode
 BATCH_QUEUES = "batchconsumequeue"
+QUEUE_KINDS = ("consumequeue", BATCH_QUEUES)
 COMPACTION = "compaction"
 
 PARTS = (
@@ -157,7 +158,7 @@ class StoreLayout:
         path = getattr(err.__cause__, "filename", None)
         if not isinstance(path, str) or path in (self.passed or {}):
             raise err
-        if self._relative(path).partition(os.sep)[0] not in ("consumequeue", BATCH_QUEUES):
+        if self._relative(path).partition(os.sep)[0] not in QUEUE_KINDS:
             raise err
         self.pass_over(path, err)
 

@@ -8,7 +8,7 @@ from rmqtool.store.disk.directories import exists
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.layout.mending import Remedy, can_go, remedy_command, remedy_for
-from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
+from rmqtool.store.layout.paths import BATCH_QUEUES, QUEUE_KINDS, StoreLayout
 from rmqtool.store.layout.version import second_queues
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.queues.compaction import FOLDER
@@ -306,7 +306,7 @@ def _remedy_for(path: str, file: Segment | None, wanted: int, *, last: bool) -> 
 
 
 def _is_of_queue(why: str, layout: StoreLayout) -> bool:
-    return why.startswith(tuple(layout.path(kind) + os.sep for kind in ("consumequeue", BATCH_QUEUES)))
+    return why.startswith(tuple(layout.path(kind) + os.sep for kind in QUEUE_KINDS))
 
 
 def _paths(recovery: Recovery) -> list[str]:
