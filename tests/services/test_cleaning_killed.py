@@ -22,7 +22,7 @@ CONF = {
 
 def append(store: Store, topic: str, count: int) -> None:
     for n in range(count):
-        assert store.append(NewMessage(topic=topic, body=b"x" * 100, keys=[f"{topic}{n}"])).ok
+        assert store.append(NewMessage(topic=topic, body=b"x" * 100, keys=f"{topic}{n}")).ok
 
 
 def prepare(path: Path) -> None:
