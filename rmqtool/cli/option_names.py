@@ -280,5 +280,6 @@ tiered-unknown tiered-message tiered-long tiered-differs tiered-unlisted tiered-
 epoch-broken epoch-order epoch-ahead epoch-inside epoch-stale epoch-missing identity-broken dledger-entry dledger-torn
 dledger-gap dledger-term dledger-stale dledger-crc dledger-index dledger-lost dledger-uncommitted namesrv-silent
 namesrv-differ broker-silent broker-no-master clock-skew slave-behind disk-full disk-filling topic-reads-less
-topic-differs group-differs group-offline clients-idle queues-uneven retries-many dead-letters-grow setting-unknown
+topic-differs static-incomplete static-broker-away static-unfinished static-differs group-differs group-offline
+clients-idle queues-uneven retries-many dead-letters-grow setting-unknown
 """

@@ -163,13 +163,20 @@ def test_cluster_clean_of_a_served_store(tmp_path: Path, monkeypatch: pytest.Mon
     store, conf = tmp_path / "store", tmp_path / "broker.conf"
 
     async def begin(client: Connection) -> None:
+        later = Command(C.SEND_MESSAGE_V2, fields=send("Later", 0, "DELAY\x0118\x02"), body=b"in two hours")
+        assert not (await client.call(later)).code
         await fill(client, "Old", 10)
         await fill(client, "Orders", 200)
 
     serve(store, begin)
     conf.write_text("".join(f"{name}={value}\n" for name, value in CONF.items()))
     with Serving(store, "--broker-conf", str(conf)) as served:
+        target = f"rocketmq://{served.namesrv}/{CLUSTER}"
+        refused = rmqtool("cluster", "clean", target, "log", "--yes")
+        assert refused.code == 4
+        assert "1 delayed message that waits would go, and nobody gets them; --accept-loss removes them" in refused.err
         for what, names in (("log", ["commitlog"]), ("queues", ["Old 0"])):
-            done = rmqtool("cluster", "clean", f"rocketmq://{served.namesrv}/{CLUSTER}", what, "--yes", "-o", "json")
+            accepted = ["--accept-loss"] if what == "log" else []
+            done = rmqtool("cluster", "clean", target, what, "--yes", "-o", "json", *accepted)
             assert done.code == 0, done.err
             assert [(row["name"], row["state"]) for row in json.loads(done.out)["changes"]] == [(names[0], "done")]

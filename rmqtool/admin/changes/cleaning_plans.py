@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 
+from formats.topics import SCHEDULE
 from rmqtool.admin.changes.change import Change
 from rmqtool.admin.changes.cleaning import FILES, ExpiredQueues, LogStarts, UnusedQueues
 from rmqtool.admin.changes.plans import Where
@@ -10,6 +11,7 @@ from rmqtool.admin.live.brokers import fetch_settings
 from rmqtool.admin.live.cleaning import (
     ExpiredLog,
     count_lost,
+    fetch_delay_offsets,
     fetch_expired_queues,
     fetch_queues,
     find_expired_log,
@@ -58,7 +60,7 @@ async def _plan_log(questions: Questions, where: Where, *, accept_loss: bool) ->
             continue
         count = (log.new_start - log.start) // log.file_size
         files = max(files, count)
-        messages, topics, unread = await _below(questions, node, log)
+        messages, topics, unread, delayed = await _below(questions, node, log)
         warnings.append(
             f"{node.name}: {counted(count, 'file')}, {counted(log.new_start - log.start, 'byte')}, with "
             f"{counted(messages, 'message')} of {counted(topics, 'topic')}"
@@ -67,6 +69,9 @@ async def _plan_log(questions: Questions, where: Where, *, accept_loss: bool) ->
             f"{node.name}: {counted(number, 'message')} of {topic} that group {group} has not consumed would go"
             for (group, topic), number in sorted(unread.items())
         ]
+        if delayed:
+            what = counted(delayed, "delayed message that waits", "delayed messages that wait")
+            lost.append(f"{node.name}: {what} would go, and nobody gets them")
     refused = () if accept_loss else tuple(f"{text}; --accept-loss removes them" for text in lost)
     return Plan(
         target=where.target.text, command=COMMAND, changes=tuple(changes),
@@ -78,8 +83,10 @@ async def _plan_log(questions: Questions, where: Where, *, accept_loss: bool) ->
 
 async def _below(
     questions: Questions, node: Node, log: ExpiredLog
-) -> tuple[int, int, dict[tuple[str, str], int]]:  # fmt: skip
-    """The messages that go, and of how many topics; and those that groups have not consumed, by group and topic."""
+) -> tuple[int, int, dict[tuple[str, str], int], int]:  # fmt: skip
+    """The messages that go, and of how many topics; those that groups have not consumed, by group and topic; and how
+    many wait in delay levels.
+    """
     assert log.first_time is not None
     queues = [(topic, queue_id) for _node, topic, queue_id in await fetch_queues(questions, [node])]
     ranges = await count_lost(questions, node, queues, log.first_time)
@@ -89,7 +96,10 @@ async def _below(
         if first > max(row.offset, low):
             unread[row.group, row.topic] += first - max(row.offset, low)
     going = {place: first - low for place, (low, first) in ranges.items() if first > low}
-    return sum(going.values()), len({topic for topic, _queue_id in going}), dict(unread)
+    levels = {queue_id + 1: bounds for (topic, queue_id), bounds in ranges.items() if topic == SCHEDULE}
+    stored = await fetch_delay_offsets(questions, node) if any(first > low for low, first in levels.values()) else {}
+    delayed = sum(max(first - max(stored.get(level, 0), low), 0) for level, (low, first) in levels.items())
+    return sum(going.values()), len({topic for topic, _queue_id in going}), dict(unread), delayed
 
 
 async def _plan_queues(questions: Questions, where: Where) -> Plan:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from time import time
 
+from formats.config.files import DelayOffsets
 from formats.remoting import headers as h
 from formats.remoting.bodies import QueueEntries
 from formats.remoting.codes import RequestCode as C
@@ -176,6 +177,16 @@ async def count_lost(
         return low, min(max(answer.offset, low), high)
 
     return dict(await questions.need(questions.collect(wanted, fetch), wanted))
+
+
+async def fetch_delay_offsets(questions: Questions, node: Node) -> Mapping[int, int]:
+    """The next queue offset to deliver of each delay level.
+
+    Raises:
+        Unanswered: it gave no answer.
+    """
+    table = await questions.fetch(node, C.GET_ALL_DELAY_OFFSET, DelayOffsets.parse, what="offsets of delay levels are")
+    return table.offsets if table is not None else {}
 
 
 async def find_unsettled_topics(questions: Questions, nodes: Sequence[Node]) -> dict[tuple[Node, str], int]:
