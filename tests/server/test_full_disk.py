@@ -103,7 +103,10 @@ def test_a_store_that_was_killed_is_served_for_reading_while_the_disk_is_full(
             answer = await connection.call(Command(C.PULL_MESSAGE, fields=pull(0)), 30)
             assert len(records(answer.body)) == 5
             await commit_offset(connection, 3)
-            await asyncio.sleep(1.5)
+            async with asyncio.timeout(20):
+                while not any(record.levelno >= logging.ERROR for record in caplog.records):
+                    await asyncio.sleep(0.1)
+            (small / "filler").unlink()
 
     with pytest.raises(NoRoom, match=f"meanwhile rmqtool serve {store} --read-only serves what is there"):
         asyncio.run(run(options))
