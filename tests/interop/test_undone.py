@@ -42,6 +42,15 @@ NEWER = {
 }  # fmt: skip
 
 
+def read(path: Path) -> bytes:
+    """A file that its broker replaces: it is away for a moment."""
+    while True:
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            time.sleep(0.1)
+
+
 class Lab:
     """A real broker with settings of every kind."""
 
@@ -53,7 +62,7 @@ class Lab:
     def files(self) -> dict[str, Any]:
         """The tables of the broker, once it has written them."""
         time.sleep(PERSISTED)
-        tables: dict[str, Any] = {name: loads((self.config / name).read_bytes()) for name in FILES}
+        tables: dict[str, Any] = {name: loads(read(self.config / name)) for name in FILES}
         for table in tables.values():
             table.pop("dataVersion", None)
         return tables
