@@ -14,6 +14,7 @@ import pytest
 
 from formats.config.files import ConsumerOffsets, SubscriptionGroups, Topics
 from formats.config.rocksdb import SINGLE
+from formats.queues.rocks import MIN, OFFSETS, offset_key
 from formats.topics import SCHEDULE
 from formats.variants.message_store import DELIVERED, END, HALVES, INDEX, LAST_STORED, PLACE, SCANNED, TIMELINE
 from rmqtool.services.lookup.query import KeyReader
@@ -156,6 +157,16 @@ def test_what_a_kill_took_is_no_sign_that_topics_were_deleted(golden_copy: Unpac
     assert "config/topics.json lacks topics that have messages" in result.err
     assert ends(every_queue(StoreLayout(str(new)))) == whole
     assert not [finding for finding in check_store(StoreLayout(str(new))) if finding.severity != INFO]
+
+
+def test_a_look_up_makes_no_queue(golden_copy: Unpacked) -> None:
+    """A broker that is asked for the first message of a queue notes the answer, also if there never was one."""
+    store = golden_copy(WHOLE)
+    before = rows(WHOLE, store, "topic", "list", "--system")
+    looked = offset_key("Orders", 1000, MIN)
+    rocks.change(store / "consumequeue", lambda families: families[OFFSETS].update({looked: bytes(16)}))
+    assert rows(WHOLE, store, "topic", "list", "--system") == before
+    assert codes(store, WHOLE) == Counter()
 
 
 def test_the_progress_of_groups_is_listed_without_a_file(golden: Unpacked) -> None:

@@ -218,7 +218,8 @@ def queue_names(database: Database, *, units: bool = False) -> list[tuple[str, i
     for key, _value in database.items(OFFSETS):
         with suppress(FormatError):
             name = parse_offset_key(key)
-            names.add((name.topic, name.queue_id))
+            if name.bound == MAX:  # a look-up notes the beginning of queues that never had a message, too
+                names.add((name.topic, name.queue_id))
     names.discard((CHECKPOINT_TOPIC, 0))
     if units:
         names.update(_with_units(database))

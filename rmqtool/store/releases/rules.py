@@ -5,6 +5,7 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from mmap import mmap
 from typing import ClassVar, NamedTuple
@@ -20,7 +21,7 @@ from formats.message.properties import INNER_BASE, INNER_NUM
 from formats.message.read import End, Record, read
 from formats.model.topics import TopicConfig
 from formats.variants.message_store import END, HALVES, INDEX
-from rmqtool.errors import CorruptFile, Refused, UnreadableStore
+from rmqtool.errors import CorruptFile, MissingRuntime, Refused, UnreadableStore
 from rmqtool.rules.releases import V4_9, V5_3, V5_4, V5_5, Release
 from rmqtool.store.config.sources import choose, is_broken
 from rmqtool.store.disk.directories import read_small
@@ -459,7 +460,9 @@ class ReleaseRulesV5_4(ReleaseRulesV5):
                 raise Refused(f"{self.layout.root}: {SETTINGS[family]} is on: rmqtool does not modify that database")
         reasons = super().check_forms()
         try:
-            _ = self._second_end, self._other_ends
+            _ = self._second_end
+            for family in self._other_databases:
+                family_in_use(self.layout, family)
         except CorruptFile as err:
             reasons.append(f"{err.path}: {err.reason}; {_MOVE_DATABASE}")
         return reasons
@@ -478,14 +481,14 @@ class ReleaseRulesV5_4(ReleaseRulesV5):
 
     @cached_property
     def _other_ends(self) -> list[int]:
-        """How far each of them has the log; 0 if that is not recorded.
+        """How far each of them has the log; 0 if that is not recorded, or cannot be read: no broker starts then."""
+        return list(map(self._end_of, self._other_databases))
 
-        Raises:
-            CorruptFile: the database cannot be read.
-            MissingRuntime: the library to read it is not installed.
-        """
-        databases = [(family, family_in_use(self.layout, family)) for family in self._other_databases]
-        return [(database is not None and position(database, family, END)) or 0 for family, database in databases]
+    def _end_of(self, family: str) -> int:
+        with suppress(CorruptFile, MissingRuntime):
+            database = family_in_use(self.layout, family)
+            return (database is not None and position(database, family, END)) or 0
+        return 0
 
     @cached_property
     def _second_end(self) -> int | None:
