@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from formats.layouts.derived import HEAD_V4_V4
 from rmqtool import Store, StoredMessage
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import StoreLayout
@@ -100,6 +101,21 @@ def test_a_damaged_entry_hides_no_other_message(case: str, which: str, tmp_path:
     file.write_bytes(data)
     found = {key_of(row) for row in rows("commitlog", "dump", node.store, *node.options())}
     assert {key for key in told if key[2] != at} <= found
+
+
+def test_a_message_that_only_its_entry_leads_to_is_read(tmp_path: Path) -> None:
+    """The one before it is damaged, and it states another position itself: a broker does not look at that."""
+    node = roles.unpack(TIERED, "a", tmp_path)
+    told = {key: one for key, one in served(TIERED).items() if key[:2] == ("Events", 1) and not one["local"]}
+    second, third = (told[key] for key in sorted(told)[6:8])
+    (file,) = (node.store / "tiered").rglob("Events/1/COMMIT_LOG/*0000000000")
+    data = bytearray(file.read_bytes())
+    data[second["tierPosition"] + HEAD_V4_V4.size] ^= 1  # its body, or what precedes that
+    data[third["tierPosition"] + HEAD_V4_V4.offsets["physical_offset"] + 7] ^= 1
+    file.write_bytes(data)
+    found = {key_of(row) for row in rows("commitlog", "dump", node.store, *node.options())}
+    assert set(told) - found == {sorted(told)[6]}
+    assert key_of({**rows("query-offset", node.store, "Events", 1, sorted(told)[7][2], *node.options())[0]}) in found
 
 
 @by_turns(3)

@@ -9,7 +9,7 @@ from formats.message.read import Record
 from rmqtool.errors import RmqError
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import tier_sign
-from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord, walk_file
+from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.queues.reader import QueueEntry
 from rmqtool.store.tier.tier import Key, Stretch, Tier, local_ranges
 from rmqtool.words import command_line, counted
@@ -137,9 +137,9 @@ class OnlyTiered:
         Args:
             asked: see :meth:`stretches`.
         """
-        for file, start, stop in self.stretches(asked):
-            yield from walk_file(file, start, stop, last=True)
-            file.release()
+        for (topic, queue_id), offsets in (*self.offsets.items(), *self.holes):
+            if self._tier is not None and (asked is None or asked(topic, queue_id)):
+                yield from self._tier.walk(topic, queue_id, offsets)
 
     def units(self, asked: Callable[[str, int], bool]) -> Iterator[tuple[str, int, QueueEntry]]:
         """(topic, queue id, entry) of each of them, as in the tier; for ``asked`` see :meth:`stretches`."""

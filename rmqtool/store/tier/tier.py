@@ -193,9 +193,32 @@ class Tier:
 
     def walk(self, topic: str, queue_id: int, offsets: range) -> Iterator[LocatedRecord | Damage]:
         """The messages of queue offsets in the tier, in order; their physical offset is the position in the tier."""
+        following = offsets.start
         for file, start, stop in self.stretches(topic, queue_id, offsets):
-            yield from walk_file(file, start, stop, last=True)
+            for item in walk_file(file, start, stop, last=True):
+                if isinstance(item, Damage):
+                    yield from self._read_inside((topic, queue_id), file, item, range(following, offsets.stop))
+                else:
+                    following = item.record.queue_offset + 1
+                    yield item
             file.release()
+
+    def _read_inside(self, key: Key, file: Segment, damage: Damage, offsets: range) -> Iterator[LocatedRecord | Damage]:
+        """What lies in a damaged range: intact messages to which entries lead, though they state another position."""
+        at, end = damage.at, damage.at + damage.length
+        for offset in offsets:
+            unit = self.unit(*key, offset)
+            place = unit[0] - file.base if unit is not None else -1
+            if place >= end:
+                break
+            item = self.look(*key, offset) if place >= at else None
+            if isinstance(item, LocatedRecord) and item.at == place:
+                if place > at:
+                    yield _damage(file, at, place - at, damage.ending, damage.reason)
+                yield item
+                at = place + item.record.total_size
+        if at < end:
+            yield _damage(file, at, end - at, damage.ending, damage.reason)
 
     def record(self, topic: str, queue_id: int, queue_offset: int) -> Record | None:
         """The message of a queue offset in the tier; None if it is not there, or the segments are not local."""
