@@ -10,6 +10,7 @@ from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.store.config.files import config_place, read_config
 from rmqtool.store.config.sources import BAK, FILE, TMP, choose
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
+from rmqtool.store.layout.version import queue_database_place
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.queues.rocks_open import rocks_queues_of
 
@@ -74,7 +75,9 @@ class DeletedTopics:
 
     @cached_property
     def _in_database(self) -> set[str]:
-        """Topics that a database has queues of, or will have after the next start."""
+        """Topics that a database has queues of, or will have after the next start; none if queues are in files, too."""
+        if queue_database_place(self._layout) is None:
+            return set()
         with suppress(CorruptFile, MissingRuntime, UnreadableStore):
             return {queue.topic for queue in rocks_queues_of(self._layout)}
         return set()
