@@ -13,19 +13,22 @@ from tests.cli.running import rmqtool
 CONF = {"mappedFileSizeCommitLog": "8192", "mappedFileSizeConsumeQueue": "2000"}
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
+def make(path: Path, delay: dict[str, str]) -> Path:
     """A store with 40 messages and 10 delayed ones in several files; all but the last are old."""
-    path = tmp_path / "store"
     with Store.create(path, broker_conf=CONF) as made:
         for number in range(50):
-            delayed = {"DELAY": "3"} if number % 5 == 4 else {}
+            delayed = delay if number % 5 == 4 else {}
             made.append(NewMessage(topic="Orders", body=b"x" * 500, properties=delayed))
     files = sorted((path / "commitlog").iterdir())
     assert len(files) > 3
     for file in files[:-1]:
         os.utime(file, (1, 1))
     return path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return make(tmp_path / "store", {"DELAY": "3"})
 
 
 def consumed(store: Path, **offsets: int) -> None:
@@ -87,14 +90,7 @@ def test_no_more_is_lost_than_the_plan_showed(store: Path, monkeypatch: pytest.M
 
 def test_messages_that_wait_for_the_timer_are_counted(tmp_path: Path) -> None:
     """They are in the log as messages of the timer's topic until they are due."""
-    path = tmp_path / "store"
-    with Store.create(path, broker_conf=CONF) as made:
-        for number in range(50):
-            timed = {"TIMER_DELAY_SEC": "3600"} if number % 5 == 4 else {}
-            made.append(NewMessage(topic="Orders", body=b"x" * 500, properties=timed))
-    files = sorted((path / "commitlog").iterdir())
-    for file in files[:-1]:
-        os.utime(file, (1, 1))
+    path = make(tmp_path / "store", {"TIMER_DELAY_SEC": "3600"})
     planned = rmqtool("clean", path, "--dry-run", "-o", "json")
     plan = json.loads(planned.out)
     before = list(Store(path).messages(0, plan["newMinPhyOffset"]))

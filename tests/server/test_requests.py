@@ -8,6 +8,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -76,6 +78,17 @@ def options(release: Release = V5_3) -> ServeOptions:
     )  # fmt: skip
 
 
+@asynccontextmanager
+async def served(folder: Path, release: Release) -> AsyncIterator[Connection]:
+    """A connection to a broker with a store of its own."""
+    async with (
+        asyncio.timeout(60),
+        Served(str(folder / "store"), options(release)) as broker,
+        open_connection(*place(broker.broker_address)) as client,
+    ):
+        yield client
+
+
 def place(text: str) -> tuple[str, int]:
     """Split HOST:PORT."""
     host, _, port = text.rpartition(":")
@@ -102,11 +115,7 @@ def test_headers_that_do_not_read_so_are_refused_by_name(tmp_path: Path) -> None
             refused.add(code)
 
     async def test() -> None:
-        async with (
-            asyncio.timeout(60),
-            Served(str(tmp_path / "store"), options(V5_5)) as served,
-            open_connection(*place(served.broker_address)) as client,
-        ):
+        async with served(tmp_path, V5_5) as client:
             for code, row in REQUESTS.items():
                 names = members_of(row.header) if row.header else {}
                 for text in ("x", "9" * 5000, "-", ""):
@@ -125,11 +134,7 @@ def test_headers_that_do_not_read_so_are_refused_by_name(tmp_path: Path) -> None
 @pytest.mark.parametrize("release", [V4_9, V5_3], ids=str)
 def test_a_broker_answers_the_requests_of_its_release(tmp_path: Path, release: Release) -> None:
     async def test() -> None:
-        async with (
-            asyncio.timeout(60),
-            Served(str(tmp_path / "store"), options(release)) as served,
-            open_connection(*place(served.broker_address)) as client,
-        ):
+        async with served(tmp_path, release) as client:
             for code, row in REQUESTS.items():
                 answer = await client.call(Command(code))
                 unknown = answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
