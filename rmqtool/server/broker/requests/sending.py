@@ -210,7 +210,10 @@ class Sending:
     def store(self) -> Failed | None:
         """Store waiting messages and answer; returns the error if topics could not be created."""
         waiting, self._waiting = self._waiting, []
-        created, failed = set(self._made), self._make_topics()
+        created: Container[str] = ()
+        failed = None
+        if self._made:
+            created, failed = set(self._made), self._make_topics()
         if failed is not None:
             lost = [item for item in waiting if self._context.state.topic(item.message.topic) is None]
             _answer([(item, failed.answer(item.call.request)) for item in lost])
@@ -221,8 +224,6 @@ class Sending:
 
     def _make_topics(self) -> Failed | None:
         topics, self._made = self._made, {}
-        if not topics:
-            return None
         try:
             self._context.set_topics(topics.values())
         except (OSError, RmqError) as err:
@@ -248,17 +249,19 @@ class Sending:
             task.add_done_callback(self._announcing.discard)
         _answer(answers)
         sizes: defaultdict[str, list[int]] = defaultdict(list)
+        grown: set[tuple[str, int]] = set()
         for item, result in both:
-            if result.ok:
-                sizes[item.message.topic].append(result.size)
+            if not result.ok:
+                continue
+            sizes[item.message.topic].append(result.size)
+            grown.add((result.topic, result.queue_id))
+            given = item.message.properties
+            if isinstance(given, dict) and MULTI_DISPATCH in given:
+                grown.update((name, 0) for name in given[MULTI_DISPATCH].split(",") if name)
         for topic, each in sizes.items():
             self._count(topic, len(each), sum(each), puts=len(each))
-        for key in {(result.topic, result.queue_id) for result in results if result.ok}:
+        for key in grown:
             self._context.arrivals.publish(*key)
-        stored = [item.message.properties for item, result in both if result.ok]
-        light = {given.get(MULTI_DISPATCH, "") for given in stored if isinstance(given, dict)}
-        for queue in {name for names in light for name in names.split(",") if name}:
-            self._context.arrivals.publish(queue, 0)
 
     def _answer_of(
         self,
