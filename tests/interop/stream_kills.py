@@ -28,9 +28,8 @@ from pyiceberg.catalog import load_catalog
 from rmqtool import read_arrow
 from rmqtool.client import Message
 from rmqtool.client.sync import Producer
-from tests.analytics.test_stream import batches_of, started
+from tests.analytics.test_stream import ROOT, batches_of, started
 from tests.analytics.test_stream import end as end_process
-from tests.conftest import ROOT
 from tests.interop.broker import Broker
 from tests.interop.test_namesrv import name_server
 

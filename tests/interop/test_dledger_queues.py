@@ -3,6 +3,7 @@
 import json
 import shutil
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tests.cli.running import rmqtool
 from tests.interop.broker import Broker
 
 MAX_OFFSET = 30  # code of the request
+_DISPATCHED = 3  # s, in which a new leader has committed its log and put it into queues
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("broker-5.3.3")]
 _OF_BROKERS = ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_", "rmq_sys_", "%DLQ%")
@@ -31,6 +33,7 @@ def ends(broker: Broker, node: roles.Node) -> dict[tuple[str, int], int]:
     """The queue offset after the last message that the broker serves, of every queue that the log has messages of."""
     broker.boot(node.store, node.settings | {"dLegerPeers": f"n0-127.0.0.1:{free_port()}", "preferredLeaderId": ""})
     try:
+        time.sleep(_DISPATCHED)
         served = {}
         for topic, queue_id in in_log(node):
             place = {"topic": topic, "queueId": str(queue_id)}

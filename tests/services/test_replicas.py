@@ -400,6 +400,22 @@ def test_a_slave_killed_in_a_record(case: str, agreed: int, torn: tuple[int, str
     assert "topicConfigTable.%RETRY%all-reader" in topics
 
 
+@pytest.mark.parametrize(("case", "name", "at"), [(roles.CONTROLLER, "a", 0), (roles.NEW_SLAVE, "master", 204800)])
+def test_an_empty_copy_is_filled(case: str, name: str, at: int, tmp_path: Path) -> None:
+    """It neither contradicts the others nor keeps damage."""
+    node = roles.unpack(case, name, tmp_path)
+    empty = tmp_path / "empty"
+    (empty / "commitlog").mkdir(parents=True)
+    if case == roles.CONTROLLER:
+        shutil.copy(node.store / "brokerIdentity", empty)
+    report = compare_nodes([roles.Node(empty, node.conf), node])
+    (row,) = (row for row in report.following if row.store == str(empty))
+    assert (row.what, row.at, row.messages) == ("goes-on", at, 0)
+    assert row.why.startswith("it has nothing, and is filled from there")
+    assert report.advice.store == str(node.store)
+    assert not [step for step in report.advice.steps if str(empty) in step]
+
+
 def test_equal_copies(tmp_path: Path) -> None:
     stores = [builder_of(range(50)).write(tmp_path / name) for name in ("a", "b", "c")]
     report = compare(*stores)

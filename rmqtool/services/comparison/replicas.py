@@ -119,12 +119,18 @@ class _Comparison:
     # -- where they agree -----------------------------------------------------------------------------------------
 
     def _agreed_end(self) -> tuple[int, int] | None:
-        """Physical offsets up to which all agree."""
-        ranges = [self.pairs[0, other].compared.agreed for other in self._numbers[1:]]
-        if not all(ranges):
+        """Physical offsets up to which all agree that have anything."""
+        first, *rest = [number for number in self._numbers if not self._is_empty(number)] or [0]
+        ranges = [self.pairs[first, other].compared.agreed for other in rest]
+        if not all(ranges) or (not rest and len(self.replicas) > 1):
             return None
-        start, stop = max(low for low, _high in filter(None, ranges)), self._common(0, 0)
-        return start, max(start, min([stop, *(self._common(0, other) for other in self._numbers[1:])]))
+        start, stop = max((low for low, _high in filter(None, ranges)), default=0), self._common(first, first)
+        return start, max(start, min([stop, *(self._common(first, other) for other in rest)]))
+
+    def _is_empty(self, number: int) -> bool:
+        """Whether a log has nothing, as that of a new replica."""
+        end = self.replicas[number].end
+        return end.whole <= 0 and not end.torn
 
     def _common(self, this: int, other: int) -> int:
         """Physical offset up to which two copies agree; -1 without a common history."""
@@ -284,7 +290,12 @@ class _Comparison:
         replica, leader = self.replicas[slave], self.replicas[master]
         common, end = self._common(slave, master), replica.end.whole
         at: int | None = common
-        if replica.is_dledger and leader.is_dledger:
+        alike = (replica.is_dledger, replica.is_controlled) == (leader.is_dledger, leader.is_controlled)
+        if alike and self._is_empty(slave):
+            files, whole = leader.log.segments.files, leader.is_dledger or leader.is_controlled
+            at, what = files[0 if whole else -1].base if files else 0, Follows.GOES_ON
+            why = "it has nothing, and is filled from there" + ("" if whole else ", the last file of the master's log")
+        elif replica.is_dledger and leader.is_dledger:
             what, why = (Follows.CUT, "entries behind the last common one are replaced") if common < end else (
                 Follows.GOES_ON, "its entries are the leader's",
             )  # fmt: skip
