@@ -62,7 +62,7 @@ def test_a_start_after_a_kill(queues: str, broker_5: Broker, tmp_path: Path) -> 
     node = roles.unpack(roles.DLEDGER, "n0", tmp_path)
     logged = in_log(node)
     if queues == "committed before":  # a start goes on there, and makes later entries again
-        (node.store / "dledger-n0" / "checkpoint").write_text("committedIndex=326\nendIndex=328\n")
+        (node.store / "dledger-n0" / "checkpoint").write_text("committedIndex=320\nendIndex=328\n")
     elif queues != "as they are":
         shutil.rmtree(node.store / "consumequeue")
     if queues == "rebuilt":
@@ -75,4 +75,4 @@ def test_a_start_after_a_kill(queues: str, broker_5: Broker, tmp_path: Path) -> 
         assert sum(served.values()) < sum(logged.values())
         return
     assert served == {key: end - unserved.get(key, 0) for key, end in logged.items()}
-    assert sum(unserved.values()) == {"as they are": 5, "committed before": 3}.get(queues, 0)
+    assert sum(unserved.values()) == (5 if queues == "as they are" else 0)

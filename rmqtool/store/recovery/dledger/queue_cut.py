@@ -2,7 +2,7 @@
 
 It adds up the sizes of the messages in the last file of the log without the headers of their entries, takes the result
 for the end of the log, and cuts queues that reach beyond. It then goes on at the end of what is known to be committed:
-entries before that are not made again in this run, later ones are.
+if that lies behind the cut, the entries are not made again in this run.
 
 Source: store.dledger.DLedgerCommitLog.dledgerRecoverAbnormally and getConfirmOffset, store.DefaultMessageStore.start
 (5.3.3, 5.5.0).
@@ -52,10 +52,15 @@ def find_queue_cut(layout: StoreLayout, verdict: MemberVerdict) -> QueueCut | No
     if position is None or reaches < position:
         return None
     unserved: Counter[Key] = Counter()
-    for item in log.walk(verdict.stop_file.base, min(verdict.end, max(verdict.committed.position, 0))):
-        if isinstance(item, LocatedRecord) and item.physical_offset >= position and _is_queued(item.record):
+    committed = verdict.committed.position
+    for item in log.walk(verdict.stop_file.base, verdict.end):
+        if not isinstance(item, LocatedRecord) or item.physical_offset < position:
+            continue
+        if not unserved and committed <= item.physical_offset:
+            return None  # the start goes on before the first entry that it cuts
+        if _is_queued(item.record):
             unserved[item.record.topic.decode("utf-8", "surrogateescape"), item.record.queue_id] += 1
-    return QueueCut(position, reaches, unserved) if unserved else None
+    return QueueCut(position, reaches, unserved)
 
 
 def cut_position(layout: StoreLayout, verdict: MemberVerdict) -> int | None:
