@@ -1,7 +1,7 @@
 """Replace what a bundle must not contain by its length and a keyed hash."""
 
+import os
 import re
-import secrets
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from hashlib import blake2b
@@ -47,7 +47,7 @@ class Mask:
     """
 
     def __init__(self, root: str, names: Collection[str], *, hide_names: bool = False) -> None:
-        self._root, self._salt = root.rstrip("/"), secrets.token_bytes(32)
+        self._root, self._salt = root.rstrip("/"), os.urandom(32)
         self.replaced: dict[str, int] = {}
         self.known = {*names} | {prefix + name for name in names for prefix in _PREFIXES}
         bare = {name.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX) for name in names}

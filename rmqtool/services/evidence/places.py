@@ -3,15 +3,17 @@
 import os
 from collections.abc import Iterator
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-from formats.explain.kinds import explain
-from formats.explain.spans import Span
 from formats.layouts.codes import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from rmqtool.services.evidence.masking import Mask
 from rmqtool.store.check.common.findings import Finding
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout.paths import BATCH_QUEUES, BATCH_UNIT, UNIT, StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
+
+if TYPE_CHECKING:
+    from formats.explain.spans import Span
 
 _AROUND = 4  # units of a queue before and after
 _LOG_BYTES = 4096  # shown of the log
@@ -68,6 +70,8 @@ class FindingPlaces:
         yield from self._fields(kind, part, at, file.base + at)
 
     def _fields(self, kind: str, part: bytes, at: int, base: int) -> Iterator[str]:
+        from formats.explain.kinds import explain
+
         magics = _MAGICS.get(kind)
         for _unit, group in groupby(explain(kind, part, base), key=lambda span: span.path.partition(".")[0]):
             fields = list(group)
@@ -76,12 +80,12 @@ class FindingPlaces:
             for span in fields:
                 yield f"{at + span.start:08x}  {self._label(span)}: {self._content(span, part, shown=is_head)}"
 
-    def _label(self, span: Span) -> str:
+    def _label(self, span: "Span") -> str:
         """The path of a field; names of properties are not shown, since of damaged ones they may be anything."""
         head, properties, _name = span.path.partition(".properties.")
         return head + (properties and ".properties")
 
-    def _content(self, span: Span, part: bytes, *, shown: bool) -> str:
+    def _content(self, span: "Span", part: bytes, *, shown: bool) -> str:
         raw = part[span.start : span.end]
         name = span.path.rpartition(".")[2]
         if not raw.strip(b"\0") and len(raw) > 8:
