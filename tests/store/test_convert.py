@@ -20,6 +20,7 @@ from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests import roles
 from tests.amounts import some
 from tests.cli.running import rmqtool
+from tests.conftest import Unpacked
 from tests.copies import Identity, identity
 from tests.store.crashes import Killed, Seam
 from tests.store.helpers import content
@@ -190,6 +191,15 @@ def test_topics_in_a_store_of_their_own(tmp_path: Path) -> None:
 
 def json_rows(*words: object) -> list[dict[str, Any]]:
     return [json.loads(line) for line in rmqtool(*words, "-o", "ndjson").out.splitlines()]
+
+
+def test_topics_without_queues_are_not_unknown(golden_copy: Unpacked, tmp_path: Path) -> None:
+    store = golden_copy("broker")
+    shutil.rmtree(store / "consumequeue" / "Orders")
+    with pytest.raises(Refused, match="no queues of it: rmqtool rebuild .* consumequeue builds them from the log"):
+        split_topics(StoreLayout(str(store)), str(tmp_path / "new"), ["Orders"])
+    with pytest.raises(BadValue, match="no such topic"):
+        split_topics(StoreLayout(str(store)), str(tmp_path / "new"), ["Missing"])
 
 
 def test_topics_that_cannot_be_taken(tmp_path: Path) -> None:

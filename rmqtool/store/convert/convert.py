@@ -110,7 +110,9 @@ def split_topics(
         BadValue: no topic matches a pattern.
         Refused, UnreadableStore: as :func:`convert`.
     """
+    from formats.config.files import Topics
     from rmqtool.errors import BadValue
+    from rmqtool.store.config.files import read_config
     from rmqtool.store.queues.batch import every_queue
     from rmqtool.store.queues.compaction import compaction_queues_of
 
@@ -120,6 +122,11 @@ def split_topics(
     queues = every_queue(layout)
     topics = sorted({queue.topic for queue in queues})
     if missing := missing_topics(selection, topics):
+        configured = read_config(layout, "topics.json")
+        unbuilt = missing_topics(selection, {*topics, *(configured.topics if isinstance(configured, Topics) else ())})
+        if len(unbuilt) < len(missing) or (not topics and next(CommitLog(layout).walk(), None) is not None):
+            names, way = ", ".join(missing), command_line("rebuild", layout.root, "consumequeue")
+            raise Refused(f"--topic {names}: {layout.root} has no queues of it: {way} builds them from the log")
         raise BadValue(f"--topic {', '.join(missing)}: no such topic in {layout.root}")
     chosen = [topic for topic in topics if selection.takes_topic(topic)]
     if reserved := [topic for topic in chosen if topic in HALVES]:
