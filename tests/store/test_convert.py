@@ -196,7 +196,7 @@ def json_rows(*words: object) -> list[dict[str, Any]]:
 def test_topics_without_queues_are_not_unknown(golden_copy: Unpacked, tmp_path: Path) -> None:
     store = golden_copy("broker")
     shutil.rmtree(store / "consumequeue" / "Orders")
-    with pytest.raises(Refused, match="no queues of it: rmqtool rebuild .* consumequeue builds them from the log"):
+    with pytest.raises(Refused, match=r"no queues of it: rmqtool rebuild .* consumequeue builds them from the log"):
         split_topics(StoreLayout(str(store)), str(tmp_path / "new"), ["Orders"])
     with pytest.raises(BadValue, match="no such topic"):
         split_topics(StoreLayout(str(store)), str(tmp_path / "new"), ["Missing"])
