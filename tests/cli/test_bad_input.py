@@ -272,11 +272,15 @@ def test_an_unreadable_broker_conf(name: str, kind: str, golden: Unpacked, tmp_p
 
 @by_turns(2)
 @every_command
-@pytest.mark.parametrize("value", ["", "x", "-1", "0", "1.5", "1k", "99999999999999999999", "١"])
-def test_a_broken_broker_conf(name: str, value: str, golden: Unpacked, tmp_path: Path) -> None:
-    conf = tmp_path / "broker.conf"
-    conf.write_text(f"brokerName=a\n{SIZE}={value}\n", encoding="utf-8")
-    one_line(run(name, golden("broker"), "--broker-conf", conf), 5, str(conf), SIZE)
+@pytest.mark.parametrize("value", ["", "x", "-1", "0", "1.5", "1k", "99999999999999999999"])
+def test_a_size_that_is_none(name: str, value: str, golden: Unpacked, tmp_path: Path) -> None:
+    """Brokers ignore what is no number; commands do not end at it, except those that make files of that length."""
+    conf, without = tmp_path / "broker.conf", tmp_path / "without.conf"
+    without.write_text("brokerName=a\n")
+    conf.write_text(f"brokerName=a\n{SIZE}={value}\n")
+    got = run(name, golden("broker"), "--broker-conf", conf)
+    if got.code != run(name, golden("broker"), "--broker-conf", without).code:
+        one_line(got, 4, str(conf), SIZE)
 
 
 @by_turns(2)

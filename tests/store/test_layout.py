@@ -29,11 +29,19 @@ def test_properties_follow_javas_grammar() -> None:
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("65536", 65536), ("+65536", 65536), ("65536 ", None), ("1GiB", None), ("65_536", None), ("99999999999", None)],
+    [
+        ("65536", 65536),
+        ("+65536", 65536),
+        ("\u0661\u0662", 12),
+        ("65536 ", None),
+        ("1GiB", None),
+        ("65_536", None),
+        ("99999999999", None),
+    ],
 )
 def test_sizes_are_read_as_a_broker_reads_them(text: str, size: int | None, tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
-    conf.write_text(f"mappedFileSizeCommitLog={text}\n")
+    conf.write_text(f"mappedFileSizeCommitLog={text}\n", encoding="utf-8")
     loaded = load(str(conf))
     assert loaded.sizes.get("mappedFileSizeCommitLog") == size
     assert loaded.number("mappedFileSizeCommitLog", 7) == (99999999999 if text[0] == "9" else size or 7)
@@ -46,7 +54,7 @@ def test_sizes_are_read_as_a_broker_reads_them(text: str, size: int | None, tmp_
 @pytest.mark.parametrize("text", ["0", "-5"])
 def test_sizes_that_no_file_can_have(text: str, golden: Unpacked, tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
-    conf.write_text(f"mappedFileSizeCommitLog={text}\n")
+    conf.write_text(f"mappedFileSizeCommitLog={text}\n", encoding="utf-8")
     with pytest.raises(Refused, match=f"={text}: no file can have this length"):
         create(str(tmp_path / "new"), load(str(conf)))
     create(str(tmp_path / "empty"))

@@ -15,7 +15,7 @@ _DELAYS = "messageDelayLevel"
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _ROLL_WINDOW, _NARROWEST, _WIDEST = 172_800, 2, 7 * 24 * 3600 - 60  # slots
 _PRECISIONS = 100, 200, 500, 1000
-_INT = re.compile(r"[+-]?[0-9]{1,24}")
+_INT = re.compile(r"[+-]?\d{1,24}")  # digits of any script, as Java takes them
 _SIZES = (
     "mappedFileSizeCommitLog",
     "mappedFileSizeConsumeQueue",
