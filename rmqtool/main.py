@@ -23,22 +23,12 @@ class _Stdout(io.FileIO):
             raise
 
 
-class _WithoutPandas:
-    """Hides pandas from PyArrow, which loads it at the first value that it converts: half a second for nothing."""
-
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError("commands do without pandas", name=name)
-
-
 def main() -> None:
     """Run the command line and exit with its code."""
     # modules loaded at the start stay in use: searching them for garbage again and again takes a sixth of the start
     gc.set_threshold(50_000)
     # NumPy's matrix library would start threads that spin while they wait for work, and there is none here
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    sys.meta_path.insert(0, _WithoutPandas)
     terminated: list[int] = []
     try:
         _prepare()

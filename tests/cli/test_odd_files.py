@@ -15,7 +15,7 @@ from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests.amounts import by_turns
 from tests.bad_disk import bad_disk
 from tests.cli.odd_files import replace_by
-from tests.cli.running import ROOT, process, rmqtool
+from tests.cli.running import process, rmqtool
 from tests.conftest import Unpacked
 
 
@@ -331,12 +331,3 @@ def test_reports_read_the_older_offsets(kind: str, golden: Unpacked, tmp_path: P
     assert (result.code, result.out) == (before.code, before.out)
     assert result.out.count("\n") > 3
     assert "consumerOffset.json.bak is read, as a broker does at its start" in result.err
-
-
-def test_reports_do_without_pandas(golden: Unpacked, tmp_path: Path) -> None:
-    (tmp_path / "pandas.py").write_text("import os\nos._exit(99)\n")
-    result = process(
-        "report", "lag", golden("broker"), "-o", "csv", env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    )
-    assert result.code == 0, result.err
-    assert result.out.count("\n") > 3
