@@ -70,10 +70,12 @@ _NOT_QUICK = frozenset(
     for folder, names in {
         "cli": ("browse", "odd_files", "quick", "report_html", "types"),
         "server": ("defaults", "testing"),
+        "services": ("evidence", "overview", "popping_rules", "redaction"),
         "store": (
             *("accelerated", "accounts", "backup", "batch_repair", "change_owner", "check_batches", "check_hostile"),
             *("cut_timer", "damages_of_5", "deleted_topics", "newest", "parts", "parts_of_5", "rebuild_timer"),
-            *("recover_rocks", "remade_topics", "salvage"),
+            *("recover_rocks", "remade_topics", "salvage", "salvage_copies", "salvage_proof", "salvage_rocks"),
+            *("salvage_tier", "tier_read", "wheel_snapshots", "whole_settings"),
         ),
     }.items()
     for name in names
