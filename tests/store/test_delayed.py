@@ -8,7 +8,6 @@ import pytest
 from formats.message.properties import parse
 from formats.variants import timer
 from rmqtool import NewMessage, Store
-from rmqtool.errors import CorruptFile
 from rmqtool.rules.releases import RELEASES
 from rmqtool.store.append.answers import Illegal, PutResult, PutStatus
 from rmqtool.store.append.delayed import TimerRules
@@ -113,8 +112,8 @@ def test_a_broker_without_a_timer(tmp_path: Path) -> None:
     assert put(tmp_path / "4.9", asked, engine="4.9")[0].topic == "Orders"
     result, _stored = put(tmp_path / "off", asked, timerWheelEnable="false")
     assert result.status is PutStatus.WHEEL_TIMER_NOT_ENABLE
-    with pytest.raises(CorruptFile, match="timerMaxDelaySec=x is not a number"):
-        put(tmp_path / "x", asked, timerMaxDelaySec="x")
+    # what is no number is the default for a broker
+    assert put(tmp_path / "x", asked, timerMaxDelaySec="x")[0].topic == timer.TOPIC
 
 
 def test_settings_of_the_timer(tmp_path: Path) -> None:
