@@ -34,6 +34,7 @@ from tests.interop.broker import Broker
 from tests.interop.test_namesrv import name_server
 
 TOPIC = "Live"
+_PAUSE = 0.05  # s between two messages
 _CONF = {"mappedFileSizeCommitLog": 8388608, "mappedFileSizeConsumeQueue": 60000, "flushDiskType": "SYNC_FLUSH"}
 
 
@@ -66,7 +67,7 @@ class Life:
                     producer.send(Message(TOPIC, b"%d" % number), timeout=3)
                     self.acknowledged.append(number)
                     number += 1
-                    time.sleep(0.01)
+                    time.sleep(_PAUSE)
             time.sleep(0.2)
 
     def kill(self) -> None:
@@ -88,11 +89,13 @@ class Sink:
         self.kind = kind
         (folder / "warehouse").mkdir()
         self.place = "lab.mq.messages" if kind == "iceberg" else str(folder / "out")
-        os.environ |= {
-            "PYICEBERG_CATALOG__LAB__TYPE": "sql",
-            "PYICEBERG_CATALOG__LAB__URI": f"sqlite:///{folder}/catalog.db",
-            "PYICEBERG_CATALOG__LAB__WAREHOUSE": f"file://{folder}/warehouse",
+        self._catalog = {
+            "type": "sql",
+            "uri": f"sqlite:///{folder}/catalog.db",
+            "warehouse": f"file://{folder}/warehouse",
         }
+        # PyIceberg reads them when it is imported: they are for the drivers and jobs
+        os.environ |= {f"PYICEBERG_CATALOG__LAB__{name.upper()}": value for name, value in self._catalog.items()}
 
     def rows(self) -> list[tuple[int, int]]:
         """(physical offset, number) of every row, as other readers see them."""
@@ -104,7 +107,7 @@ class Sink:
                 return []
             table = DeltaTable(self.place).to_pyarrow_table(columns=[*columns])
         else:
-            catalog = load_catalog("lab")
+            catalog = load_catalog("lab", **self._catalog)
             if not catalog.table_exists("mq.messages"):
                 return []
             table = catalog.load_table("mq.messages").scan(selected_fields=columns).to_arrow()
