@@ -87,10 +87,9 @@ def _look_for_unreadable(layout: StoreLayout, tables: Collection[str]) -> None:
             for kind in QUEUE_KINDS:
                 for _topic, _queue_id, path in layout.each_queue_dir(kind):
                     layout.files_in(path)
-        if "topics" in tables:
+        if "offsets" in tables or "topics" in tables:
             for name in ("topics.json", "subscriptionGroup.json"):
                 layout.small("config", name)
-        if "offsets" in tables or "topics" in tables:
             for name in FILES:
                 load_config(layout, name, lambda text: note(f"warning: {text}"))
 
