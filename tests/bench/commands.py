@@ -2,6 +2,8 @@
 
 Run as ``python -m tests.bench.commands [NAME ...]``. CPU time, user and system together, is printed too, as it depends
 less on other load. Writing commands get a new copy of the store each time.
+
+pandas is hidden: the tests install it for Spark Connect, rmqtool does not require it, but PyArrow loads it if present.
 """
 
 import argparse
@@ -81,6 +83,10 @@ def main() -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     slow = 0
     with tempfile.TemporaryDirectory() as folder:
+        hidden = Path(folder, "hidden")
+        hidden.mkdir()
+        Path(hidden, "pandas.py").write_text("raise ImportError('hidden')\n")
+        os.environ["PYTHONPATH"] = str(hidden)
         store = goldens.unpack("broker", Path(folder))
         for name in names:
             wall, processor = measure(COMMANDS[name], store, Path(folder))
