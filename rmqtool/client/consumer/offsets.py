@@ -51,6 +51,7 @@ class RemoteOffsets:
 
     def __init__(self, puller: Callable[[str], Puller]) -> None:
         self._puller = puller
+        self._failing: set[MessageQueue] = set()
 
     async def open(self) -> None:
         """Do nothing."""
@@ -64,12 +65,16 @@ class RemoteOffsets:
         return await self._puller(queue.topic).committed(queue)
 
     async def write(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Commit offsets; failures are retried next time."""
+        """Commit offsets; failures are retried next time, and logged as warnings once for a queue until it succeeds."""
         for queue, offset in offsets.items():
             try:
                 await self._puller(queue.topic).commit(queue, offset)
             except (ClientError, RemotingError) as err:
-                log.warning("%s: the offset %d is not kept yet: %s", queue, offset, err)
+                level = logging.INFO if queue in self._failing else logging.WARNING
+                log.log(level, "%s: the offset %d is not kept yet: %s", queue, offset, err)
+                self._failing.add(queue)
+            else:
+                self._failing.discard(queue)
 
     async def close(self) -> None:
         """Do nothing."""

@@ -30,23 +30,26 @@ async def keep_reading(
         read: makes one request, and passes on its messages.
         goes_on: whether the queue still belongs to this client.
         wait: seconds to pause if nothing should be read now; None to read.
-        failed: called with an error; returns seconds to wait. By default errors are logged.
+        failed: called with an error; returns seconds to wait. By default errors are logged, as warnings where they
+            differ from the last one.
         error_pause: seconds to wait after other errors.
     """
+    reported = ""
     while goes_on():
         if (seconds := wait()) is not None:
             await asyncio.sleep(seconds)
             continue
         try:
             await read()
+            reported = ""
         except (ClientError, RemotingError) as err:
             if failed is not None:
                 pause = await failed(err)
             elif isinstance(err, BrokerError) and err.code == ResponseCode.FLOW_CONTROL:
                 pause = _BUSY_PAUSE
             else:
-                log.warning("%s: %s", queue, err)
-                pause = error_pause
+                log.log(logging.INFO if str(err) == reported else logging.WARNING, "%s: %s", queue, err)
+                reported, pause = str(err), error_pause
             await asyncio.sleep(pause)
         except Exception:  # otherwise the queue would silently stop
             log.exception("%s", queue)
