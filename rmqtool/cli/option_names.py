@@ -75,7 +75,7 @@ grep: --body-schema= --body= --broker-conf= --columns= --count --field= --fixed 
   --topic= --tz= --until= --where= --wide -C= -F -h -i -o= -q= -t= -v
 group clone: --backup= --broadcast= --broker-conf= --broker= --clamp --columns= --dry-run --help --output=
   --to-broadcast= --topic= --tz= --wide --yes -h -n -o= -t= -y
-group create: --backup= --broadcasting --broker= --columns= --consume --dry-run --help --max-retries=
+group create: --attribute= --backup= --broadcasting --broker= --columns= --consume --dry-run --help --max-retries=
   --no-broadcasting --no-consume --no-ordered --ordered --output= --retry-queues= --tz= --wide --yes -h -n -o= -y
 group delete: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 group diff: --all --bak --broker-conf= --columns= --group= --help --limit= --output= --queue= --topic= --tz= --wide
@@ -90,7 +90,7 @@ group offsets: --broadcast= --broker-conf= --broker= --columns= --group= --help 
   --tz= --wide -g= -h -o= -q= -t=
 group reset: --backup= --broadcast= --broker-conf= --broker= --clamp --columns= --dry-run --from-csv= --help --output=
   --queue= --shift= --to-earliest --to-latest --to-offset= --to-time= --topic= --tz= --wide --yes -h -n -o= -q= -t= -y
-group update: --backup= --broadcasting --broker= --columns= --consume --dry-run --help --max-retries=
+group update: --attribute= --backup= --broadcasting --broker= --columns= --consume --dry-run --help --max-retries=
   --no-broadcasting --no-consume --no-ordered --ordered --output= --retry-queues= --tz= --wide --yes -h -n -o= -y
 import: --broker-conf= --columns= --engine= --help --map= --new-times --output= --progress= --topics-of= --tz= --wide
   -h -o=

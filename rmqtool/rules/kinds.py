@@ -13,6 +13,7 @@ from formats.model.groups import SubscriptionGroup
 from formats.model.topics import TopicConfig
 from formats.topics import LMQ_PREFIX
 from formats.variants.timer import REQUESTS
+from rmqtool.rules.releases import Release
 
 _ALWAYS = 100  # percent
 
@@ -53,9 +54,8 @@ def lite_expiration(config: TopicConfig) -> int:
     return -1 if number is None else number
 
 
-GROUP_ATTRIBUTES = frozenset(
+_OF_LITE_GROUPS = frozenset(
     {
-        "priority.factor",
         "lite.bind.topic",
         "lite.sub.model",
         "lite.sub.reset.offset.exclusive",
@@ -65,7 +65,12 @@ GROUP_ATTRIBUTES = frozenset(
         "lite.sub.wildcard",
     }
 )
-"""Attributes that a consumer group of 5.4 and later may have; those of lite topics are of 5.5."""
+
+
+def group_attributes_of(release: Release) -> frozenset[str]:
+    """Attributes that a consumer group may have; brokers of 5.3 refuse any (common.SubscriptionGroupAttributes)."""
+    priorities = {"priority.factor"} if release.knows_priorities else set[str]()
+    return _OF_LITE_GROUPS | priorities if release.knows_lite_topics else frozenset(priorities)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

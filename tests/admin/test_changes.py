@@ -177,6 +177,31 @@ def test_a_change_is_planned_written_seen_and_undone(name: str, lab: Lab, state:
     assert lab.tables() == before
 
 
+@pytest.mark.parametrize("release", ["5.3", "5.5"])
+def test_attributes_of_a_group(release: str, tmp_path: Path) -> None:
+    """They are set and taken away by name. Brokers of 5.3 have none, and refuse them."""
+
+    def attributes() -> Any:
+        groups = json.loads(rmqtool("config", target, "subscriptionGroup.json", "-o", "json").out)
+        return groups["subscriptionGroupTable"]["limited"]["attributes"]
+
+    shutil.copytree(ROOT / "examples" / "store", tmp_path / "store")
+    with Serving(tmp_path / "store", "--engine", release) as served:
+        target = f"rocketmq://{served.namesrv}"
+        done = rmqtool("group", "create", target, "limited", "--attribute", "priority.factor=30", "--yes")
+        if release == "5.3":
+            assert (done.code, "unsupported key: priority.factor" in done.err) == (1, True)
+            return
+        assert (done.code, attributes()) == (0, {"priority.factor": "30"})
+        changed("group", "update", target, "limited", "--attribute", "lite.sub.model=Exclusive")
+        changed("group", "update", target, "limited", "--attribute", "priority.factor=")
+        assert attributes() == {"lite.sub.model": "Exclusive"}
+        changed("undo", target)
+        assert attributes() == {"lite.sub.model": "Exclusive", "priority.factor": "30"}
+        done = rmqtool("group", "update", target, "limited", "--attribute", "priority.factor", "--yes")
+        assert (done.code, "give NAME=VALUE" in done.err) == (2, True)
+
+
 def test_what_a_plan_shows(lab: Lab) -> None:
     done = rmqtool("topic", "update", lab.target, "Orders", "--read-queues", "3", "-n", "-o", "json")
     plan = json.loads(done.out)

@@ -200,14 +200,19 @@ async def plan_topic_deletion(questions: Questions, where: Where, topic: str) ->
 
 
 def topic_edit(*, read: int | None, write: int | None, perm: int | None, attributes: Mapping[str, str | None]) -> Edit:
-    """The settings of a topic with the options of a command applied; an attribute that is None is removed."""
+    """The settings of a topic with the options of a command applied; for attributes see :func:`settings_edit`."""
+    changed = {"readQueueNums": read, "writeQueueNums": write, "perm": None if perm is None else int(perm)}
+    return settings_edit({name: number for name, number in changed.items() if number is not None}, attributes)
+
+
+def settings_edit(settings: Mapping[str, Value], attributes: Mapping[str, str | None]) -> Edit:
+    """Settings with new values, by the names in the broker's file; an attribute that is None is removed."""
 
     def edit(value: dict[str, Value]) -> dict[str, Value]:
-        changed = {"readQueueNums": read, "writeQueueNums": write, "perm": None if perm is None else int(perm)}
         kept = {**value["attributes"], **attributes}
         return {
             **value,
-            **{name: number for name, number in changed.items() if number is not None},
+            **settings,
             "attributes": {name: text for name, text in kept.items() if text is not None},
         }
 
@@ -217,9 +222,7 @@ def topic_edit(*, read: int | None, write: int | None, perm: int | None, attribu
 # -- groups -----------------------------------------------------------------------------------------------------------
 
 
-async def plan_group(
-    questions: Questions, where: Where, group: str, settings: Mapping[str, Value], *, create: bool
-) -> Plan:
+async def plan_group(questions: Questions, where: Where, group: str, edit: Edit, *, create: bool) -> Plan:
     """Create a group on brokers, or change it on those that have it.
 
     Raises:
@@ -235,7 +238,7 @@ async def plan_group(
     servers, masters = await Servers.of(questions), await where.masters(questions)
     pairs = await _values(questions, servers, [servers.place(Groups, node, group) for node in masters])
     new = group_value(SubscriptionGroup(group_name=group))
-    changes = _edit(pairs, lambda value: {**value, **settings}, new, create=create, what=f"group {group}")
+    changes = _edit(pairs, edit, new, create=create, what=f"group {group}")
     command = f"group {CREATE if create else UPDATE}"
     return Plan(target=where.target.text, command=command, changes=tuple(changes))
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from rmqtool.cli.admin.attributes import AttributeOption, attributes_of
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.changing import change_brokers
 from rmqtool.cli.framework.options import TargetArgument
@@ -39,6 +40,7 @@ class GroupSettings:
     orderly: OrderlyOption = None
     max_retries: RetriesOption = None
     retry_queues: RetryQueuesOption = None
+    attribute: AttributeOption = None
 
     @property
     def named(self) -> dict[str, object]:
@@ -68,7 +70,7 @@ def group_create(
     Settings that are not given are those of a group that the broker creates itself. undo deletes the group. Exit codes
     as for topic create.
     """
-    return _change(store, consumer_group, settings.named, options, create=True)
+    return _change(store, consumer_group, settings, options, create=True)
 
 
 @command("group update", "rmqtool group update @lab lab-consumer --no-consume --dry-run")
@@ -82,9 +84,11 @@ def group_update(
 
     Settings that are not given stay as they are. Exit codes as for topic create.
     """
-    if not settings.named:
-        raise BadValue("give what is to change: --consume, --broadcasting, --ordered, --max-retries or --retry-queues")
-    return _change(store, consumer_group, settings.named, options, create=False)
+    if not settings.named and not settings.attribute:
+        raise BadValue(
+            "give what is to change: --consume, --broadcasting, --ordered, --max-retries, --retry-queues or --attribute"
+        )
+    return _change(store, consumer_group, settings, options, create=False)
 
 
 @command("group delete", "rmqtool group delete @lab lab-orderly --dry-run")
@@ -133,14 +137,15 @@ def group_mode(
 def _change(
     store: str,
     group: str,
-    settings: dict[str, object],
+    settings: GroupSettings,
     options: BrokerChange,
     *,
     create: bool,
 ) -> int:
-    from rmqtool.admin.changes.plans import plan_group
+    from rmqtool.admin.changes.plans import plan_group, settings_edit
 
+    edit = settings_edit(settings.named, attributes_of(settings.attribute))
     return change_brokers(
-        store, lambda questions, where: plan_group(questions, where, group, settings, create=create),
+        store, lambda questions, where: plan_group(questions, where, group, edit, create=create),
         command=f"group {'create' if create else 'update'}", options=options,
     )  # fmt: skip

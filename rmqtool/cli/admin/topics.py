@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from formats.topics import Perm
+from rmqtool.cli.admin.attributes import AttributeOption, attributes_of
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.changing import change_brokers
 from rmqtool.cli.framework.options import TargetArgument, option
@@ -27,9 +28,6 @@ WriteOption = Annotated[
     int | None, typer.Option("--write-queues", min=0, max=65536, metavar="N", help="Queues that producers send to.")
 ]
 PermOption = Annotated[str | None, option("--perm", "PERM", "What may be done: R, W, RW, or - for nothing.")]
-AttributeOption = Annotated[
-    list[str] | None, option("--attribute", "ATTRIBUTE", "NAME=VALUE, of 5.x; NAME= takes it away; may be repeated.")
-]
 _PERMS = {"RW": Perm.READ | Perm.WRITE, "R": Perm.READ, "W": Perm.WRITE, "-": 0}
 
 
@@ -135,13 +133,7 @@ def _edit(settings: TopicSettings) -> "Edit":
         raise BadValue("--queues cannot be given with --read-queues or --write-queues")
     if perm is not None and perm.upper() not in _PERMS:
         raise BadValue(f"{perm}: give R, W, RW, or - for nothing")
-    changes: dict[str, str | None] = {}
-    for text in settings.attribute or ():
-        name, sign, value = text.partition("=")
-        if not name or not sign or any(part in text for part in ",+"):
-            raise BadValue(f"--attribute {text}: give NAME=VALUE, or NAME= to take it away")
-        changes[name] = value or None
     return topic_edit(
         read=queues if read is None else read, write=queues if write is None else write,
-        perm=None if perm is None else _PERMS[perm.upper()], attributes=changes,
+        perm=None if perm is None else _PERMS[perm.upper()], attributes=attributes_of(settings.attribute),
     )  # fmt: skip

@@ -3,7 +3,7 @@
 Source: broker.processor.AdminBrokerProcessor (4.9.8, 5.3.3); remoting-protocol 10.2.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.variants.pop_handle import retry_topic
-from rmqtool.rules.kinds import GROUP_ATTRIBUTES
+from rmqtool.rules.kinds import group_attributes_of
 from rmqtool.rules.releases import V5_3
 from rmqtool.rules.sending import Rejected, check_group, check_topic
 from rmqtool.rules.static_topics import BadMapping, merge_mappings
@@ -208,10 +208,11 @@ class TableRequests:
                 check_group(config.group_name or "")
             except Rejected as err:
                 raise Failed(ResponseCode.SYSTEM_ERROR, str(err)) from None
-        if self._context.release.knows_priorities:
-            groups = self._context.state.groups
+        if self._context.release.is_5:
+            groups, allowed = self._context.state.groups, group_attributes_of(self._context.release)
             wanted = [
-                replace(c, attributes=_altered(groups.get(c.group_name or ""), c.attributes or {})) for c in wanted
+                replace(c, attributes=_altered(groups.get(c.group_name or ""), c.attributes or {}, allowed))
+                for c in wanted
             ]
         for config in wanted:
             self._context.state.set_group(config)
@@ -244,8 +245,11 @@ class TableRequests:
         return call.answer()
 
 
-def _altered(group: SubscriptionGroup | None, changes: Mapping[str, str]) -> dict[str, str]:
+def _altered(group: SubscriptionGroup | None, changes: Mapping[str, str], allowed: Container[str]) -> dict[str, str]:
     """Attributes of a group after the changes ``+key`` and ``-key`` (common.attribute.AttributeUtil).
+
+    Args:
+        allowed: keys that the release knows.
 
     Raises:
         Failed: there is no such attribute, or it cannot be changed so.
@@ -253,7 +257,7 @@ def _altered(group: SubscriptionGroup | None, changes: Mapping[str, str]) -> dic
     known = dict((group and group.attributes) or {})
     for name, value in changes.items():
         key = name[1:]
-        if name.startswith("+") and key in GROUP_ATTRIBUTES:
+        if name.startswith("+") and key in allowed:
             known[key] = value
         elif name.startswith("-") and group is not None and key in known:
             del known[key]
