@@ -116,7 +116,6 @@ def runtime(**more: str) -> dict[str, str]:
         ("disk-full", {"commitLogDiskRatio_/data": "0.81"}, "diskSpaceWarningLevelRatio=80\n"),
         ("disk-filling", {"commitLogDiskRatio": "0.80"}, ""),
         ("setting-unknown", {}, "mapedFileSizeCommitLog=1024\n"),
-        ("setting-unknown", {}, "mappedFileSizeCommitLog=none\n"),
         (None, {}, "isEnableBatchPush=false\n"),
         (None, {"commitLogDiskRatio": "0.10"}, "mappedFileSizeCommitLog=1024\n"),
     ],

@@ -175,7 +175,8 @@ def test_unconsumed(spark: "SparkSession", golden: Unpacked, golden_copy: Unpack
         *(("lab-consumer", "Orders", 3, offset) for offset in (103, 104)),
     ]
     assert all(row["msgId"] and row["keys"] for row in listed)
-    (root / "config" / "consumerOffset.json").unlink()
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        (root / "config" / name).unlink(missing_ok=True)
     assert len(rows("unconsumed", root, "--topic", "Sequenced")) == 30
     assert {row["group"] for row in rows("unconsumed", root, "--topic", "Orders")} == {None}
     assert rows("unconsumed", root, "--group", "lab*") == []

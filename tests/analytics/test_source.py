@@ -299,7 +299,8 @@ def test_broken_configs_do_not_stop_messages(golden_copy: Unpacked) -> None:
     root = golden_copy("broker")
     (root / "config" / "topics.json").write_text("{")
     assert read(root, [Condition("topic", "=", "Delayed")])[0]
-    (root / "config" / "consumerOffset.json").write_text("[")
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        (root / "config" / name).write_text("[")
     with pytest.raises(CorruptFile, match=r"consumerOffset\.json"):
         read(root, table="offsets")
 

@@ -26,7 +26,6 @@ from rmqtool.admin.live.tables import Ranges, Topics, fetch_groups, fetch_ranges
 from rmqtool.admin.target import Target
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.contract import PlainRow
-from rmqtool.errors import CorruptFile
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.rules.releases import Release
 from rmqtool.services.lookup.topics import permission
@@ -196,12 +195,7 @@ class _Examination:
 
     def _check_setting_names(self, node: Node, settings: Mapping[str, str], release: Release) -> None:
         own = {name: value for name, value in settings.items() if name not in _FIELDS}
-        try:
-            conf = BrokerConf(own, node.address)
-        except CorruptFile as err:  # no broker has such a length of files
-            self._add("setting-unknown", str(err), server=node.name)
-            return
-        for line in find_ignored_lines(conf, release):
+        for line in find_ignored_lines(BrokerConf(own, node.address), release):
             if line.text is None and line.other is None:
                 known = f"{line.name}; its release has {line.near}" if line.near is not None else line.name
                 more = {} if line.near is not None else {"severity": INFO}  # a plug-in may have it

@@ -246,9 +246,12 @@ def misfit_warnings(layout: StoreLayout) -> list[str]:
 
     Sizes that a broker ignores are among them.
     """
-    conf = layout.conf
+    return _describe(layout.conf, misfits(layout))
+
+
+def _describe(conf: BrokerConf, wrong_sizes: list[Misfit]) -> list[str]:
     ignored = [f"{conf.path}: {name}={text}: {_IGNORED}" for name, text in conf.ignored.items()]
-    return [*ignored, *(misfit.describe(conf) for misfit in misfits(layout))]
+    return [*ignored, *(misfit.describe(conf) for misfit in wrong_sizes)]
 
 
 def refuse_unusable_sizes(conf: BrokerConf) -> None:
@@ -274,7 +277,8 @@ def refuse_misfits(layout: StoreLayout) -> list[str]:
     """
     for name, size in layout.conf.impossible.items():
         raise Refused(f"{layout.conf.path}: {name}={size}: {_IMPOSSIBLE}")
-    for misfit in misfits(layout):
+    wrong_sizes = misfits(layout)
+    for misfit in wrong_sizes:
         if misfit.ours and misfit.sure and misfit.place in _WRITTEN_BY_LENGTH:
             raise Refused(f"{layout.root}: {misfit.describe(layout.conf)}")
-    return misfit_warnings(layout)
+    return _describe(layout.conf, wrong_sizes)
