@@ -13,7 +13,7 @@ from formats.topics import LMQ_PREFIX, SYSTEM_PREFIX
 from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.services.open_store.reading import Reading
 from rmqtool.services.open_store.store import Store
-from rmqtool.store.layout.paths import BATCH_QUEUES
+from rmqtool.store.layout.paths import QUEUE_KINDS
 from rmqtool.store.queues.batch import AnyQueue
 from rmqtool.store.repair.expiry import clean_open
 
@@ -78,13 +78,14 @@ class Cleaning:
             for topic, queue_id in self._queues()
             if self._state.topic(topic) is None and not self._is_kept(topic)
         ]
-        expired = [key for key in unused if self._has_expired(*key)]
-        return self._remove(expired), [key for key in unused if key not in expired]
+        expired, kept = list[QueueKey](), list[QueueKey]()
+        for key in unused:
+            (expired if self._has_expired(*key) else kept).append(key)
+        return self._remove(expired), kept
 
     def _queues(self) -> list[QueueKey]:
         layout = self._store.live.layout
-        kinds = "consumequeue", BATCH_QUEUES
-        return [(topic, queue_id) for kind in kinds for topic, queue_id, _path in layout.each_queue_dir(kind)]
+        return [(topic, queue_id) for kind in QUEUE_KINDS for topic, queue_id, _path in layout.each_queue_dir(kind)]
 
     def _is_kept(self, topic: str) -> bool:
         return self._is_system(topic) or topic.startswith((SYSTEM_PREFIX, LMQ_PREFIX))

@@ -439,14 +439,16 @@ class LiveStore:
             OSError: a file cannot be removed; its older ones are, and it ends where it did.
         """
         kind = BATCH_QUEUES if topic in self.batch_topics else "consumequeue"
-        for folder in (self.layout.queue_path(topic, queue_id, name) for name in (kind, "consumequeue_ext")):
-            remove_in_order([file.path for file in self.layout.files_in(folder).files])
-            if kind == os.path.basename(os.path.dirname(os.path.dirname(folder))):
-                self._reput.forget(topic, queue_id)
-                self.appender.next_offsets.pop((topic, queue_id), None)
-            for path in (folder, os.path.dirname(folder)):
-                with suppress(OSError):  # it has something else
-                    remove_folder(path)
+        self._remove_folder_of_queue(self.layout.queue_path(topic, queue_id, kind))
+        self._reput.forget(topic, queue_id)
+        self.appender.next_offsets.pop((topic, queue_id), None)
+        self._remove_folder_of_queue(self.layout.queue_path(topic, queue_id, "consumequeue_ext"))
+
+    def _remove_folder_of_queue(self, folder: str) -> None:
+        remove_in_order([file.path for file in self.layout.files_in(folder).files])
+        for path in (folder, os.path.dirname(folder)):
+            with suppress(OSError):  # it has something else
+                remove_folder(path)
 
     # -- flush --------------------------------------------------------------------------------------------------------
 
