@@ -67,8 +67,9 @@ def test_what_writes_is_not_paged(golden_copy: Unpacked, tmp_path: Path) -> None
     assert not (tmp_path / "seen").exists()
 
 
-def test_a_plan_that_is_only_shown_is_paged(golden: Unpacked, tmp_path: Path) -> None:
-    code, shown = at_terminal("recover", golden("crash"), "--dry-run", PAGER=pager(tmp_path, KEEPS))
+@pytest.mark.parametrize("option", ["--dry-run", "-n"])
+def test_a_plan_that_is_only_shown_is_paged(option: str, golden: Unpacked, tmp_path: Path) -> None:
+    code, shown = at_terminal("recover", golden("crash"), option, PAGER=pager(tmp_path, KEEPS))
     assert code == 1
     assert "Plan:" in (tmp_path / "seen").read_text()
     assert "shown by the pager" in shown

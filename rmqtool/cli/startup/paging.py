@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
-from rmqtool.cli.commands import find_command
+from rmqtool.cli.commands import find_command, writes
 from rmqtool.cli.render.text import holding
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def through_pager(argv: list[str]) -> Iterator[list[str]]:
 def _pages(argv: list[str]) -> bool:
     command = find_command(argv)
     endless = any(word.partition("=")[0] in ("-f", "--follow", "--watch") for word in argv)  # until a signal
-    return command is not None and (command.pages or (command.writes and "--dry-run" in argv)) and not endless
+    return command is not None and (command.pages or (command.writes and not writes(argv))) and not endless
 
 
 def _shows(words: list[str]) -> bool:
