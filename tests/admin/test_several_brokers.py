@@ -101,3 +101,11 @@ def test_slaves(brokers: dict[str, str]) -> None:
         assert result.code == 1
         assert json.loads(result.out)["messages"] == 420
         assert "broker lab-a has no master" in result.err
+
+
+def test_an_ordinary_topic_is_deleted_beside_a_broker_that_is_away(brokers: dict[str, str]) -> None:
+    """Only of a static topic another broker may keep queues."""
+    with serving(namesrv_of({"lab-a": {0: brokers["lab-a"]}, "gone": {0: "127.0.0.1:1"}})) as namesrv:
+        plan = rmqtool("topic", "delete", f"rocketmq://{namesrv}", "Orders", "--broker", "lab-a", "-n", "-o", "json")
+    assert plan.code == 1, plan.err
+    assert ("topic", "lab-a") in {(row["kind"], row["server"]) for row in json.loads(plan.out)["changes"]}

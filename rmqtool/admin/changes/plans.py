@@ -164,9 +164,9 @@ async def plan_topic_deletion(questions: Questions, where: Where, topic: str) ->
     """
     servers, masters = await Servers.of(questions), await where.masters(questions)
     parts = await fetch_parts(questions, every := await Where(target=where.target).masters(questions))
-    if len(parts) < len(every):
+    static = [node for node, table in parts.items() if topic in table]
+    if static and len(parts) < len(every):  # which may keep queues of it
         raise ClientError(f"{'; '.join(questions.reasons())}: nothing was changed")
-    static = [node for node in every if topic in parts[node]]
     if static and (kept := [node.name for node in static if node not in masters]):
         raise Refused(f"topic {topic}: is a static topic, and has queues on {', '.join(kept)}: delete it there, too")
     kinds = {node: StaticTopics if node in static else Topics for node in masters}
