@@ -6,15 +6,13 @@ from typing import overload
 import numpy as np
 
 from formats.message.inner import is_inner_batch
-from formats.message.read import Record, read
+from formats.message.read import MIN_SIZE, Record, read
 from formats.remoting import headers as h
 from formats.remoting.shapes import MessageQueue
 from formats.topics import LMQ_PREFIX
 from rmqtool.client.consumer.puller import Pulled, Puller
 from rmqtool.client.consumer.received import Received, make_received
 from rmqtool.kernels.scan import Rows, Walker
-
-_LEAST = 91  # bytes of a message
 
 
 class BulkMessages(Sequence[Received]):
@@ -64,7 +62,7 @@ class BulkPuller(Puller):
 
 def _whole_answer(queue: MessageQueue, offset: int, body: bytes) -> BulkMessages | None:
     """The messages of an answer; None unless they are those of the queue from the offset on, without a gap."""
-    walker = Walker(body, len(body) // _LEAST + 1)
+    walker = Walker(body, len(body) // MIN_SIZE + 1)
     rows, end = walker.walk(0, len(body))
     count = rows.records
     if end != len(body) or not count or any(map(is_inner_batch, rows.sys_flag.tolist())):
