@@ -367,3 +367,12 @@ def test_a_limit_is_shared_in_proportion(backlogs: dict[MessageQueue, int], limi
     for queue, waiting in backlogs.items():
         assert 0 <= shares[queue] <= waiting
         assert abs(shares[queue] - waiting * min(limit, total) / max(total, 1)) < 1.01
+
+
+def test_a_table_of_the_catalog_has_no_path() -> None:
+    """With its planner Spark adds the directory in which it would keep a table without a location."""
+    table = {"provider": "rocketmq", "option.namesrv": "127.0.0.1:9876", "namesrv": "127.0.0.1:9876", "owner": "root"}
+    kept = {**table, "subscribe": "Orders", "path": "file:/home/spark-warehouse/live"}
+    assert live_request_of(kept).target.text == "rocketmq://127.0.0.1:9876"
+    with pytest.raises(BadValue, match="option namesrv goes without a path"):
+        live_request_of({**kept, "location": kept["path"]})

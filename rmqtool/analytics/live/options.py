@@ -115,6 +115,9 @@ def known_live_options(options: Mapping[str, str], names: Collection[str] | None
         raise BadValue(
             f"option {', '.join(unknown)} is not known for a live cluster; there are {', '.join(by_name.values())}"
         )
+    given = {name.lower() for name in options}
+    if "option.namesrv" in given and "location" not in given:
+        ours.pop("path", None)  # of a table without a location: the directory that Spark would keep it in
     return ours
 
 
