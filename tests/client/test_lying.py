@@ -180,7 +180,7 @@ def test_replay_sends_each_once(served: TestBroker, tmp_path: Path, seed: int) -
     with through(served, Liar(seed, 0.2)) as namesrv:
         result = rmqtool("replay", source, "--namesrv", namesrv, "--batch", 10, "-o", "ndjson")
     while result.code == 3:
-        assert "goes on from there" in result.err
+        assert "continues from there" in result.err
         result = rmqtool("replay", source, "--namesrv", served.namesrv, "--batch", 10, "-o", "ndjson")
     assert result.code == 0, result.err
     assert bodies(messages(served.store, topic)) == bodies(messages(str(source), topic))
@@ -199,7 +199,7 @@ def test_replay_believes_no_place_that_an_answer_tells(
         done = rmqtool("replay", source, "--namesrv", namesrv, "--batch", 10, "-o", "ndjson")
     assert liar.told[kind]
     while done.code == 3:
-        assert "goes on from there" in done.err
+        assert "continues from there" in done.err
         done = rmqtool("replay", source, "--namesrv", served.namesrv, "--batch", 10, "-o", "ndjson")
     assert done.code == 0, done.err
     assert bodies(messages(served.store, topic)) == bodies(messages(str(source), topic))

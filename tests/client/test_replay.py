@@ -246,7 +246,7 @@ def test_answers_that_are_lost_are_asked_for(
     monkeypatch.setattr(Replay, "_wait", wait)
     code, rows, stderr = replay(served, source, "--batch", 20)
     while code == 3:
-        assert "goes on from there" in stderr
+        assert "continues from there" in stderr
         code, rows, stderr = replay(served, source, "--batch", 20)
     assert code == 0, stderr
     assert rows
