@@ -48,7 +48,8 @@ def by_turns(runs: int) -> pytest.MarkDecorator:
     return pytest.mark.turns(runs)
 
 
-SLOW_RUNS = 3  # number of runs for the cases of a slow test without a mark of its own
+DEALT = ("slow", "interop", "spark")  # marks of tests whose cases are dealt out without a mark of their own
+DEALT_RUNS = 5  # the number of runs for them
 
 
 def whole_by_turns(number: int, runs: int) -> pytest.MarkDecorator:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from rmqtool.store.disk import lock
 from tests import goldens
-from tests.amounts import ALL, SLOW_RUNS, TURN, has_turn, some
+from tests.amounts import ALL, DEALT, DEALT_RUNS, TURN, has_turn, some
 
 os.environ["PAGER"] = "cat"  # nobody presses keys in a pager during a test
 # JVMs of tests are too short-lived for the second compiler, which costs two fifths of Spark's time
@@ -107,10 +107,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     later: list[pytest.Item] = []
     for item in items:
         marker = item.get_closest_marker("turns")
-        if marker is None and item.get_closest_marker("slow") is None:
+        if marker is None and not any(map(item.get_closest_marker, DEALT)):
             here.append(item)
             continue
-        runs, *first = marker.args if marker is not None else (SLOW_RUNS,)
+        runs, *first = marker.args if marker is not None else (DEALT_RUNS,)
         test = item.nodeid.partition("[")[0].partition("@")[0]
         number = first[0] if first else crc32(test.encode()) + seen[test]
         seen[test] += 1
@@ -126,11 +126,7 @@ def _mark_quick(items: list[pytest.Item]) -> None:
     for item in items:
         parts = item.path.relative_to(here).parts
         inside = parts[0] in _QUICK_FOLDERS if len(parts) > 1 else item.path.stem in _QUICK_MODULES
-        if (
-            inside
-            and "/".join(parts)[: -len(".py")] not in _NOT_QUICK
-            and not any(map(item.get_closest_marker, ("slow", "spark", "interop")))
-        ):
+        if inside and "/".join(parts)[: -len(".py")] not in _NOT_QUICK and not any(map(item.get_closest_marker, DEALT)):
             item.add_marker(pytest.mark.quick)
 
 

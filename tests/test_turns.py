@@ -22,18 +22,23 @@ def calls(node: ast.AST, name: str) -> list[int]:
     ]
 
 
+def is_dealt(node: ast.AST) -> bool:
+    """Whether marks deal out the cases of a test, or of a module, without a number of runs."""
+    return any(f"mark.{name}" in ast.unparse(node) for name in amounts.DEALT)
+
+
 def test_shares_of_a_test_have_no_divisor_in_common() -> None:
     seen = 0
     for path in HERE.rglob("test_*.py"):
         module = ast.parse(path.read_text(encoding="utf-8"))
-        slow = any("slow" in ast.unparse(node) for node in module.body if isinstance(node, ast.Assign))
+        all_dealt = any(is_dealt(node) for node in module.body if isinstance(node, ast.Assign))
         for node in module.body:
             if not isinstance(node, ast.FunctionDef):
                 continue
             head = ast.Module([ast.Expr(decorator) for decorator in node.decorator_list], [])
             dealt = calls(head, "by_turns")
-            if not dealt and (slow or "mark.slow" in ast.unparse(head)):
-                dealt = [amounts.SLOW_RUNS]
+            if not dealt and (all_dealt or is_dealt(head)):
+                dealt = [amounts.DEALT_RUNS]
             for runs in dealt:
                 seen += 1
                 assert all(gcd(runs, step) == 1 for step in calls(head, "every")), f"{path}: {node.name}"

@@ -17,6 +17,7 @@ from rmqtool.admin.changes.change import Change, Place
 from rmqtool.admin.changes.tables import Offsets
 from rmqtool.admin.live.questions import Node
 from rmqtool.client.cluster.errors import ClientError
+from tests.amounts import by_turns
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
 from tests.interop.serving import CLUSTER, Serving
 
@@ -115,6 +116,7 @@ def test_a_request_that_is_refused_fails_for_each_queue() -> None:
     assert len(sent) == 1
 
 
+@by_turns(3)
 def test_a_group_that_is_online_consumes_again(served: Serving, consumer: Consumer) -> None:
     wait_for(lambda: len(stored(served)) == 4)  # brokers of 4.9 refuse it before
     before = consumer.count
@@ -128,6 +130,7 @@ def test_a_group_that_is_online_consumes_again(served: Serving, consumer: Consum
     assert consumer.count == before + MESSAGES, "each message once more"
 
 
+@by_turns(3)
 def test_single_offsets_of_a_group_that_is_online(release: str, served: Serving, consumer: Consumer) -> None:
     before = consumer.count
     code, _plan, err = reset(served, "--to-offset", "100", "--queue", "1")

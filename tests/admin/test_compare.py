@@ -11,6 +11,7 @@ import pytest
 from rmqtool.admin.live import questions
 from tests.admin.relaying import about_queues_of, relay
 from tests.admin.test_failures import namesrv_of
+from tests.amounts import by_turns
 from tests.cli.running import ROOT, rmqtool
 from tests.client.peers import serving
 from tests.interop.serving import CLUSTER, Serving
@@ -102,6 +103,7 @@ def test_another_message_at_the_same_place(store: Path, tmp_path: Path, target: 
     assert not [row for row in differences(other, target, "--sample", "0") if row["part"] == "record"]
 
 
+@by_turns(3)
 @pytest.mark.parametrize("failing", ["gone", "silent", "refusing", "wrong"])
 def test_a_broker_that_fails(
     failing: str, store: Path, example_broker: Serving, monkeypatch: pytest.MonkeyPatch

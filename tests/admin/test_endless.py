@@ -14,6 +14,7 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.frame import Command
 from rmqtool.admin.live import messages
 from tests.admin.relaying import relay
+from tests.amounts import by_turns
 from tests.cli.running import ROOT, rmqtool
 from tests.client.peers import serving
 from tests.interop.serving import Serving
@@ -73,6 +74,7 @@ def longer(request: Command, answer: Command) -> Command:
     )
 
 
+@by_turns(3)
 @pytest.mark.parametrize(
     "line",
     [

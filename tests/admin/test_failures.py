@@ -285,6 +285,7 @@ def test_nothing_is_changed_while_half_of_the_brokers_fail(
             assert not list(tmp_path.rglob("*.json")), name
 
 
+@by_turns(3)
 def test_what_needs_one_broker_names_what_fails(
     broker: str, changes: dict[str, tuple[str, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

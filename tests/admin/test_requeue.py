@@ -29,6 +29,7 @@ from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.remoting.errors import NoAnswer
 from tests.admin.test_failures import namesrv_of
 from tests.admin.test_several_brokers import namesrv_of as namesrv_with
+from tests.amounts import by_turns
 from tests.cli.running import RMQTOOL, ROOT, Result, rmqtool
 from tests.client.peers import serving
 from tests.interop.serving import CLUSTER, NAME, Serving
@@ -146,6 +147,7 @@ def test_an_answer_that_is_lost(served: Serving, monkeypatch: pytest.MonkeyPatch
     assert messages(target, RETRY) == before + COUNT
 
 
+@by_turns(3)
 @pytest.mark.parametrize("failing", ["gone", "silent", "refusing", "wrong"])
 def test_nothing_is_sent_where_a_broker_does_not_answer(
     failing: str, served: Serving, monkeypatch: pytest.MonkeyPatch
@@ -192,6 +194,7 @@ async def _dead_letter(addresses: dict[str, str]) -> str:
         return unique
 
 
+@by_turns(3)
 @pytest.mark.parametrize("then", ["origin", "retry"])
 def test_a_broker_that_is_away_may_have_what_was_given_back(then: str, two: tuple[dict[str, str], str]) -> None:
     addresses, letter = two

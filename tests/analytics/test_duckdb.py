@@ -107,6 +107,7 @@ def test_what_is_no_query_of_the_store(query: str, reason: str, golden: Unpacked
     assert [path.name for path in tmp_path.iterdir()] == ["outside.csv"]
 
 
+@by_turns(3)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_end_a_long_query(number: int, code: int, golden: Unpacked) -> None:
     query = "SELECT sum(a.range * b.range) FROM range(1000000) a, range(1000000) b"

@@ -27,7 +27,7 @@ from rmqtool.client.cluster import attempts
 from rmqtool.client.sync import Producer
 from rmqtool.errors import BadValue, Refused, RmqError
 from rmqtool.testing import TestBroker, broker
-from tests.amounts import some
+from tests.amounts import by_turns, some
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
 from tests.client.test_made_again import CONF, TOPIC, another_store, fill
 from tests.model.neighbours import Neighbour
@@ -225,6 +225,7 @@ def test_a_broker_that_is_away(neighbour: Neighbour, tmp_path: Path) -> None:
 # -- kills -------------------------------------------------------------------------------------------------------------
 
 
+@by_turns(3)
 @pytest.mark.parametrize("seed", range(some(1, 12)))
 def test_killed_at_any_time(seed: int, tmp_path: Path) -> None:
     """Dumps are killed while messages arrive; in the end the output has each of them once."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 
 INF, NAN = float("inf"), float("nan")
@@ -29,6 +30,7 @@ def told(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.splitlines()]
 
 
+@by_turns(3)
 @pytest.mark.parametrize(
     ("column", "values", "wanted"),
     [

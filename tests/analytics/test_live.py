@@ -27,7 +27,7 @@ from rmqtool.client.consumer.proof import Last
 from rmqtool.client.sync import Producer
 from rmqtool.errors import BadValue, RmqError
 from rmqtool.testing import TestBroker, broker
-from tests.amounts import some
+from tests.amounts import by_turns, some
 from tests.client.lying import LIES, Liar
 from tests.client.test_lying import through
 from tests.client.test_made_again import CONF, another_store, fill
@@ -249,6 +249,7 @@ def test_what_the_cluster_does_not_have(served: TestBroker, options: dict[str, s
 # -- brokers that lie, or have another store meanwhile -----------------------------------------------------------------
 
 
+@by_turns(3)
 @pytest.mark.parametrize("kind", sorted(LIES))
 @pytest.mark.parametrize("seed", range(1, some(2, 6)))
 def test_every_message_or_an_error(served: TestBroker, kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,6 +280,7 @@ def neighbour(tmp_path: Path) -> Iterator[Neighbour]:
         yield running
 
 
+@by_turns(3)
 @pytest.mark.parametrize("count", [20, 40, 400], ids=["shorter", "as long", "longer"])
 def test_a_store_that_is_replaced_between_plan_and_reading(neighbour: Neighbour, tmp_path: Path, count: int) -> None:
     request = live_request_of({"namesrv": neighbour.namesrv, "subscribe": "Again", "maxRecordsPerPartition": "4"})

@@ -174,7 +174,7 @@ def produce(namesrv: str, first: int, count: int, seed: int) -> None:
             time.sleep(chance.random() * 0.02)
 
 
-@by_turns(3)
+@by_turns(5)
 @pytest.mark.parametrize("seed", [20_261_129])
 def test_each_message_once_whoever_is_killed(seed: int, spark: "SparkSession", tmp_path: Path) -> None:
     """A broker and drivers are killed while messages are sent; Parquet then has the rows of the broker's store."""

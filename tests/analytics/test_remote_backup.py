@@ -48,6 +48,7 @@ def content(store: Path) -> dict[str, bytes]:
     return {name: data for name, data in tree(store).items() if name != "lock"}
 
 
+@by_turns(3)
 @pytest.mark.parametrize("case", some(["broker", "rocksdb-5.3.3"], ["broker", "rocksdb-5.3.3", "torn-header", "lmq"]))
 def test_a_restored_store_is_the_same(case: str, golden: Unpacked, uri: str, tmp_path: Path) -> None:
     store = golden(case)
@@ -76,6 +77,7 @@ def test_the_commands(golden: Unpacked, uri: str, tmp_path: Path) -> None:
     assert content(tmp_path / "new") == content(store)
 
 
+@by_turns(3)
 @pytest.mark.parametrize("how", ["flip", "cut", "remove", "add", "manifest"])
 def test_damaged_backups_are_named(how: str, golden: Unpacked, uri: str, tmp_path: Path) -> None:
     made = backup(golden("broker"), uri)

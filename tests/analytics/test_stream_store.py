@@ -52,6 +52,7 @@ def append(store: Path, body: bytes) -> None:
         opened.append(NewMessage(topic="Sink", body=body))
 
 
+@by_turns(3)
 @pytest.mark.parametrize(("call", "number"), KILLS)
 @pytest.mark.parametrize("others", [False, True])
 def test_a_batch_is_appended_once(killed: Path, call: str, number: int, others: bool) -> None:

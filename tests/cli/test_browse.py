@@ -95,6 +95,7 @@ def drive(store: Path, play: Callable[[Driver], Awaitable[None]], size: tuple[in
     assert tree(store) == before
 
 
+@by_turns(3)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("case", ["broker", "broker-5.3.3"])
 def test_from_topics_to_a_message(case: str, size: tuple[int, int], golden: Unpacked) -> None:
@@ -139,6 +140,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@by_turns(3)
 def test_only_what_is_looked_at_is_read(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     read_messages = Store.queue_messages
@@ -172,6 +174,7 @@ def test_only_what_is_looked_at_is_read(many: Path, monkeypatch: pytest.MonkeyPa
     assert len(read) < 500
 
 
+@by_turns(3)
 @pytest.mark.parametrize("topics", [10_000])
 def test_many_topics(topics: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "FILE_SIZE", 4 << 20)
@@ -232,6 +235,7 @@ def test_findings_come_with_their_cure(golden: Unpacked) -> None:
     drive(store, play, (120, 40))
 
 
+@by_turns(3)
 def test_an_export_has_what_other_commands_have(
     golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

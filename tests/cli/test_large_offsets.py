@@ -65,6 +65,7 @@ def test_ten_times_the_file_at_most(store: Path, args: tuple[str, ...], queues: 
     assert (peak(store, *args) - least) * 1024 <= 10 * path.stat().st_size
 
 
+@by_turns(3)
 @pytest.mark.parametrize("form", ["text", "table", "csv", "ndjson", "json"])
 @pytest.mark.parametrize("args", [("group", "lag"), ("offsets",), ("group", "offsets")], ids=" ".join)
 def test_an_offset_costs_few_calls(store: Path, args: tuple[str, ...], form: str) -> None:

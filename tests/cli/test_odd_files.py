@@ -295,6 +295,7 @@ def test_tables_name_what_they_leave_out(args: str, relative: str, golden: Unpac
     assert result.err.count(f"{relative}: not a ") == 1, result.err
 
 
+@by_turns(3)
 @pytest.mark.parametrize("sector", [0, 1 << 12])
 def test_a_bad_sector_of_the_index(sector: int, golden: Unpacked, tmp_path: Path) -> None:
     """Read through a mapping it would end the process, so each index file is read once before."""

@@ -14,6 +14,7 @@ import pytest
 from formats.message.build import compose, pack
 from rmqtool.services.overview.overview import look_over
 from rmqtool.store.layout.paths import StoreLayout
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.services.build import HOST, TIME, Builder
@@ -185,6 +186,7 @@ def test_hostile_names_are_replaced_whole(tmp_path: Path) -> None:
         assert not re.search(rf"\b{re.escape(part)}\b", re.sub(r"<[^>]+>", " ", html.split("</style>")[-1]))
 
 
+@by_turns(3)
 def test_ten_thousand_topics_fit(tmp_path: Path) -> None:
     builder = Builder()
     for number in range(10_000):
@@ -226,6 +228,7 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
+@by_turns(3)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("what", ["broker", "magic-broken-last-file", "hostile"])
@@ -277,6 +280,7 @@ def test_by_keyboard(browser: Any, golden: Unpacked, tmp_path: Path) -> None:
         assert page.get_by_role("columnheader", name="First message").count() >= 1
 
 
+@by_turns(3)
 def test_labels_of_charts_do_not_overlap(browser: Any, golden: Unpacked, tmp_path: Path) -> None:
     for case in ("broker", "broker-5.3.3"):
         out = tmp_path / f"{case}.html"

@@ -24,6 +24,7 @@ from rmqtool.client.sync import PullConsumer as SyncConsumer
 from rmqtool.contract import MESSAGE_FIELDS
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.testing import TestBroker, broker
+from tests.amounts import by_turns
 from tests.cli.running import RMQTOOL, ROOT, process, rmqtool
 from tests.client.peers import Peer, peer, raw_peer, route, run, serving, tells, unreadable
 
@@ -305,6 +306,7 @@ def test_a_topic_that_may_not_be_read_is_not_an_empty_one(args: tuple[str, ...])
     assert "(rmqtool topic perm changes it)" in result.err
 
 
+@by_turns(3)
 def test_idle_is_an_end(served: TestBroker) -> None:
     with SyncProducer(served.namesrv) as producer:
         producer.send(Message("Idle", b"zero"))
@@ -316,6 +318,7 @@ def test_idle_is_an_end(served: TestBroker) -> None:
     assert rmqtool("consume", "--namesrv", served.namesrv, "Idle", "--exit-idle", "2").code == 2
 
 
+@by_turns(3)
 def test_a_long_time_without_a_message_is_an_end_too(served: TestBroker) -> None:
     with SyncProducer(served.namesrv) as producer:
         producer.send(Message("LongIdle", b"zero"))
@@ -324,6 +327,7 @@ def test_a_long_time_without_a_message_is_an_end_too(served: TestBroker) -> None
     assert (result.code, result.err.splitlines()[-1]) == (0, "1 message")
 
 
+@by_turns(3)
 @pytest.mark.parametrize("args", [(), ("--group", "left", "--ack")])
 def test_a_broker_that_has_gone_is_not_idle(args: tuple[str, ...]) -> None:
     with ExitStack() as stack:

@@ -175,7 +175,7 @@ def pull_all(broker: Broker, topic: str, queue_id: int, end: int) -> dict[int, R
     return records
 
 
-@by_turns(2)
+@by_turns(5)
 @pytest.mark.parametrize(
     ("form", "member"),
     [pytest.param(f, m, marks=pytest.mark.xdist_group(f"broker-{f[-5:]}")) for f, m in EXPORTED],

@@ -24,6 +24,7 @@ from rmqtool.remoting.signing import Credentials, sign
 from rmqtool.server.access import files
 from rmqtool.server.access.addresses import address_of, pattern
 from rmqtool.server.serve import Served, ServeOptions
+from tests.amounts import by_turns
 from tests.server.serving import address, pull, send
 
 ADMIN = Credentials("the-admin", "admin-secret")
@@ -194,6 +195,7 @@ def test_what_cannot_be_read_is_refused_and_tells_nothing(tmp_path: Path) -> Non
     serving(tmp_path, test)
 
 
+@by_turns(3)
 def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
     async def test(ask: Ask, path: Path) -> None:
         async def until(who: Credentials, code: int) -> None:

@@ -21,6 +21,7 @@ from formats.variants.pop_handle import ORDERED, Handle
 from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import V5_4, V5_5
+from tests.amounts import by_turns
 from tests.server.serving import address, records, send, serving
 
 CONF = {
@@ -254,6 +255,7 @@ def test_a_broker_of_5_4_has_no_lite_topics(tmp_path: Path) -> None:
     serve(tmp_path, test, release=V5_4)
 
 
+@by_turns(3)
 @pytest.mark.parametrize(("suspend", "times"), [(True, 0), (False, 1)])
 def test_a_suspended_message_does_not_count_as_consumed(suspend: bool, times: int, tmp_path: Path) -> None:
     async def test(client: Connection) -> None:

@@ -22,6 +22,7 @@ from rmqtool.store.check.run import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.goldens import STORES_OF_5_5, cases, cases_of_5, parts_of_5
 from tests.store.helpers import tree
@@ -109,6 +110,7 @@ def names_of(store: Path) -> set[str]:
     return topics | {*info.groups}
 
 
+@by_turns(3)
 @pytest.mark.parametrize("case", CASES)
 def test_nothing_of_any_message_is_in_a_bundle(case: str, golden: Unpacked, tmp_path: Path) -> None:
     store = golden(case)

@@ -23,7 +23,7 @@ from rmqtool.store.disk.lock import StoreLock
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import LocatedRecord
-from tests.amounts import some
+from tests.amounts import by_turns, some
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.services.build import Builder, log_of
@@ -50,6 +50,7 @@ def errors(store: Path) -> list[str]:
     return [finding.code for finding in check_store(layout_of(store)) if finding.severity == "error"]
 
 
+@by_turns(3)
 @pytest.mark.parametrize("case", ["broker", "broker-5.3.3", "broker-5.5.0", "ipv6", "large-bodies", "queue-ext"])
 def test_nothing_is_left_of_bodies_and_the_rest_is_as_before(
     case: str, golden: Unpacked, golden_copy: Unpacked

@@ -8,6 +8,7 @@ import pytest
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.salvage.carve import Salvage
 from tests import goldens, rocks
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 
 # as brokers of 5.3.3 and 5.5.0 write them
@@ -47,6 +48,7 @@ def test_they_are_shown_without_passwords(store: Path) -> None:
     assert json.loads(rmqtool("config", store, "acls").out) == {key.decode(): acl for key, acl in ACLS.items()}
 
 
+@by_turns(3)
 @pytest.mark.parametrize("verb", ["salvage", "export"])
 def test_another_store_has_them(verb: str, store: Path, tmp_path: Path) -> None:
     before = rocks.content(store / "config" / "users")

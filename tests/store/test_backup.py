@@ -29,7 +29,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import LocatedRecord
 from rmqtool.testing.embedded import broker
 from tests import roles
-from tests.amounts import some
+from tests.amounts import by_turns, some
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.services.build import log_of, never
@@ -345,6 +345,7 @@ def test_a_rate_slows_it_down(golden: Unpacked, tmp_path: Path) -> None:
         assert rmqtool("backup", "create", golden("broker"), tmp_path / "b", "--rate", rate).code == 2
 
 
+@by_turns(3)
 @pytest.mark.parametrize("release", ["4.9", "5.3"])
 def test_a_live_store_under_load(release: str, tmp_path: Path) -> None:
     """What was acknowledged before the backup began is in the restored store, whole and in its queue."""

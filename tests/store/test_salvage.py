@@ -166,6 +166,7 @@ def test_a_config_file_that_cannot_be_read_costs_itself_only(golden_copy: Unpack
     assert listed["notes.txt"]["readable"] is True
 
 
+@by_turns(3)
 def test_what_is_taken_though_a_part_of_it_is_lost(tmp_path: Path) -> None:
     """An impossible port, which no checksum covers, and properties that a killed slave has not written whole."""
     with Store.create(tmp_path / "old") as store:

@@ -15,6 +15,7 @@ from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.queues.timer.live import LiveTimer
 from tests import goldens
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.services.build import never
 from tests.store.findings import check_store
@@ -89,6 +90,7 @@ def test_a_rebuilt_wheel_is_a_plain_one(store: Path) -> None:
     assert len(list(store.glob("timerwheel*"))) == 3
 
 
+@by_turns(3)
 @pytest.mark.parametrize("verb", ["salvage", "export"])
 def test_another_store_has_what_waits(verb: str, store: Path, tmp_path: Path) -> None:
     assert rmqtool(verb, store, tmp_path / "plain").code == 0
