@@ -485,6 +485,23 @@ def killed_at(step: int, monkeypatch: pytest.MonkeyPatch, *args: str) -> bool:
     return True
 
 
+def undo_kills(monkeypatch: pytest.MonkeyPatch, target: str, *args: str, stride: int = 1) -> Iterator[int]:
+    """Kill a change at each step, run it again, and undo it; yields the step each time.
+
+    Args:
+        stride: after the first eight steps only each of so many, where there is one for each of many offsets.
+    """
+    step = 1
+    while killed_at(step, monkeypatch, *args):
+        done = rmqtool(*args, "--yes")
+        assert done.code == 0 or "no broker has it" in done.err, (step, done.err)
+        while rmqtool("undo", target, "--yes").code == 0:
+            pass
+        yield step
+        step += 1 if step < 8 else stride
+    assert step > 6
+
+
 @by_turns(3)
 @pytest.mark.parametrize("name", CHANGES)
 def test_killed_anywhere_run_again_and_undone(
@@ -492,17 +509,10 @@ def test_killed_anywhere_run_again_and_undone(
 ) -> None:
     if of_5_alone(name, lab):
         return
-    before, args = lab.tables(), (*name.split(), lab.target, *CHANGES[name])
-    step = 1
-    while killed_at(step, monkeypatch, *args):
-        done = rmqtool(*args, "--yes")
-        assert done.code == 0 or "no broker has it" in done.err, (step, done.err)
-        while rmqtool("undo", lab.target, "--yes").code == 0:
-            pass
+    before = lab.tables()
+    for step in undo_kills(monkeypatch, lab.target, *name.split(), lab.target, *CHANGES[name], stride=7):
         assert lab.tables() == before, step
         shutil.rmtree(state, ignore_errors=True)
-        step += 1 if step < 8 else 7  # of many offsets not each
-    assert step > 6
     changed("undo", lab.target)
     assert lab.tables() == before
 

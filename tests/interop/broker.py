@@ -36,6 +36,9 @@ def _classpath(version: str) -> str:
     return client.built(_SOURCES, f"broker-{version}", f"-Pv{version[0]}", *versions)
 
 
+SMALL_FILES = {"mappedFileSizeCommitLog": 8 << 20, "mappedFileSizeConsumeQueue": 60_000}  # settings of most tests
+
+
 class Broker:
     """One JVM, for any number of :meth:`boot` and :meth:`stop`.
 

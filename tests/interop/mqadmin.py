@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.interop.broker import VERSIONS, Broker
+from tests.interop.broker import SMALL_FILES, VERSIONS, Broker
 from tests.interop.engine import NEWEST
 from tests.interop.serving import CLUSTER, NAME, Serving
 
 CONFIG = {
-    "mappedFileSizeCommitLog": "8388608",
-    "mappedFileSizeConsumeQueue": "60000",
+    **SMALL_FILES,
     "brokerFastFailureEnable": "false",
     "timerWheelEnable": "true",  # without it 5.3.3 cannot delete a topic
 }

@@ -22,13 +22,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.interop.broker import VERSIONS, Broker
+from tests.interop.broker import SMALL_FILES, VERSIONS, Broker
 from tests.interop.hostile import memory
 from tests.interop.serving import Serving
 
 _CONF = {
-    "mappedFileSizeCommitLog": 8 << 20,
-    "mappedFileSizeConsumeQueue": 60_000,
+    **SMALL_FILES,
     "transactionCheckInterval": 1000,
     "transactionTimeOut": 1000,
     "transactionCheckMax": 10_000,  # a producer is known to a new server after up to 30 s; checks do not wait

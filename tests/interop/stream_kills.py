@@ -30,12 +30,12 @@ from rmqtool.client import Message
 from rmqtool.client.sync import Producer
 from tests.analytics.test_stream import ROOT, batches_of, started
 from tests.analytics.test_stream import end as end_process
-from tests.interop.broker import Broker
+from tests.interop.broker import SMALL_FILES, Broker
 from tests.interop.test_namesrv import name_server
 
 TOPIC = "Live"
 _PAUSE = 0.05  # s between two messages
-_CONF = {"mappedFileSizeCommitLog": 8388608, "mappedFileSizeConsumeQueue": 60000, "flushDiskType": "SYNC_FLUSH"}
+_CONF = {**SMALL_FILES, "flushDiskType": "SYNC_FLUSH"}
 
 
 class Life:

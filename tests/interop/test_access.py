@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.amounts import by_turns
-from tests.interop.broker import Broker
+from tests.interop.broker import SMALL_FILES, Broker
 from tests.interop.serving import Serving
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("broker-4.9.8")]  # 5.3.3 has no such accounts any more
@@ -148,7 +148,7 @@ def test_every_account_gets_what_it_gets_from_a_real_broker(
     home = tmp_path / "home"
     (home / "conf").mkdir(parents=True)
     (home / "conf/plain_acl.yml").write_text(ACCOUNTS)
-    config = {"mappedFileSizeCommitLog": "8388608", "mappedFileSizeConsumeQueue": "60000", "aclEnable": "true",
+    config = {**SMALL_FILES, "aclEnable": "true",
               "rocketmqHome": str(home), "brokerFastFailureEnable": "false"}  # fmt: skip
     conf = tmp_path / "broker.conf"
     conf.write_text("".join(f"{name}={value}\n" for name, value in config.items()))

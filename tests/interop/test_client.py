@@ -25,7 +25,7 @@ from rmqtool.client import (
 from rmqtool.rules.releases import RELEASES
 from tests.amounts import by_turns
 from tests.cli.running import rmqtool
-from tests.interop.broker import Broker
+from tests.interop.broker import SMALL_FILES, Broker
 from tests.interop.test_consuming import PATIENT
 from tests.interop.test_serve import make
 
@@ -33,8 +33,7 @@ pytestmark = pytest.mark.interop
 _CONF = {
     "transactionCheckInterval": 1000,
     "transactionTimeOut": 1000,
-    "mappedFileSizeCommitLog": 8388608,
-    "mappedFileSizeConsumeQueue": 60000,
+    **SMALL_FILES,
     "brokerFastFailureEnable": "false",
     "enablePropertyFilter": "true",
 }

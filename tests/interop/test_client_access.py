@@ -28,13 +28,12 @@ from rmqtool.client import (
 from rmqtool.rules.releases import RELEASES
 from tests.amounts import by_turns
 from tests.cli.running import Result, rmqtool
-from tests.interop.broker import Broker
+from tests.interop.broker import SMALL_FILES, Broker
 from tests.interop.test_consuming import PATIENT, until
 
 pytestmark = pytest.mark.interop
 _CONF = {
-    "mappedFileSizeCommitLog": 8388608,
-    "mappedFileSizeConsumeQueue": 60000,
+    **SMALL_FILES,
     "messageDelayLevel": "1s 1s 1s 1s",
     "transactionCheckInterval": 1000,
     "transactionTimeOut": 1000,

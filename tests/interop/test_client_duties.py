@@ -27,14 +27,13 @@ from rmqtool.client import (
 )
 from rmqtool.rules.releases import RELEASES
 from tests.amounts import by_turns
-from tests.interop.broker import Broker
+from tests.interop.broker import SMALL_FILES, Broker
 from tests.interop.test_consuming import PATIENT, until
 from tests.interop.test_serve import make
 
 pytestmark = pytest.mark.interop
 _CONF = {
-    "mappedFileSizeCommitLog": 8388608,
-    "mappedFileSizeConsumeQueue": 60000,
+    **SMALL_FILES,
     "traceTopicEnable": "true",
     "longPollingEnable": "true",
     "messageDelayLevel": "1s 1s 1s 1s",

@@ -30,13 +30,12 @@ from rmqtool.rules.releases import RELEASES
 from tests import goldens
 from tests.amounts import by_turns
 from tests.conftest import Unpacked
-from tests.interop.broker import Broker
+from tests.interop.broker import SMALL_FILES, Broker
 from tests.interop.test_serve import make
 
 pytestmark = pytest.mark.interop
 _CONF = {
-    "mappedFileSizeCommitLog": 8388608,
-    "mappedFileSizeConsumeQueue": 60000,
+    **SMALL_FILES,
     "brokerFastFailureEnable": "false",
     "messageDelayLevel": "1s 1s 1s 1s",
 }

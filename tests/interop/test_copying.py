@@ -10,11 +10,11 @@ import pytest
 from tests.amounts import by_turns
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
 from tests.client.test_replay import bodies, made, messages
-from tests.interop.broker import Broker
+from tests.interop.broker import SMALL_FILES, Broker
 from tests.interop.test_serve import make
 
 pytestmark = pytest.mark.interop
-_CONF = {"mappedFileSizeCommitLog": 8388608, "mappedFileSizeConsumeQueue": 60000, "brokerFastFailureEnable": "false"}
+_CONF = {**SMALL_FILES, "brokerFastFailureEnable": "false"}
 
 
 @by_turns(11)

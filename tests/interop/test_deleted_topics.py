@@ -11,13 +11,13 @@ import pytest
 from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.interop import broker as brokers
-from tests.interop.broker import Broker
+from tests.interop.broker import SMALL_FILES, Broker
 from tests.interop.engine import NEWEST
 from tests.interop.serving import CLUSTER
 
 pytestmark = pytest.mark.interop
 CONFIG = {
-    "mappedFileSizeCommitLog": "8388608", "mappedFileSizeConsumeQueue": "60000", "brokerFastFailureEnable": "false",
+    **SMALL_FILES, "brokerFastFailureEnable": "false",
     "timerWheelEnable": "true", "maxHashSlotNum": "200", "maxIndexNum": "800",
 }  # fmt: skip
 

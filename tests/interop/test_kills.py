@@ -18,7 +18,7 @@ from rmqtool.services.serving.run_loop import RunLoop
 from tests.amounts import by_turns
 from tests.interop import broker as brokers
 from tests.interop import timer_kills, transaction_kills
-from tests.interop.broker import Broker
+from tests.interop.broker import SMALL_FILES, Broker
 from tests.interop.engine import NEWEST
 from tests.interop.serving import Serving
 
@@ -77,7 +77,7 @@ def test_half_messages(version: str, tmp_path: Path) -> None:
 def test_a_timer_after_the_clock_stepped_back(version: str, tmp_path: Path) -> None:
     """A store whose timer ran an hour ahead: a broker's wheel waits until the clock has caught up."""
     ahead, wait = 3_600_000, 8_000
-    conf = {"mappedFileSizeCommitLog": "8388608", "mappedFileSizeConsumeQueue": "60000", "timerWheelEnable": "true"}
+    conf = {**SMALL_FILES, "timerWheelEnable": "true"}
     made = tmp_path / "made"
     release = RELEASES[version[:3]]
     with Store.create(made, broker_conf=conf, release=release, clock=lambda: int(time.time() * 1000) + ahead) as store:

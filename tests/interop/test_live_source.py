@@ -21,12 +21,12 @@ from rmqtool.errors import RmqError
 from tests.analytics.test_live import OF_FILES
 from tests.analytics.test_live_sink import sent
 from tests.analytics.test_live_stream import SCHEMA
-from tests.interop.broker import Broker
+from tests.interop.broker import SMALL_FILES, Broker
 from tests.interop.test_serve import make
 
 pytestmark = pytest.mark.interop
 CONF = {
-    "mappedFileSizeCommitLog": 8388608, "mappedFileSizeConsumeQueue": 60000, "brokerFastFailureEnable": "false",
+    **SMALL_FILES, "brokerFastFailureEnable": "false",
     "enablePropertyFilter": "true", "flushDiskType": "SYNC_FLUSH",
 }  # fmt: skip
 COUNT = 400

@@ -16,7 +16,7 @@ import yaml
 from tests.amounts import by_turns
 from tests.cli.running import Result, rmqtool
 from tests.interop import broker as brokers
-from tests.interop.broker import Broker
+from tests.interop.broker import SMALL_FILES, Broker
 from tests.interop.serving import CLUSTER, NAME, Serving
 
 pytestmark = pytest.mark.interop
@@ -34,7 +34,7 @@ accounts:
   groupPerms: [readers=SUB]
 """
 _SETTINGS = {
-    "mappedFileSizeCommitLog": "8388608", "mappedFileSizeConsumeQueue": "60000", "brokerFastFailureEnable": "false",
+    **SMALL_FILES, "brokerFastFailureEnable": "false",
     "aclEnable": "true",
 }  # fmt: skip
 

@@ -19,15 +19,15 @@ from rmqtool.admin.target import parse_target
 from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.interop import broker as brokers
-from tests.interop.broker import Broker
+from tests.interop.broker import SMALL_FILES, Broker
 from tests.interop.engine import NEWEST
 from tests.server.serving import pull, records, send
 
 pytestmark = pytest.mark.interop
 TOPIC, CLUSTER = "Ledger", "LabCluster"
 CONFIG = {
-    "brokerName": "lab-a", "brokerClusterName": CLUSTER, "mappedFileSizeCommitLog": 8 << 20,
-    "mappedFileSizeConsumeQueue": 60_000, "brokerFastFailureEnable": "false",
+    "brokerName": "lab-a", "brokerClusterName": CLUSTER, **SMALL_FILES,
+    "brokerFastFailureEnable": "false",
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from formats.fastjson.read import loads
-from tests.admin.test_changes import killed_at
+from tests.admin.test_changes import undo_kills
 from tests.amounts import only_in_all
 from tests.cli.running import rmqtool
 from tests.interop import broker as brokers
@@ -158,15 +158,8 @@ def test_files_are_as_before(line: str, lab: Lab) -> None:
 )
 def test_killed_at_every_step_run_again_and_undone(line: str, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     before, args = lab.files(), [lab.target if word == "TARGET" else word for word in line.split()]
-    step = 1
-    while killed_at(step, monkeypatch, *args):
-        done = rmqtool(*args, "--yes")
-        assert done.code == 0 or "no broker has it" in done.err, (step, done.err)
-        while rmqtool("undo", lab.target, "--yes").code == 0:
-            pass
+    for _step in undo_kills(monkeypatch, lab.target, *args):
         lab.check_files(before)
-        step += 1
-    assert step > 6
     lab.run("undo TARGET")
     lab.check_files(before)
 

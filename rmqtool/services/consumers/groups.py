@@ -56,23 +56,6 @@ class GroupLag(PlainRow):
     def __post_init__(self) -> None:
         self.lag = self.diff
 
-    @classmethod
-    def of(cls, values: tuple[Any, ...]) -> "GroupLag":
-        """The row of its values, in the order of the fields."""
-        group, topic, queue_id, offset, low, high, diff, last, state, in_flight, _lag = values
-        return cls(
-            group=group,
-            topic=topic,
-            queueId=queue_id,
-            consumerOffset=offset,
-            minOffset=low,
-            brokerOffset=high,
-            diff=diff,
-            lastTimestamp=last,
-            state=state,
-            inFlight=in_flight,
-        )
-
     @property
     def behind(self) -> int:
         """Its contribution to a sum: an offset beyond the queue's end is not a negative lag."""
@@ -184,7 +167,9 @@ class ConsumerGroups:
     def lag(self) -> Iterator[GroupLag]:
         """Every queue of every group, sorted by group, topic and queue."""
         for rows in self.lag_rows():
-            yield from map(GroupLag.of, rows.values)
+            for row in rows.dicts():
+                del row["lag"]  # as diff
+                yield GroupLag(**row)
 
     def lag_rows(self) -> Iterator[PlainRows]:
         """As :meth:`lag`, by the thousand."""
