@@ -224,6 +224,18 @@ def test_circles_are_found() -> None:
     }  # fmt: skip
 
 
+def test_a_class_name_means_one_thing() -> None:
+    """But for the client's synchronous face, whose classes are those of the asynchronous one."""
+    places: dict[str, list[Path]] = {}
+    for path in FILES:
+        if path != ROOT / "rmqtool" / "client" / "sync.py":
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places.setdefault(node.name, []).append(path)
+    assert len(places) > 700
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
 def test_no_circle_between_modules() -> None:
     assert not circles(arrows())
 

@@ -66,7 +66,7 @@ class SubAfter(_TraceRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EndTransaction(_TraceRecord):
+class TransactionEnd(_TraceRecord):
     """A producer has reported the outcome of a transaction."""
 
     time: int
@@ -112,9 +112,9 @@ def parse_sub_after(text: str) -> list[SubAfter]:
     return records
 
 
-def parse_records(text: str) -> list[Pub | SubBefore | SubAfter | EndTransaction]:
+def parse_records(text: str) -> list[Pub | SubBefore | SubAfter | TransactionEnd]:
     """All records in the content of a trace message; malformed ones and those of other kinds are skipped."""
-    records: list[Pub | SubBefore | SubAfter | EndTransaction] = []
+    records: list[Pub | SubBefore | SubAfter | TransactionEnd] = []
     for line in text.split(_END):
         kind, *fields = line.split(_FIELD)
         if kind == "SubAfter":
@@ -136,7 +136,7 @@ def parse_records(text: str) -> list[Pub | SubBefore | SubAfter | EndTransaction
                     :12
                 ]
                 records.append(
-                    EndTransaction(
+                    TransactionEnd(
                         time=_number(time), region=region, group=group, topic=topic, message_id=message_id,
                         tags=_or_none(tags), keys=_or_none(keys), store_host=host, kind=_number(type_),
                         transaction_id=_or_none(transaction_id), state=state, from_check=check == "true",

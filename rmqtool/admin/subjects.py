@@ -15,7 +15,7 @@ from rmqtool.services.lookup.stored import LogMessage
 from rmqtool.services.lookup.topics import QueueInfo, TopicDetails, TopicRow
 
 
-class Topics(Protocol):
+class TopicSubject(Protocol):
     """Topics and their queues."""
 
     @property
@@ -29,7 +29,7 @@ class Topics(Protocol):
         """One topic with its queues; None if there is no such topic."""
 
 
-class Groups(Protocol):
+class GroupSubject(Protocol):
     """Consumer groups and their offsets."""
 
     @property
@@ -66,7 +66,7 @@ class Groups(Protocol):
         """Offsets with the ranges of their queues, sorted by group, topic and queue."""
 
 
-class Messages(Protocol):
+class MessageSubject(Protocol):
     """Single messages."""
 
     def by_key(self, topic: str, key: str, search: Search) -> Sequence[LogMessage]:

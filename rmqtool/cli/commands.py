@@ -8,7 +8,7 @@ LINE = 80  # columns of the first screen
 _TITLES = 19  # of these, up to the summaries
 
 
-class Command:
+class Entry:
     """One command.
 
     Args:
@@ -60,9 +60,7 @@ class Group:
 
     __slots__ = ("commands", "default", "help", "marked", "name", "summary")
 
-    def __init__(
-        self, name: str, summary: str, help: str | None, *commands: Command, default: str | None = None
-    ) -> None:
+    def __init__(self, name: str, summary: str, help: str | None, *commands: Entry, default: str | None = None) -> None:
         names = ", ".join(command.name for command in commands)
         self.name, self.commands, self.default = name, {command.name: command for command in commands}, default
         self.summary, self.help = f"{summary} ({names}).", f"{help or summary} ({names})."
@@ -73,23 +71,23 @@ class Group:
                 command.summary = command.summary.replace(".", " (writes).")
 
 
-def _shows(name: str, module: str, summary: str, arguments: str = "") -> Command:
-    return Command(name, module, summary, arguments, pages=True)
+def _shows(name: str, module: str, summary: str, arguments: str = "") -> Entry:
+    return Entry(name, module, summary, arguments, pages=True)
 
 
-def _asks(name: str, module: str, summary: str, arguments: str = "target") -> Command:
-    return Command(name, module, summary, arguments, pages=True, live=True)
+def _asks(name: str, module: str, summary: str, arguments: str = "target") -> Entry:
+    return Entry(name, module, summary, arguments, pages=True, live=True)
 
 
-def _changes(name: str, module: str, summary: str, arguments: str = "target") -> Command:
-    return Command(name, module, summary, arguments, writes=True, live=True)
+def _changes(name: str, module: str, summary: str, arguments: str = "target") -> Entry:
+    return Entry(name, module, summary, arguments, writes=True, live=True)
 
 
-def _writes(name: str, module: str, summary: str, arguments: str = "", **more: bool) -> Command:
-    return Command(name, module, summary, arguments, writes=True, **more)
+def _writes(name: str, module: str, summary: str, arguments: str = "", **more: bool) -> Entry:
+    return Entry(name, module, summary, arguments, writes=True, **more)
 
 
-SECTIONS: dict[str, tuple[Command | Group, ...]] = {
+SECTIONS: dict[str, tuple[Entry | Group, ...]] = {
     "Look": (
         _asks("info", "read.inspect", "Show what a store is: version, sizes, topics, who holds it.", "store"),
         _shows("check", "read.check", "Check a whole store, and say what to do.", "store"),
@@ -142,7 +140,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         _shows("diff", "read.diff", "Compare two stores: logs, messages, queues, offsets, config.", "store other"),
         _shows("replicas", "read.replicas", "Compare replicas, and show which to start.", "other..."),
         _shows("du", "read.usage", "Show the space used, by topic, tag, day and more.", "store topic"),
-        Command("browse", "browse.command", "Look around in a store in the terminal.", "store"),
+        Entry("browse", "browse.command", "Look around in a store in the terminal.", "store"),
         _shows("retention", "read.usage", "Show when files expire, and how long the disk lasts.", "store"),
         _shows("manual", "man.manual", "Read the manual: emergencies, commands, file formats.", "page"),
     ),
@@ -169,12 +167,12 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             _writes(
                 "create", "repair.backup", "Copy a stopped or live store.", "store out", marked=False, resumes=True
             ),
-            Command("list", "repair.backup", "List backups.", "out", pages=True),
-            Command("verify", "repair.backup", "Compare backups with their checksums.", "out"),
+            Entry("list", "repair.backup", "List backups.", "out", pages=True),
+            Entry("verify", "repair.backup", "Compare backups with their checksums.", "out"),
             _writes("restore", "repair.backup", "Make a store from a backup.", "out new", discards=True),
             default="create",
         ),
-        Command("evidence", "repair.evidence", "Pack facts about a store for a support case.", "store out"),
+        Entry("evidence", "repair.evidence", "Pack facts about a store for a support case.", "store out"),
         _writes("clean", "repair.clean", "Remove expired commit-log files, and what points there.", "store"),
     ),
     "Write": (
@@ -184,8 +182,8 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         _writes("run", "write.run", "Deliver delays and retries, check transactions.", "store"),
     ),
     "Serve": (
-        Command("serve", "serve.serve", "Serve a store to RocketMQ clients, as brokers do.", "other...", marked=True),
-        Command("namesrv", "serve.namesrv", "Run a name server for brokers and clients."),
+        Entry("serve", "serve.serve", "Serve a store to RocketMQ clients, as brokers do.", "other...", marked=True),
+        Entry("namesrv", "serve.namesrv", "Run a name server for brokers and clients."),
     ),
     "Live clusters": (
         _changes("apply", "admin.apply", "Create and change topics and groups as a file says.", "store file"),
@@ -275,7 +273,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         ),
         Group(
             "message", "Single messages of a live cluster", None,
-            Command(
+            Entry(
                 "consume-directly", "admin.clients", "Have one consumer consume one message now.", "target id group",
                 live=True, writes=True,
             ),
@@ -286,12 +284,12 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             _changes("set", "admin.cold_data", "Limit the cold data that a group may read.", "target group size"),
             _changes("remove", "admin.cold_data", "Remove a group's own limit.", "target group"),
         ),
-        Command(
+        Entry(
             "send-rtt", "admin.cluster", "Measure how long brokers take to store a message.", "target topic", live=True,
             writes=True, marked=False,
         ),
-        Command("send", "live.send", "Send messages, given as NDJSON or lines.", "live-topic file"),
-        Command("consume", "live.consume", "Show messages of a topic; --ack consumes them.", "live-topic"),
+        Entry("send", "live.send", "Send messages, given as NDJSON or lines.", "live-topic file"),
+        Entry("consume", "live.consume", "Show messages of a topic; --ack consumes them.", "live-topic"),
         _writes("replay", "live.copying.replay", "Send the messages of a store, each once.", "store", marked=False),
         _writes("mirror", "live.copying.mirror", "Copy topics into a store, each message once.", "live-topic..."),
     ),
@@ -348,29 +346,29 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             "dump", "tables.dump", "Add messages to a table of Delta Lake or Iceberg.", "store out",
             live=True, marked=False, resumes=True,
         ),
-        Command("sql", "tables.sql", "Query a store in SQL.", "store query", live=True),
+        Entry("sql", "tables.sql", "Query a store in SQL.", "store query", live=True),
         Group(
             "report", "Ready reports", "Run a ready report",
-            Command(
+            Entry(
                 "traffic", "tables.report", "Count messages and bytes by topic and hour or minute (UTC).", "store topic"
             ),
-            Command("sizes", "tables.report", "Count messages by topic and stored size.", "store topic"),
-            Command("duplicates", "tables.report", "List the messages that a topic has more than once.", "store topic"),
-            Command("producers", "tables.report", "Count messages by the host that sent them.", "store topic"),
-            Command("lag", "tables.report", "Show the lag of consumer groups by topic.", "store group topic"),
-            Command(
+            Entry("sizes", "tables.report", "Count messages by topic and stored size.", "store topic"),
+            Entry("duplicates", "tables.report", "List the messages that a topic has more than once.", "store topic"),
+            Entry("producers", "tables.report", "Count messages by the host that sent them.", "store topic"),
+            Entry("lag", "tables.report", "Show the lag of consumer groups by topic.", "store group topic"),
+            Entry(
                 "unconsumed", "tables.report", "List messages that were sent and not consumed.", "store group topic"
             ),
-            Command("retries", "tables.report", "Follow messages that a group failed to consume.", "store group"),
-            Command("html", "html.report", "Write a page about a store, for a browser.", "store out"),
+            Entry("retries", "tables.report", "Follow messages that a group failed to consume.", "store group"),
+            Entry("html", "html.report", "Write a page about a store, for a browser.", "store out"),
         ),
         _writes("warm-up", "tables.warm_up", "Make later starts of Spark faster.", marked=False),
     ),
 }  # fmt: skip
 INSTEAD = {"dump": ("commitlog dump STORE", "dump-to-parquet STORE OUT")}
 """What an incomplete line may have meant."""
-WORDS: dict[str, Command | Group] = {entry.name: entry for section in SECTIONS.values() for entry in section}
-COMMANDS: dict[str, Command] = {
+WORDS: dict[str, Entry | Group] = {entry.name: entry for section in SECTIONS.values() for entry in section}
+COMMANDS: dict[str, Entry] = {
     command.name: command
     for entry in WORDS.values()
     for command in (entry.commands.values() if isinstance(entry, Group) else (entry,))
@@ -387,7 +385,7 @@ def complete_words(argv: list[str]) -> list[str]:
     return [argv[0], entry.default, *argv[1:]] if isdir(argv[1]) else argv
 
 
-def find_command(argv: list[str]) -> Command | None:
+def find_command(argv: list[str]) -> Entry | None:
     """The command that a command line names, or None. The line need not be valid."""
     words = [word for word in complete_words(argv) if not word.startswith("-")]
     return COMMANDS.get(" ".join(words[:2])) or COMMANDS.get(" ".join(words[:1]))
@@ -423,7 +421,7 @@ def list_commands() -> str:
     return "\n\n".join("\n".join([f"{title}:", *map(_line, entries)]) for title, entries in SECTIONS.items())
 
 
-def _line(entry: Command | Group) -> str:
+def _line(entry: Entry | Group) -> str:
     line = f"  {'*' if entry.marked else ' '} {entry.name}"
     line += " " * (_TITLES - len(line))
     lines = [""]

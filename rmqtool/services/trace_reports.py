@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from formats.errors import FormatError
 from formats.message.bodies import decompress
 from formats.message.read import Record
-from formats.message.trace import OUTCOMES, EndTransaction, Pub, SubAfter, SubBefore, parse_records
+from formats.message.trace import OUTCOMES, Pub, SubAfter, SubBefore, TransactionEnd, parse_records
 from formats.primitives import COMPRESSED, host_text
 from rmqtool.contract import PlainRow
 
@@ -50,15 +50,15 @@ def reports_in(records: Iterable[Record], message_id: str) -> list[Report]:
     return sorted(reports, key=lambda report: (report.time, report.event != SENT, report.event == CONSUMED))
 
 
-def _report(item: Pub | SubBefore | SubAfter | EndTransaction, host: str) -> Report:
-    topic = item.topic if isinstance(item, Pub | EndTransaction) else None
+def _report(item: Pub | SubBefore | SubAfter | TransactionEnd, host: str) -> Report:
+    topic = item.topic if isinstance(item, Pub | TransactionEnd) else None
     took = item.took if isinstance(item, Pub | SubAfter) else None
     outcome = None
     if isinstance(item, SubAfter) and item.outcome < len(OUTCOMES):
         outcome = OUTCOMES[item.outcome]
-    elif isinstance(item, EndTransaction):
+    elif isinstance(item, TransactionEnd):
         outcome = item.state
-    names = {Pub: SENT, SubBefore: RECEIVED, SubAfter: CONSUMED, EndTransaction: ENDED}
+    names = {Pub: SENT, SubBefore: RECEIVED, SubAfter: CONSUMED, TransactionEnd: ENDED}
     return Report(
         time=item.time,
         event=names[type(item)],

@@ -15,7 +15,7 @@ import pytest
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode as C
 from rmqtool.admin.changes import journal, run
-from rmqtool.admin.changes.change import Change, Place
+from rmqtool.admin.changes.change import Place, ValueChange
 from rmqtool.admin.changes.name_servers import ORDER_TOPICS
 from rmqtool.admin.changes.tables import Offsets, group_value, topic_value
 from rmqtool.admin.live.brokers import fetch_settings
@@ -567,7 +567,7 @@ def test_a_person_is_shown_the_plan_and_asked(answer: bool, lab: Lab, monkeypatc
         patch.setattr("rmqtool.cli.framework.planning.confirm", confirm)
         patch.setattr("rmqtool.cli.framework.planning.Consent.need", lambda *_words: None)
         done = rmqtool("group", "reset", lab.target, GROUP, "--to-earliest", "--topic", "Orders")
-    assert asked == ["Change 8 entries? 840 messages are consumed again."]
+    assert asked == ["ValueChange 8 entries? 840 messages are consumed again."]
     assert f"lab-a: offset {GROUP} Orders 0: 105 to 0" in done.err
     assert done.code == (0 if answer else 4)
     assert (lab.tables() == before) is not answer
@@ -586,7 +586,7 @@ def test_a_group_that_goes_on_from_where_it_was_set(
     before: int | None, after: int | None, now: int | None, went_on: bool
 ) -> None:
     place = Place(kind="offset", cluster="C", server="a", name=("g", "T", "0"))
-    assert Offsets.went_on(Change(place=place, before=before, after=after), now) is went_on
+    assert Offsets.went_on(ValueChange(place=place, before=before, after=after), now) is went_on
 
 
 def order(lab: Lab, topic: str, ordered: bool) -> None:

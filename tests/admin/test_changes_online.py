@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rmqtool.admin.changes import offsets, run
-from rmqtool.admin.changes.change import Change, Place
+from rmqtool.admin.changes.change import Place, ValueChange
 from rmqtool.admin.changes.tables import Offsets
 from rmqtool.admin.live.questions import Node
 from rmqtool.client.cluster.errors import ClientError
@@ -108,7 +108,7 @@ def test_a_request_that_is_refused_fails_for_each_queue() -> None:
         kind, node = Offsets(), Node("C", "a", 0, "127.0.0.1:1")
         kind._sets[node] = False
         places = [Place(kind="offset", cluster="C", server="a", name=("g", "T", str(queue))) for queue in range(4)]
-        changes = [Change(place=place, before=5, after=0, since=0) for place in places]
+        changes = [ValueChange(place=place, before=5, after=0, since=0) for place in places]
         writes = (kind.write(Refusing(), node, change) for change in changes)  # type: ignore[arg-type]
         return await asyncio.gather(*writes, return_exceptions=True)
 

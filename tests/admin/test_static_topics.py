@@ -18,8 +18,8 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
 from rmqtool.admin.changes import run
-from rmqtool.admin.changes.change import Change
-from rmqtool.admin.changes.static_topics import StaticTopics
+from rmqtool.admin.changes.change import ValueChange
+from rmqtool.admin.changes.static_topics import StaticTopicParts
 from rmqtool.admin.live.questions import Node, Questions, ask
 from rmqtool.admin.target import parse_target
 from rmqtool.rules.static_topics import chains_of, check_ranges, round_up, share_out
@@ -269,15 +269,15 @@ def test_a_creation_that_was_killed_is_finished_by_the_same_command(lab: Lab, mo
     """Its journal tells which brokers were to get a part: they are all there."""
     create = "static-topic", "create", lab.target, "Killed", "--queues", "2"
     assert examine(lab, "Killed") == []
-    write = StaticTopics.write
+    write = StaticTopicParts.write
 
-    async def write_one(self: StaticTopics, questions: Questions, node: Node, change: Change) -> None:
+    async def write_one(self: StaticTopicParts, questions: Questions, node: Node, change: ValueChange) -> None:
         if node.name == "lab-b":
             raise KeyboardInterrupt
         await write(self, questions, node, change)
 
     with monkeypatch.context() as patched:
-        patched.setattr(StaticTopics, "write", write_one)
+        patched.setattr(StaticTopicParts, "write", write_one)
         rmqtool(*create, "--yes")
     assert set(lab.leaders("Killed").values()) == {"lab-a"}
     assert examine(lab, "Killed") == ["static-incomplete"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from formats.message.trace import EndTransaction, Pub, SubAfter, SubBefore, parse_records
+from formats.message.trace import Pub, SubAfter, SubBefore, TransactionEnd, parse_records
 from rmqtool.client import From, Later, Message, Producer, ProducerOptions, PushConsumer, PushOptions, Received, Tracer
 from tests.cli.running import ROOT, rmqtool
 from tests.interop.serving import CLUSTER, Serving
@@ -23,7 +23,7 @@ BEFORE = SubBefore(
     time=2, region=None, group="g", request_id="R", message_id="ID", retry_times=1, keys="k"
 )  # fmt: skip
 AFTER = SubAfter(request_id="R", message_id="ID", took=5, success=False, keys="k", outcome=4, time=3, group="g")
-END = EndTransaction(
+END = TransactionEnd(
     time=4, region="DefaultRegion", group="g", topic="T", message_id="ID", tags=None, keys=None, store_host="h:1",
     kind=2, transaction_id="X", state="COMMIT_MESSAGE", from_check=True,
 )  # fmt: skip

@@ -15,7 +15,7 @@ import pytest
 from rmqtool import NewMessage, Store
 from rmqtool.cli.browse.app import Browser, ListScreen, MessageScreen
 from rmqtool.cli.browse.places import ClusterPlace, StorePlace
-from rmqtool.cli.browse.rows import Rows
+from rmqtool.cli.browse.rows import RowList
 from rmqtool.cli.browse.sources import BrowsedMessages
 from rmqtool.cli.framework.opening import live_target
 from rmqtool.contract import message_row
@@ -76,8 +76,8 @@ class Driver:
         return screen._lines
 
     @property
-    def rows(self) -> Rows:
-        return self.app.screen.query_one(Rows)
+    def rows(self) -> RowList:
+        return self.app.screen.query_one(RowList)
 
 
 def drive(store: Path, play: Callable[[Driver], Awaitable[None]], size: tuple[int, int] = (80, 24)) -> None:

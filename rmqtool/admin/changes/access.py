@@ -9,14 +9,14 @@ from formats.fastjson.read import loads
 from formats.fastjson.write import dumps
 from formats.remoting import admin as a
 from formats.remoting.codes import RequestCode as C
-from rmqtool.admin.changes.change import Change, Kind, Name, Value
+from rmqtool.admin.changes.change import Name, Value, ValueChange, ValueKind
 from rmqtool.admin.live.access import rules_of
 from rmqtool.admin.live.questions import Node, Questions
 
 HIDDEN = "***"
 
 
-class Users(Kind):
+class Users(ValueKind):
     """Users; the name is the user's."""
 
     name, fields = "user", True
@@ -31,7 +31,7 @@ class Users(Kind):
         users = await questions.need(questions.collect(names, fetch), names)
         return {name: user for name, user in users.items() if user is not None}
 
-    async def write(self, questions: Questions, node: Node, change: Change) -> None:
+    async def write(self, questions: Questions, node: Node, change: ValueChange) -> None:
         (user,) = change.place.name
         if change.after is None:
             await questions.send(node, C.AUTH_DELETE_USER, a.User(username=user))
@@ -44,7 +44,7 @@ class Users(Kind):
         return value and {**value, "password": value.get("password") and HIDDEN}
 
 
-class Rules(Kind):
+class Rules(ValueKind):
     """What a subject may do; the name is the subject, and the value has a member for each policy and resource."""
 
     name, fields = "acl", True
@@ -58,7 +58,7 @@ class Rules(Kind):
         rules = await questions.need(questions.collect(names, fetch), names)
         return {name: value for name, value in rules.items() if value}
 
-    async def write(self, questions: Questions, node: Node, change: Change) -> None:
+    async def write(self, questions: Questions, node: Node, change: ValueChange) -> None:
         (subject,) = change.place.name
         before, after = change.before or {}, change.after or {}
         if not after:

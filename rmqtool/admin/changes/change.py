@@ -17,7 +17,7 @@ class Place:
     """What can be set on one server.
 
     Attributes:
-        kind: name of a :class:`Kind`.
+        kind: name of a :class:`ValueKind`.
         cluster: of a broker; None for another server.
         server: name of a broker, address of a name server or controller.
         name: what is set there, such as a topic, or a group, a topic and a queue id.
@@ -30,7 +30,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class ValueChange:
     """A place, and its values.
 
     Attributes:
@@ -46,7 +46,7 @@ class Change:
     since: int | None = None
 
 
-class Kind(ABC):
+class ValueKind(ABC):
     """How the values of one kind are read and written."""
 
     name: ClassVar[str]
@@ -65,7 +65,7 @@ class Kind(ABC):
         """
 
     @abstractmethod
-    async def write(self, questions: Questions, node: Node, change: Change) -> None:
+    async def write(self, questions: Questions, node: Node, change: ValueChange) -> None:
         """Write one value.
 
         Raises:
@@ -73,7 +73,7 @@ class Kind(ABC):
             RemotingError: it is not reached, or does not answer.
         """
 
-    async def why_not(self, questions: Questions, node: Node, changes: Sequence[Change]) -> str | None:
+    async def why_not(self, questions: Questions, node: Node, changes: Sequence[ValueChange]) -> str | None:
         """Why these values must not be written now; None if they may.
 
         Raises: Unanswered: the server gave no answer.
@@ -86,7 +86,7 @@ class Kind(ABC):
         return value
 
     @classmethod
-    def why_stays(cls, change: "Change") -> str | None:
+    def why_stays(cls, change: "ValueChange") -> str | None:
         """Why a change cannot be taken back; None if it can."""
         return None
 
@@ -96,12 +96,12 @@ class Kind(ABC):
         return journaled
 
     @classmethod
-    def went_on(cls, change: "Change", now: Value) -> bool:
+    def went_on(cls, change: "ValueChange", now: Value) -> bool:
         """Whether a value of a kind that moves by itself has advanced from what was written."""
         return False
 
     @classmethod
-    def is_halfway(cls, change: "Change", now: Value) -> bool:
+    def is_halfway(cls, change: "ValueChange", now: Value) -> bool:
         """Whether a value is what a run leaves that was killed within :meth:`write`."""
         return False
 

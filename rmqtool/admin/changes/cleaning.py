@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from formats.remoting.codes import RequestCode as C
-from rmqtool.admin.changes.change import Change, Kind, Name, Value
+from rmqtool.admin.changes.change import Name, Value, ValueChange, ValueKind
 from rmqtool.admin.live.cleaning import fetch_expired_queues, fetch_log_start, find_unsettled_topics
 from rmqtool.admin.live.questions import Node, Questions
 from rmqtool.words import counted
@@ -13,7 +13,7 @@ FILES = 10
 """Files that a broker removes every 10 s."""
 
 
-class _Cleaning(Kind):
+class _Cleaning(ValueKind):
     """What a broker removes by a request without arguments."""
 
     undone = False
@@ -22,7 +22,7 @@ class _Cleaning(Kind):
     def __init__(self) -> None:
         self._asked: set[Node] = set()
 
-    async def write(self, questions: Questions, node: Node, change: Change) -> None:
+    async def write(self, questions: Questions, node: Node, change: ValueChange) -> None:
         if node not in self._asked:  # one request for all of it
             self._asked.add(node)
             await questions.send(node, self.code)
@@ -41,7 +41,7 @@ class LogStarts(_Cleaning):
         return dict.fromkeys(names, await fetch_log_start(questions, node))
 
     @classmethod
-    def went_on(cls, change: Change, now: Value) -> bool:
+    def went_on(cls, change: ValueChange, now: Value) -> bool:
         return now is not None and bool(now > change.after)
 
     @classmethod

@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 from formats.topics import SCHEDULE
-from rmqtool.admin.changes.change import Change
+from rmqtool.admin.changes.change import ValueChange
 from rmqtool.admin.changes.cleaning import FILES, ExpiredQueues, LogStarts, UnusedQueues
 from rmqtool.admin.changes.plans import Where
 from rmqtool.admin.changes.run import Plan, Servers
@@ -55,7 +55,9 @@ async def _plan_log(questions: Questions, where: Where, *, accept_loss: bool) ->
     )  # fmt: skip
     changes, warnings, lost, files = [], list[str](), list[str](), 0
     for node, log in logs.items():
-        changes.append(Change(place=servers.place(LogStarts, node, COMMITLOG), before=log.start, after=log.new_start))
+        changes.append(
+            ValueChange(place=servers.place(LogStarts, node, COMMITLOG), before=log.start, after=log.new_start)
+        )
         if log.first_time is None or log.new_start == log.start:
             continue
         count = (log.new_start - log.start) // log.file_size
@@ -111,7 +113,7 @@ async def _plan_queues(questions: Questions, where: Where) -> Plan:
     changes, warnings = [], []
     for node, table in tables.items():
         changes += [
-            Change(place=servers.place(ExpiredQueues, node, topic, str(queue_id)), before=end, after=None)
+            ValueChange(place=servers.place(ExpiredQueues, node, topic, str(queue_id)), before=end, after=None)
             for (topic, queue_id), end in sorted(table.items())
         ]
         if table:
@@ -136,7 +138,7 @@ async def _plan_unused(questions: Questions, where: Where, *, accept_loss: bool)
     servers, masters = await Servers.of(questions), await where.masters(questions)
     counts = await find_unsettled_topics(questions, masters)
     changes = [
-        Change(place=servers.place(UnusedQueues, node, topic), before=count, after=None)
+        ValueChange(place=servers.place(UnusedQueues, node, topic), before=count, after=None)
         for (node, topic), count in counts.items()
     ]
     warnings, blocked = [], []

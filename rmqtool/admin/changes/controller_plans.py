@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from formats.remoting.controller import ReplicasInfo
-from rmqtool.admin.changes.change import Change
+from rmqtool.admin.changes.change import ValueChange
 from rmqtool.admin.changes.controllers import ControllerSettings, Masters, ReplicaEntries, why_not_elected
 from rmqtool.admin.changes.run import Plan, Servers, need_values
 from rmqtool.admin.live.controllers import (
@@ -32,7 +32,9 @@ async def plan_controller_settings(questions: Questions, target: Target, setting
     for place, value in values.items():
         if value is None:
             raise BadValue(f"controller {place.server} has no setting {place.name[0]}")
-    changes = tuple(Change(place=place, before=value, after=settings[place.name[0]]) for place, value in values.items())
+    changes = tuple(
+        ValueChange(place=place, before=value, after=settings[place.name[0]]) for place, value in values.items()
+    )
     return Plan(target=target.text, command="controller-config set", changes=changes)
 
 
@@ -61,7 +63,7 @@ async def plan_election(questions: Questions, target: Target, broker: str, repli
     if replica not in in_sync:
         warnings.append(f"replica {replica} is not in sync: messages that it does not have are cut off everywhere")
     place = servers.place(Masters, leader, cluster, broker)
-    change = Change(place=place, before=info.master_broker_id, after=replica)
+    change = ValueChange(place=place, before=info.master_broker_id, after=replica)
     return Plan(target=target.text, command="controller elect", changes=(change,), warnings=tuple(warnings))
 
 
@@ -86,7 +88,7 @@ async def plan_forgetting(questions: Questions, target: Target, broker: str, rep
     warnings = ["undo does not bring it back: a broker that starts registers itself again"]
     if info.master_broker_id in replicas:
         warnings.append(f"replica {info.master_broker_id} is the master that the controller knows")
-    changes = tuple(Change(place=place, before=value, after=None) for place, value in values.items())
+    changes = tuple(ValueChange(place=place, before=value, after=None) for place, value in values.items())
     return Plan(target=target.text, command="controller forget", changes=changes, warnings=tuple(warnings))
 
 

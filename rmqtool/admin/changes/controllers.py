@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 from formats.remoting import controller as c
 from formats.remoting.codes import ControllerCode as K
-from rmqtool.admin.changes.change import Change, Kind, Name, Value
+from rmqtool.admin.changes.change import Name, Value, ValueChange, ValueKind
 from rmqtool.admin.changes.tables import Settings
 from rmqtool.admin.live.controllers import fetch_controller_settings, fetch_replicas
 from rmqtool.admin.live.questions import Node, Questions
@@ -19,7 +19,7 @@ class ControllerSettings(Settings):
     update = K.UPDATE_CONTROLLER_CONFIG
 
 
-class Masters(Kind):
+class Masters(ValueKind):
     """The id of the replica that is a broker's master; the name is cluster and broker."""
 
     name, at_controllers, stays = "master", True, True
@@ -29,12 +29,12 @@ class Masters(Kind):
         masters = {name: table[name[1]].master_broker_id for name in names if name[1] in table}
         return {name: master for name, master in masters.items() if master is not None}
 
-    async def write(self, questions: Questions, node: Node, change: Change) -> None:
+    async def write(self, questions: Questions, node: Node, change: ValueChange) -> None:
         cluster, broker = change.place.name
         header = c.Election(cluster_name=cluster, broker_name=broker, broker_id=change.after)
         await questions.send(node, K.CONTROLLER_ELECT_MASTER, header)
 
-    async def why_not(self, questions: Questions, node: Node, changes: Sequence[Change]) -> str | None:
+    async def why_not(self, questions: Questions, node: Node, changes: Sequence[ValueChange]) -> str | None:
         table = await fetch_replicas(questions, node, [change.place.name[1] for change in changes])
         settings = await fetch_controller_settings(questions, node)
         unclean = settings.get("enableElectUncleanMaster", "").strip() == "true"
@@ -66,7 +66,7 @@ def why_not_elected(broker: str, info: c.ReplicasInfo | None, replica: int, uncl
     return None
 
 
-class ReplicaEntries(Kind):
+class ReplicaEntries(ValueKind):
     """The replicas that a controller has of a broker; the name is cluster, broker and id.
 
     It forgets one that is down; a broker that starts registers itself again.
@@ -83,12 +83,12 @@ class ReplicaEntries(Kind):
         }
         return {name: entries[name[1:]] for name in names if name[1:] in entries}
 
-    async def write(self, questions: Questions, node: Node, change: Change) -> None:
+    async def write(self, questions: Questions, node: Node, change: ValueChange) -> None:
         cluster, broker, replica = change.place.name
         header = c.Removal(cluster_name=cluster, broker_name=broker, broker_controller_ids_to_clean=replica)
         await questions.send(node, K.CLEAN_BROKER_DATA, header)
 
-    async def why_not(self, questions: Questions, node: Node, changes: Sequence[Change]) -> str | None:
+    async def why_not(self, questions: Questions, node: Node, changes: Sequence[ValueChange]) -> str | None:
         entries = await self.read(questions, node, [change.place.name for change in changes])
         alive = [name for name, entry in entries.items() if entry["alive"]]
         return f"broker {alive[0][1]}: replica {alive[0][2]} is up: stop it first" if alive else None

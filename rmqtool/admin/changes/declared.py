@@ -29,7 +29,7 @@ from formats.config.topic_kinds import kind_of
 from formats.model.groups import SubscriptionGroup
 from formats.model.topics import TopicConfig
 from formats.topics import Perm
-from rmqtool.admin.changes.change import Change, Kind, Value
+from rmqtool.admin.changes.change import Value, ValueChange, ValueKind
 from rmqtool.admin.changes.plans import (
     Where,
     plan_group_deletion,
@@ -37,8 +37,8 @@ from rmqtool.admin.changes.plans import (
     warn_of_lost_queues,
 )
 from rmqtool.admin.changes.run import Plan, Servers, check_allowed, need_values
-from rmqtool.admin.changes.static_topics import StaticTopics
-from rmqtool.admin.changes.tables import Groups, Topics, group_value, topic_value
+from rmqtool.admin.changes.static_topics import StaticTopicParts
+from rmqtool.admin.changes.tables import GroupSettings, TopicSettings, group_value, topic_value
 from rmqtool.admin.live.questions import Questions
 from rmqtool.admin.live.tables import fetch_groups, fetch_topics
 from rmqtool.client.cluster.errors import ClientError
@@ -79,7 +79,7 @@ class DeclaredEntry:
 
 
 @dataclass(frozen=True)
-class Declared:
+class Declarations:
     """The content of a file.
 
     Attributes:
@@ -114,7 +114,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def read_declared(path: str) -> Declared:
+def read_declared(path: str) -> Declarations:
     """Read a file.
 
     Raises:
@@ -137,7 +137,7 @@ def read_declared(path: str) -> Declared:
     for what, globs in owns.items():
         if not isinstance(globs, list) or not all(isinstance(glob, str) and glob for glob in globs):
             raise BadValue(f"{path}: owns: {what}: give a list of names or patterns")
-    return Declared(
+    return Declarations(
         _entries(path, "topics", content.get("topics"), NEW_TOPIC),
         _entries(path, "groups", content.get("groups"), NEW_GROUP),
         owns,
@@ -273,7 +273,7 @@ def _combine(
 # -- plan -------------------------------------------------------------------------------------------------------------
 
 
-async def plan_declared(questions: Questions, where: Where, declared: Declared, *, prune: bool) -> Plan:
+async def plan_declared(questions: Questions, where: Where, declared: Declarations, *, prune: bool) -> Plan:
     """The changes that make brokers match the file. Entries and settings that the file does not name are kept.
 
     Args:
@@ -286,9 +286,9 @@ async def plan_declared(questions: Questions, where: Where, declared: Declared, 
     """
     servers, masters = await Servers.of(questions), await where.masters(questions)
     names = {node.name for node in await questions.nodes()}
-    changes: list[Change] = []
-    parts: tuple[tuple[type[Kind], Mapping[str, DeclaredEntry], Mapping[str, Value]], ...] = (
-        (Topics, declared.topics, NEW_TOPIC), (Groups, declared.groups, NEW_GROUP),
+    changes: list[ValueChange] = []
+    parts: tuple[tuple[type[ValueKind], Mapping[str, DeclaredEntry], Mapping[str, Value]], ...] = (
+        (TopicSettings, declared.topics, NEW_TOPIC), (GroupSettings, declared.groups, NEW_GROUP),
     )  # fmt: skip
     for kind, entries, new in parts:
         for name, entry in entries.items():
@@ -301,8 +301,8 @@ async def plan_declared(questions: Questions, where: Where, declared: Declared, 
         for place in places:
             wanted, before = entries[place.name[0]].of(place.server), values[place]
             if wanted is not None:
-                changes.append(Change(place=place, before=before, after={**(before or new), **wanted}))
-    topics = [change for change in changes if change.place.kind == Topics.name]
+                changes.append(ValueChange(place=place, before=before, after={**(before or new), **wanted}))
+    topics = [change for change in changes if change.place.kind == TopicSettings.name]
     await check_allowed(questions, servers, [change for change in topics if change.before != change.after])
     warnings = await warn_of_lost_queues(questions, servers, topics)
     effects = []
@@ -313,7 +313,11 @@ async def plan_declared(questions: Questions, where: Where, declared: Declared, 
                 f"{plan.command.partition(' ')[0]} {plan.changes[-1].place.name[0]}: {text}" for text in plan.warnings
             ]
         deleted = sorted({(change.place.kind, change.place.name[0]) for change in changes if change.after is None})
-        things = [f"{kind} {name}" for kind, name in deleted if kind in (Topics.name, StaticTopics.name, Groups.name)]
+        things = [
+            f"{kind} {name}"
+            for kind, name in deleted
+            if kind in (TopicSettings.name, StaticTopicParts.name, GroupSettings.name)
+        ]
         effects = [f"{counted(len(things), 'thing is', 'things are')} deleted: {', '.join(things)}"] if things else []
     return Plan(
         target=where.target.text, command="apply", changes=tuple(changes), warnings=tuple(warnings),
@@ -321,7 +325,7 @@ async def plan_declared(questions: Questions, where: Where, declared: Declared, 
     )  # fmt: skip
 
 
-async def _deletions(questions: Questions, where: Where, declared: Declared) -> list[Plan]:
+async def _deletions(questions: Questions, where: Where, declared: Declarations) -> list[Plan]:
     """Plans that delete what the file owns: whole topics and groups, and those on single brokers."""
     masters = await where.masters(questions)
     topics, groups = await fetch_topics(questions, masters), await fetch_groups(questions, masters)
@@ -346,7 +350,7 @@ async def _deletions(questions: Questions, where: Where, declared: Declared) -> 
     return plans
 
 
-def _is_unwanted(declared: Declared, what: str, name: str, broker: str) -> bool:
+def _is_unwanted(declared: Declarations, what: str, name: str, broker: str) -> bool:
     """Whether the file asks for removal from a broker."""
     entries = declared.topics if what == "topics" else declared.groups
     entry = entries.get(name)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from rmqtool.admin.changes.change import Change, Place
+from rmqtool.admin.changes.change import Place, ValueChange
 from rmqtool.admin.target import Target
 from rmqtool.errors import CorruptFile, Refused, UnreadableStore
 from rmqtool.store.disk.directories import list_dir, read_small
@@ -37,7 +37,7 @@ class Journal:
     command: str
     namesrv: tuple[str, ...]
     timestamp: int
-    changes: tuple[Change, ...]
+    changes: tuple[ValueChange, ...]
     state: str = BEGUN
     undoes: str | None = None
 
@@ -59,7 +59,7 @@ def default_folder(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def begin(
-    folder: str | None, target: Target, command: str, changes: Iterable[Change], *, undoes: str | None = None
+    folder: str | None, target: Target, command: str, changes: Iterable[ValueChange], *, undoes: str | None = None
 ) -> Journal:
     """Write a new journal.
 
@@ -119,10 +119,10 @@ def read_journal(path: str) -> Journal:
         raise CorruptFile(path, None, f"not a journal of changes: {err}") from None
 
 
-def _change(raw: dict[str, Any]) -> Change:
+def _change(raw: dict[str, Any]) -> ValueChange:
     place = raw["place"]
     cluster, since = place["cluster"], raw["since"]
-    return Change(
+    return ValueChange(
         place=Place(
             kind=_text(place["kind"]),
             cluster=None if cluster is None else _text(cluster),

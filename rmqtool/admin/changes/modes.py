@@ -6,14 +6,14 @@ from formats.config.files_of_5 import MessageRequestModes
 from formats.fastjson.declare import body_of
 from formats.remoting.bodies import SetRequestMode
 from formats.remoting.codes import RequestCode as C
-from rmqtool.admin.changes.change import Change, Kind, Name, Value
+from rmqtool.admin.changes.change import Name, Value, ValueChange, ValueKind
 from rmqtool.admin.live.cold_data import fetch_cold_tables
 from rmqtool.admin.live.questions import Node, Questions
 
 _NONE = "No message request mode"
 
 
-class Modes(Kind):
+class Modes(ValueKind):
     """How a group reads a topic; the name is group and topic. A broker that has no entry lets it pull."""
 
     name, fields = "mode", True
@@ -33,13 +33,13 @@ class Modes(Kind):
             }
         return values
 
-    async def write(self, questions: Questions, node: Node, change: Change) -> None:
+    async def write(self, questions: Questions, node: Node, change: ValueChange) -> None:
         group, topic = change.place.name
         body = SetRequestMode(topic, group, change.after["mode"], change.after["popShareQueueNum"])
         await questions.send(node, C.SET_MESSAGE_REQUEST_MODE, None, body_of(body))
 
 
-class ColdThresholds(Kind):
+class ColdThresholds(ValueKind):
     """How many bytes of cold data a group may read; the name is the group's."""
 
     name = "cold-data"
@@ -48,7 +48,7 @@ class ColdThresholds(Kind):
         thresholds = (await fetch_cold_tables(questions, node)).thresholds
         return {name: thresholds[name[0]] for name in names if name[0] in thresholds}
 
-    async def write(self, questions: Questions, node: Node, change: Change) -> None:
+    async def write(self, questions: Questions, node: Node, change: ValueChange) -> None:
         (group,) = change.place.name
         if change.after is None:
             await questions.send(node, C.REMOVE_COLD_DATA_FLOW_CTR_CONFIG, None, group.encode())

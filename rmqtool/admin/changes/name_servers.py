@@ -8,7 +8,7 @@ from formats.remoting.bodies import TopicList, TopicRouteData
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.topics import Perm
-from rmqtool.admin.changes.change import Change, Kind, Name, Value
+from rmqtool.admin.changes.change import Name, Value, ValueChange, ValueKind
 from rmqtool.admin.live.questions import Node, Questions, body
 
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
@@ -16,7 +16,7 @@ ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 _NO_TOPIC = (ResponseCode.TOPIC_NOT_EXIST,)
 
 
-class KeyValues(Kind):
+class KeyValues(ValueKind):
     """Entries of the KV configuration; the name is namespace and key."""
 
     name = "kv"
@@ -32,13 +32,13 @@ class KeyValues(Kind):
         values = await questions.need(questions.collect(names, fetch), names)
         return {name: value for name, value in values.items() if value is not None}
 
-    async def write(self, questions: Questions, node: Node, change: Change) -> None:
+    async def write(self, questions: Questions, node: Node, change: ValueChange) -> None:
         namespace, key = change.place.name
         code = C.DELETE_KV_CONFIG if change.after is None else C.PUT_KV_CONFIG
         await questions.send(node, code, n.KeyValue(namespace=namespace, key=key, value=change.after))
 
 
-class Routes(Kind):
+class Routes(ValueKind):
     """The brokers that a name server has for a topic; the name is the topic's. Topics can be removed here but not
     added: brokers register their topics themselves.
     """
@@ -53,7 +53,7 @@ class Routes(Kind):
         routes = await questions.need(questions.collect(names, fetch), names)
         return {name: brokers for name, brokers in routes.items() if brokers}
 
-    async def write(self, questions: Questions, node: Node, change: Change) -> None:
+    async def write(self, questions: Questions, node: Node, change: ValueChange) -> None:
         await questions.send(node, C.DELETE_TOPIC_IN_NAMESRV, h.Topic(topic=change.place.name[0]))
 
     @classmethod
@@ -73,7 +73,7 @@ async def fetch_route(questions: Questions, node: Node, topic: str) -> TopicRout
     )
 
 
-class WritePermissions(Kind):
+class WritePermissions(ValueKind):
     """What a name server lets clients do with the topics of a broker (permission by topic); the name is the broker's.
 
     A name server revokes or grants write permission for all topics at once, and what it grants is read and write,
@@ -99,7 +99,7 @@ class WritePermissions(Kind):
                     tables[data.broker_name,][topic] = data.perm & (Perm.READ | Perm.WRITE)
         return {name: table for name, table in tables.items() if table}
 
-    async def write(self, questions: Questions, node: Node, change: Change) -> None:
+    async def write(self, questions: Questions, node: Node, change: ValueChange) -> None:
         wipes = not any(perm & Perm.WRITE for perm in change.after.values())
         code = C.WIPE_WRITE_PERM_OF_BROKER if wipes else C.ADD_WRITE_PERM_OF_BROKER
         await questions.send(node, code, n.BrokerName(broker_name=change.place.name[0]))

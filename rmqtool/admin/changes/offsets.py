@@ -8,7 +8,7 @@ from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.shapes import TopicOffset
 from formats.topics import RETRY_PREFIX
-from rmqtool.admin.changes.change import Change
+from rmqtool.admin.changes.change import ValueChange
 from rmqtool.admin.changes.plans import Where
 from rmqtool.admin.changes.run import Plan, Servers
 from rmqtool.admin.changes.tables import Offsets, offsets_of
@@ -243,7 +243,7 @@ class Resets:
                 "as brokers forget none"
             )
         changes = [
-            Change(
+            ValueChange(
                 place=servers.place(Offsets, nodes[move.brokerName], move.group, move.topic, str(move.queueId)),
                 before=move.consumerOffset,
                 after=move.newOffset,

@@ -6,7 +6,7 @@ from typing import Any
 from formats.remoting import admin as a
 from formats.remoting.codes import RequestCode as C
 from rmqtool.admin.changes.access import HIDDEN
-from rmqtool.admin.changes.change import Change, Kind, Name, Value
+from rmqtool.admin.changes.change import Name, Value, ValueChange, ValueKind
 from rmqtool.admin.live.plain_access import fetch_accounts
 from rmqtool.admin.live.questions import Node, Questions
 
@@ -27,7 +27,7 @@ def account_value(account: a.PlainAccount) -> dict[str, Value]:
     }
 
 
-class Accounts(Kind):
+class Accounts(ValueKind):
     """Accounts; the name is the access key. One that loses a permission of a kind altogether is removed and created
     again, since a broker has no request for that.
     """
@@ -39,7 +39,7 @@ class Accounts(Kind):
         accounts = {account.access_key: account for account in reversed(answer.plain_access_configs or [])}
         return {name: account_value(accounts[name[0]]) for name in names if name[0] in accounts}
 
-    async def write(self, questions: Questions, node: Node, change: Change) -> None:
+    async def write(self, questions: Questions, node: Node, change: ValueChange) -> None:
         (key,) = change.place.name
         after: dict[str, Any] | None = change.after
         before: dict[str, Any] = change.before or {}
@@ -60,7 +60,7 @@ class Accounts(Kind):
         await questions.send(node, C.UPDATE_AND_CREATE_ACL_CONFIG, header)
 
     @classmethod
-    def is_halfway(cls, change: Change, now: Value) -> bool:
+    def is_halfway(cls, change: ValueChange, now: Value) -> bool:
         return now is None and _needs_removal(change.before or {}, change.after or {})
 
     @classmethod
@@ -73,7 +73,7 @@ def _needs_removal(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     return any(before.get(member) and not after.get(member) for member in _LASTING)
 
 
-class WhiteAddresses(Kind):
+class WhiteAddresses(ValueKind):
     """Addresses that need no account, of a broker with one file of accounts; the name is ``global``."""
 
     name = "white-addresses"
@@ -82,7 +82,7 @@ class WhiteAddresses(Kind):
         answer = await fetch_accounts(questions, node)
         return {name: list(answer.global_white_addrs or ()) for name in names}
 
-    async def write(self, questions: Questions, node: Node, change: Change) -> None:
+    async def write(self, questions: Questions, node: Node, change: ValueChange) -> None:
         header = a.SetWhiteAddresses(global_white_addrs=",".join(change.after))
         await questions.send(node, C.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, header)
 

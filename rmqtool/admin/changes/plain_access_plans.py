@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from rmqtool.admin.changes.change import Change, Place, Value
+from rmqtool.admin.changes.change import Place, Value, ValueChange
 from rmqtool.admin.changes.plain_access import Accounts, WhiteAddresses
 from rmqtool.admin.changes.plans import Where
 from rmqtool.admin.changes.run import Plan, Servers, need_values
@@ -47,7 +47,7 @@ async def plan_account(
         after = {**(_NEW if before is None else before), **settings}
         for member, wanted in perms.items():
             after[member] = _merge(after[member], wanted)
-        changes.append(Change(place=place, before=before, after=after))
+        changes.append(ValueChange(place=place, before=before, after=after))
     harmful = [
         change
         for change in changes
@@ -66,7 +66,7 @@ def _merge(rows: Sequence[str], wanted: Mapping[str, str]) -> list[str]:
     return [row for row in ({**old, **new}).values() if row]
 
 
-def _warn(changes: Sequence[Change]) -> tuple[str, ...]:
+def _warn(changes: Sequence[ValueChange]) -> tuple[str, ...]:
     names = [
         change.place.server for change in changes if change.after is not None and change.after["whiteRemoteAddress"]
     ]
@@ -83,7 +83,7 @@ async def plan_account_deletion(questions: Questions, where: Where, key: str) ->
     _keep_own(where, key)
     servers, masters = await _brokers(questions, where)
     values = await need_values(questions, servers, [servers.place(Accounts, node, key) for node in masters])
-    changes = tuple(Change(place=place, before=value, after=None) for place, value in values.items() if value)
+    changes = tuple(ValueChange(place=place, before=value, after=None) for place, value in values.items() if value)
     if not changes:
         raise Refused(f"account {key}: no broker has it")
     return Plan(target=where.target.text, command="plain-acl delete", changes=changes)
@@ -109,7 +109,7 @@ async def plan_addresses(questions: Questions, where: Where, addresses: Sequence
             )
     places: list[Place] = [servers.place(WhiteAddresses, node, "global") for node in masters]
     values = await need_values(questions, servers, places)
-    changes = tuple(Change(place=place, before=value, after=list(addresses)) for place, value in values.items())
+    changes = tuple(ValueChange(place=place, before=value, after=list(addresses)) for place, value in values.items())
     warnings = ("clients at these addresses may do everything",) if addresses else ()
     return Plan(target=where.target.text, command="plain-acl set-addresses", changes=changes, warnings=warnings)
 

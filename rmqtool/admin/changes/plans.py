@@ -9,12 +9,20 @@ from formats.model.topics import TopicConfig
 from formats.remoting.shapes import TopicOffset
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX, Perm
 from rmqtool.admin.changes.access import Rules, Users
-from rmqtool.admin.changes.change import Change, Place, Value
+from rmqtool.admin.changes.change import Place, Value, ValueChange
 from rmqtool.admin.changes.modes import ColdThresholds, Modes
 from rmqtool.admin.changes.name_servers import ORDER_TOPICS, KeyValues, Routes, WritePermissions
 from rmqtool.admin.changes.run import Plan, Servers, check_allowed, need_values
-from rmqtool.admin.changes.static_topics import StaticTopics
-from rmqtool.admin.changes.tables import Groups, NameServerSettings, Offsets, Settings, Topics, group_value, topic_value
+from rmqtool.admin.changes.static_topics import StaticTopicParts
+from rmqtool.admin.changes.tables import (
+    GroupSettings,
+    NameServerSettings,
+    Offsets,
+    Settings,
+    TopicSettings,
+    group_value,
+    topic_value,
+)
 from rmqtool.admin.live.brokers import fetch_settings
 from rmqtool.admin.live.questions import Node, Questions, Unanswered
 from rmqtool.admin.live.static_topics import fetch_parts
@@ -85,7 +93,7 @@ async def plan_topic(questions: Questions, where: Where, topic: str, edit: Edit,
     if create and (reason := _why_no_topic(topic)):
         raise BadValue(reason)
     servers, masters = await Servers.of(questions), await where.masters(questions)
-    pairs = await _values(questions, servers, [servers.place(Topics, node, topic) for node in masters])
+    pairs = await _values(questions, servers, [servers.place(TopicSettings, node, topic) for node in masters])
     new = topic_value(TopicConfig(topic_name=topic, read_queue_nums=8, write_queue_nums=8))
     changes = _edit(pairs, edit, new, create=create, what=f"topic {topic}")
     if reason := _why_no_topic(topic):
@@ -108,13 +116,13 @@ def _why_no_topic(name: str) -> str | None:
 
 def _edit(
     pairs: Sequence[tuple[Place, Value]], edit: Edit, new: dict[str, Value], *, create: bool, what: str
-) -> list[Change]:
+) -> list[ValueChange]:
     there = [place.server for place, value in pairs if value is not None]
     kind = what.partition(" ")[0]
     if not create and not there:
         raise Refused(f"{what}: no broker has it; {command_line(kind, CREATE)} makes it")
     changes = [
-        Change(place=place, before=value, after=edit(new if value is None else value))
+        ValueChange(place=place, before=value, after=edit(new if value is None else value))
         for place, value in pairs
         if create or value is not None
     ]
@@ -126,7 +134,7 @@ def _edit(
     return changes
 
 
-async def warn_of_lost_queues(questions: Questions, servers: Servers, changes: Sequence[Change]) -> list[str]:
+async def warn_of_lost_queues(questions: Questions, servers: Servers, changes: Sequence[ValueChange]) -> list[str]:
     """Warnings of queues that nobody would read any more, although they have messages.
 
     Raises:
@@ -169,19 +177,21 @@ async def plan_topic_deletion(questions: Questions, where: Where, topic: str) ->
         raise ClientError(f"{'; '.join(questions.reasons())}: nothing was changed")
     if static and (kept := [node.name for node in static if node not in masters]):
         raise Refused(f"topic {topic}: is a static topic, and has queues on {', '.join(kept)}: delete it there, too")
-    kinds = {node: StaticTopics if node in static else Topics for node in masters}
+    kinds = {node: StaticTopicParts if node in static else TopicSettings for node in masters}
     pairs = await _values(questions, servers, [servers.place(kinds[node], node, topic) for node in masters])
     nodes = [servers.of_place(place) for place, value in pairs if value is not None]
     if not nodes:
         raise Refused(f"topic {topic}: no broker has it")
-    changes = [Change(place=place, before=value, after=None) for place, value in pairs if value is not None]
+    changes = [ValueChange(place=place, before=value, after=None) for place, value in pairs if value is not None]
     routes = await _values(
         questions, servers, [servers.place(Routes, server, topic) for server in questions.name_servers()]
     )
     gone = {node.name for node in nodes}
     others = sorted({name for _place, brokers in routes for name in brokers or ()} - gone)
     if not others:
-        changes += [Change(place=place, before=brokers, after=None, step=1) for place, brokers in routes if brokers]
+        changes += [
+            ValueChange(place=place, before=brokers, after=None, step=1) for place, brokers in routes if brokers
+        ]
     ranges = await fetch_ranges(questions, [(node, topic) for node in nodes])
     offsets = await fetch_offsets(questions, nodes)
     if ranges.missing or len(offsets) < len(nodes):
@@ -236,7 +246,7 @@ async def plan_group(questions: Questions, where: Where, group: str, edit: Edit,
         except Rejected as err:
             raise BadValue(str(err)) from err
     servers, masters = await Servers.of(questions), await where.masters(questions)
-    pairs = await _values(questions, servers, [servers.place(Groups, node, group) for node in masters])
+    pairs = await _values(questions, servers, [servers.place(GroupSettings, node, group) for node in masters])
     new = group_value(SubscriptionGroup(group_name=group))
     changes = _edit(pairs, edit, new, create=create, what=f"group {group}")
     command = f"group {CREATE if create else UPDATE}"
@@ -251,7 +261,7 @@ async def plan_group_deletion(questions: Questions, where: Where, group: str) ->
         ClientError, RemotingError: a server does not answer.
     """
     servers, masters = await Servers.of(questions), await where.masters(questions)
-    pairs = await _values(questions, servers, [servers.place(Groups, node, group) for node in masters])
+    pairs = await _values(questions, servers, [servers.place(GroupSettings, node, group) for node in masters])
     offsets = await fetch_offsets(questions, masters)
     if len(offsets) < len(masters):
         raise ClientError(f"{'; '.join(questions.reasons())}: nothing was changed")
@@ -261,13 +271,13 @@ async def plan_group_deletion(questions: Questions, where: Where, group: str) ->
         rows = [row for row in offsets[node] if row.group == group]
         count += len(rows)
         changes += [
-            Change(
+            ValueChange(
                 place=servers.place(Offsets, node, group, row.topic, str(row.queue_id)), before=row.offset, after=None
             )
             for row in rows
         ]
         if value is not None:
-            changes.append(Change(place=place, before=value, after=None, step=1))
+            changes.append(ValueChange(place=place, before=value, after=None, step=1))
     if not any(value for _place, value in pairs):
         raise Refused(f"group {group}: no broker has it")
     try:
@@ -299,13 +309,13 @@ async def plan_mode(questions: Questions, where: Where, group: str, topic: str, 
     if topic.startswith(RETRY_PREFIX):
         raise BadValue(f"{topic}: retry topics are always pulled")
     servers, masters = await Servers.of(questions), await where.masters(questions)
-    topics = await _values(questions, servers, [servers.place(Topics, node, topic) for node in masters])
+    topics = await _values(questions, servers, [servers.place(TopicSettings, node, topic) for node in masters])
     there = [servers.of_place(place) for place, value in topics if value is not None]
     if not there:
         raise Refused(f"topic {topic}: no broker has it")
     after = {"mode": mode, "popShareQueueNum": share}
     pairs = await _values(questions, servers, [servers.place(Modes, node, group, topic) for node in there])
-    changes = tuple(Change(place=place, before=value, after=after) for place, value in pairs)
+    changes = tuple(ValueChange(place=place, before=value, after=after) for place, value in pairs)
     warnings = ["clients that assign queues themselves do not heed it (clientRebalance, true by default)"]
     return Plan(target=where.target.text, command="group mode", changes=changes, warnings=tuple(warnings))
 
@@ -325,7 +335,7 @@ async def plan_cold_threshold(questions: Questions, where: Where, group: str, th
     if threshold is None:
         changes = _deletions(pairs, f"cold-data {group}")
     else:
-        changes = [Change(place=place, before=value, after=threshold) for place, value in pairs]
+        changes = [ValueChange(place=place, before=value, after=threshold) for place, value in pairs]
     command = f"cold-data {'set' if threshold is not None else 'remove'}"
     return Plan(
         target=where.target.text, command=command, changes=tuple(changes),
@@ -351,7 +361,7 @@ async def plan_settings(questions: Questions, where: Where, settings: Mapping[st
             raise BadValue(await _no_setting(questions, servers.of_place(place), place.name[0]))
         if value and not value.strip("*"):
             raise Refused(f"broker {place.server} hides the value of {place.name[0]}: undo could not put it back")
-        changes.append(Change(place=place, before=value, after=settings[place.name[0]]))
+        changes.append(ValueChange(place=place, before=value, after=settings[place.name[0]]))
     return Plan(target=where.target.text, command="broker-config set", changes=tuple(changes))
 
 
@@ -377,7 +387,7 @@ async def plan_name_server_settings(questions: Questions, target: Target, settin
     for place, value in pairs:
         if value is None:
             raise BadValue(f"name server {place.server} has no setting {place.name[0]}")
-    changes = tuple(Change(place=place, before=value, after=settings[place.name[0]]) for place, value in pairs)
+    changes = tuple(ValueChange(place=place, before=value, after=settings[place.name[0]]) for place, value in pairs)
     return Plan(target=target.text, command="namesrv-config set", changes=changes)
 
 
@@ -397,7 +407,7 @@ async def plan_key_value(
     pairs = await _values(questions, servers, places)
     if value is None and not any(known for _place, known in pairs):
         raise Refused(f"{namespace} {key}: no name server has it")
-    changes = tuple(Change(place=place, before=known, after=value) for place, known in pairs)
+    changes = tuple(ValueChange(place=place, before=known, after=value) for place, known in pairs)
     return Plan(target=target.text, command=command, changes=changes)
 
 
@@ -435,7 +445,7 @@ async def plan_write_permission(questions: Questions, where: Where, broker: str,
         after = {topic: perm & ~Perm.WRITE if wipe else int(Perm.READ | Perm.WRITE) for topic, perm in known.items()}
         if not wipe and not any(perm & Perm.WRITE == 0 for perm in known.values()):
             after = known
-        changes.append(Change(place=place, before=known, after=after))
+        changes.append(ValueChange(place=place, before=known, after=after))
         more = [topic for topic, perm in known.items() if not wipe and not perm & Perm.READ]
         warnings += [f"{place.server}: {', '.join(more)}: can be read then, too"] if more else []
     warnings.append("a name server forgets it when it is restarted, or when the broker registers a changed topic")
@@ -486,7 +496,7 @@ async def plan_rules(
     servers, masters = await Servers.of(questions), await where.masters(questions)
     pairs = await _values(questions, servers, [servers.place(Rules, node, subject) for node in masters])
     if rules is not None:
-        changes = [Change(place=place, before=value, after={**(value or {}), **rules}) for place, value in pairs]
+        changes = [ValueChange(place=place, before=value, after={**(value or {}), **rules}) for place, value in pairs]
     else:
         changes = [
             replace(
@@ -502,8 +512,8 @@ def _keeps(rule: str, resources: Sequence[str]) -> bool:
     return bool(resources) and rule.partition(" ")[2] not in resources
 
 
-def _deletions(pairs: Sequence[tuple[Place, Value]], what: str) -> list[Change]:
-    changes = [Change(place=place, before=value, after=None) for place, value in pairs if value is not None]
+def _deletions(pairs: Sequence[tuple[Place, Value]], what: str) -> list[ValueChange]:
+    changes = [ValueChange(place=place, before=value, after=None) for place, value in pairs if value is not None]
     if not changes:
         raise Refused(f"{what}: no broker has it")
     return changes

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from rmqtool.admin.changes.change import Change, Kind, Place, Value
+from rmqtool.admin.changes.change import Place, Value, ValueChange, ValueKind
 from rmqtool.admin.changes.journal import BEGUN, CONTINUED, ENDED, UNDONE, Journal, begin, find_journals
 from rmqtool.admin.changes.kinds import KINDS
 from rmqtool.admin.live.controllers import find_controllers, find_leader
@@ -45,7 +45,7 @@ class Outcome:
         now: the current value, if it was read. reason: why it is not done.
     """
 
-    change: Change
+    change: ValueChange
     state: str
     now: Value = None
     reason: str | None = None
@@ -90,7 +90,7 @@ class Plan:
 
     target: str
     command: str
-    changes: tuple[Change, ...]
+    changes: tuple[ValueChange, ...]
     warnings: tuple[str, ...] = ()
     effect: str | None = None
     settle: float = 0.0
@@ -101,7 +101,7 @@ class Plan:
     journal: str | None = None
 
     @property
-    def needed(self) -> tuple[Change, ...]:
+    def needed(self) -> tuple[ValueChange, ...]:
         """The changes whose value differs."""
         return tuple(change for change in self.changes if change.before != change.after)
 
@@ -141,7 +141,7 @@ class Plan:
         }
 
 
-def _can_be_undone(changes: Iterable[Change]) -> bool:
+def _can_be_undone(changes: Iterable[ValueChange]) -> bool:
     return any(change.place.kind not in KINDS or KINDS[change.place.kind].undone for change in changes)
 
 
@@ -179,7 +179,7 @@ class Servers:
         self.kinds = {name: kind() for name, kind in KINDS.items()}
 
     @classmethod
-    async def of(cls, questions: Questions, changes: Iterable[Change] = ()) -> "Servers":
+    async def of(cls, questions: Questions, changes: Iterable[ValueChange] = ()) -> "Servers":
         """The servers that exist now.
 
         Args:
@@ -206,7 +206,7 @@ class Servers:
             raise ClientError(f"{place.server}: there is no {what} of that name now: nothing was changed")
         return node
 
-    def place(self, kind: type[Kind], node: Node, *name: str) -> Place:
+    def place(self, kind: type[ValueKind], node: Node, *name: str) -> Place:
         """A place on a server."""
         return Place(kind=kind.name, cluster=node.cluster or None, server=node.name, name=name)
 
@@ -330,7 +330,7 @@ async def _carry_out(
     return done
 
 
-def _as_it_is(change: Change, now: Value) -> Change:
+def _as_it_is(change: ValueChange, now: Value) -> ValueChange:
     """The change of a value that moves by itself, from its current value."""
     return replace(change, before=now) if KINDS[change.place.kind].moves else change
 
@@ -339,9 +339,9 @@ def _name(place: Place) -> str:
     return f"{place.server}: {place.kind} {' '.join(place.name)}"
 
 
-def _with_first(changes: Iterable[Change], older: Sequence[Journal]) -> list[Change]:
+def _with_first(changes: Iterable[ValueChange], older: Sequence[Journal]) -> list[ValueChange]:
     """The changes for the journal; where a run was interrupted, with the values before that run."""
-    first: dict[Place, Change] = {}
+    first: dict[Place, ValueChange] = {}
     for journal in older:
         for change in journal.changes if journal.undoes is None else ():
             first.setdefault(change.place, change)
@@ -355,14 +355,14 @@ def _with_first(changes: Iterable[Change], older: Sequence[Journal]) -> list[Cha
     return kept
 
 
-async def check_allowed(questions: Questions, servers: Servers, changes: Iterable[Change]) -> None:
+async def check_allowed(questions: Questions, servers: Servers, changes: Iterable[ValueChange]) -> None:
     """Check that values may be written now.
 
     Raises:
         Refused: one must not.
         ClientError: a server does not answer.
     """
-    groups: dict[tuple[Node, str], list[Change]] = defaultdict(list)
+    groups: dict[tuple[Node, str], list[ValueChange]] = defaultdict(list)
     for change in changes:
         groups[servers.of_place(change.place), change.place.kind].append(change)
     for (node, kind), group in groups.items():
@@ -374,7 +374,7 @@ async def check_allowed(questions: Questions, servers: Servers, changes: Iterabl
             raise Refused(f"{reason}; nothing was changed")
 
 
-async def _write(questions: Questions, servers: Servers, changes: Sequence[Change]) -> dict[Place, str]:
+async def _write(questions: Questions, servers: Servers, changes: Sequence[ValueChange]) -> dict[Place, str]:
     """Send the requests step by step; returns why some failed. A step is not begun if the previous one failed."""
     failures: dict[Place, str] = {}
 
@@ -414,7 +414,7 @@ async def _read_back(
 
 
 def _outcome(
-    change: Change,
+    change: ValueChange,
     values: Mapping[Place, Value],
     missing: Iterable[Place],
     failures: Mapping[Place, str],
@@ -501,7 +501,7 @@ def plan_undo(target: Target, journal: Journal, *, force: bool, warn: Callable[[
                 blocked.append(f"{_name(change.place)}: {reason}")
             elif now != change.after and not halfway and not force:
                 blocked.append(f"{_name(change.place)} has changed since")
-            changes.append(Change(place=change.place, before=now, after=change.before, step=last - change.step))
+            changes.append(ValueChange(place=change.place, before=now, after=change.before, step=last - change.step))
         changes += await _find_stale_routes(questions, servers, changes)
         if journal.command == "topic delete":
             warnings.append("topics come back without messages, and groups begin there as with new ones")
@@ -513,7 +513,9 @@ def plan_undo(target: Target, journal: Journal, *, force: bool, warn: Callable[[
     return ask(target, warn, work)
 
 
-async def _find_stale_routes(questions: Questions, servers: Servers, changes: Sequence[Change]) -> list[Change]:
+async def _find_stale_routes(
+    questions: Questions, servers: Servers, changes: Sequence[ValueChange]
+) -> list[ValueChange]:
     """Routes of topics that no broker has after these changes; name servers keep them until they are removed there.
 
     Raises:
@@ -530,7 +532,7 @@ async def _find_stale_routes(questions: Questions, servers: Servers, changes: Se
         place.name[0] for place, brokers in routes.items() if set(brokers or ()) - gone[place.name[0]]
     }  # some brokers keep it
     return [
-        Change(place=place, before=brokers, after=None, step=step)
+        ValueChange(place=place, before=brokers, after=None, step=step)
         for place, brokers in routes.items()
         if brokers and place.name[0] not in others
     ]

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from formats.config.files_of_5 import LogicQueueMapping, TopicQueueMapping
 from formats.topics import Perm
-from rmqtool.admin.changes.change import Change, Place, Value
+from rmqtool.admin.changes.change import Place, Value, ValueChange
 from rmqtool.admin.changes.journal import BEGUN, Journal
 from rmqtool.admin.changes.plans import Where
 from rmqtool.admin.changes.run import Plan, Servers, need_values
-from rmqtool.admin.changes.static_topics import MAPPING, StaticTopics, fetch_end, plain
+from rmqtool.admin.changes.static_topics import MAPPING, StaticTopicParts, fetch_end, plain
 from rmqtool.admin.live.questions import Node, Questions
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.errors import BadValue, Refused
@@ -89,10 +89,10 @@ class _Parts:
             end = static_offset(before, await fetch_end(questions, node, self.topic, before))
             self.chains[queue_id] = (*chain[:-1], replace(chain[-1], logic_offset=round_up(end, block)))
 
-    def changes(self, total: int) -> list[Change]:
+    def changes(self, total: int) -> list[ValueChange]:
         """The changes of all brokers; those that stop leading a queue come first."""
         if not self.touched and total == self.total and self._agree():
-            return [Change(place=place, before=value, after=value) for place, value in self.pairs]
+            return [ValueChange(place=place, before=value, after=value) for place, value in self.pairs]
         epochs = [mapping.epoch + _EPOCH_STEP for mapping in self.mappings.values()]
         epoch = max([time.time_ns() // 1_000_000, *epochs])
         changes = []
@@ -115,7 +115,7 @@ class _Parts:
             }
             gains = any(self.chains[queue_id][-1].broker_name == name for queue_id in self.touched)
             step = 0 if name in self.closed and not gains else 1 if gains else 2
-            changes.append(Change(place=place, before=value, after=after, step=step))
+            changes.append(ValueChange(place=place, before=value, after=after, step=step))
         return changes
 
     def _as_known_to(self, broker: str, chain: Chain) -> Chain:
@@ -133,7 +133,7 @@ async def _gather(questions: Questions, where: Where, topic: str) -> tuple[_Part
     masters = await Where(target=where.target).masters(questions)
     wanted = [node.name for node in await where.masters(questions)]
     servers = await Servers.of(questions)
-    places = [servers.place(StaticTopics, node, topic) for node in masters]
+    places = [servers.place(StaticTopicParts, node, topic) for node in masters]
     values = await need_values(questions, servers, places)
     parts = _Parts(topic, [(place, values[place]) for place in places])
     return parts, {node.name: node for node in masters}, wanted
@@ -165,7 +165,7 @@ def _of_all(journal: Journal, topic: str, nodes: Mapping[str, Node]) -> bool:
     servers = {
         change.place.server
         for change in journal.changes
-        if (change.place.kind, change.place.name) == (StaticTopics.name, (topic,))
+        if (change.place.kind, change.place.name) == (StaticTopicParts.name, (topic,))
     }
     return journal.state == BEGUN and journal.undoes is None and bool(servers) and servers <= nodes.keys()
 

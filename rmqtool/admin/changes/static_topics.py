@@ -12,7 +12,7 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.topics import AUTO_CREATE
-from rmqtool.admin.changes.change import Change, Kind, Name, Value
+from rmqtool.admin.changes.change import Name, Value, ValueChange, ValueKind
 from rmqtool.admin.live.questions import Node, Questions
 from rmqtool.admin.live.static_topics import fetch_part
 from rmqtool.admin.live.tables import fetch_ranges
@@ -26,7 +26,7 @@ from rmqtool.words import command_line
 MAPPING = "mapping"
 
 
-class StaticTopics(Kind):
+class StaticTopicParts(ValueKind):
     """A topic and a broker's part of its queues; the name is the topic's."""
 
     name, fields = "static-topic", True
@@ -45,7 +45,7 @@ class StaticTopics(Kind):
                 }
         return values
 
-    async def write(self, questions: Questions, node: Node, change: Change) -> None:
+    async def write(self, questions: Questions, node: Node, change: ValueChange) -> None:
         (topic,) = change.place.name
         if change.after is None:
             await questions.send(node, C.DELETE_TOPIC_IN_BROKER, h.Topic(topic=topic))
@@ -81,7 +81,7 @@ class StaticTopics(Kind):
         return shown
 
     @classmethod
-    def why_stays(cls, change: Change) -> str | None:
+    def why_stays(cls, change: ValueChange) -> str | None:
         """Queues of a static topic are never taken away, but with the topic; they can be moved once more."""
         if change.before is None or change.after is None:
             return None

@@ -10,8 +10,8 @@ from formats.fastjson.read import loads
 from formats.fastjson.write import dumps
 from formats.model.groups import SubscriptionGroup
 from formats.model.topics import TopicConfig
-from rmqtool.admin.changes.change import Change, Place, Value
-from rmqtool.admin.changes.declared import NEW_GROUP, NEW_TOPIC, Declared, DeclaredEntry
+from rmqtool.admin.changes.change import Place, Value, ValueChange
+from rmqtool.admin.changes.declared import NEW_GROUP, NEW_TOPIC, Declarations, DeclaredEntry
 from rmqtool.admin.changes.run import DONE, SAME, Outcome, Plan
 from rmqtool.admin.changes.tables import group_value, topic_value
 from rmqtool.errors import BadValue, Refused
@@ -30,7 +30,7 @@ _TOPICS, _GROUPS = "topics.json", "subscriptionGroup.json"
 COMMAND = "apply"
 
 
-def plan_stored(layout: StoreLayout, declared: Declared, broker: str | None) -> Plan:
+def plan_stored(layout: StoreLayout, declared: Declarations, broker: str | None) -> Plan:
     """What makes the tables of a store as the file declares them. What the file does not name stays.
 
     Args:
@@ -45,7 +45,7 @@ def plan_stored(layout: StoreLayout, declared: Declared, broker: str | None) -> 
 
 
 def apply_stored(
-    layout: StoreLayout, declared: Declared, broker: str | None, *, backup: str | None, shown: Plan | None
+    layout: StoreLayout, declared: Declarations, broker: str | None, *, backup: str | None, shown: Plan | None
 ) -> Plan:
     """Plan again under the broker's lock, and write; the old files become ``.bak``. ``undo`` of the store reverts it.
 
@@ -83,7 +83,7 @@ def apply_stored(
     return replace(plan, outcomes=tuple(outcomes), journal=kept)
 
 
-def _name_of(layout: StoreLayout, declared: Declared, broker: str | None) -> str:
+def _name_of(layout: StoreLayout, declared: Declarations, broker: str | None) -> str:
     name = broker or layout.conf.text("brokerName")
     named = sorted(
         {broker for table in (declared.topics, declared.groups) for entry in table.values() for broker in entry.brokers}
@@ -105,7 +105,7 @@ def _load(layout: StoreLayout) -> tuple[Topics, SubscriptionGroups]:
     )
 
 
-def _plan(layout: StoreLayout, declared: Declared, broker: str, topics: Topics, groups: SubscriptionGroups) -> Plan:
+def _plan(layout: StoreLayout, declared: Declarations, broker: str, topics: Topics, groups: SubscriptionGroups) -> Plan:
     topic_values = {name: topic_value(config) for name, config in topics.topics.items()}
     group_values = {name: group_value(config) for name, config in groups.groups.items()}
     changes = [
@@ -129,19 +129,19 @@ def _changes(
     values: Mapping[str, dict[str, Value]],
     new: Mapping[str, Value],
     broker: str,
-) -> list[Change]:
+) -> list[ValueChange]:
     changes = []
     for name, entry in entries.items():
         wanted = entry.of(broker)
         if wanted is not None:
             place = Place(kind=kind, cluster=None, server=broker, name=(name,))
             before = values.get(name)
-            changes.append(Change(place=place, before=before, after={**(before or new), **wanted}))
+            changes.append(ValueChange(place=place, before=before, after={**(before or new), **wanted}))
     return changes
 
 
 def _build(
-    layout: StoreLayout, topics: Topics, groups: SubscriptionGroups, changes: tuple[Change, ...]
+    layout: StoreLayout, topics: Topics, groups: SubscriptionGroups, changes: tuple[ValueChange, ...]
 ) -> dict[str, bytes]:
     """The files that change, as a broker writes them."""
     release, files = release_of(layout), {}

@@ -15,7 +15,7 @@ from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.topics import AUTO_CREATE
-from rmqtool.admin.changes.change import Change, Kind, Name, Value
+from rmqtool.admin.changes.change import Name, Value, ValueChange, ValueKind
 from rmqtool.admin.live.brokers import fetch_settings
 from rmqtool.admin.live.questions import Code, Node, Questions
 from rmqtool.admin.live.settings import fetch_name_server_settings
@@ -34,7 +34,7 @@ def attribute_changes(before: Mapping[str, str], after: Mapping[str, str]) -> di
     }
 
 
-class Topics(Kind):
+class TopicSettings(ValueKind):
     """Settings of topics; the name is the topic's."""
 
     name, fields = "topic", True
@@ -43,7 +43,7 @@ class Topics(Kind):
         table = (await questions.need(fetch_topics(questions, [node])))[node]
         return {name: topic_value(table[name[0]]) for name in names if name[0] in table}
 
-    async def write(self, questions: Questions, node: Node, change: Change) -> None:
+    async def write(self, questions: Questions, node: Node, change: ValueChange) -> None:
         (topic,) = change.place.name
         if change.after is None:
             await questions.send(node, C.DELETE_TOPIC_IN_BROKER, h.Topic(topic=topic))
@@ -63,7 +63,7 @@ class Topics(Kind):
         )
         await questions.send(node, C.UPDATE_AND_CREATE_TOPIC, header)
 
-    async def why_not(self, questions: Questions, node: Node, changes: Sequence[Change]) -> str | None:
+    async def why_not(self, questions: Questions, node: Node, changes: Sequence[ValueChange]) -> str | None:
         """A static topic has as many queues on a broker as its mapping says."""
         resized = {
             change.place.name[0]
@@ -102,7 +102,7 @@ def topic_value(config: TopicConfig) -> dict[str, Value]:
     }
 
 
-class Groups(Kind):
+class GroupSettings(ValueKind):
     """Settings of groups; the name is the group's. A group that is deleted loses its offsets, too."""
 
     name, fields = "group", True
@@ -111,7 +111,7 @@ class Groups(Kind):
         table = (await questions.need(fetch_groups(questions, [node])))[node]
         return {name: group_value(table[name[0]]) for name in names if name[0] in table}
 
-    async def write(self, questions: Questions, node: Node, change: Change) -> None:
+    async def write(self, questions: Questions, node: Node, change: ValueChange) -> None:
         (group,) = change.place.name
         if change.after is None:
             header = a.DeleteGroup(group_name=group, remove_offset=True, clean_offset=True)
@@ -129,7 +129,7 @@ def group_value(group: SubscriptionGroup) -> dict[str, Value]:
     return value
 
 
-class Offsets(Kind):
+class Offsets(ValueKind):
     """Offsets of groups; the name is group, topic and queue id.
 
     Brokers of 5.x set them with request 222, and pass them to the group with its next pull. Those of 4.9 leave that to
@@ -162,7 +162,7 @@ class Offsets(Kind):
         offsets = await questions.need(questions.collect(names, fetch), names)
         return {name: offset for name, offset in offsets.items() if offset is not None}
 
-    async def write(self, questions: Questions, node: Node, change: Change) -> None:
+    async def write(self, questions: Questions, node: Node, change: ValueChange) -> None:
         group, topic, queue_id = change.place.name
         if change.after is None:
             return  # goes with its group
@@ -184,7 +184,7 @@ class Offsets(Kind):
         else:
             await questions.send(node, C.UPDATE_CONSUMER_OFFSET, commit)
 
-    async def why_not(self, questions: Questions, node: Node, changes: Sequence[Change]) -> str | None:
+    async def why_not(self, questions: Questions, node: Node, changes: Sequence[ValueChange]) -> str | None:
         groups = {change.place.name[0] for change in changes if change.after is not None and change.since is None}
         if not groups or await self.sets_offsets(questions, node):
             return None
@@ -197,7 +197,7 @@ class Offsets(Kind):
         )
 
     @classmethod
-    def went_on(cls, change: Change, now: Value) -> bool:
+    def went_on(cls, change: ValueChange, now: Value) -> bool:
         if now is None or change.after is None or now < change.after:
             return False
         return change.before is None or change.before <= change.after or bool(now < change.before)
@@ -218,7 +218,7 @@ class Offsets(Kind):
         return self._sets[node]
 
 
-class Settings(Kind):
+class Settings(ValueKind):
     """Settings of a broker; the name is the setting's."""
 
     name = "setting"
@@ -229,7 +229,7 @@ class Settings(Kind):
         table = await self.fetch(questions, node)
         return {name: table[name[0]] for name in names if name[0] in table}
 
-    async def write(self, questions: Questions, node: Node, change: Change) -> None:
+    async def write(self, questions: Questions, node: Node, change: ValueChange) -> None:
         await questions.send(node, self.update, None, property_line(change.place.name[0], change.after))
 
 

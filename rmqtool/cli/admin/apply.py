@@ -12,7 +12,7 @@ from rmqtool.cli.framework.planning import CHANGE_BROKERS, BrokerChange, refuse_
 from rmqtool.errors import BadValue
 
 if TYPE_CHECKING:
-    from rmqtool.admin.changes.declared import Declared
+    from rmqtool.admin.changes.declared import Declarations
     from rmqtool.admin.changes.run import Plan
 
 
@@ -48,7 +48,7 @@ def apply(
 
 def _apply_to_store(
     store: str,
-    declared: "Declared",
+    declared: "Declarations",
     broker_conf: str | None,
     options: BrokerChange,
     *,

@@ -32,7 +32,7 @@ RetryQueuesOption = Annotated[
 
 
 @dataclass(frozen=True)
-class GroupSettings:
+class GroupOptions:
     """The options for settings of a group."""
 
     consume: EnableOption = None
@@ -55,14 +55,14 @@ class GroupSettings:
         return {name: value for name, value in values.items() if value is not None}
 
 
-NOTHING_SET = GroupSettings()
+NOTHING_SET = GroupOptions()
 
 
 @command("group create", "rmqtool group create @lab billing --max-retries 5 --dry-run")
 def group_create(
     store: TargetArgument,
     consumer_group: GroupName,
-    settings: GroupSettings = NOTHING_SET,
+    settings: GroupOptions = NOTHING_SET,
     options: BrokerChange = CHANGE_BROKERS,
 ) -> int:
     """Create a group on every broker of a cluster, after showing the plan.
@@ -77,7 +77,7 @@ def group_create(
 def group_update(
     store: TargetArgument,
     consumer_group: GroupName,
-    settings: GroupSettings = NOTHING_SET,
+    settings: GroupOptions = NOTHING_SET,
     options: BrokerChange = CHANGE_BROKERS,
 ) -> int:
     """Change a group on every broker that has it, after showing the plan.
@@ -137,7 +137,7 @@ def group_mode(
 def _change(
     store: str,
     group: str,
-    settings: GroupSettings,
+    settings: GroupOptions,
     options: BrokerChange,
     *,
     create: bool,

@@ -32,7 +32,7 @@ _PERMS = {"RW": Perm.READ | Perm.WRITE, "R": Perm.READ, "W": Perm.WRITE, "-": 0}
 
 
 @dataclass(frozen=True)
-class TopicSettings:
+class TopicOptions:
     """The options for settings of a topic."""
 
     queues: QueuesOption = None
@@ -42,14 +42,14 @@ class TopicSettings:
     attribute: AttributeOption = None
 
 
-NOTHING_SET = TopicSettings()
+NOTHING_SET = TopicOptions()
 
 
 @command("topic create", "rmqtool topic create @lab NewOrders --queues 4 --dry-run")
 def topic_create(
     store: TargetArgument,
     topic: TopicName,
-    settings: TopicSettings = NOTHING_SET,
+    settings: TopicOptions = NOTHING_SET,
     options: BrokerChange = CHANGE_BROKERS,
 ) -> int:
     """Create a topic on every broker of a cluster, after showing the plan.
@@ -64,7 +64,7 @@ def topic_create(
 def topic_update(
     store: TargetArgument,
     topic: TopicName,
-    settings: TopicSettings = NOTHING_SET,
+    settings: TopicOptions = NOTHING_SET,
     options: BrokerChange = CHANGE_BROKERS,
 ) -> int:
     """Change a topic on every broker that has it, after showing the plan.
@@ -89,7 +89,7 @@ def topic_perm(
 
     Exit codes as for topic create.
     """
-    return _change(store, topic, _edit(TopicSettings(perm=perm)), "topic perm", options)
+    return _change(store, topic, _edit(TopicOptions(perm=perm)), "topic perm", options)
 
 
 @command("topic delete", "rmqtool topic delete @lab Orders --dry-run")
@@ -125,7 +125,7 @@ def _change(
     )  # fmt: skip
 
 
-def _edit(settings: TopicSettings) -> "Edit":
+def _edit(settings: TopicOptions) -> "Edit":
     from rmqtool.admin.changes.plans import topic_edit
 
     queues, read, write, perm = settings.queues, settings.read_queues, settings.write_queues, settings.perm

@@ -19,7 +19,7 @@ from textual.screen import Screen
 from textual.widgets import Footer, Input, Label, Static
 
 from rmqtool.cli.browse.places import BrowsedPlace
-from rmqtool.cli.browse.rows import Rows
+from rmqtool.cli.browse.rows import RowList
 from rmqtool.cli.browse.sources import (
     BrowsedGroups,
     BrowsedMessages,
@@ -54,7 +54,7 @@ class Browser(App[None]):
     #heading { text-style: underline; color: $text-muted; }
     #status { height: 1; width: 100%; color: $text-muted; }
     #ask { display: none; height: 3; }
-    Rows { height: 1fr; }
+    RowList { height: 1fr; }
     #details { height: 1fr; }
     """
     ENABLE_COMMAND_PALETTE = False
@@ -215,7 +215,7 @@ class ListScreen(_Base):
         yield Label(plain(self._path), id="title", markup=False)
         yield Label("", id="heading", markup=False)
         if self._source is not None:
-            yield Rows(self._source)
+            yield RowList(self._source)
         yield Label("reading …", id="status", markup=False)
         yield Input(id="ask", select_on_focus=False)
         yield Footer(show_command_palette=False, compact=True)
@@ -240,7 +240,7 @@ class ListScreen(_Base):
     async def _loaded(self, source: Source) -> None:
         if self.is_attached:
             self._source = source
-            await self.mount(Rows(source), after="#heading")
+            await self.mount(RowList(source), after="#heading")
             self._ready()
 
     def _ready(self) -> None:
@@ -255,20 +255,20 @@ class ListScreen(_Base):
         self._head()
 
     def _head(self) -> None:
-        for rows in self.query(Rows):
+        for rows in self.query(RowList):
             self.query_one("#heading", Label).update(rows.heading(self.size.width))
             rows.refresh_rows()
 
     def _more(self) -> None:
         """Take findings that have come."""
-        for rows in self.query(Rows):
+        for rows in self.query(RowList):
             rows.refresh_rows()
         self._tell()
 
     def _tell(self) -> None:
         source = self._source
         assert source is not None
-        rows = self.query_one(Rows)
+        rows = self.query_one(RowList)
         text = f"{rows.cursor + 1:,} of {source.count:,}" if source.count else "nothing"
         if isinstance(source, Findings):
             text += "" if self.browser.checked else "; checking …"
@@ -276,11 +276,11 @@ class ListScreen(_Base):
             text += f"; {warnings[-1]}"
         self.say(text)
 
-    def on_rows_moved(self) -> None:
+    def on_row_list_moved(self) -> None:
         """Say where the cursor is."""
         self._tell()
 
-    def on_rows_chosen(self, event: Rows.Chosen) -> None:
+    def on_row_list_chosen(self, event: RowList.Chosen) -> None:
         """Open what was chosen."""
         try:
             self._open(event.row)
@@ -316,11 +316,11 @@ class ListScreen(_Base):
         screen = ListScreen(self._path, source)
         self.app.push_screen(screen)
         if row:
-            screen.call_after_refresh(lambda: screen.query_one(Rows).go_to(row))
+            screen.call_after_refresh(lambda: screen.query_one(RowList).go_to(row))
 
     def focus_first(self) -> None:
         """Give the keys to the rows."""
-        for rows in self.query(Rows):
+        for rows in self.query(RowList):
             self.set_focus(rows)
 
     def question(self, what: str) -> str:
@@ -342,7 +342,7 @@ class ListScreen(_Base):
     def _seek(self, ahead: int) -> None:
         if self._source is None:
             return
-        rows = self.query_one(Rows)
+        rows = self.query_one(RowList)
         row = self._source.find(self._text, rows.cursor + ahead)
         if row is None:
             self.say(f"{self._text}: not here")
@@ -352,7 +352,7 @@ class ListScreen(_Base):
 
     def exported(self) -> Iterator[dict[str, Any]]:
         """The rows of an export."""
-        return self._source.exported(self.query_one(Rows).cursor) if self._source is not None else iter(())
+        return self._source.exported(self.query_one(RowList).cursor) if self._source is not None else iter(())
 
 
 class TextScreen(_Base):

@@ -21,7 +21,7 @@ _WIDE = 100  # cells, from which on there is room for every column
 _LEAST = 8  # cells of the column that gets what is left
 
 
-class Rows(ScrollView, can_focus=True):
+class RowList(ScrollView, can_focus=True):
     """The rows of a source, with a cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -49,7 +49,7 @@ from rmqtool.store.disk.directories import read_small
 from rmqtool.store.layout.paths import StoreLayout
 
 if TYPE_CHECKING:
-    from rmqtool.admin.subjects import Groups
+    from rmqtool.admin.subjects import GroupSubject
 
 _WORDS = {"diff": "lag", "retryDiff": "retryLag"}  # the broker's names, and the titles of tables
 
@@ -230,7 +230,7 @@ class _Lags:
         holding: POP consumers hold messages of a queue that was asked for.
     """
 
-    def __init__(self, groups: "Groups", queue_ids: Collection[int]) -> None:
+    def __init__(self, groups: "GroupSubject", queue_ids: Collection[int]) -> None:
         self.rows = self.problems = 0
         self.groups: set[str] = set()
         self._groups, self._queue_ids = groups, queue_ids

@@ -19,7 +19,7 @@ from rmqtool.services.consumers.watch import LagWatch, WatchedLag
 from rmqtool.words import counted
 
 if TYPE_CHECKING:
-    from rmqtool.admin.subjects import Groups
+    from rmqtool.admin.subjects import GroupSubject
     from rmqtool.cli.consumers.lag_metrics import LagMetricsPage, MetricsFile
 
 _HOME, _REST = "\x1b[H\x1b[2J", "\x1b[J"  # first round: an empty screen; and what is left of the round before
@@ -33,7 +33,7 @@ _COLUMNS = {
 
 
 def watch_lag(
-    open_groups: "Callable[[Warnings], Groups]",
+    open_groups: "Callable[[Warnings], GroupSubject]",
     chosen: Callable[[GroupLag], bool],
     *,
     by: str,
@@ -118,7 +118,7 @@ def _metrics_at(place: str | None) -> "Iterator[MetricsFile | LagMetricsPage | N
         metrics.close()
 
 
-def names_of_table(by: str, groups: "Groups") -> tuple[str, ...]:
+def names_of_table(by: str, groups: "GroupSubject") -> tuple[str, ...]:
     """The columns of a table; a queue of a cluster has a broker."""
     more = ("brokerName",) if by == "queue" and "brokerName" in names_of(groups.lag_row) else ()
     return (*_COLUMNS[by], *more)

@@ -272,7 +272,7 @@ def load(words: Sequence[str] = ()) -> None:
     """Register the command that a command line names, or all of its group; all commands if it names none."""
     from importlib import import_module
 
-    entry: commands.Command | commands.Group | None = WORDS.get(words[0]) if words else None
+    entry: commands.Entry | commands.Group | None = WORDS.get(words[0]) if words else None
     if isinstance(entry, commands.Group):
         entry = entry.commands.get(words[1], entry) if len(words) > 1 else entry
     if entry is None:

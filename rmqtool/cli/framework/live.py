@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from rmqtool.cli.commands import Command
+from rmqtool.cli.commands import Entry
 from rmqtool.cli.framework.opening import LIVE
 from rmqtool.errors import BadValue
 from rmqtool.words import command_line
@@ -28,7 +28,7 @@ _OF_FILES = ("bak", "broadcast", "to_broadcast", "scan", "forget")  # options
 _BROADCASTS = ("group lag", "group offsets", "group reset", "group clone")  # take a file of a broadcasting client
 
 
-def check_live(command: Command, values: Mapping[str, Any]) -> None:
+def check_live(command: Entry, values: Mapping[str, Any]) -> None:
     """Check that a command given a live cluster accepts one, and that its options go with it.
 
     Raises:
@@ -55,7 +55,7 @@ def check_live(command: Command, values: Mapping[str, Any]) -> None:
         raise BadValue("--broker: goes with --broadcast; a row for a live cluster names its broker")
 
 
-def with_target(command: Command | None, args: list[str], takes_value: set[str]) -> list[str]:
+def with_target(command: Entry | None, args: list[str], takes_value: set[str]) -> list[str]:
     """The words of a command line, with the target from the environment if they name neither a store nor a target.
     Commands that change something need an explicit target.
     """

@@ -14,7 +14,7 @@ from rmqtool.store.roles.elsewhere import Asked, log_elsewhere, messages_elsewhe
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmqtool.admin.subjects import Groups, Topics
+    from rmqtool.admin.subjects import GroupSubject, TopicSubject
     from rmqtool.admin.target import Target
     from rmqtool.rules.releases import Release
     from rmqtool.services.offsets.files import ClientFile
@@ -37,7 +37,9 @@ def live_target(store: str) -> "Target | None":
     return parse_target(store, read_profiles() if store.startswith("@") else None) if is_live(store) else None
 
 
-def open_topics(store: str, broker_conf: str | None, warn: "Callable[[str], None]", *, system: bool = True) -> "Topics":
+def open_topics(
+    store: str, broker_conf: str | None, warn: "Callable[[str], None]", *, system: bool = True
+) -> "TopicSubject":
     """The topics of a store or of a live cluster.
 
     Args:
@@ -62,7 +64,7 @@ def open_groups(
     bak: bool = False,
     log: bool = True,
     quiet: bool = False,
-) -> "Groups":
+) -> "GroupSubject":
     """The groups of a store or of a live cluster.
 
     Args:

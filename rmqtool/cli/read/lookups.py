@@ -17,7 +17,7 @@ from rmqtool.store.layout.paths import StoreLayout
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rmqtool.admin.subjects import Messages
+    from rmqtool.admin.subjects import MessageSubject
     from rmqtool.admin.target import Target
     from rmqtool.contract import BodyForm
     from rmqtool.services.lookup.stored import LogMessage
@@ -108,7 +108,7 @@ def run_query_id(
 
 def _ask(
     target: "Target",
-    find: "Callable[[Messages], Sequence[LogMessage]]",
+    find: "Callable[[MessageSubject], Sequence[LogMessage]]",
     limit: int | None,
     body: "BodyForm",
     output: str,

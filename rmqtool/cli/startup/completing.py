@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rmqtool.cli.commands import WORDS, Command, Group, options_of, words_of
+from rmqtool.cli.commands import WORDS, Entry, Group, options_of, words_of
 from rmqtool.cli.defaults import OPTIONS
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def candidates(words: list[str], begun: str) -> Iterable[str]:
     return _of_store(kind, arguments) if kind in _KINDS else ()
 
 
-def _group_in(command: Command | None, arguments: list[str]) -> str | None:
+def _group_in(command: Entry | None, arguments: list[str]) -> str | None:
     """The group among the arguments of a command; None if there is none yet."""
     kinds = [] if command is None else command.arguments
     at = kinds.index("group") if "group" in kinds else len(arguments)

@@ -189,7 +189,7 @@ class _Endings(EndHook):
         named = ending.properties
         if named.get(_TRACE_ON) == "false" or not self._tracer.covers(ending.topic):
             return
-        record = trace.EndTransaction(
+        record = trace.TransactionEnd(
             time=_now(),
             region=named.get(_REGION, "DefaultRegion"),
             group=ending.group,
