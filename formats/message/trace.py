@@ -5,6 +5,7 @@ Source: client.trace.TraceDataEncoder (4.9.8, 5.3.3).
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 NORMAL, HALF, COMMIT, DELAYED = 0, 1, 2, 3  # types of messages (MessageType)
 OUTCOMES = ("SUCCESS", "TIME_OUT", "EXCEPTION", "RETURNNULL", "FAILED")  # results of a listener (ConsumeReturnType)
@@ -12,17 +13,20 @@ _FIELD, _END = "\x01", "\x02"
 
 
 class _TraceRecord:
-    """A record whose stored form is its kind, the name of the class, and its fields in order."""
+    """A record whose stored form is its type (TraceType) and its fields in order."""
+
+    trace_type: ClassVar[str]
 
     def text(self) -> str:
         """Return the stored form."""
-        return _record(type(self).__name__, *vars(self).values())
+        return _record(self.trace_type, *vars(self).values())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pub(_TraceRecord):
     """A message was sent. ``time`` is in ms since the epoch, ``took`` in ms."""
 
+    trace_type = "Pub"
     time: int
     region: str
     group: str
@@ -42,6 +46,7 @@ class Pub(_TraceRecord):
 class SubBefore(_TraceRecord):
     """A consumer is about to receive a message; the matching :class:`SubAfter` has the same ``request_id``."""
 
+    trace_type = "SubBefore"
     time: int
     region: str | None
     group: str
@@ -55,6 +60,7 @@ class SubBefore(_TraceRecord):
 class SubAfter(_TraceRecord):
     """A consumer has processed a message; ``outcome`` is an index into :data:`OUTCOMES`."""
 
+    trace_type = "SubAfter"
     request_id: str
     message_id: str
     took: int
@@ -69,6 +75,7 @@ class SubAfter(_TraceRecord):
 class TransactionEnd(_TraceRecord):
     """A producer has reported the outcome of a transaction."""
 
+    trace_type = "EndTransaction"
     time: int
     region: str
     group: str
@@ -91,7 +98,7 @@ def parse_sub_after(text: str) -> list[SubAfter]:
     records = []
     for line in text.split(_END):
         kind, *fields = line.split(_FIELD)
-        if kind != "SubAfter" or len(fields) < 8:
+        if kind != SubAfter.trace_type or len(fields) < 8:
             continue
         request_id, message_id, took, success, keys, outcome, time, group = fields[:8]
         numbers = took.removeprefix("-"), outcome, time
@@ -117,13 +124,13 @@ def parse_records(text: str) -> list[Pub | SubBefore | SubAfter | TransactionEnd
     records: list[Pub | SubBefore | SubAfter | TransactionEnd] = []
     for line in text.split(_END):
         kind, *fields = line.split(_FIELD)
-        if kind == "SubAfter":
+        if kind == SubAfter.trace_type:
             records += parse_sub_after(line)
             continue
         try:
-            if kind == "Pub" and len(fields) >= 12:
+            if kind == Pub.trace_type and len(fields) >= 12:
                 records.append(_parse_pub(fields))
-            elif kind == "SubBefore" and len(fields) >= 7:
+            elif kind == SubBefore.trace_type and len(fields) >= 7:
                 time, region, group, request_id, message_id, retry_times, keys = fields[:7]
                 records.append(
                     SubBefore(
@@ -131,7 +138,7 @@ def parse_records(text: str) -> list[Pub | SubBefore | SubAfter | TransactionEnd
                         message_id=message_id, retry_times=_number(retry_times), keys=_or_none(keys),
                     )
                 )  # fmt: skip
-            elif kind == "EndTransaction" and len(fields) >= 12:
+            elif kind == TransactionEnd.trace_type and len(fields) >= 12:
                 time, region, group, topic, message_id, tags, keys, host, type_, transaction_id, state, check = fields[
                     :12
                 ]

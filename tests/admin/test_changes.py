@@ -567,7 +567,7 @@ def test_a_person_is_shown_the_plan_and_asked(answer: bool, lab: Lab, monkeypatc
         patch.setattr("rmqtool.cli.framework.planning.confirm", confirm)
         patch.setattr("rmqtool.cli.framework.planning.Consent.need", lambda *_words: None)
         done = rmqtool("group", "reset", lab.target, GROUP, "--to-earliest", "--topic", "Orders")
-    assert asked == ["ValueChange 8 entries? 840 messages are consumed again."]
+    assert asked == ["Change 8 entries? 840 messages are consumed again."]
     assert f"lab-a: offset {GROUP} Orders 0: 105 to 0" in done.err
     assert done.code == (0 if answer else 4)
     assert (lab.tables() == before) is not answer
