@@ -43,6 +43,9 @@ class Release(NamedTuple):
         finds_time_bounds: a lookup by time returns the first entry at or after it; if False, the nearest one.
         operation_separator: text after each queue offset in an operation message of transactions.
         transaction_check_interval: default of ``transactionCheckInterval``, ms.
+        registration_timeout: default of ``registerBrokerTimeoutMills``, ms.
+        drops_unused_stats: default of ``autoDeleteUnusedStats``: whether what was counted of a topic or a group is
+            dropped when it is deleted.
         commits_real_queue: a committed message keeps the properties that name its queue while it is a half message
             (``EndTransactionProcessor.endMessageTransaction``).
         checks_immunity: a producer can end a transaction only within the time given by the message.
@@ -76,6 +79,8 @@ class Release(NamedTuple):
     finds_time_bounds: bool
     operation_separator: str
     transaction_check_interval: int
+    registration_timeout: int
+    drops_unused_stats: bool
     commits_real_queue: bool
     checks_immunity: bool
     invalid_code: ResponseCode
@@ -137,6 +142,8 @@ V4_9 = Release(
     finds_time_bounds=False,
     operation_separator="",
     transaction_check_interval=60_000,
+    registration_timeout=6000,
+    drops_unused_stats=False,
     commits_real_queue=True,
     checks_immunity=False,
     invalid_code=ResponseCode.SYSTEM_ERROR,
@@ -172,6 +179,8 @@ V5_3 = Release(
     finds_time_bounds=True,
     operation_separator=",",
     transaction_check_interval=30_000,
+    registration_timeout=24_000,
+    drops_unused_stats=True,
     commits_real_queue=True,
     checks_immunity=True,
     invalid_code=ResponseCode.INVALID_PARAMETER,

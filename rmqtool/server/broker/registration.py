@@ -31,7 +31,7 @@ from rmqtool.server.broker.context.broker_context import BrokerContext
 log = logging.getLogger(__name__)
 
 EVERY = 30.0  # s
-_TIMEOUT = 6.0
+_TIMEOUT = 6.0  # s, of everything but a registration
 _MOST_QUEUES = 1 << 16  # of one topic on one broker
 _PAUSE = 2.0  # before an unreachable name server is tried again
 _REST = 4.0  # after a registration of changes, wait this many times as long as it took
@@ -58,7 +58,8 @@ class Registration:
 
     def __init__(self, context: BrokerContext, servers: Sequence[str], tls: ssl.SSLContext | None = None) -> None:
         self._context = context
-        self._servers = [_Server(server, self._request, tls) for server in servers]
+        timeout = context.settings.registration_timeout / 1000
+        self._servers = [_Server(server, self._request, timeout, tls) for server in servers]
         self._tasks: list[asyncio.Task[None]] = []
 
     def announce(self) -> None:
@@ -184,10 +185,11 @@ class _Server:
         self,
         address: str,
         request: Callable[[_Registered | None], tuple[Command, _Registered]],
+        timeout: float,
         tls: ssl.SSLContext | None,
     ) -> None:
         self.wanted, self.tried = asyncio.Event(), asyncio.Event()
-        self._address, self._request, self._tls = address, request, tls
+        self._address, self._request, self._timeout, self._tls = address, request, timeout, tls
         self._connection: Connection | None = None
         self._registered: _Registered | None = None
         self._acknowledged = -1  # changes of topics in the last request that was answered
@@ -225,7 +227,7 @@ class _Server:
 
     async def _tell(self, connection: Connection) -> None:
         request, known = self._request(self._registered)
-        answer = await connection.call(request, _TIMEOUT)
+        answer = await connection.call(request, self._timeout)
         self._failed, self._registered = False, None if answer.code else known
         self._acknowledged = known.changes
         self.tried.set()

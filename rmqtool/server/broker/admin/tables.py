@@ -182,6 +182,7 @@ class TableRequests:
         self._context.state.remove_topic(name)
         self._context.static_topics.remove(name)
         self._context.forget_positions(topic=name)
+        self._context.drop_unused_stats(topic=name)
 
     @handles(C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
     def list_system_topics(self, call: Call[None, None]) -> Command:
@@ -242,6 +243,7 @@ class TableRequests:
         self._context.state.remove_group(header.group_name, offsets=offsets)
         if offsets:
             self._context.forget_positions(group=header.group_name)
+        self._context.drop_unused_stats(group=header.group_name)
         return call.answer()
 
 

@@ -104,6 +104,11 @@ class BrokerContext:
         """The release whose rules the broker follows."""
         return self.settings.release
 
+    def drop_unused_stats(self, *, topic: str | None = None, group: str | None = None) -> None:
+        """Drop what was counted of a deleted topic or group, unless the setting keeps it."""
+        if self.settings.drop_unused_stats:
+            self.counts.drop(topic=topic, group=group)
+
     def forget_positions(self, *, topic: str | None = None, group: str | None = None) -> None:
         """Forget positions in memory after a topic or a group was deleted."""
         for positions in (self.pulled, self.resets):

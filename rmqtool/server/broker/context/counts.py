@@ -8,6 +8,7 @@ from formats.remoting.shapes import StatsItem
 TOPIC_PUT, TOPIC_PUT_SIZE = "TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE"
 GROUP_GET, GROUP_GET_SIZE = "GROUP_GET_NUMS", "GROUP_GET_SIZE"
 SENT_BACK = "SNDBCK_PUT_NUMS"
+_BY_GROUP = {GROUP_GET, GROUP_GET_SIZE, SENT_BACK}  # their keys are TOPIC@GROUP
 BROKER_PUT, BROKER_PUT_SIZE, BROKER_GET = "BROKER_PUT_NUMS", "BROKER_PUT_SIZE", "BROKER_GET_NUMS"
 SAMPLE = 10.0  # s
 _SPANS = ((1, 7), (60, 7), (360, 25))  # every how many samples one is kept, and how many are kept
@@ -40,6 +41,13 @@ class Counts:
         """The sum since the start."""
         item = self._items.get((name, key))
         return item.sum if item is not None else 0
+
+    def drop(self, *, topic: str | None = None, group: str | None = None) -> None:
+        """Forget everything of a deleted topic or group (onTopicDeleted, onGroupDeleted)."""
+        for name, key in list(self._items):
+            key_topic, _, key_group = key.rpartition("@") if name in _BY_GROUP else (key, "", None)
+            if (topic is not None and key_topic == topic) or (group is not None and key_group == group):
+                del self._items[name, key]
 
     def sample(self, now: float) -> None:
         """Sample the sums; called every :data:`SAMPLE` seconds."""

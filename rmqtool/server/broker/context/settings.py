@@ -44,6 +44,8 @@ class BrokerSettings:
         server_side_reset: the broker itself resets offsets of groups (5.x); if not, their clients do.
         notify_after_lock: waiting pops in order are woken when messages of their queue become visible again because
             nobody acknowledged them in time (5.x); if not, at their next look.
+        registration_timeout: how long it waits for a name server to answer a registration.
+        drop_unused_stats: what was counted of a topic or a group is dropped when it is deleted.
         pop_buffer_merge, single_topic_register, split_registration: only shown: in a real broker they control buffering
             of acks and registration.
     """
@@ -69,6 +71,8 @@ class BrokerSettings:
     trace: bool = True
     server_side_reset: bool = True
     notify_after_lock: bool = True
+    registration_timeout: int = 24_000
+    drop_unused_stats: bool = True
 
     @classmethod
     def of(
@@ -104,6 +108,8 @@ class BrokerSettings:
             trace=conf.flag("traceOn", True),
             server_side_reset=release.is_5 and conf.flag("useServerSideResetOffset", True),
             notify_after_lock=conf.flag("enableNotifyAfterPopOrderLockRelease", True),
+            registration_timeout=setting(conf, "registerBrokerTimeoutMills", release.registration_timeout),
+            drop_unused_stats=conf.flag("autoDeleteUnusedStats", release.drops_unused_stats),
         )
 
     @property
