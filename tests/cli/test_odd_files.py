@@ -282,17 +282,24 @@ def test_a_recovery_is_planned_over_queue_files_that_cannot_be_read(
 
 
 @pytest.mark.parametrize("relative", ["consumequeue/Orders/0", "config/subscriptionGroup.json", "consumequeue/Odd/7"])
+@pytest.mark.parametrize("kind", ["fifo", "EIO"])
 @pytest.mark.parametrize("args", ["report lag", "report unconsumed", "sql"])
-def test_tables_name_what_they_leave_out(args: str, relative: str, golden: Unpacked, tmp_path: Path) -> None:
+def test_tables_name_what_they_leave_out(
+    args: str, kind: str, relative: str, golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = tmp_path / "store"
     shutil.copytree(golden("broker"), store)
     rest = ("select count(*) from offsets, queues", "--runner", "duckdb") if args == "sql" else ()
     assert rmqtool(*args.split(), store, *rest).code == 0
     (store / relative).parent.mkdir(exist_ok=True)
-    replace_by(store / relative, "fifo")
+    if kind == "fifo":
+        replace_by(store / relative, kind)
+    else:
+        (store / relative).mkdir(exist_ok=True) if "Odd" in relative else None
+        fail_at(store / relative, errno.EIO, monkeypatch)
     result = rmqtool(*args.split(), store, *rest)
-    assert result.code == 1
-    assert result.err.count(f"{relative}: not a ") == 1, result.err
+    assert result.code == 1, result.err
+    assert result.err.count(f"{relative}: {'not a ' if kind == 'fifo' else 'Input/output error'}") == 1, result.err
 
 
 @by_turns(3)

@@ -74,6 +74,7 @@ class NamedStore:
         broker_conf: the broker's properties file.
         uri: complete URI of a remote store, including credentials.
         listing: the listing that a plan is based on, see :class:`rmqtool.analytics.remote.stores.Remote`.
+        skips_unreadable: skip directories and small files that cannot be read, for callers that name them.
     """
 
     root: str
@@ -81,12 +82,14 @@ class NamedStore:
     broker_conf: str | None = None
     uri: str | None = None
     listing: str = ""
+    skips_unreadable: bool = False
 
     def layout(self) -> StoreLayout:
         """Open the store."""
         if self.uri is not None:
             attach_store(self.uri, self.listing)
-        return StoreLayout(self.root, load(self.broker_conf) if self.broker_conf else None)
+        layout = StoreLayout(self.root, load(self.broker_conf) if self.broker_conf else None)
+        return layout.passing_over() if self.skips_unreadable else layout
 
 
 def rows_of(table: str, store: NamedStore, part: tuple[str, ...] = ()) -> Iterator[pa.RecordBatch]:

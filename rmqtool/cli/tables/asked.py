@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Generator, Iterable, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Protocol
@@ -77,7 +78,8 @@ def request(
     for named in asked.stores:
         if named.uri is None:
             _look_for_unreadable(open_to_read(named.root, named.broker_conf), tables)
-    return asked
+    stores = (replace(named, skips_unreadable=named.uri is None) for named in asked.stores)
+    return replace(asked, stores=tuple(stores))
 
 
 def _look_for_unreadable(layout: StoreLayout, tables: Collection[str]) -> None:
