@@ -281,6 +281,23 @@ def test_a_recovery_is_planned_over_queue_files_that_cannot_be_read(
     assert f"{bad}: Input/output error" in stopped.err
 
 
+@pytest.mark.parametrize("kind", ["device", "loop", "EIO"])
+def test_the_pointer_of_a_database(
+    kind: str, golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``CURRENT`` names the database's manifest, and is read before RocksDB is."""
+    store = tmp_path / "store"
+    shutil.copytree(golden("rocksdb-5.5.0"), store)
+    path = store / "rocksdbstore" / "CURRENT"
+    replace_by(path, kind) if kind != "EIO" else fail_at(path, errno.EIO, monkeypatch)
+    planned = rmqtool("recover", store, "--dry-run")
+    assert planned.code == 1, planned.err
+    assert "rocksdbstore: CURRENT: " in planned.out
+    salvaged = rmqtool("salvage", store, tmp_path / "new", "-o", "json")
+    assert salvaged.code == 0, salvaged.err
+    assert json.loads(salvaged.out)["leftOut"] == ["rocksdbstore"]
+
+
 @pytest.mark.parametrize("relative", ["consumequeue/Orders/0", "config/subscriptionGroup.json", "consumequeue/Odd/7"])
 @pytest.mark.parametrize("kind", ["fifo", "EIO"])
 @pytest.mark.parametrize("args", ["report lag", "report unconsumed", "sql"])

@@ -1,15 +1,17 @@
 """A temporary directory for files built while planning; always removed at the end."""
 
+import errno
 import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from rmqtool.errors import CorruptFile
+from rmqtool.errors import CorruptFile, UnreadableStore
 from rmqtool.store.disk.directories import list_dir, read_small
 from rmqtool.store.disk.mapping import MAPPED
 
 _SMALL = 1 << 16
+_ODD = {errno.EIO, errno.ELOOP, errno.EISDIR, errno.ENXIO}  # of the file itself
 
 
 @contextmanager
@@ -41,14 +43,19 @@ def folder_of_links(path: str, linked: Callable[[str], bool], *, copied: str) ->
         copied: name of a small file that is copied instead.
 
     Raises:
-        UnreadableStore: the directory does not exist, or it or that file cannot be read.
-        CorruptFile: that file does not exist.
+        UnreadableStore: the directory does not exist, or this user may not read it or that file.
+        CorruptFile: that file does not exist, or something else is in its place.
     """
     with temporary_folder() as folder:
         for entry in list_dir(path):
             if linked(entry.name) and entry.is_file():
                 os.symlink(os.path.abspath(entry.path), os.path.join(folder, entry.name))
-        content = read_small(os.path.join(path, copied), _SMALL)
+        try:
+            content = read_small(os.path.join(path, copied), _SMALL)
+        except UnreadableStore as err:
+            if err.__cause__ is None or getattr(err.__cause__, "errno", None) in _ODD:
+                raise CorruptFile(path, None, str(err).replace(f"{path}{os.sep}", "")) from err
+            raise
         if content is None:
             raise CorruptFile(path, None, f"no {copied} in it")
         with open(os.path.join(folder, copied), "xb") as copy:

@@ -235,7 +235,7 @@ class Salvage:
             duplicates=self.duplicates,
             wrongOffsets=self.renumbered,
             configs=configs,
-            leftOut=self.left_out,
+            leftOut=[*dict.fromkeys(self.left_out)],
             warnings=[*self._initial_warnings, *self.warnings],
             tornProperties=self.torn,
             mendedPorts=self.mended_ports,
