@@ -107,7 +107,7 @@ ALL = (
         "In SCHEDULE_TOPIC_XXXX the tags code is the store time plus the delay of the level.",
         "Damage, or messageDelayLevel was different when the message was stored (give --broker-conf).",
         "The broker delivers the message at the time in the entry.",
-        "give --broker-conf first; otherwise nothing is needed once the message is delivered",
+        "give --broker-conf with the messageDelayLevel of that time; nothing is needed once the message is delivered",
     ),
     kind(
         "cq-delay-hash",
