@@ -168,6 +168,20 @@ def test_a_file_that_was_cut_short_is_no_fault_of_the_configuration(golden_copy:
     assert "conf-size" not in by_code
 
 
+def test_the_one_file_of_a_timer_log(golden_copy: Unpacked) -> None:
+    """Whether it or the setting is wrong cannot be known, so no message is given up before the setting is looked at."""
+    case = "broker-5.3.3"
+    store = golden_copy(case)
+    (file,) = (store / "timerlog").iterdir()
+    size = file.stat().st_size
+    conf = sizes_of(case)
+    assert f"mappedFileSizeTimerLog={size}\n" in conf
+    layout = opened(store, conf.replace(f"mappedFileSizeTimerLog={size}", "mappedFileSizeTimerLog=104"))
+    (finding,) = (each for each in check_store(layout) if each.code == "file-size")
+    assert finding.fix.startswith(f"set mappedFileSizeTimerLog={size} in ")
+    assert "; otherwise stop the broker and move the file out of timerlog" in finding.fix
+
+
 def sizes_of(case: str) -> str:
     """The settings that a case was written with."""
     return "".join(f"{name}={value}\n" for name, value in goldens.about(case)["config"].items())

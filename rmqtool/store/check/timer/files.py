@@ -8,11 +8,13 @@ from formats.endings import Ending
 from formats.variants import timer
 from rmqtool.store.check.advice.steps import by_hand
 from rmqtool.store.check.common.context import Context
+from rmqtool.store.config.fit import TIMER_LOG
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import is_zero
 from rmqtool.store.queues.timer.files import TimerFiles
 
-_REFUSED = by_hand("stop the broker and move the file out of timerlog; messages that wait in it must be sent again")
+_MOVE = "stop the broker and move the file out of timerlog; messages that wait in it must be sent again"
+_REFUSED = by_hand(_MOVE)
 
 
 def check_timer_files(ctx: Context, files: TimerFiles, *, used: bool) -> None:
@@ -55,7 +57,11 @@ def _check_names(ctx: Context, files: TimerFiles) -> None:
         if file.size != files.file_size:
             ctx.found.situation.refused = True
             expected, actual = f"{files.file_size} bytes", f"{file.size} bytes"
-            ctx.found.add("file-size", ctx.name(file.path), expected=expected, actual=actual, steps=_REFUSED)
+            steps, conf = _REFUSED, ctx.layout.conf
+            if TIMER_LOG in conf.sizes and file.size and file.size % timer.UNIT_SIZE == 0:
+                right = f"set {TIMER_LOG}={file.size} in {conf.path}, if brokers wrote the store with this length"
+                steps = by_hand(f"{right}; otherwise {_MOVE}")
+            ctx.found.add("file-size", ctx.name(file.path), expected=expected, actual=actual, steps=steps)
     for before, after in pairwise(files.log):
         if after.base > before.base + files.file_size:
             actual = f"the next file is {after.base:020d}"
