@@ -182,6 +182,22 @@ def test_the_one_file_of_a_timer_log(golden_copy: Unpacked) -> None:
     assert "; otherwise stop the broker and move the file out of timerlog" in finding.fix
 
 
+@pytest.mark.parametrize("line", ["", "compactionMappedFileSize=128800\n", "compactionCqMappedFileSize=9200\n"])
+def test_the_lengths_of_compacted_topics(line: str, golden_copy: Unpacked) -> None:
+    """Brokers round the setting, and a multiple of the queue files' length up to the next one."""
+    case = "broker-5.3.3"
+    store = golden_copy(case)
+    kept = [each for each in sizes_of(case).splitlines() if "ompaction" not in each]
+    kept += [each for each in line.splitlines() if each]
+    wrong = misfits(opened(store, "".join(f"{each}\n" for each in kept)))
+    assert {misfit.place for misfit in wrong} == {"compaction/compactionLog", "compaction/compactionCq"}
+    set_to = [misfit.set for misfit in wrong]
+    assert all(set_to)
+    names = {text.split("=")[0] for text in set_to if text}
+    kept = [each for each in kept if each.split("=")[0] not in names] + [text for text in set_to if text]
+    assert misfits(opened(store, "".join(f"{each}\n" for each in kept))) == []
+
+
 def sizes_of(case: str) -> str:
     """The settings that a case was written with."""
     return "".join(f"{name}={value}\n" for name, value in goldens.about(case)["config"].items())

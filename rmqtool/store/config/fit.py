@@ -185,13 +185,18 @@ class _Fit:
 
     def _check_compacted(self) -> Iterator[Misfit]:
         queue = self.wants(COMPACTED_QUEUE)
-        for kind, name, wants in (
-            ("compaction/compactionLog", COMPACTED, log_file_size(self.wants(COMPACTED), queue)),
-            ("compaction/compactionCq", COMPACTED_QUEUE, queue_file_size(queue)),
-        ):
-            lengths = self._queue_lengths(kind)
-            if (has := lengths.has) is not None:
-                yield from self._judge(kind, has, lengths.seen[has], name, wants, None)
+        logs, queues = (self._queue_lengths(f"compaction/{kind}") for kind in ("compactionLog", "compactionCq"))
+        if (has := logs.has) is not None:
+            # one more than the length, as a multiple of the queue files' length is rounded up
+            right = next((size for size in (has + 1, has) if log_file_size(size, queues.has or queue) == has), None)
+            set_to, wants = (
+                None if right is None else f"{COMPACTED}={right}",
+                log_file_size(self.wants(COMPACTED), queue),
+            )
+            yield from self._judge("compaction/compactionLog", has, logs.seen[has], COMPACTED, wants, set_to)
+        if (has := queues.has) is not None:
+            wants, set_to = queue_file_size(queue), f"{COMPACTED_QUEUE}={has}"
+            yield from self._judge("compaction/compactionCq", has, queues.seen[has], COMPACTED_QUEUE, wants, set_to)
 
     def _check_index(self) -> Iterator[Misfit]:
         lengths = _Lengths()
