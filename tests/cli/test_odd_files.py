@@ -281,6 +281,20 @@ def test_a_recovery_is_planned_over_queue_files_that_cannot_be_read(
     assert f"{bad}: Input/output error" in stopped.err
 
 
+@pytest.mark.parametrize("relative", ["consumequeue", "consumequeue_ext/TopicA/2/00000000000000000000", "config"])
+def test_a_store_with_extensions(
+    relative: str, golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = golden("queue-ext")
+    fail_at(store / relative, errno.EIO, monkeypatch)
+    assert rmqtool("salvage", store, tmp_path / "new").code == 0
+    assert messages(tmp_path / "new") == messages(store)
+    for line in ("recover STORE --dry-run", "retention STORE", "check STORE"):
+        result = rmqtool(*(store if word == "STORE" else word for word in line.split()))
+        assert result.code in (0, 1), (line, result.err)
+        assert relative in f"{result.out}{result.err}".replace("\n", "").replace(" ", "") or "retention" in line, line
+
+
 @pytest.mark.parametrize("kind", ["device", "loop", "EIO"])
 def test_the_pointer_of_a_database(
     kind: str, golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -114,7 +114,7 @@ def recover(
     def plan() -> RecoveryReport:
         if layout.dledger_dirs():
             return plan_dledger(layout, exactly=exactly)
-        if has_rocksdb_queues(layout) and (release is None or release.is_5):
+        if has_rocksdb_queues(layout.passing_over()) and (release is None or release.is_5):
             return plan_rocks(layout, release)
         return recovery.plan(layout, predict=consent.dry_run, **rules)
 

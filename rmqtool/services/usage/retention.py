@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from formats.message.read import Record
-from rmqtool.errors import CorruptFile
+from rmqtool.errors import CorruptFile, UnreadableStore
 from rmqtool.services.consumers.unread import unread_below
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.usage.parts import COMMIT_LOG, PartUsage, measure_parts
@@ -242,6 +242,17 @@ def _hour_of(time: int, zone: tzinfo | None) -> int:
 
 
 def _losses(log: CommitLog, files: list[LogFile], warn: Warn) -> list[UnreadLoss]:
+    """Messages that will be lost unread with the removed files; none, after a warning, if that cannot be known."""
+    try:
+        return _count_losses(log, files, warn)
+    except (CorruptFile, UnreadableStore) as err:
+        if isinstance(err.__cause__, PermissionError):
+            raise
+        warn(f"{err}: which messages are lost unread is not known")
+        return []
+
+
+def _count_losses(log: CommitLog, files: list[LogFile], warn: Warn) -> list[UnreadLoss]:
     """Messages that will be lost unread with the removed files, and when the first is removed."""
     going = [file for file in files if file.deleteTimestamp is not None]
     below: dict[int, dict[tuple[str | None, str], int]] = {}

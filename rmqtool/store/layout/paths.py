@@ -25,6 +25,7 @@ BATCH_UNIT = BATCH_CQ_ENTRY.size
 EPOCHS = "epochFileCheckpoint"  # of replicas in controller mode
 BATCH_QUEUES = "batchconsumequeue"
 QUEUE_KINDS = ("consumequeue", BATCH_QUEUES)
+EXTENSIONS = "consumequeue_ext"
 COMPACTION = "compaction"
 
 PARTS = (
@@ -34,7 +35,7 @@ PARTS = (
     "checkpoint",
     "config",
     "abort",
-    "consumequeue_ext",
+    EXTENSIONS,
     BATCH_QUEUES,
 )
 _RARE = (BATCH_QUEUES, COMPACTION)
@@ -158,7 +159,7 @@ class StoreLayout:
         path = getattr(err.__cause__, "filename", None)
         if not isinstance(path, str) or path in (self.passed or {}):
             raise err
-        if self._relative(path).partition(os.sep)[0] not in QUEUE_KINDS:
+        if self._relative(path).partition(os.sep)[0] not in (*QUEUE_KINDS, EXTENSIONS):
             raise err
         self.pass_over(path, err)
 

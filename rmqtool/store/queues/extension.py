@@ -2,9 +2,7 @@
 
 from collections import Counter
 
-from rmqtool.store.layout.paths import StoreLayout
-
-FOLDER = "consumequeue_ext"
+from rmqtool.store.layout.paths import EXTENSIONS, StoreLayout
 
 
 def extension_size(layout: StoreLayout) -> int | None:
@@ -14,6 +12,6 @@ def extension_size(layout: StoreLayout) -> int | None:
     """
     if configured := layout.conf.sizes.get("mappedFileSizeConsumeQueueExt"):
         return configured
-    paths = [path for _topic, _queue_id, path in layout.queue_dirs(FOLDER)]
+    paths = [path for _topic, _queue_id, path in layout.queue_dirs(EXTENSIONS)]
     lengths = Counter(file.size for path in paths for file in layout.files_in(path) if file.size)
     return max(lengths, key=lambda length: (lengths[length], length), default=None)

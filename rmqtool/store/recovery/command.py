@@ -142,8 +142,8 @@ def plan(
     Args:
         predict: also plan for a store that recover refuses to write because a database has to follow.
     """
-    warnings = heed(layout, "recover")
     layout = layout.passing_over()
+    warnings = heed(layout, "recover")
     with _advising(layout):
         report = _plan_over_bad_files(
             layout, partial(_simulate_start, whole=True, predict=predict, **options), backup, warnings

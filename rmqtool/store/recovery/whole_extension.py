@@ -18,8 +18,8 @@ from rmqtool.store.disk.files import make_file
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.layout.mending import can_go
-from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.queues.extension import FOLDER, extension_size
+from rmqtool.store.layout.paths import EXTENSIONS, StoreLayout
+from rmqtool.store.queues.extension import extension_size
 
 Say = Callable[[str, str], None]
 
@@ -38,7 +38,7 @@ class Extension:
     @classmethod
     def of(cls, layout: StoreLayout, topic: str, queue_id: int) -> "Extension":
         """The extension of a queue, for reading."""
-        return cls(layout.files_in(layout.queue_path(topic, queue_id, FOLDER)))
+        return cls(layout.files_in(layout.queue_path(topic, queue_id, EXTENSIONS)))
 
     def unit_at(self, offset: int) -> ExtensionUnit | None:
         """The unit at an offset, if a broker finds it now and in the future; else None."""
@@ -84,5 +84,5 @@ class Extension:
 def prepare_extensions(layout: StoreLayout, change: Change, say: Say) -> None:
     """Add the changes of all extensions."""
     size = extension_size(layout)
-    for _topic, _queue_id, path in layout.queue_dirs(FOLDER):
+    for _topic, _queue_id, path in layout.queue_dirs(EXTENSIONS):
         Extension(layout.files_in(path), size).prepare(change, say)

@@ -105,9 +105,9 @@ class Salvage:
         self._others = [other.passing_over() for other in others]
         for each in (self.layout, *self._others):
             pass_over_unreadable(each)
-        self._initial_warnings = [*heed(layout, command), *describe_uncommitted(layout)]
+        self._initial_warnings = [*heed(self.layout, command), *describe_uncommitted(self.layout)]
         if others:  # what one replica lacks, another one has
-            warnings = [text for copy in (layout, *others) for text in heed(copy, command)]
+            warnings = [text for copy in (self.layout, *self._others) for text in heed(copy, command)]
             behind = tuple(NAMES[role] for role in (Role.DLEDGER, Role.CONTROLLER, Role.SLAVE))
             self._initial_warnings = [text for text in dict.fromkeys(warnings) if not text.startswith(behind)]
         self.target = self.store + _PART

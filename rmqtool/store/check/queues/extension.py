@@ -7,13 +7,14 @@ from formats.queues.extension import ExtensionUnit, units
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_files
-from rmqtool.store.queues.extension import FOLDER, extension_size
+from rmqtool.store.layout.paths import EXTENSIONS
+from rmqtool.store.queues.extension import extension_size
 
 
 def check_extension(ctx: Context) -> None:
     """Check every file below ``consumequeue_ext``."""
     size = extension_size(ctx.layout)
-    for topic, queue_id, path in ctx.layout.queue_dirs(FOLDER):
+    for topic, queue_id, path in ctx.layout.queue_dirs(EXTENSIONS):
         about = {"topic": topic, "queueId": queue_id}
         try:
             segments = ctx.layout.files_in(path)
