@@ -295,6 +295,18 @@ def test_a_store_with_extensions(
         assert relative in f"{result.out}{result.err}".replace("\n", "").replace(" ", "") or "retention" in line, line
 
 
+@pytest.mark.parametrize("relative", ["checkpoint", "config", "compaction"])
+def test_the_plan_for_a_database(
+    relative: str, golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = golden("rocksdb-5.5.0")
+    fail_at(store / relative, errno.EIO, monkeypatch)
+    planned = rmqtool("recover", store, "--dry-run", "-o", "json")
+    assert planned.code in (0, 1), planned.err
+    (warning, *_) = (text for text in json.loads(planned.out)["warnings"] if f"/{relative}" in text)
+    assert warning.endswith("Input/output error: this plan is for when it is out of the way")
+
+
 @pytest.mark.parametrize("kind", ["device", "loop", "EIO"])
 def test_the_pointer_of_a_database(
     kind: str, golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -23,7 +23,9 @@ def plan_rocks(layout: StoreLayout, release: Release | None = None) -> RecoveryR
         Refused: the store also has a form that these rules do not cover.
         UnreadableStore: a file of the log cannot be read.
     """
+    layout = layout.passing_over()
     with planning(layout) as change:
         plan = report(run_rocks_recovery(StoreInputs.of(layout, release=release), change.staging))
     warnings = misfit_warnings(layout)
-    return replace(plan, warnings=[*warnings, *plan.warnings], unfit=warnings)
+    passed = [f"{reason}: this plan is for when it is out of the way" for reason in (layout.passed or {}).values()]
+    return replace(plan, warnings=[*warnings, *plan.warnings, *passed], unfit=warnings)
