@@ -487,6 +487,23 @@ def test_the_metadata_from_the_segments(case: str, tmp_path: Path) -> None:
     assert not (node.store / "config" / METADATA).exists()
 
 
+def test_queues_are_ended_by_a_tier_whose_metadata_are_written_first(node: Node) -> None:
+    """recover without the metadata would end them where the log does, so it refuses and names the command."""
+    lose_metadata(node)
+    shutil.rmtree(node.store / "consumequeue" / "History")
+    (node.store / "abort").write_text("1")
+    steps = [line.split()[2:4] for line in rmqtool("check", node.store, *node.options()).out.splitlines()
+             if line[1:11] == ". rmqtool "]  # fmt: skip
+    assert [words[0] for words in steps] == ["rebuild", "recover"]
+    refused = rmqtool("recover", node.store, "--yes", *node.options())
+    assert (refused.code, f"rmqtool rebuild {node.store} tiered-metadata" in refused.err) == (4, True)
+    for words in (("rebuild", node.store, "tiered-metadata"), ("recover", node.store)):
+        result = rmqtool(*words, "--yes", *node.options())
+        assert result.code == 0, result.err
+    listed = rows("tier", "list", node.store, *node.options())
+    assert [row["localMaxOffset"] for row in listed if row["topic"] == "History"] == [13, 13, 13]
+
+
 def test_metadata_in_order_stays(node: Node) -> None:
     before = (node.store / "config" / METADATA).read_bytes()
     result = rmqtool("rebuild", node.store, "tiered-metadata", "--yes", *node.options())

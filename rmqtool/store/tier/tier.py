@@ -26,7 +26,7 @@ from rmqtool.store.layout.tiered import Key as SegmentKey
 from rmqtool.store.layout.tiered import tiered_files
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord, walk_file
 from rmqtool.store.queues.batch import AnyQueue, every_queue
-from rmqtool.words import counted
+from rmqtool.words import command_line, counted
 
 Key = tuple[str, int]  # topic, queue id
 Ranges = Mapping[Key, tuple[int, int]]  # lowest and next queue offset of local queues
@@ -433,7 +433,11 @@ def tier_dangers(layout: StoreLayout, ranges: Ranges) -> list[str]:
         UnreadableStore: the tier cannot be read.
     """
     tier = Tier.of(layout)
-    return [danger.words for danger in tier.dangers(ranges)] if tier is not None else []
+    cure = command_line("rebuild", layout.root, "tiered-metadata")
+    return [
+        f"{danger.words}. {cure} writes the file from the segments" if danger.kind == "ignored" else danger.words
+        for danger in (tier.dangers(ranges) if tier is not None else ())
+    ]
 
 
 def refuse_dangers(layout: StoreLayout, dangers: Iterable[str]) -> None:

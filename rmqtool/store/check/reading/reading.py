@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from rmqtool.store.check.advice.advice import LOG_BACK, MEND_FILES, STOP_BROKER, Situation
 from rmqtool.store.check.advice.steps import NOTHING, Step
 from rmqtool.store.check.codes.code import ERROR, SEVERITIES, WARNING
-from rmqtool.store.check.codes.tiered import DO_NOT_START, HARMS_TIER
+from rmqtool.store.check.codes.tiered import DO_NOT_START, HARMS_TIER, METADATA_AGAIN
 from rmqtool.store.check.common.findings import Finding
 from rmqtool.store.check.reading.causes import causes_of
 from rmqtool.store.layout.mending import FILES
@@ -175,6 +175,8 @@ def _rank(step: Step, code: str) -> tuple[int, int, int]:
         return 0, 0, 0
     if step in DO_NOT_START:
         return 0, 1, 0  # a copy, before anything else
+    if step == METADATA_AGAIN:
+        return 0, 2, 0  # recover ends queues as the tier does, and refuses without its metadata
     if step in MEND_FILES:
         return 1, 1, 0  # each file has a step of its own
     if not step.command and code == "file-foreign":
