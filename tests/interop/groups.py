@@ -1,20 +1,24 @@
-"""Random lives of real DLedger and controller groups: what ``replicas`` and ``recover --with`` foretell, and what the
-brokers do when they start together.
+"""Random lives of real groups - DLedger, with a controller, a master with slaves: what ``replicas`` and ``recover
+--with`` foretell, and what the brokers do when they start together.
 
     python -m tests.interop.groups --release 5.3.3 --kind controller --rounds 5 --seed 1
 
 Three brokers get messages while some of them are killed and started again; in the end all are killed. Copies of their
 directories, one of them damaged in some rounds, start together. Judged are the leader, where logs are cut and which
 messages that costs, what is served then, and that no message is called unacknowledged which was acknowledged.
+``salvage`` of all copies has to have every message of every copy. With ``--advised`` the steps that ``replicas`` names
+are carried out first, and all logs have to be equal in the end.
 """
 
 import argparse
 import json
+import re
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -33,16 +37,18 @@ from tests.interop.test_namesrv import name_server
 from tests.interop.test_roles import MAX_OFFSET, pull_all
 from tests.roles import Node
 
-KINDS = ("dledger", "controller")
+KINDS = ("dledger", "controller", "classic")
 TOPICS = ("Orders", "Invoices", "Events")
 _MASTERS = ("SYNC_MASTER", "ASYNC_MASTER")
-_LOOKS, _PAUSE = 600, 0.1
+_LOOKS, _PAUSE = 1800, 0.1  # on a busy machine too
+_A_MINUTE = 600  # looks
 _NO_TOPICS = ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_", "rmq_sys_", "%")
 _SETTINGS = {
     "brokerClusterName": "Shop", "brokerName": "store-1", "mappedFileSizeCommitLog": "49152",
     "mappedFileSizeConsumeQueue": "1200", "maxHashSlotNum": "150", "maxIndexNum": "600", "diskMaxUsedSpaceRatio": "95",
 }  # fmt: skip
 Bodies = dict[tuple[str, int], dict[int, bytes]]  # of a queue: offset to body
+Messages = set[tuple[str, int, int, bytes]]  # topic, queue id, queue offset, body
 
 
 @dataclass
@@ -57,7 +63,11 @@ class Group:
     running: dict[str, Broker] = field(default_factory=dict)
 
     def start(self, *names: str) -> None:
-        """Start members at once."""
+        """Start members at once; slaves after their master."""
+        if self.kind == "classic":
+            for name in sorted(names, key=lambda name: self.nodes[name].settings["brokerId"] != "0"):
+                self._start(name)
+            return
         with ThreadPoolExecutor(len(names)) as pool:
             for started in [pool.submit(self._start, name) for name in names]:
                 started.result()
@@ -68,9 +78,21 @@ class Group:
         settings = node.settings
         if self.kind == "controller":
             settings |= {"controllerAddr": self.controller}
-        else:
+        elif self.kind == "dledger":
             settings |= {"brokerId": "-1"}
+        elif settings["brokerId"] != "0":
+            jvm.boot(node.store, settings, follows=self.namesrv)
+            return
         jvm.boot(node.store, settings, namesrv=self.namesrv, waits=False)
+
+    def appoint(self, master: str) -> None:
+        """Change the settings of a master with slaves: which one is the master at the next start."""
+        role = next(role for node in self.nodes.values() if (role := node.settings["brokerRole"]) != "SLAVE")
+        for number, (name, node) in enumerate(self.nodes.items(), 1):
+            mine = {"brokerRole": role, "brokerId": "0"} if name == master else {
+                "brokerRole": "SLAVE", "brokerId": str(number),
+            }  # fmt: skip
+            node.conf.write_text("".join(f"{key}={value}\n" for key, value in {**node.settings, **mine}.items()))
 
     def kill(self, *names: str) -> None:
         """Kill members."""
@@ -93,7 +115,7 @@ class Group:
 
     def has_leader(self) -> bool:
         """Whether a leader comes within a minute."""
-        for _ in range(_LOOKS):
+        for _ in range(_A_MINUTE):
             if any(jvm.ask("log")["role"] in _MASTERS for jvm in self.running.values()):
                 return True
             time.sleep(_PAUSE)
@@ -123,6 +145,8 @@ def _make_nodes(kind: str, folder: Path, count: int, rng: Random) -> dict[str, N
     ports = [free_port() for _ in range(count)]
     peers = ";".join(f"n{number}-127.0.0.1:{port}" for number, port in enumerate(ports))
     all_ack = {"allAckInSyncStateSet": rng.choice(("true", "false"))}
+    role, in_sync = rng.choice((("ASYNC_MASTER", 1), ("SYNC_MASTER", 1), ("SYNC_MASTER", 2)))
+    pieces = rng.choice(("700", "32768"))  # of the log, as a slave gets it
     for number in range(count):
         name = f"n{number}"
         (folder / name).mkdir(parents=True)
@@ -130,7 +154,12 @@ def _make_nodes(kind: str, folder: Path, count: int, rng: Random) -> dict[str, N
             {"enableDLegerCommitLog": "true", "dLegerGroup": "store-1", "dLegerPeers": peers, "dLegerSelfId": name}
             if kind == "dledger"
             else {"enableControllerMode": "true", **all_ack}
-        )
+            if kind == "controller"
+            else {
+                "brokerRole": "SLAVE" if number else role, "brokerId": str(number), "haTransferBatchSize": pieces,
+                "totalReplicas": str(count), "inSyncReplicas": str(in_sync),
+            }
+        )  # fmt: skip
         conf = folder / f"{name}.conf"
         conf.write_text("".join(f"{key}={value}\n" for key, value in {**_SETTINGS, **more}.items()))
         nodes[name] = Node(folder / name, conf)
@@ -153,8 +182,65 @@ def send(group: Group, life: Life, prefix: str, count: int, how: str = "sync") -
     life.story.append(f"{how} {prefix} to {topic}: {len(rows)} answers")
 
 
+def live_classic(group: Group, rng: Random, life: Life) -> None:
+    """Slaves are killed during work, and so is their master before they have all; another one takes its place."""
+    names = [*group.nodes]
+    group.start(*names)
+    send(group, life, "first-", rng.randrange(40, 120))
+    if rng.random() < 0.7:
+        group.settle()
+    for turn in range(rng.randrange(1, 4)):
+        master = group.leader()
+        slaves = [name for name in group.running if name != master]
+        match rng.choice(("slave", "meanwhile", "switch", "restart")):
+            case "slave" if slaves:
+                gone = rng.choice(slaves)
+                group.kill(gone)
+                life.story.append(f"killed {gone}")
+                send(group, life, f"without-{turn}-", rng.randrange(10, 60), rng.choice(("sync", "oneway")))
+                if rng.random() < 0.5:
+                    group.start(gone)
+                    life.story.append(f"started {gone}")
+            case "switch" if slaves:
+                *gone, heir = rng.sample(slaves, len(slaves))
+                group.kill(*gone)
+                if rng.random() < 0.5:  # what is acknowledged, or taken, by the master alone
+                    group.kill(heir)
+                    send(group, life, f"alone-{turn}-", rng.randrange(3, 20), "oneway")
+                    time.sleep(1)
+                    group.kill(master)
+                else:
+                    group.kill(master)
+                    group.kill(heir)
+                group.appoint(heir)
+                group.start(heir, *gone)
+                life.story.append(f"killed {master}; {heir} is the master")
+                send(group, life, f"heir-{turn}-", rng.randrange(3, 40))
+            case "restart":
+                gone = [*group.running]
+                group.kill(*gone)
+                group.start(*gone)
+                life.story.append("all killed, and started")
+            case _:
+                with ThreadPoolExecutor(1) as beside:
+                    sending = beside.submit(send, group, life, f"meanwhile-{turn}-", rng.randrange(60, 200))
+                    time.sleep(rng.random())
+                    if slaves:
+                        jvm = group.running.pop(gone := rng.choice(slaves))
+                        jvm.kill()
+                        life.story.append(f"killed {gone} meanwhile")
+                    sending.result()
+    jvm = group.running[group.leader()]
+    jvm.ask("sendMany", topic="Events", prefix="oneway-", count=rng.randrange(1, 60), threads=4, how="oneway")
+    group.close()
+    life.story.append("killed all")
+
+
 def live(group: Group, rng: Random, life: Life) -> None:
     """Some messages, and some kills; in the end all are dead."""
+    if group.kind == "classic":
+        live_classic(group, rng, life)
+        return
     names = [*group.nodes]
     group.start(*names)
     send(group, life, "first-", rng.randrange(40, 120))
@@ -217,12 +303,12 @@ def bodies_of(node: Node) -> Bodies:
     return result
 
 
-def flat(bodies: Bodies) -> set[tuple[str, int, int, bytes]]:
+def flat(bodies: Bodies) -> Messages:
     """The messages, each with its place."""
     return {(topic, queue, at, body) for (topic, queue), found in bodies.items() for at, body in found.items()}
 
 
-def served_by(broker: Broker, queues: set[tuple[str, int]]) -> set[tuple[str, int, int, bytes]]:
+def served_by(broker: Broker, queues: set[tuple[str, int]]) -> Messages:
     """Every message that a broker serves."""
     result = set()
     for topic in {topic for topic, _queue in queues}:
@@ -243,8 +329,45 @@ def ask(command: str, *args: object) -> dict[str, Any]:
     return answer
 
 
-def judge(group: Group, life: Life, report: list[str]) -> list[str]:
-    """Compare what the commands say with what the group does; returns what differs."""
+def carry_out(steps: Sequence[str]) -> set[str]:
+    """Carry out what is to be done before the start; returns the directories that were changed."""
+    changed = set()
+    for step in steps:
+        if found := re.match(r"Replace the directory (?P<store>\S+) by a copy of (?P<other>\S+) before", step):
+            shutil.rmtree(found["store"])
+            shutil.copytree(found["other"], found["store"])
+        elif found := re.match(r"Empty the directory (?P<store>\S+) before", step):
+            shutil.rmtree(found["store"])
+            Path(found["store"]).mkdir()
+        elif found := re.match(r"rmqtool (?P<verb>truncate|rebuild|recover) (?P<store>\S+) (.+), before", step):
+            result = rmqtool(found["verb"], found["store"], *found[3].split(), "--yes")
+            assert result.code == 0, result.err
+        if found and not step.startswith(("rmqtool rebuild", "rmqtool recover")):  # which leave the messages
+            changed.add(found["store"])
+    return changed
+
+
+def lost_by_merging(nodes: Sequence[Node], before: dict[str, Messages], new: Path) -> list[str]:
+    """Messages of any copy that ``salvage`` of all has neither in the new store nor in ``lost+found``."""
+    confs = [option for node in nodes for option in node.options()]
+    result = rmqtool("salvage", *(node.store for node in nodes), new, *confs)
+    assert result.code in (0, 1), result.err
+    have = flat(bodies_of(Node(new, nodes[0].conf)))
+    places = {message[:3] for message in have}
+    kept = b"".join(path.read_bytes() for path in (new / "lost+found").rglob("*") if path.is_file())
+    every = set().union(*before.values())
+    bodies, wanted = (Counter((topic, body) for topic, _queue, _at, body in messages) for messages in (have, every))
+    wrong = [f"{topic} {body!r} is not in the merged store" for topic, body in wanted - bodies if body not in kept]
+    wrong += [f"{topic} {body!r} is there twice, or was in no copy" for topic, body in bodies - wanted]
+    return wrong + [f"{place} has nothing in the merged store" for place in {m[:3] for m in every} - places]
+
+
+def judge(group: Group, life: Life, report: list[str], *, advised: bool = False) -> list[str]:
+    """Compare what the commands say with what the group does; returns what differs.
+
+    Args:
+        advised: carry out the steps of the advice before the start.
+    """
     nodes = list(group.nodes.values())
     stores = [node.store for node in nodes]
     confs = [word for node in nodes for word in node.options()]
@@ -258,6 +381,9 @@ def judge(group: Group, life: Life, report: list[str]) -> list[str]:
     )  # fmt: skip
     foretold = started["group"]
     report.append(f"advice {Path(advice['store']).name}, leaders {[Path(x).name for x in foretold['leaders']]}")
+    new = stores[0].parent / "merged"
+    wrong += lost_by_merging(nodes, before, new)
+    shutil.rmtree(new, ignore_errors=True)
     best = before[advice["store"]]
     lost = set().union(*before.values()) - best
     if advice["lost"] != len(lost):
@@ -276,6 +402,10 @@ def judge(group: Group, life: Life, report: list[str]) -> list[str]:
                 said = acknowledged.get((row["topic"], row["queueId"], at))
                 if here is not None and said is not None and said.encode() == here:
                     wrong.append(f"{said} was acknowledged, and the report says no")
+    first = next(name for name, node in group.nodes.items() if str(node.store) == advice["store"])
+    changed = carry_out(advice["steps"]) if advised else set()
+    if changed:
+        report.append(f"changed before the start: {[Path(path).name for path in changed]}")
     unserved = {
         str(node.store): sum(
             row["messages"]
@@ -286,15 +416,17 @@ def judge(group: Group, life: Life, report: list[str]) -> list[str]:
         )
         for node in nodes
     }
-    first = next(name for name, node in group.nodes.items() if str(node.store) == advice["store"])
-    if group.kind == "controller":
+    if group.kind == "classic":
+        group.appoint(first)
+        group.start(*group.nodes)
+    elif group.kind == "controller":
         group.start(first)
         if group.leader() != first:
             wrong.append("the advised copy is no master")
         group.start(*(name for name in group.nodes if name != first))
     else:
         group.start(*group.nodes)
-    leader = str(group.nodes[group.settle()].store)
+    leader = str(group.nodes[group.settle() if advised or group.kind != "classic" else group.leader()].store)
     jvm = group.running[Path(leader).name]
     report.append(f"leader {Path(leader).name}")
     if leader not in foretold["leaders"]:
@@ -307,10 +439,28 @@ def judge(group: Group, life: Life, report: list[str]) -> list[str]:
         wrong.append(
             f"of the leader's messages {len(missing)} are not served (foretold {unserved[leader]}), {len(more)} more"
         )
+    if advised:
+        send(group, life, "new-", 30)
+        group.settle()
     for name in [*group.running]:
         group.running.pop(name).__exit__()
+    if advised:
+        ends = (
+            [int(log_of(Path(path))[0]) + len(log_of(Path(path))[1]) for path in before]
+            if (group.kind != "dledger")
+            else []
+        )
+        wrong += [
+            f"the logs of {store} and the leader differ: {apart[:3]}"
+            for store in before
+            if ends and (apart := differences(Path(store), Path(leader), min(ends)))
+        ]
     after = {store: flat(bodies_of(Node(Path(store), Path(f"{store}.conf")))) for store in before}
     for store, had in before.items():
+        if store in changed:
+            if after[store] != after[leader]:
+                wrong.append(f"{store} and its leader differ in {len(after[store] ^ after[leader])} messages")
+            continue
         row = next((r for r in foretold["following"] if (r["store"], r["master"]) == (store, leader)), None)
         if store == leader:
             if not had <= after[store]:
@@ -323,7 +473,7 @@ def judge(group: Group, life: Life, report: list[str]) -> list[str]:
         dropped = len(had - after[store])
         if row["messages"] != dropped:
             wrong.append(f"{store}: {dropped} lost, foretold {row['messages']} ({row['what']} at {row['at']})")
-        if group.kind == "controller":
+        if group.kind != "dledger":
             end = min(int(log_of(Path(path))[0]) + len(log_of(Path(path))[1]) for path in (store, leader))
             apart = differences(Path(store), Path(leader), end)
             if bool(apart) is not (row["what"] in ("keeps-damage", "breaks")):
@@ -376,6 +526,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--damage", action="store_true", help="damage a copy before the start")
+    parser.add_argument("--advised", action="store_true", help="carry out what replicas advises before the start")
     parser.add_argument("--keep", type=Path, help="keep directories of rounds that differ here")
     options = parser.parse_args()
     failed = 0
@@ -386,7 +537,7 @@ def main() -> int:
                 report.append(damage(group, Random(seed)))
             shutil.copytree(folder / "group", folder / "kept")
             try:
-                wrong = judge(group, life, report)
+                wrong = judge(group, life, report, advised=options.advised)
             except AssertionError as err:
                 wrong = [str(err)[:3000]]
             print(f"{options.release} {options.kind} seed {seed}: {'; '.join(report)}")

@@ -22,6 +22,7 @@ from tests import roles
 from tests.cli.running import rmqtool
 from tests.services.build import Builder, never
 from tests.services.test_comparison import builder_of, parted_histories
+from tests.services.test_comparison import compare as compare_two
 
 Place = tuple[str, int, int]  # topic, queue id, queue offset
 
@@ -449,6 +450,48 @@ def test_histories_that_part(tmp_path: Path) -> None:
     assert report.advice.lost == 4
 
 
+def with_tail(count: int, body: bytes, first_time: int) -> Builder:
+    """Ten messages that all copies have, and more of one length."""
+    builder = builder_of(range(10))
+    for number in range(count):
+        time = first_time + number
+        builder.put("Orders", 0, body=body % number, born_timestamp=time, store_timestamp=time)
+    return builder
+
+
+def test_other_messages_of_the_same_length(tmp_path: Path) -> None:
+    """They lie at the same places, as damage would; a copy that ends before them has no damage there."""
+    builders = with_tail(6, b"mine %d", 10**12), with_tail(4, b"here %d", 2 * 10**12), builder_of(range(10))
+    stores = [builder.write(tmp_path / name) for builder, name in zip(builders, "abc", strict=True)]
+    report = compare(*stores)
+    assert report.agreedTo == len(builders[2].log)
+    assert (report.advice.store, report.advice.lost) == (str(stores[0]), 4)
+    assert [(copy.alone, copy.lacks, copy.damaged) for copy in report.copies] == [(6, 0, 0), (4, 2, 0), (0, 6, 0)]
+    follows = {(row.store, row.master): row.what for row in report.following}
+    assert follows[str(stores[2]), str(stores[0])] == "goes-on"
+    assert follows[str(stores[1]), str(stores[0])] == "keeps-damage"  # its own messages, at the end of which it goes on
+    done = [step.split()[0] for step in report.advice.steps]  # what changes a copy comes before its broker runs
+    assert done == ["rmqtool", "Replace", "Start"]
+    comparison = compare_two(*stores[:2])
+    assert (comparison.records, comparison.different, comparison.onlyFirst) == (0, 4, 2)
+
+
+def test_a_copy_that_its_broker_does_not_load(tmp_path: Path) -> None:
+    """A kill left a queue file of which nothing was written; its broker would not start as advised."""
+    stores = [builder_of(range(count)).write(tmp_path / name) for count, name in ((12, "a"), (10, "b"))]
+    (stores[0] / "abort").touch()
+    empty = stores[0] / "consumequeue" / "Other" / "0" / f"{0:020d}"
+    empty.parent.mkdir(parents=True)
+    empty.touch()
+    report = compare(*stores)
+    assert report.advice.store == str(stores[0])
+    [recover] = [step for step in report.advice.steps if step.startswith("rmqtool recover")]
+    assert f"rmqtool recover {stores[0]}, before its broker starts" in recover
+    assert f"{empty}: 0 bytes long" in recover
+    assert rmqtool("recover", stores[0], "--yes").code == 0
+    assert not any("before its broker starts" in step for step in compare(*stores).advice.steps)
+
+
 # -- damage -----------------------------------------------------------------------------------------------------------
 
 
@@ -483,8 +526,9 @@ def test_each_place_that_is_damaged_in_one_copy(tmp_path: Path) -> None:
     assert [copy.lacks for copy in report.copies] == [1, 0, 3]
     assert [copy.alone for copy in report.copies] == [0, 0, 0]
     assert [copy.damaged for copy in report.copies] == [1, 1, 1]
-    assert report.advice.store == str(stores[0])
-    assert (report.advice.lost, report.advice.damaged) == (1, 0)
+    # a start ends the log at the first damage: the copy whose damage comes last keeps the most
+    assert (report.advice.store, report.advice.cut) == (str(stores[2]), len(items[2]) - 33)
+    assert (report.advice.lost, report.advice.damaged) == (3, 0)
     assert not report.equal
 
 
@@ -525,6 +569,10 @@ def test_the_command(unpacked: Cases) -> None:
     assert "settings of" in result.err, "the files beside them"
     report = json.loads(result.out)
     assert (report["agreedTo"], report["advice"]["store"]) == (126247, stores[0])
+    steps = report["advice"]["steps"]  # either of the two with the whole log may become the leader
+    assert [step.split(",")[0] for step in steps if step.startswith("rmqtool rebuild")] == [
+        f"rmqtool rebuild {node.store} consumequeue --broker-conf {node.conf}" for node in nodes[:2]
+    ]
     confs = [word for node in nodes for word in ("--broker-conf", str(node.conf))]
     assert json.loads(rmqtool("replicas", *stores, *confs, "-o", "json").out) == report
     text = rmqtool("replicas", *stores).out

@@ -327,7 +327,7 @@ DAMAGES: list[tuple[Callable[[Path], None], dict[str, int]]] = [
     (cut_last_header, {"dledger-torn": 1, "dledger-index": 1, "dledger-uncommitted": UNCOMMITTED - 1}),
     (stale_behind, {"dledger-torn": 1, "dledger-uncommitted": UNCOMMITTED}),
     (break_magic, {"dledger-entry": 1, "dledger-uncommitted": UNCOMMITTED}),
-    (break_position, {"dledger-entry": 1, "dledger-uncommitted": UNCOMMITTED}),
+    (break_position, {"dledger-entry": 1, "dledger-uncommitted": UNCOMMITTED, "dledger-queue-cut": 4}),
     (skip_index, {"dledger-gap": 2, "dledger-index": 1, "dledger-uncommitted": UNCOMMITTED}),
     (lower_term, {"dledger-term": 1, "dledger-index": 1, "dledger-uncommitted": UNCOMMITTED}),
     (wrong_crc, {"dledger-crc": 1, "dledger-uncommitted": UNCOMMITTED}),
@@ -462,6 +462,9 @@ def test_a_start_of_5_x_cuts_queue_entries(name: str, tmp_path: Path) -> None:
     result = rmqtool("recover", node.store, "--dry-run", "--exactly", *node.options(), "--output", "json")
     report = json.loads(result.out)
     unserved = {(row["topic"], row["queueId"]): row["messages"] for row in report["dledger"]["unserved"]}
+    found = rmqtool("check", node.store, *node.options(), "--output", "ndjson").out.splitlines()
+    cut = [row for row in map(json.loads, found) if row.get("code") == "dledger-queue-cut"]
+    assert sum(row["count"] for row in cut) == sum(unserved.values())
     if name == "n2":  # its queues are behind its log
         assert (unserved, report["dledger"]["queuesCutAt"], result.code) == ({}, None, 0)
         return
@@ -475,6 +478,10 @@ def test_a_start_of_5_x_cuts_queue_entries(name: str, tmp_path: Path) -> None:
     assert "5 messages are not served then" in report["destroys"][0]
     assert (plain.code, json.loads(plain.out)["destroys"]) == (0, [])
     assert "5 messages are not served then" in json.loads(plain.out)["warnings"][0]
+    advised = {tuple(step["command"]) for row in cut for step in row["steps"]}
+    assert advised == {("rmqtool", "rebuild", str(node.store), "consumequeue", *node.options())}
+    assert rmqtool("rebuild", node.store, "consumequeue", "--yes", *node.options()).code == 0
+    assert "dledger-queue-cut" not in rmqtool("check", node.store, *node.options()).out
 
 
 @pytest.mark.parametrize(("committed", "unserved"), [(328, 5), (326, 5), (324, 5), (323, 0), (100, 0), (None, 0)])

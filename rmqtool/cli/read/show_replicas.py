@@ -62,6 +62,8 @@ def _advise(report: ReplicasReport, form: str) -> None:
         kinds = [(number, words) for number, words in parts if number]
         how = kinds[0][1] if len(kinds) == 1 else ", ".join(f"{number} {words}" for number, words in kinds)
         out.print(text(f"Lost then: {counted(advice.lost, 'message')} of other copies, {how}."))
+    if advice.cut:
+        out.print(text(f"Its broker's start cuts off {counted(advice.cut, 'intact message')} that follow damage."))
     if advice.damaged:
         places = counted(advice.damaged, "damaged record")
         out.print(text(f"It has {places} that another copy has intact."))

@@ -55,5 +55,7 @@ def group_start(report: ReplicasReport) -> GroupStart:
 
 
 def _last(copy: CopyFacts) -> tuple[int, int]:
-    """Term and index of a member's last entry."""
+    """Term and index of a member's last entry when it votes."""
+    if copy.startPeriod is not None and copy.startIndex is not None:
+        return copy.startPeriod, copy.startIndex
     return copy.lastPeriod or 0, -1 if copy.lastIndex is None else copy.lastIndex

@@ -28,6 +28,7 @@ from rmqtool.services.comparison.report import (
     ReplicasReport,
     SettingDifference,
 )
+from rmqtool.services.comparison.start import BrokerStart
 from rmqtool.services.comparison.stores import config_rows, offset_rows
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import Damage, LocatedRecord
@@ -91,6 +92,7 @@ class _Comparison:
             self.pairs[other, this] = _Pair(compared, swapped=True)
         self._histories = Histories(replicas, self._common)
         self._contradictions = [*self._contradict()]
+        self._starts: dict[int, BrokerStart] = {}
         self._messages = [*self._runs()]
 
     def report(self) -> ReplicasReport:
@@ -268,6 +270,8 @@ class _Comparison:
             ]
             intact = next((item for item, (has, _why) in zip(items, states, strict=True) if has == "intact"), None)
             for replica, item, (has, reason) in zip(self.replicas, items, states, strict=True):
+                if start >= replica.end.whole + replica.end.torn:
+                    continue  # it has nothing there yet
                 record = item.record if isinstance(item, LocatedRecord) else None
                 fields = None
                 if record is not None and isinstance(intact, LocatedRecord):
@@ -357,7 +361,22 @@ class _Comparison:
         return None
 
     def _is_damaged(self, replica: Replica) -> bool:
-        return any(row.store == replica.path and row.has != "intact" for row in self._contradictions)
+        return any(
+            row.store == replica.path and row.has != "intact" and row.physicalOffset < replica.end.whole
+            for row in self._contradictions
+        )
+
+    def _start(self, number: int) -> BrokerStart:
+        """What the start of a copy's broker does to it."""
+        if number not in self._starts:
+            self._starts[number] = BrokerStart.of(self.replicas[number])
+        return self._starts[number]
+
+    def _may_be_cut(self, number: int) -> bool:
+        """Whether there is damage in a copy, at which the start of its broker may end the log."""
+        return self._is_damaged(self.replicas[number]) or any(
+            pair.compared.damaged[pair.swapped] for (this, _other), pair in self.pairs.items() if this == number
+        )
 
     def _behind(self, this: int, other: int, at: int) -> int:
         """Number of messages of a copy behind a physical offset that another one does not have."""
@@ -370,6 +389,8 @@ class _Comparison:
         replica = self.replicas[number]
         end, standing = replica.end, replica.standing
         own = [row for row in self._contradictions if row.store == replica.path]
+        start = self._start(number) if self._may_be_cut(number) else None
+        period, index = (start.last_entry if start is not None else None) or (None, None)
 
         def known(value: int) -> int | None:
             return value if value >= 0 else None
@@ -398,6 +419,9 @@ class _Comparison:
             contradicts=len(own),
             damaged=sum(row.has != "intact" for row in own),
             tierOnly=replica.in_tier,
+            startEndOffset=start.end if start is not None else None,
+            startPeriod=period,
+            startIndex=index,
         )
 
     def _count(self, number: int, what: str, acknowledged: Acknowledged | None = None) -> int:
@@ -444,14 +468,18 @@ class _Comparison:
 
         def rank(number: int) -> tuple[int, ...]:
             replica = self.replicas[number]
-            damaged = sum(row.has in _DAMAGED for row in self._contradictions if row.store == replica.path)
+            damaged = sum(row.has != "intact" for row in self._contradictions if row.store == replica.path)
             standing = replica.standing
+            start = self._start(number) if self._may_be_cut(number) else None
             if replica.is_dledger:
-                return standing.last_period, standing.last_index, -damaged, -number
+                last = start.last_entry if start is not None else (standing.last_period, standing.last_index)
+                return *(last or (-1, -1)), -damaged, -number
             if replica.is_controlled:
-                reached = [period.number for period in standing.periods if period.start <= replica.end.whole]
-                return max(reached, default=-1), self._histories.end(number), -damaged, -number
-            lacks = self._count(number, "lacks") + damaged
+                end = replica.end.whole if start is None or start.end is None else min(start.end, replica.end.whole)
+                reached = [period.number for period in standing.periods if period.start <= end]
+                return max(reached, default=-1), min(end, self._histories.end(number)), -damaged, -number
+            rotten = sum(row.has in _DAMAGED for row in self._contradictions if row.store == replica.path)
+            lacks = self._count(number, "lacks") + rotten + (start.cuts if start is not None else 0)
             return -lacks, int(replica.role.role.value == "master"), replica.end.whole, -number
 
         return max(self._numbers, key=rank)
@@ -468,6 +496,7 @@ class _Comparison:
         elif replica.is_controlled:
             why = f"of the copies in the last epoch ({replica.standing.last_period}) it has the longest log"
         replaced = self._replaced_by(best)
+        cut = self._start(best).cuts if self._may_be_cut(best) else 0
 
         def lost(*states: Acknowledged) -> int:
             return sum(replaced[state] + self._count(best, "lacks", state) for state in states)
@@ -486,7 +515,8 @@ class _Comparison:
             lostAcknowledged=lost(Acknowledged.YES),
             lostUnknown=lost(Acknowledged.UNKNOWN),
             damaged=damaged,
-            steps=[*self._steps(best, lost(*Acknowledged) + damaged, settings)],
+            cut=cut,
+            steps=[*self._steps(best, lost(*Acknowledged) + damaged + cut, settings)],
         )
 
     def _replaced_by(self, best: int) -> Counter[Acknowledged]:
@@ -518,6 +548,23 @@ class _Comparison:
         if missing:
             salvage = command_line("salvage", *(copy.path for copy in self.replicas), "NEWSTORE")
             yield f"{salvage}: makes one store with every message of all copies, before any broker starts"
+        classic = not (replica.is_dledger or replica.is_controlled)
+        others = [self._follow(other, best) for other in self._numbers if other != best]
+        renewed = {follows.store for follows in others if _is_renewed(follows, classic=classic)}
+        prepared = False
+        for number, copy in enumerate(self.replicas):
+            if copy.path in renewed or not (copy.layout.aborted or self._may_be_cut(number)):
+                continue
+            if (step := self._start(number).preparation()) is not None:
+                yield step
+                prepared |= number == best
+        if classic and not prepared and (replica.end.torn or replica.layout.aborted):
+            shown = command_line("recover", path, "--dry-run", *replica.layout.conf.options)
+            yield f"{shown}: shows what its broker's start cuts"
+        for follows, number in zip(others, (number for number in self._numbers if number != best), strict=True):
+            if follows.what != Follows.CUT:
+                options, stale_from = self.replicas[number].layout.conf.options, self._histories.stale_from(number)
+                yield from self._step_of(follows, stale_from, options, classic=classic)
         if replica.is_dledger:
             peers = max((copy.peers() or 0 for copy in self.replicas), default=0)
             how_many = f"at least {peers // 2 + 1} of {peers}" if peers else "at least a majority"
@@ -528,13 +575,10 @@ class _Comparison:
         elif replica.is_controlled:
             yield f"Start the controller, and then the broker of {path} first: it becomes the master"
         else:
-            if replica.end.torn or replica.layout.aborted:
-                yield f"{command_line('recover', path, '--dry-run')}: shows what its broker's start cuts"
             yield f"Start the broker of {path} as the master (brokerId=0)"
-        classic = not (replica.is_dledger or replica.is_controlled)
-        for other in self._numbers:
-            if other != best:
-                yield from self._step_of(self._follow(other, best), self._histories.stale_from(other), classic=classic)
+        for follows in others:
+            if follows.what == Follows.CUT:
+                yield from self._step_of(follows, None, (), classic=classic)
         names = sorted({
             row.name.partition(".")[2]
             for row in settings
@@ -544,18 +588,21 @@ class _Comparison:
             yield f"Create the topics that {path} does not know: {', '.join(names)}"
 
     @staticmethod
-    def _step_of(follows: FollowOutcome, stale_from: int | None, *, classic: bool) -> Iterator[str]:
+    def _step_of(
+        follows: FollowOutcome, stale_from: int | None, options: tuple[str, ...], *, classic: bool
+    ) -> Iterator[str]:
         """What to do with a copy that is to follow the one that is started.
 
         Args:
             stale_from: physical offset from which on it has messages that its group has truncated.
+            options: those of commands on it, for its settings.
             classic: it is a slave that looks at nothing before its own end.
         """
         if follows.what == Follows.CUT:
             loss = f", and loses {counted(follows.messages, 'message')}" if follows.messages else ""
             yield f"{follows.store} is cut at {follows.at} when it follows{loss}: {follows.why}"
         elif follows.what == Follows.KEEPS_DAMAGE and stale_from is not None and stale_from == follows.at:
-            cut = command_line("truncate", follows.store, str(stale_from))
+            cut = command_line("truncate", follows.store, str(stale_from), *options)
             yield f"{cut}, before it follows: its group has truncated what comes after that, and it would keep it"
         elif follows.what != Follows.GOES_ON and classic:
             keeps = follows.what == Follows.KEEPS_DAMAGE
@@ -567,6 +614,11 @@ class _Comparison:
         elif follows.what != Follows.GOES_ON:
             verb = "keeps its damage" if follows.what == Follows.KEEPS_DAMAGE else "does not become a copy of it again"
             yield f"Empty the directory {follows.store} before it follows: otherwise it {verb}, as {follows.why}"
+
+
+def _is_renewed(follows: FollowOutcome, *, classic: bool) -> bool:
+    """Whether a copy's directory is replaced or emptied before it follows."""
+    return follows.what not in (Follows.GOES_ON, Follows.CUT) and (classic or follows.what != Follows.KEEPS_DAMAGE)
 
 
 def _state(item: LocatedRecord | Damage, checked: LocatedRecord | Damage) -> tuple[str, str | None]:

@@ -42,6 +42,8 @@ class CopyFacts(PlainRow):
         contradicts: number of places where it does not have what another one has.
         damaged: of these, how many hold no intact message.
         tierOnly: number of messages that are in its tier alone; they are not compared.
+        startEndOffset, startPeriod, startIndex: end of the log, and term and index of the last DLedger entry, after
+            the start of its broker, if there is damage at which that may end the log.
     """
 
     store: str
@@ -67,6 +69,9 @@ class CopyFacts(PlainRow):
     contradicts: int
     damaged: int
     tierOnly: int
+    startEndOffset: int | None
+    startPeriod: int | None
+    startIndex: int | None
 
 
 class HistoryFault(StrEnum):
@@ -199,6 +204,7 @@ class Advice:
         lostAcknowledged: how many of them were certainly acknowledged.
         lostUnknown: of how many that is not known.
         damaged: number of its messages that are rotten or torn, and intact in another copy.
+        cut: number of its own intact messages that its broker's start cuts off, as they follow damage.
         steps: what to do, in this order.
     """
 
@@ -209,6 +215,7 @@ class Advice:
     lostAcknowledged: int
     lostUnknown: int
     damaged: int
+    cut: int
     steps: list[str] = field(default_factory=list)
 
 

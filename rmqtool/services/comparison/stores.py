@@ -100,7 +100,7 @@ def compare_stores(first: StoreLayout, second: StoreLayout, warn: Warn) -> Store
         commonFrom=start,
         commonTo=stop,
         partedAt=compared.parted_at,
-        records=len(compared.differing),
+        records=sum(not differing.is_other_message for differing in compared.differing),
         onlyFirst=compared.count("onlyFirst"),
         onlySecond=compared.count("onlySecond"),
         different=compared.count("different"),
@@ -128,7 +128,8 @@ def _log_rows(first: CommitLog, second: CommitLog, compared: LogComparison) -> I
     if compared.parted_at is not None:
         here, there = map(_describe, compared.there)
         yield Difference(part="log", what="partedAt", fromOffset=compared.parted_at, first=here, second=there)
-    yield from map(_record_row, compared.differing)
+    # other messages are among the runs
+    yield from (_record_row(differing) for differing in compared.differing if not differing.is_other_message)
     for run in compared.runs:
         yield Difference(
             part="messages",

@@ -16,6 +16,8 @@ from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.log.commit_log import next_in_file
 from rmqtool.store.log.dledger import DLedgerLog, is_end
+from rmqtool.store.recovery.dledger.member import MemberRefused, judge_member
+from rmqtool.store.recovery.dledger.queue_cut import find_queue_cut
 from rmqtool.words import counted
 
 
@@ -54,6 +56,25 @@ class _Check:
             self._report_stale(self.stale_from)
         self._check_index()
         self._check_marks()
+        self._check_next_start()
+
+    def _check_next_start(self) -> None:
+        """Report messages whose queue entries the next start cuts."""
+        layout = self.ctx.layout
+        try:
+            cut = find_queue_cut(layout, judge_member(self.log, layout.commit_log_size(self.log.data)))
+        except (MemberRefused, RmqError):
+            return  # what is wrong then is reported already
+        if cut is None:
+            return
+        for (topic, queue_id), messages in sorted(cut.unserved.items()):
+            self.ctx.found.add(
+                "dledger-queue-cut",
+                f"consumequeue/{topic}/{queue_id}",
+                count=messages,
+                expected="entries that the start leaves alone",
+                actual=f"{counted(messages, 'message')} at or after physical offset {cut.position}",
+            )
 
     def _report_stale(self, position: int) -> None:
         file = self.log.data.find(position)

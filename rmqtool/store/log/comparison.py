@@ -27,6 +27,7 @@ from rmqtool.store.log.scan import FileRows, scan, scan_file
 
 MOST_DIFFERING = 1000  # differing records to list before the logs count as diverged
 _STEP = 8 << 20  # bytes to compare at once
+_FIELDS_OF_DAMAGE = 2  # records that differ in more fields are different messages
 _QUEUE_BITS, _ANY_QUEUE = 32, 0xFFFFFFFF
 Numbers = npt.NDArray[np.int64]
 QueueKey = tuple[bytes, int]  # topic, queue id
@@ -46,6 +47,14 @@ class Differing(NamedTuple):
     def is_damage(self) -> bool:
         """Whether a side has no record there, so that messages of the other one have no counterpart."""
         return isinstance(self.first, Damage) or isinstance(self.second, Damage)
+
+    @property
+    def is_other_message(self) -> bool:
+        """Whether these are two messages of the same length, and not one with damage, which does not change its store
+        time and what follows the length of its body both.
+        """
+        fields = set(self.fields)
+        return len(fields) > _FIELDS_OF_DAMAGE and "store_timestamp" in fields and bool({"body", "properties"} & fields)
 
     @property
     def fields(self) -> list[str]:
@@ -82,7 +91,8 @@ class LogComparison:
         differing: records in this range that differ, and damage in one or both logs.
         parted_at: physical offset at which the logs diverge although both continue; None if they do not.
         there: what each log has at that offset.
-        runs: messages outside the common range that are not in both logs, by queue.
+        runs: messages outside the common range, and other ones at the same place in it, that are not in both logs, by
+            queue.
         damaged: damaged ranges of the first and the second log, which are not compared.
     """
 
@@ -130,12 +140,12 @@ def look_at(log: CommitLog, at: int, *, crc: bool = False) -> LocatedRecord | Da
 
 
 class _Compared:
-    """The physical offsets at which both logs have a record, so that nothing is left to match."""
+    """The physical offsets at which both logs have the same message, so that nothing is left to match."""
 
     def __init__(self, comparison: LogComparison) -> None:
         edges = [*(comparison.common or ())]
         for differing in comparison.differing:
-            if differing.is_damage:
+            if differing.is_damage or differing.is_other_message:
                 edges += differing.start, differing.end
         self._edges = np.array(sorted(edges), np.int64)
 

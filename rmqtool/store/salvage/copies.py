@@ -24,14 +24,13 @@ from rmqtool.store.disk.readable import Readable
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
-from rmqtool.store.log.comparison import Differing, LogComparison, Numbers, compare_logs, look_at
+from rmqtool.store.log.comparison import LogComparison, Numbers, compare_logs, look_at
 from rmqtool.store.log.dledger import why_unreadable
 from rmqtool.store.log.scan import scan_log
 from rmqtool.store.salvage.records import torn_properties
 from rmqtool.store.salvage.survey import true_files, true_length
 
 _NOWHERE, _EVERYWHERE = -1, 1 << 62
-_FIELDS_OF_DAMAGE = 2  # records that differ in more fields are different messages
 Expects = Callable[[Record], bool]
 
 
@@ -338,7 +337,7 @@ def _common_end(compared: LogComparison, logs: tuple[CommitLog, CommitLog]) -> i
     if compared.common is None:
         return _NOWHERE
     for differing in compared.differing:
-        if _is_other_message(differing) and all(
+        if differing.is_other_message and all(
             isinstance(look_at(log, differing.start, crc=True), LocatedRecord) for log in logs
         ):
             return differing.start
@@ -354,11 +353,6 @@ def _overlap(log: CommitLog, other: CommitLog) -> bool:
         if there and all(has_bytes(part.path, 0, part.size) for part in (file, *there) if part is not None):
             return True
     return False
-
-
-def _is_other_message(differing: Differing) -> bool:
-    """Whether so many fields differ that it is not the same message with damage."""
-    return len(differing.fields) > _FIELDS_OF_DAMAGE and "body_crc" in differing.fields
 
 
 def _begin(item: LocatedRecord | Damage) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from rmqtool.store.check.advice.steps import (
     REBUILD_COMPACTION,
+    REBUILD_MEMBER_QUEUES,
     REBUILD_QUEUES,
     REBUILD_TIMER,
     RECOVER,
@@ -111,6 +112,8 @@ class Situation:
         usable = tuple(step for step in steps if {"salvage", "config", "files"} & set(step.command))
         if (REBUILD_TIMER in steps and not self.aborted) or REBUILD_COMPACTION in steps:
             return steps  # which need no more of queues than to read them
+        if REBUILD_MEMBER_QUEUES in steps:
+            return steps
         if RECOVER in steps and self.cuts:
             usable = (SALVAGE,)
         return usable or (GROUP_MENDS if self.dledger else BROKER_MENDS)

@@ -62,6 +62,10 @@ RECOVER = Step(
 )
 RECOVER_UNHARMED = replace(RECOVER, costs="no intact message is cut")
 REBUILD_QUEUES = _rebuild("consumequeue", "rebuilds all consume queues from the log")
+REBUILD_MEMBER_QUEUES = _rebuild(
+    "consumequeue",
+    "rebuilds the queues of a DLedger member as far as its next start leaves them alone; that puts the rest into them",
+)
 REBUILD_INDEX = _rebuild("index", "rebuilds the index from the log")
 REBUILD_CHECKPOINT = _rebuild("checkpoint", "rewrites the checkpoint with the times of the log")
 REBUILD_TIMER = _rebuild(

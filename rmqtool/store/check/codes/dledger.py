@@ -1,6 +1,6 @@
 """Codes of DLedger logs."""
 
-from rmqtool.store.check.advice.steps import SALVAGE, by_hand
+from rmqtool.store.check.advice.steps import REBUILD_MEMBER_QUEUES, SALVAGE, by_hand
 from rmqtool.store.check.codes.code import ERROR, INFO, WARNING, kind
 
 _FILL_UP = by_hand(
@@ -100,5 +100,15 @@ ALL = (
             "before you rely on them, compare the members: the one whose last entry has the highest term, and among "
             "those the highest index, has everything that was acknowledged"
         ),
+    ),
+    kind(
+        "dledger-queue-cut",
+        WARNING,
+        "the next start cuts queue entries of messages that the log has",
+        "After a kill, a broker of 5.x adds up the sizes of the messages in the last file of a DLedger log without the "
+        "headers of their entries, takes the result for the end of the log, and cuts queues that reach beyond it.",
+        "The broker was killed, or the machine stopped, after these messages had been put into their queues.",
+        "Consumers do not get these messages, though the log keeps them.",
+        REBUILD_MEMBER_QUEUES,
     ),
 )
