@@ -369,7 +369,7 @@ class _Comparison:
     def _start(self, number: int) -> BrokerStart:
         """What the start of a copy's broker does to it."""
         if number not in self._starts:
-            self._starts[number] = BrokerStart.of(self.replicas[number])
+            self._starts[number] = BrokerStart.of(self.replicas[number], damaged=self._may_be_cut(number))
         return self._starts[number]
 
     def _may_be_cut(self, number: int) -> bool:

@@ -1,36 +1,46 @@
 """What the start of its broker does to a copy: whether it loads, where its log ends then, and what that cuts off."""
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from rmqtool.errors import RmqError
 from rmqtool.services.comparison.replica import Replica
-from rmqtool.store.recovery.command import plan
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.version import has_rocksdb_queues
+from rmqtool.store.recovery.command import load_refusals, plan
 from rmqtool.store.recovery.dledger.command import plan_dledger
 from rmqtool.store.recovery.report import RecoveryReport
+from rmqtool.store.recovery.rocks.command import plan_rocks
 from rmqtool.words import command_line, counted
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStart:
     """The start of the broker of a copy, as ``recover --dry-run`` foretells it.
 
     Attributes:
-        report: the plan of the recovery; None if it cannot be made.
+        report: the plan of the recovery; None if there is none.
+        refusal: why the broker refuses to load the store; None if it loads it.
     """
 
     replica: Replica
-    report: RecoveryReport | None
+    report: RecoveryReport | None = None
+    refusal: str | None = None
 
     @classmethod
-    def of(cls, replica: Replica) -> "BrokerStart":
-        """Foretell the start."""
+    def of(cls, replica: Replica, *, damaged: bool) -> "BrokerStart":
+        """Foretell the start.
+
+        Args:
+            damaged: whether there is damage in the log, at which the start may end it; else the log is not read.
+        """
+        layout = replica.layout.passing_over()
         try:
-            if replica.is_dledger:
-                return cls(replica, plan_dledger(replica.layout))
-            return cls(replica, plan(replica.layout, quick=True, predict=True))
+            if not (damaged or replica.is_dledger):
+                return cls(replica=replica, refusal=next(iter(load_refusals(layout)), None))
+            report = _plan(replica, layout)
         except RmqError:
-            return cls(replica, None)
+            return cls(replica=replica)
+        return cls(replica=replica, report=report, refusal=next(iter([*report.refusals, *report.unloaded]), None))
 
     @property
     def end(self) -> int | None:
@@ -50,19 +60,11 @@ class BrokerStart:
         """Number of intact messages behind the end of the log."""
         return sum(loss.messages for loss in self.report.lost) if self.report is not None else 0
 
-    @cached_property
-    def refusal(self) -> str | None:
-        """Why the broker refuses to load the store; None if it loads it."""
-        if self.report is None:
-            return None
-        return next(iter([*self.report.refusals, *self.report.unloaded]), None)
-
     def preparation(self) -> str | None:
         """What to do before the start, so that it loses nothing more than it has to; None if there is nothing."""
-        if self.report is None:
-            return None
         path, options = self.replica.path, self.replica.layout.conf.options
-        if self.report.dledger is not None and (unserved := self.report.dledger.unserved):
+        ledger = self.report.dledger if self.report is not None else None
+        if ledger is not None and (unserved := ledger.unserved):
             rebuild = command_line("rebuild", path, "consumequeue", *options)
             return (
                 f"{rebuild}, before its broker starts: otherwise that cuts the queue entries of "
@@ -73,3 +75,11 @@ class BrokerStart:
             recover = command_line("recover", path, *options)
             return f"{recover}, before its broker starts: otherwise that does not load the store: {self.refusal}"
         return None
+
+
+def _plan(replica: Replica, layout: StoreLayout) -> RecoveryReport:
+    if replica.is_dledger:
+        return plan_dledger(layout)
+    if has_rocksdb_queues(layout):
+        return plan_rocks(layout)
+    return plan(layout, quick=True, predict=True)

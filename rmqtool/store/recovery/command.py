@@ -20,7 +20,7 @@ from rmqtool.store.queues.message_store import SETTINGS
 from rmqtool.store.recovery.actions import prepare
 from rmqtool.store.recovery.dispatcher import QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
-from rmqtool.store.recovery.loading import Stage
+from rmqtool.store.recovery.loading import Stage, StagedQueues, load
 from rmqtool.store.recovery.plan import Recovery, run_recovery
 from rmqtool.store.recovery.report import NOT_IN_PLACE, RecoveryReport
 from rmqtool.store.recovery.summary import summarize
@@ -163,6 +163,18 @@ def plan(
             consequence = f"{broker}, and recover stops at it: this plan is for when it is out of the way"
             ignored.append(f"{reason}: {consequence}" + (f": {moved[path]}" if path in moved else ""))
     return replace(report, warnings=[*report.warnings, *ignored])
+
+
+def load_refusals(layout: StoreLayout) -> list[str]:
+    """Return why a broker would not load a store; of its files only names and lengths are read.
+
+    Raises:
+        Refused: the rules of its release would damage this form of store.
+        UnreadableStore: a directory cannot be read.
+    """
+    with planning(layout) as change:
+        inputs = StoreInputs.of(layout, exactly=True)
+        return load(inputs, StagedQueues(inputs, change.staging)).refusals
 
 
 def _plan_over_bad_files(
