@@ -247,6 +247,7 @@ def live(group: Group, rng: Random, life: Life) -> None:
     for turn in range(rng.randrange(2, 5)):
         leader = group.leader()
         followers = [name for name in group.running if name != leader]
+        led = True
         match rng.choice(("follower", "leader", "alone")):
             case "follower" if followers:
                 gone = [rng.choice(followers)]
@@ -258,7 +259,8 @@ def live(group: Group, rng: Random, life: Life) -> None:
                 group.kill(*gone)
                 life.story.append(f"killed leader {gone}")
                 # a controller elects only a replica that was in sync with the master
-                if len(group.running) > 1 and (group.kind == "dledger" or group.has_leader()):
+                led = len(group.running) > 1 and (group.kind == "dledger" or group.has_leader())
+                if led:
                     send(group, life, f"after-{turn}-", rng.randrange(10, 60))
             case _:
                 gone = followers
@@ -276,7 +278,7 @@ def live(group: Group, rng: Random, life: Life) -> None:
                     group.leader()
                     send(group, life, f"others-{turn}-", rng.randrange(3, 40))
                     gone = [leader]
-        if rng.random() < 0.7 or len(group.running) < 2:
+        if rng.random() < 0.7 or len(group.running) < 2 or not led:
             group.start(*gone)
             life.story.append(f"started {gone}")
             group.leader()
