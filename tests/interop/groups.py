@@ -249,7 +249,7 @@ def live(group: Group, rng: Random, life: Life) -> None:
         followers = [name for name in group.running if name != leader]
         led = True
         match rng.choice(("follower", "leader", "alone")):
-            case "follower" if followers:
+            case "follower" if len(followers) > (group.kind == "dledger"):  # a majority stays
                 gone = [rng.choice(followers)]
                 group.kill(*gone)
                 life.story.append(f"killed {gone}")
@@ -269,7 +269,7 @@ def live(group: Group, rng: Random, life: Life) -> None:
                 send(group, life, f"alone-{turn}-", rng.randrange(3, 12), "oneway")
                 time.sleep(1)
                 # its messages may contradict those of the next leader; a controller makes no other one a leader
-                if group.kind == "dledger" and rng.random() < 0.5:
+                if group.kind == "dledger" and len(followers) > 1 and rng.random() < 0.5:
                     gone = [*gone, leader]
                     group.kill(leader)
                     back = [*followers]
