@@ -26,6 +26,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from formats.layouts.derived import HEAD_V4_V4
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
@@ -294,12 +295,12 @@ def live(group: Group, rng: Random, life: Life) -> None:
     life.story.append("killed all")
 
 
-def bodies_of(node: Node) -> Bodies:
-    """Every message of a log that consumers can get."""
+def bodies_of(node: Node, *, crc: bool = True) -> Bodies:
+    """Every message of a log that consumers can get, without ``crc`` also those with a rotten body."""
     result: Bodies = {}
-    for item in CommitLog(StoreLayout(str(node.store), load(str(node.conf)))).walk():
+    for item in CommitLog(StoreLayout(str(node.store), load(str(node.conf)))).walk(crc=crc):
         if isinstance(item, LocatedRecord):
-            topic = item.record.topic.decode()
+            topic = item.record.topic.decode("utf-8", "replace")
             if not topic.startswith(_NO_TOPICS):
                 result.setdefault((topic, item.record.queue_id), {})[item.record.queue_offset] = bytes(item.record.body)
     return result
@@ -388,8 +389,10 @@ def judge(group: Group, life: Life, report: list[str], *, advised: bool = False)
     shutil.rmtree(new, ignore_errors=True)
     best = before[advice["store"]]
     lost = set().union(*before.values()) - best
-    if advice["lost"] != len(lost):
-        wrong.append(f"lost: {advice['lost']}, but {len(lost)} messages are elsewhere alone")
+    if advice["lost"] + advice["damaged"] != len(lost):
+        wrong.append(
+            f"lost: {advice['lost']}, damaged: {advice['damaged']}, but {len(lost)} messages are elsewhere alone"
+        )
     have = {(topic, queue, at): body for topic, queue, at, body in best}
     gone = [body for body, place in life.acknowledged.items() if have.get(place) != body.encode()]
     if gone:
@@ -436,11 +439,12 @@ def judge(group: Group, life: Life, report: list[str], *, advised: bool = False)
     queues = {(m[0], m[1]) for messages in before.values() for m in messages}
     time.sleep(1)
     served = served_by(jvm, queues)
-    missing, more = before[leader] - served, served - before[leader]
-    if len(missing) != unserved[leader] or more:
-        wrong.append(
-            f"of the leader's messages {len(missing)} are not served (foretold {unserved[leader]}), {len(more)} more"
-        )
+    rotten = flat(bodies_of(group.nodes[Path(leader).name], crc=False))
+    missing, more = before[leader] - served, served - before[leader] - rotten
+    cut = advice["cut"] if leader == advice["store"] else 0
+    if len(missing) != unserved[leader] + cut or more:
+        foretold_missing = f"foretold {unserved[leader]} and {cut} cut"
+        wrong.append(f"of the leader's messages {len(missing)} are not served ({foretold_missing}), {len(more)} more")
     if advised:
         send(group, life, "new-", 30)
         group.settle()
@@ -465,7 +469,7 @@ def judge(group: Group, life: Life, report: list[str], *, advised: bool = False)
             continue
         row = next((r for r in foretold["following"] if (r["store"], r["master"]) == (store, leader)), None)
         if store == leader:
-            if not had <= after[store]:
+            if len(had - after[store]) > cut:
                 wrong.append(f"the leader lost {len(had - after[store])}")
             continue
         if row is None:
@@ -493,11 +497,11 @@ def damage(group: Group, rng: Random) -> str:
     item = rng.choice(items[len(items) // 2 :])
     path = Path(item.file.path)
     data = bytearray(path.read_bytes())
-    at, size = item.at + 100, rng.choice((1, 40, 4000))
+    at, size = item.at + HEAD_V4_V4.size, rng.choice((1, 40, 4000))
     for byte in range(at, min(at + size, len(data))):
         data[byte] ^= 0xA5
     path.write_bytes(data)
-    return f"damaged {size} bytes of {node.store.name} at {item.physical_offset + 100}"
+    return f"damaged {size} bytes of {node.store.name} at {item.physical_offset + at - item.at}"
 
 
 @contextmanager

@@ -292,7 +292,8 @@ class _Comparison:
 
     def _follow(self, slave: int, master: int) -> FollowOutcome:
         replica, leader = self.replicas[slave], self.replicas[master]
-        common, end = self._common(slave, master), replica.end.whole
+        end, leader_end = self._started_end(slave), self._started_end(master)
+        common = min(self._common(slave, master), end, leader_end)
         at: int | None = common
         alike = (replica.is_dledger, replica.is_controlled) == (leader.is_dledger, leader.is_controlled)
         if alike and self._is_empty(slave):
@@ -304,7 +305,7 @@ class _Comparison:
                 Follows.GOES_ON, "its entries are the leader's",
             )  # fmt: skip
         elif replica.is_controlled and leader.is_controlled:
-            at = self._consistent_point(replica, leader)
+            at = self._consistent_point(_ranges(replica, end), _ranges(leader, leader_end))
             if at is None:
                 what, why = Follows.REFUSES, "no epoch begins at the same place in both"
             elif at < end:
@@ -317,10 +318,12 @@ class _Comparison:
         elif replica.is_dledger or leader.is_dledger or replica.is_controlled or leader.is_controlled:
             what, why, at = Follows.REFUSES, "the two are no replicas of one kind", None
         else:
-            what, why, at = self._follow_classic(slave, master)
-        if what is Follows.GOES_ON and self._is_damaged(replica):
+            what, why, at = self._follow_classic(slave, master, (end, leader_end))
+        if what is Follows.GOES_ON and self._is_damaged(replica, end):
             what, why = Follows.KEEPS_DAMAGE, "nothing compares the records that it has already, and some are damaged"
-        cut = max(end - at, 0) if what is Follows.CUT and at is not None else 0
+        elif what is Follows.GOES_ON and end < replica.end.whole:
+            what, why = Follows.CUT, "its broker's start ends the log there, at damage"
+        cut = max(replica.end.whole - at, 0) if what is Follows.CUT and at is not None else 0
         return FollowOutcome(
             store=replica.path,
             master=leader.path,
@@ -331,12 +334,16 @@ class _Comparison:
             why=why,
         )
 
-    def _follow_classic(self, replica: int, master: int) -> tuple[Follows, str, int | None]:
-        """A slave copies its master's bytes from its own end on, and looks at nothing before it."""
-        end, common = self.replicas[replica].end.whole, self._common(replica, master)
+    def _follow_classic(self, replica: int, master: int, ends: tuple[int, int]) -> tuple[Follows, str, int | None]:
+        """A slave copies its master's bytes from its own end on, and looks at nothing before it.
+
+        Args:
+            ends: physical offsets at which the logs of both end after their start.
+        """
+        end, common = ends[0], min(self._common(replica, master), *ends)
         if common >= end:
             return Follows.GOES_ON, "its log is the beginning of the master's", end
-        if common >= self.replicas[master].end.whole:
+        if common >= ends[1]:
             return (
                 Follows.BREAKS,
                 f"it is longer than the master's log: what that writes at {common} is not here",
@@ -350,9 +357,12 @@ class _Comparison:
         return Follows.BREAKS, f"its end is no place in the master's log: they are the same only up to {common}", common
 
     @staticmethod
-    def _consistent_point(replica: Replica, leader: Replica) -> int | None:
-        """The greatest epoch that begins at the same place in both, up to the smaller of its two ends."""
-        here, there = (_ranges(copy) for copy in (replica, leader))
+    def _consistent_point(here: dict[int, tuple[int, int]], there: dict[int, tuple[int, int]]) -> int | None:
+        """The greatest epoch that begins at the same place in both, up to the smaller of its two ends.
+
+        Args:
+            here, there: physical offsets of each epoch of the replica and its master, by number.
+        """
         if not here:
             return 0
         for number in sorted(here, reverse=True):
@@ -360,11 +370,18 @@ class _Comparison:
                 return min(here[number][1], there[number][1])
         return None
 
-    def _is_damaged(self, replica: Replica) -> bool:
+    def _is_damaged(self, replica: Replica, end: int) -> bool:
+        """Whether there is damage in a copy before a physical offset."""
         return any(
-            row.store == replica.path and row.has != "intact" and row.physicalOffset < replica.end.whole
+            row.store == replica.path and row.has != "intact" and row.physicalOffset < end
             for row in self._contradictions
         )
+
+    def _started_end(self, number: int) -> int:
+        """Where the log of a copy ends after the start of its broker."""
+        whole = self.replicas[number].end.whole
+        end = self._start(number).end if self._may_be_cut(number) else None
+        return whole if end is None else min(end, whole)
 
     def _start(self, number: int) -> BrokerStart:
         """What the start of a copy's broker does to it."""
@@ -374,7 +391,8 @@ class _Comparison:
 
     def _may_be_cut(self, number: int) -> bool:
         """Whether there is damage in a copy, at which the start of its broker may end the log."""
-        return self._is_damaged(self.replicas[number]) or any(
+        replica = self.replicas[number]
+        return self._is_damaged(replica, replica.end.whole) or any(
             pair.compared.damaged[pair.swapped] for (this, _other), pair in self.pairs.items() if this == number
         )
 
@@ -470,12 +488,11 @@ class _Comparison:
             replica = self.replicas[number]
             damaged = sum(row.has != "intact" for row in self._contradictions if row.store == replica.path)
             standing = replica.standing
-            start = self._start(number) if self._may_be_cut(number) else None
+            start, end = self._start(number) if self._may_be_cut(number) else None, self._started_end(number)
             if replica.is_dledger:
                 last = start.last_entry if start is not None else (standing.last_period, standing.last_index)
                 return *(last or (-1, -1)), -damaged, -number
             if replica.is_controlled:
-                end = replica.end.whole if start is None or start.end is None else min(start.end, replica.end.whole)
                 reached = [period.number for period in standing.periods if period.start <= end]
                 return max(reached, default=-1), min(end, self._histories.end(number)), -damaged, -number
             rotten = sum(row.has in _DAMAGED for row in self._contradictions if row.store == replica.path)
@@ -643,6 +660,6 @@ def _periods(copy: Replica) -> Iterator[tuple[Period, int]]:
     yield from zip(periods, [*starts[1:], copy.end.whole], strict=False)
 
 
-def _ranges(copy: Replica) -> dict[int, tuple[int, int]]:
-    """Physical offsets of each epoch of a copy, by number."""
-    return {period.number: (period.start, end) for period, end in _periods(copy)}
+def _ranges(copy: Replica, end: int) -> dict[int, tuple[int, int]]:
+    """Physical offsets of each epoch of a copy whose log ends at ``end``, by number."""
+    return {period.number: (period.start, min(to, end)) for period, to in _periods(copy) if period.start <= end}
