@@ -566,22 +566,21 @@ class _Comparison:
             salvage = command_line("salvage", *(copy.path for copy in self.replicas), "NEWSTORE")
             yield f"{salvage}: makes one store with every message of all copies, before any broker starts"
         classic = not (replica.is_dledger or replica.is_controlled)
-        others = [self._follow(other, best) for other in self._numbers if other != best]
-        renewed = {follows.store for follows in others if _is_renewed(follows, classic=classic)}
+        others = {other: self._follow(other, best) for other in self._numbers if other != best}
         prepared = False
-        for number, copy in enumerate(self.replicas):
-            if copy.path in renewed or not (copy.layout.aborted or self._may_be_cut(number)):
+        for number in (best, *others):  # what is copied is prepared before
+            copy, follows = self.replicas[number], others.get(number)
+            if follows is not None and follows.what not in (Follows.GOES_ON, Follows.CUT):
+                stale_from = self._histories.stale_from(number)
+                yield from self._step_of(follows, stale_from, copy.layout.conf.options, classic=classic)
                 continue
-            if (step := self._start(number).preparation()) is not None:
+            unsafe = copy.layout.aborted or self._may_be_cut(number)
+            if unsafe and (step := self._start(number).preparation()) is not None:
                 yield step
                 prepared |= number == best
         if classic and not prepared and (replica.end.torn or replica.layout.aborted):
             shown = command_line("recover", path, "--dry-run", *replica.layout.conf.options)
             yield f"{shown}: shows what its broker's start cuts"
-        for follows, number in zip(others, (number for number in self._numbers if number != best), strict=True):
-            if follows.what != Follows.CUT:
-                options, stale_from = self.replicas[number].layout.conf.options, self._histories.stale_from(number)
-                yield from self._step_of(follows, stale_from, options, classic=classic)
         if replica.is_dledger:
             peers = max((copy.peers() or 0 for copy in self.replicas), default=0)
             how_many = f"at least {peers // 2 + 1} of {peers}" if peers else "at least a majority"
@@ -593,7 +592,7 @@ class _Comparison:
             yield f"Start the controller, and then the broker of {path} first: it becomes the master"
         else:
             yield f"Start the broker of {path} as the master (brokerId=0)"
-        for follows in others:
+        for follows in others.values():
             if follows.what == Follows.CUT:
                 yield from self._step_of(follows, None, (), classic=classic)
         names = sorted({
@@ -631,11 +630,6 @@ class _Comparison:
         elif follows.what != Follows.GOES_ON:
             verb = "keeps its damage" if follows.what == Follows.KEEPS_DAMAGE else "does not become a copy of it again"
             yield f"Empty the directory {follows.store} before it follows: otherwise it {verb}, as {follows.why}"
-
-
-def _is_renewed(follows: FollowOutcome, *, classic: bool) -> bool:
-    """Whether a copy's directory is replaced or emptied before it follows."""
-    return follows.what not in (Follows.GOES_ON, Follows.CUT) and (classic or follows.what != Follows.KEEPS_DAMAGE)
 
 
 def _state(item: LocatedRecord | Damage, checked: LocatedRecord | Damage) -> tuple[str, str | None]:
