@@ -420,6 +420,7 @@ def judge(group: Group, life: Life, report: list[str], *, advised: bool = False)
             if not row["topic"].startswith(_NO_TOPICS)
         )
         for node in nodes
+        if any(node.store.iterdir())
     }
     if group.kind == "classic":
         group.appoint(first)
