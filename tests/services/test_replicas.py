@@ -555,6 +555,23 @@ def test_damage_in_a_member_of_a_group(tmp_path: Path) -> None:
     assert [(row.has, row.physicalOffset) for row in report.contradictions] == [
         ("intact", entry["physicalOffset"]), ("nothing", entry["physicalOffset"]),
     ]  # fmt: skip
+    assert compare_nodes(nodes[::-1]).advice.store == str(nodes[0].store)  # both can lead
+
+
+def test_an_entry_at_which_a_start_ends_the_log(tmp_path: Path) -> None:
+    """The member votes, and stands for election, with what its start leaves."""
+    nodes = roles.unpack_all(roles.DLEDGER, tmp_path)
+    entry = next(row for row in roles.entries_of(roles.DLEDGER, "n0") if row["index"] == 300)
+    data = sorted((nodes[0].store / "dledger-n0" / "data").iterdir())
+    file = next(path for path in reversed(data) if int(path.name) <= entry["pos"])
+    with open(file, "r+b") as log:
+        log.seek(entry["pos"] - int(file.name))
+        log.write(bytes(4))
+    report = compare_nodes(nodes)
+    assert (report.copies[0].startIndex, report.copies[0].startEndOffset) == (299, entry["pos"])
+    assert report.advice.store == str(nodes[1].store)
+    [row] = [row for row in report.following if (row.store, row.master) == (str(nodes[0].store), report.advice.store)]
+    assert (row.what, row.at, row.messages) == ("cut", entry["pos"], 0)
 
 
 # -- the command ------------------------------------------------------------------------------------------------------
