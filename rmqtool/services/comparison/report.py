@@ -204,7 +204,7 @@ class Advice:
         lostAcknowledged: how many of them were certainly acknowledged.
         lostUnknown: of how many that is not known.
         damaged: number of its messages that are rotten or torn, and intact in another copy.
-        cut: number of its own intact messages that its broker's start cuts off, as they follow damage.
+        cut: number of its own intact messages that its broker's start cuts off, or out of the queues, for damage.
         steps: what to do, in this order.
     """
 

@@ -60,16 +60,27 @@ class BrokerStart:
         """Number of intact messages behind the end of the log."""
         return sum(loss.messages for loss in self.report.lost) if self.report is not None else 0
 
-    def preparation(self) -> str | None:
-        """What to do before the start, so that it loses nothing more than it has to; None if there is nothing."""
-        path, options = self.replica.path, self.replica.layout.conf.options
+    @property
+    def unserved(self) -> int:
+        """Number of messages of a DLedger member whose queue entries the start cuts, though they stay in the log."""
         ledger = self.report.dledger if self.report is not None else None
-        if ledger is not None and (unserved := ledger.unserved):
+        return sum(queue.messages for queue in ledger.unserved) if ledger is not None else 0
+
+    def preparation(self, *, damaged: bool) -> str | None:
+        """What to do before the start, so that it loses nothing more than it has to; None if there is nothing.
+
+        Args:
+            damaged: whether there is damage in the log, so that queues cannot be rebuilt from it.
+        """
+        path, options = self.replica.path, self.replica.layout.conf.options
+        if unserved := self.unserved:
             rebuild = command_line("rebuild", path, "consumequeue", *options)
+            first = (
+                f"Empty the directory {path} before it follows" if damaged else f"{rebuild}, before its broker starts"
+            )
             return (
-                f"{rebuild}, before its broker starts: otherwise that cuts the queue entries of "
-                f"{counted(sum(queue.messages for queue in unserved), 'message')}, which are not served then, though "
-                "the log has them"
+                f"{first}: otherwise its start cuts the queue entries of {counted(unserved, 'message')}, which are not "
+                "served then, though the log has them"
             )
         if self.refusal is not None and not self.replica.is_dledger:
             recover = command_line("recover", path, *options)

@@ -32,6 +32,7 @@ class _Check:
     def __init__(self, ctx: Context, log: DLedgerLog) -> None:
         self.ctx, self.log = ctx, log
         self.before: DLedgerEntry | None = None
+        self.chained = True  # the entries follow each other from the first to the last
         self.wrong_units = 0
         self.first_wrong: tuple[int, str, str] | None = None  # index, expected, actual
         self.stale_from = log.find_stale_tail()
@@ -60,6 +61,8 @@ class _Check:
 
     def _check_next_start(self) -> None:
         """Report messages whose queue entries the next start cuts."""
+        if not self.chained:
+            return  # the start ends the log at the damage that is reported, and cuts queues there
         layout = self.ctx.layout
         try:
             cut = find_queue_cut(layout, judge_member(self.log, layout.commit_log_size(self.log.data)))
@@ -93,6 +96,7 @@ class _Check:
         return max((file.base for file in self.log.data if has_bytes(file.path, 0, file.size)), default=0)
 
     def _report_broken(self, file: Segment, position: int, expected: str, actual: str) -> None:
+        self.chained = False
         self.ctx.found.add(
             "dledger-entry", self.ctx.name(file.path), offset=position - file.base, expected=expected, actual=actual
         )
@@ -119,10 +123,10 @@ class _Check:
                 findings.add("dledger-crc", name, offset=at, expected=checksums[0], actual=checksums[1])
         if self.before is not None:
             if entry.index != self.before.index + 1:
-                expected = f"index {self.before.index + 1}"
+                self.chained, expected = False, f"index {self.before.index + 1}"
                 findings.add("dledger-gap", name, offset=at, expected=expected, actual=f"index {entry.index}")
             if entry.term < self.before.term:
-                expected = f"term {self.before.term} or later"
+                self.chained, expected = False, f"term {self.before.term} or later"
                 findings.add("dledger-term", name, offset=at, expected=expected, actual=f"term {entry.term}")
         unit = self.log.unit(entry.index)
         if unit is None or unit != (entry.magic, position, entry.size, entry.index, entry.term):

@@ -113,7 +113,7 @@ class Situation:
         if (REBUILD_TIMER in steps and not self.aborted) or REBUILD_COMPACTION in steps:
             return steps  # which need no more of queues than to read them
         if REBUILD_MEMBER_QUEUES in steps:
-            return steps
+            return steps if self._builds(REBUILD_QUEUES) else (SALVAGE,)
         if RECOVER in steps and self.cuts:
             usable = (SALVAGE,)
         return usable or (GROUP_MENDS if self.dledger else BROKER_MENDS)
