@@ -511,6 +511,22 @@ def test_a_start_of_4_9_cuts_none(name: str, tmp_path: Path) -> None:
     assert json.loads(rmqtool(*args).out)["dledger"]["unserved"] == []
 
 
+def test_a_topic_that_a_member_does_not_know(tmp_path: Path) -> None:
+    """A leader was killed before the others had the settings of a new topic, and queues were cut: it is not deleted."""
+    node = roles.unpack(roles.DLEDGER, "n1", tmp_path)
+    topics = node.store / "config" / "topics.json"
+    table = json.loads(topics.read_text())
+    del table["topicConfigTable"]["Events"]
+    table["dataVersion"]["timestamp"] = 2**41
+    topics.write_text(json.dumps(table))
+    shutil.rmtree(node.store / "consumequeue" / "Events")
+    found = rmqtool("check", node.store, *node.options(), "-o", "ndjson").out.splitlines()
+    codes = {json.loads(row).get("code") for row in found}
+    assert ("topic-unknown" in codes, "topic-deleted" in codes) == (True, False)
+    assert rmqtool("convert", node.store, tmp_path / "new", *node.options()).code == 0
+    assert "Events" in json.loads((tmp_path / "new" / "config" / "topics.json").read_text())["topicConfigTable"]
+
+
 def test_a_group_that_starts_together(tmp_path: Path) -> None:
     """The member that was a leader alone cannot lead, and is cut, as the real group did."""
     stores = [str(node.store) for node in roles.unpack_all(roles.DLEDGER, tmp_path)]

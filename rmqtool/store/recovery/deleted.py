@@ -24,6 +24,9 @@ class DeletedTopics:
     ``topics.json``; with a newer message, it had just been created by a process that was killed. If ``topics.json`` is
     broken, the intact older one that a broker reads instead is decisive. Light queues and the broker's own topics need
     not be in that file. A database of queues that a killed broker left proves nothing of the messages that it lacks.
+
+    A member of a DLedger group may have neither settings nor queues of a topic that is there: it gets settings from its
+    leader each 10 s, may have changed its own since it leads itself, and its start may cut queues.
     """
 
     def __init__(self, layout: StoreLayout) -> None:
@@ -41,6 +44,8 @@ class DeletedTopics:
 
     def _is_gone(self, topic: str) -> bool:
         layout = self._layout
+        if layout.dledger_dirs():
+            return False
         if topic == _DELAY_TOPIC or topic.lower().startswith(SYSTEM_PREFIX) or topic.startswith(LMQ_PREFIX):
             return False
         if layout.queues_of(topic) or layout.queues_of(topic, BATCH_QUEUES):

@@ -92,7 +92,7 @@ class ConfigCopies:
                 data = self._with_new_topics(_NO_TOPICS)
             if data is None:
                 continue
-            if name == _TOPICS and (name in self._older or name in tables):
+            if name == _TOPICS and (name in self._older or name in tables or self._layout.dledger_dirs()):
                 data = self._with_new_topics(data)
             if name == METADATA:  # two brokers sharing a tier would delete each other's segments
                 if not in_tier and self._has_only_tiered():
@@ -121,7 +121,7 @@ class ConfigCopies:
     def _with_new_topics(self, data: bytes) -> bytes:
         """``topics.json`` with the topics that have messages and were created after this generation was written.
 
-        A database may lack its newest topics, too, if its broker was killed.
+        A database may lack its newest topics, too, if its broker was killed, and so may a member of a DLedger group.
         """
         value, deleted = loads(data), DeletedTopics(self._layout)
         if not isinstance(value, dict):
