@@ -431,7 +431,15 @@ def judge(group: Group, life: Life, report: list[str], *, advised: bool = False)
             wrong.append("the advised copy is no master")
         group.start(*(name for name in group.nodes if name != first))
     else:
-        group.start(*group.nodes)
+        step = (
+            next((step for step in advice["steps"] if step.startswith("Start the brokers of /")), "") if advised else ""
+        )
+        early = [name for name in group.nodes if str(group.nodes[name].store) in step.partition(" first")[0].split()]
+        group.start(*(early or group.nodes))
+        if early:
+            if group.leader() != first:
+                wrong.append("the advised member is not the leader")
+            group.start(*(name for name in group.nodes if name not in early))
     leader = str(group.nodes[group.settle() if advised or group.kind != "classic" else group.leader()].store)
     jvm = group.running[Path(leader).name]
     report.append(f"leader {Path(leader).name}")

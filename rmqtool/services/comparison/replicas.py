@@ -490,8 +490,7 @@ class _Comparison:
             standing = replica.standing
             start, end = self._start(number) if self._may_be_cut(number) else None, self._started_end(number)
             if replica.is_dledger:
-                last = start.last_entry if start is not None else (standing.last_period, standing.last_index)
-                return *(last or (-1, -1)), -damaged, -number
+                return *self._last_entry(number), -damaged, -number
             if replica.is_controlled:
                 reached = [period.number for period in standing.periods if period.start <= end]
                 return max(reached, default=-1), min(end, self._histories.end(number)), -damaged, -number
@@ -585,12 +584,7 @@ class _Comparison:
             shown = command_line("recover", path, "--dry-run", *replica.layout.conf.options)
             yield f"{shown}: shows what its broker's start cuts"
         if replica.is_dledger:
-            peers = max((copy.peers() or 0 for copy in self.replicas), default=0)
-            how_many = f"at least {peers // 2 + 1} of {peers}" if peers else "at least a majority"
-            yield (
-                f"Start the brokers of its group together, {how_many}: {path} becomes the leader, and the others are "
-                "filled up from it"
-            )
+            yield self._start_group(best)
         elif replica.is_controlled:
             yield f"Start the controller, and then the broker of {path} first: it becomes the master"
         else:
@@ -605,6 +599,35 @@ class _Comparison:
         })  # fmt: skip
         if names:
             yield f"Create the topics that {path} does not know: {', '.join(names)}"
+
+    def _start_group(self, best: int) -> str:
+        """How to start a DLedger group, so that its best member becomes the leader."""
+        path = self.replicas[best].path
+        peers = max((copy.peers() or 0 for copy in self.replicas), default=0)
+        last = {number: self._last_entry(number) for number in self._numbers}
+        votes = {number: sum(other <= last[number] for other in last.values()) for number in self._numbers}
+        needed = (peers or len(self.replicas)) // 2 + 1
+        rivals = [number for number in self._numbers if last[number] < last[best] and votes[number] >= needed]
+        if not rivals:
+            how_many = f"at least {needed} of {peers}" if peers else "at least a majority"
+            return (
+                f"Start the brokers of its group together, {how_many}: {path} becomes the leader, and the others are "
+                "filled up from it"
+            )
+        behind = sorted((number for number in self._numbers if number != best), key=lambda number: last[number])
+        first = [self.replicas[number].path for number in (best, *behind[: needed - 1])]
+        return (
+            f"Start the brokers of {' and '.join(first)} first, and the others after {path} has become the leader: "
+            f"started together, they may elect {' or '.join(self.replicas[number].path for number in rivals)}, and "
+            "what that lacks is cut from the others"
+        )
+
+    def _last_entry(self, number: int) -> tuple[int, int]:
+        """Term and index of a member's last entry when it votes."""
+        if self._may_be_cut(number):
+            return self._start(number).last_entry or (-1, -1)
+        standing = self.replicas[number].standing
+        return standing.last_period, standing.last_index
 
     @staticmethod
     def _step_of(
