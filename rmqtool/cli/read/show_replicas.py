@@ -63,7 +63,9 @@ def _advise(report: ReplicasReport, form: str) -> None:
         how = kinds[0][1] if len(kinds) == 1 else ", ".join(f"{number} {words}" for number, words in kinds)
         out.print(text(f"Lost then: {counted(advice.lost, 'message')} of other copies, {how}."))
     if advice.cut:
-        out.print(text(f"Its broker's start cuts off {counted(advice.cut, 'intact message')} that follow damage."))
+        out.print(
+            text(f"Its broker's start cuts off {counted(advice.cut, 'intact message')}, and nothing prevents that.")
+        )
     if advice.damaged:
         places = counted(advice.damaged, "damaged record")
         out.print(text(f"It has {places} that another copy has intact."))

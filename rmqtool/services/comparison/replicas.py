@@ -512,7 +512,7 @@ class _Comparison:
         elif replica.is_controlled:
             why = f"of the copies in the last epoch ({replica.standing.last_period}) it has the longest log"
         replaced = self._replaced_by(best)
-        cut = self._start(best).cuts + self._start(best).unserved if self._may_be_cut(best) else 0
+        cut = self._start(best).lost if replica.is_dledger or self._may_be_cut(best) else 0
 
         def lost(*states: Acknowledged) -> int:
             return sum(replaced[state] + self._count(best, "lacks", state) for state in states)
@@ -574,10 +574,8 @@ class _Comparison:
                 yield from self._step_of(follows, stale_from, copy.layout.conf.options, classic=classic)
                 continue
             damaged = self._may_be_cut(number)
-            if number == best and damaged and replica.is_dledger:
-                continue  # its queues cannot be rebuilt, and the others are filled up from it
-            unsafe = copy.layout.aborted or damaged
-            if unsafe and (step := self._start(number).preparation(damaged=damaged)) is not None:
+            unsafe, may_be_emptied = copy.layout.aborted or damaged, damaged and number != best
+            if unsafe and (step := self._start(number).preparation(may_be_emptied=may_be_emptied)) is not None:
                 yield step
                 prepared |= number == best
         if classic and not prepared and (replica.end.torn or replica.layout.aborted):

@@ -10,6 +10,7 @@ from rmqtool.store.recovery.command import load_refusals, plan
 from rmqtool.store.recovery.dledger.command import plan_dledger
 from rmqtool.store.recovery.report import RecoveryReport
 from rmqtool.store.recovery.rocks.command import plan_rocks
+from rmqtool.store.repair.rebuild import rebuild
 from rmqtool.words import command_line, counted
 
 
@@ -66,19 +67,34 @@ class BrokerStart:
         ledger = self.report.dledger if self.report is not None else None
         return sum(queue.messages for queue in ledger.unserved) if ledger is not None else 0
 
-    def preparation(self, *, damaged: bool) -> str | None:
+    @property
+    def can_rebuild(self) -> bool:
+        """Whether the queues of a member can be rebuilt before the start; the whole log is read."""
+        try:
+            rebuild(self.replica.layout, ("consumequeue",), dry_run=True)
+        except RmqError:
+            return False
+        return True
+
+    @property
+    def lost(self) -> int:
+        """Number of intact messages that its broker does not serve after the start, whatever is done before."""
+        return self.cuts + (self.unserved if self.unserved and not self.can_rebuild else 0)
+
+    def preparation(self, *, may_be_emptied: bool) -> str | None:
         """What to do before the start, so that it loses nothing more than it has to; None if there is nothing.
 
         Args:
-            damaged: whether there is damage in the log, so that queues cannot be rebuilt from it.
+            may_be_emptied: whether it is better that the leader fills it up than that it keeps what it has.
         """
         path, options = self.replica.path, self.replica.layout.conf.options
         if unserved := self.unserved:
-            rebuild = command_line("rebuild", path, "consumequeue", *options)
-            first = (
-                f"Empty the directory {path} before it follows" if damaged else f"{rebuild}, before its broker starts"
-            )
-            return (
+            first = None
+            if self.can_rebuild:
+                first = f"{command_line('rebuild', path, 'consumequeue', *options)}, before its broker starts"
+            elif may_be_emptied:
+                first = f"Empty the directory {path} before it follows"
+            return first and (
                 f"{first}: otherwise its start cuts the queue entries of {counted(unserved, 'message')}, which are not "
                 "served then, though the log has them"
             )
