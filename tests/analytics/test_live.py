@@ -104,10 +104,12 @@ def test_rows_are_decoded_in_bulk(served: TestBroker, monkeypatch: pytest.Monkey
         patched.setattr(read, "_block_of", lambda _answers: None)
         expected = rows(served.namesrv, **request)
     monkeypatch.setattr(read.RowBatch, "add", None)
+    monkeypatch.setattr(read.RangeReader, "_pull", None)
     assert rows(served.namesrv, **request) == expected
     assert rows(served.namesrv, ["msgId", "keys"], **request) == [
         {name: row[name] for name in ("msgId", "keys")} for row in expected
     ]
+    monkeypatch.undo()
     tagged = [row for row in expected if row["tags"] == "t1"]
     assert rows(served.namesrv, tags="t1") == tagged
 

@@ -6,11 +6,14 @@ from dataclasses import replace
 import pytest
 
 from formats.remoting.shapes import MessageQueue
+from rmqtool.analytics.live import bulk
 from rmqtool.analytics.live.bulk import BulkMessages, BulkPuller, _whole_answer
-from rmqtool.client import ClientOptions
+from rmqtool.client import ClientOptions, Message
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.readable import ordinary_topics
 from rmqtool.client.consumer.puller import Pulled, Puller
+from rmqtool.client.consumer.received import Received
+from rmqtool.client.sync import Producer
 from rmqtool.testing import broker
 from tests.conftest import Unpacked
 
@@ -62,3 +65,33 @@ def test_other_answers_are_read_one_by_one(golden_copy: Unpacked) -> None:
     ]  # fmt: skip
     for place, offset, data in others:
         assert _whole_answer(place, offset, data) is None
+
+
+@pytest.mark.parametrize(
+    ("lane", "run_bytes"), [(1, 1 << 20), (3, 1 << 20), (64, 1 << 20), (64, 1)], ids=["1", "3", "64", "lanes end early"]
+)
+def test_runs_are_what_single_pulls_give(lane: int, run_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several requests at a time: no message is lost or doubled where lanes meet, and none is behind the end."""
+    monkeypatch.setattr(bulk, "_FIRST", lane)
+    monkeypatch.setattr(bulk, "_MOST", lane)
+    monkeypatch.setattr(bulk, "_RUN_BYTES", run_bytes)
+    monkeypatch.setattr(BulkPuller, "_lane", lane)
+
+    async def compare(namesrv: str) -> None:
+        async with Cluster(ClientOptions(namesrv=namesrv)) as cluster:
+            await cluster.route("Run")
+            puller, at, found, runs = BulkPuller(cluster), 2, list[Received](), 0
+            while at < 297:
+                pulled = await puller.pull_run(queue, at, 297)
+                assert pulled is not None
+                found += pulled.messages
+                at, runs = pulled.next_offset, runs + 1
+            assert [int(message.body) for message in found] == list(range(2, 297))
+            assert runs >= -(-295 // (8 * lane))
+            assert await BulkPuller(cluster, tags=["a"]).pull_run(queue, 2, 297) is None
+            assert await puller.pull_run(queue, 300, 310) is None  # behind the end: nothing is there
+
+    with broker() as served, Producer(served.namesrv) as producer:
+        queue = producer.queues("Run")[0]
+        producer.send_batch([Message("Run", b"%d" % number) for number in range(300)], queue=queue)
+        asyncio.run(compare(served.namesrv))

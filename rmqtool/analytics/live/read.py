@@ -19,11 +19,13 @@ from rmqtool.analytics.table.row_reader import BatchLimits, DecodedRow, RowBatch
 from rmqtool.analytics.table.schema import BROKER, MESSAGE_TABLE
 from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.client.cluster.cluster import Cluster
-from rmqtool.client.cluster.errors import BadAnswer, NotThere
-from rmqtool.client.consumer.proof import MadeAgain, last_at, last_of, prove
+from rmqtool.client.cluster.errors import BadAnswer, ClientError, NotThere
+from rmqtool.client.consumer.proof import Last, MadeAgain, last_at, last_of, prove
 from rmqtool.client.consumer.puller import Pulled, Puller
 from rmqtool.client.consumer.received import Received
+from rmqtool.kernels.load.memory import address_of
 from rmqtool.kernels.scan import Walker
+from rmqtool.remoting.errors import RemotingError
 from rmqtool.words import counted
 
 _MOST = 1024  # messages of a pull; brokers give fewer
@@ -42,7 +44,7 @@ class RangeReader:
         self._queues = Queues(cluster, request)
         self._next = part.start
         self._read: Sequence[Received] = ()  # the messages of the last pull that had any
-        self._plain = not (request.tags or request.sql is not None)
+        self._bulk: BulkPuller | None = BulkPuller(cluster, tags=request.tags, sql=request.sql)
 
     @property
     def is_done(self) -> bool:
@@ -74,6 +76,9 @@ class RangeReader:
             DataLoss: messages of the range are gone.
             ClientError, RemotingError: the broker does not answer, or answers wrongly.
         """
+        if not self.is_done and (pulled := await self._pull_run()) is not None:
+            self._read, self._next = pulled.messages, pulled.next_offset
+            return [pulled]
         chunk: list[Pulled] = []
         count = size = 0
         while not self.is_done and count < _CHUNK and size < _CHUNK_BYTES:
@@ -89,6 +94,18 @@ class RangeReader:
             size += _size(pulled)
             self._next = max(pulled.next_offset, self._next)
         return chunk
+
+    async def _pull_run(self) -> Pulled | None:
+        """The next messages, by several requests at a time; None if :meth:`_pull` is to find out what is wrong."""
+        if self._bulk is None:
+            return None
+        try:
+            pulled = await self._bulk.pull_run(self._part.queue, self._next, self._part.stop)
+        except (ClientError, RemotingError):
+            return None
+        if pulled is None:
+            self._bulk = None
+        return pulled
 
     async def _pull(self) -> Pulled:
         """One pull that advances: messages, or a proof that there are none to the filter or to be had."""
@@ -132,8 +149,18 @@ class RangeReader:
         queue, last = self._part.queue, self._part.last
         if last is None or (self._read and last_of(self._read[-1].record, self._read[-1].queue_offset) == last):
             return
+
+        async def last_there() -> Last | None:
+            puller = Puller(self._cluster)
+            there = await last_at(puller, queue, last.offset)
+            if there is None and (await puller.offsets(queue))[0] <= last.offset:
+                raise NotThere(f"{queue}: its broker gives no message at offset {last.offset}", last.offset + 1)
+            return there
+
         try:
-            there = await ask(self._cluster, queue, lambda: last_at(Puller(self._cluster), queue, last.offset))
+            there = await ask(self._cluster, queue, last_there)
+        except NotThere:  # however often it is asked for: a compacted topic has another message with its key
+            there = None
         except MadeAgain as err:
             raise DataLoss(f"{err}; what was read of it is dropped") from err
         if there is None:
@@ -248,6 +275,8 @@ def _offsets(pulled: Pulled) -> Iterable[int]:
 
 def _block_of(answers: list[Pulled]) -> PulledBlock | None:
     """The messages of answers as columns; None if these have others, as brokers store some batches as one record."""
+    if len(answers) == 1 and isinstance(messages := answers[0].messages, BulkMessages):
+        return PulledBlock(_Answer(messages.body), address_of(messages.body)[0], messages.rows)
     body = b"".join(pulled.body for pulled in answers if pulled.body is not None)
     offsets = [offset for pulled in answers for offset in _offsets(pulled)]
     walker = Walker(body, len(offsets), crc=False)  # the client has verified it

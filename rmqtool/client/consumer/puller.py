@@ -149,6 +149,24 @@ class Puller:
         broker_id = MASTER_ID if self._masters else self._suggested.get(queue, MASTER_ID)
         if broker_id != MASTER_ID:
             commit = 0
+        address = await self._address(queue, broker_id)
+        await self._check(queue, address)
+        request = self._pull_request(queue, offset, most, wait, commit)
+        # a broker examines held pulls every five seconds
+        timeout = self.cluster.options.timeout + (wait + 6 if wait else 0)
+        with self.cluster.answers_of(address):
+            pulled = await self._pull_at(queue, offset, request, address, timeout)
+            if pulled.messages or pulled.next_offset == offset or pulled.reset:
+                return pulled
+            # nothing proves that messages are gone, or that none matches the filter: accept it only if said twice
+            again = await self._pull_at(queue, offset, request, address, timeout)
+            if again.messages or again.next_offset == offset:
+                return again
+            if again.moved is not pulled.moved or (again.moved and again.next_offset != pulled.next_offset):
+                raise BadAnswer(f"{address}: sends {offset} to {pulled.next_offset}, and then to {again.next_offset}")
+            return min(pulled, again, key=lambda pull: pull.next_offset)
+
+    def _pull_request(self, queue: MessageQueue, offset: int, most: int, wait: float = 0, commit: int = 0) -> Command:
         flags: int = PullFlag.SUBSCRIPTION
         if wait:
             flags |= PullFlag.SUSPEND
@@ -168,22 +186,7 @@ class Puller:
             expression_type=self._kind,
             bname=queue.broker_name,
         )
-        address = await self._address(queue, broker_id)
-        await self._check(queue, address)
-        request = self.cluster.request(RequestCode.PULL_MESSAGE, header)
-        # a broker examines held pulls every five seconds
-        timeout = self.cluster.options.timeout + (wait + 6 if wait else 0)
-        with self.cluster.answers_of(address):
-            pulled = await self._pull_at(queue, offset, request, address, timeout)
-            if pulled.messages or pulled.next_offset == offset or pulled.reset:
-                return pulled
-            # nothing proves that messages are gone, or that none matches the filter: accept it only if said twice
-            again = await self._pull_at(queue, offset, request, address, timeout)
-            if again.messages or again.next_offset == offset:
-                return again
-            if again.moved is not pulled.moved or (again.moved and again.next_offset != pulled.next_offset):
-                raise BadAnswer(f"{address}: sends {offset} to {pulled.next_offset}, and then to {again.next_offset}")
-            return min(pulled, again, key=lambda pull: pull.next_offset)
+        return self.cluster.request(RequestCode.PULL_MESSAGE, header)
 
     async def _pull_at(
         self, queue: MessageQueue, offset: int, request: Command, address: str, timeout: float
