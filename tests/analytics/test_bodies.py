@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -295,6 +296,23 @@ def test_tables_of_a_lakehouse(tmp_path: Path, to: str, monkeypatch: pytest.Monk
     assert len(decoded) == 2 * len(orders)
     assert sum(map(bool, decoded)) == sum(map(bool, orders.values()))
     assert {"id": 10, "城市": "杭州"} in decoded
+
+
+def test_a_table_begun_without_a_body_schema_takes_one(tmp_path: Path) -> None:
+    """Schema evolution: earlier rows have nothing in the new columns; what it has been given stays."""
+    from deltalake import DeltaTable
+
+    table, store = str(tmp_path / "table"), str(tmp_path / "store")
+    Store.create(store).close()
+    options = DumpOptions(runner="local", since_last=True)
+    for number, schema in enumerate((None, "json", "json")):
+        append(store, b'{"id": %d}' % number)
+        assert dump_to_table(store, "delta", table, replace(options, body_schema=schema)).rows == 1
+    rows = sorted(DeltaTable(table).to_pyarrow_table().to_pylist(), key=lambda row: row["physicalOffset"])
+    assert [row["decoded"] for row in rows] == [None, {"id": 1}, {"id": 2}]
+    append(store, b"{}")
+    with pytest.raises(Refused, match="was begun with another body schema"):
+        dump_to_table(store, "delta", table, options)
 
 
 def tmp_copy(folder: Path) -> Path:

@@ -187,7 +187,7 @@ def _plan_log(layout: StoreLayout, output: DumpOutput, options: DumpOptions) -> 
     if options.since_last:
         before = output.manifest()
         kept = jsonable({name: getattr(options, name) for name in _KEPT})
-        position = Position.of(output.name, before, kept)
+        position = Position.of(output.name, before, kept, adds_columns=output.adds_columns)
         expired = position.check(log, output.name, (before or {}).get("store"))
         start = max(position.next, log.min_offset, 0)
         stop = frontier(log, start, Budget())

@@ -141,7 +141,7 @@ class _LiveDump:
         if self._before is None:
             return {}
         kept = jsonable({name: getattr(self._options, name) for name in _KEPT})
-        check_kept(self._output.name, self._before, kept)
+        check_kept(self._output.name, self._before, kept, adds_columns=self._output.adds_columns)
         if not isinstance(offsets := self._before.get("offsets"), dict):
             raise Refused(f"{self._output.name}: was written from a store, not from a live cluster")
         try:

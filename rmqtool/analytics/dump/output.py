@@ -49,9 +49,11 @@ class DumpOutput(ABC):
         staging: the directory that tasks write to.
         bodies: the schema of bodies of this run; set by it.
         writes_empty_file: whether an output without messages needs a file, from which readers learn the schema.
+        adds_columns: whether later runs may add columns, which rows of earlier runs do not have.
     """
 
     writes_empty_file = True
+    adds_columns = False
     bodies: "TableSchema | None" = None
 
     def __init__(self, location: str, staging: Folder, *, overwrite: bool, grow: bool) -> None:

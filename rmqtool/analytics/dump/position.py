@@ -60,13 +60,16 @@ class Position:
         return position
 
     @classmethod
-    def of(cls, output: str, manifest: dict[str, Any] | None, kept: dict[str, Any]) -> "Position":
+    def of(
+        cls, output: str, manifest: dict[str, Any] | None, kept: dict[str, Any], *, adds_columns: bool = False
+    ) -> "Position":
         """Return the position at which an output ends.
 
         Args:
             output: name of the output.
             manifest: manifest of the output; None for a new one.
             kept: options that must be the same for the whole output.
+            adds_columns: see :class:`rmqtool.analytics.dump.output.DumpOutput`.
 
         Raises:
             Refused: the output has no position or was written with other options.
@@ -77,7 +80,7 @@ class Position:
             position = cls.from_dict(manifest.get("position"))
         except ValueError:
             raise Refused(f"{output}: {_NO_POSITION}") from None
-        check_kept(output, manifest, kept)
+        check_kept(output, manifest, kept, adds_columns=adds_columns)
         return position
 
     @classmethod
@@ -145,11 +148,12 @@ class Position:
         return [replace(split, exact=split.exact or split.base + split.start == self.next) for split in splits]
 
 
-def check_kept(output: str, manifest: dict[str, Any], kept: dict[str, Any]) -> None:
+def check_kept(output: str, manifest: dict[str, Any], kept: dict[str, Any], *, adds_columns: bool = False) -> None:
     """Check that a growing output was begun with the same options.
 
     Args:
         kept: options that must be the same for the whole output.
+        adds_columns: see :class:`rmqtool.analytics.dump.output.DumpOutput`.
 
     Raises:
         Refused: it was not, or is none that grows.
@@ -159,6 +163,8 @@ def check_kept(output: str, manifest: dict[str, Any], kept: dict[str, Any]) -> N
         raise Refused(f"{output}: {_NO_POSITION}")
     for name, value in kept.items():
         if options.get(name) == value:
+            continue
+        if name == "body_schema" and adds_columns and options.get(name) is None:
             continue
         if name == "body_schema":  # a whole schema
             raise Refused(f"{output}: was begun {'with another' if options.get(name) else 'without a'} body schema")

@@ -128,6 +128,7 @@ class TableOutput(DumpOutput):
     """
 
     writes_empty_file = False
+    adds_columns = True
 
     def __init__(self, table: LakeTable, partition_by: Sequence[str] | None, release: str | None = None) -> None:
         self.table, self._wanted = table, tuple(partition_by) if partition_by is not None else None
