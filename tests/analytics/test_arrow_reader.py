@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rmqtool import Store, read_arrow
+from rmqtool import NewMessage, Store, read_arrow
 from rmqtool.analytics.source.tables import SCHEMAS, TABLES
 from rmqtool.errors import BadValue, UnreadableStore
 from tests.conftest import Unpacked
@@ -30,6 +30,20 @@ def test_messages_are_those_of_the_library(case: str, golden: Unpacked) -> None:
         for message in Store(path).messages()
     ]
     assert sorted(zip(*(column.to_pylist() for column in table.columns), strict=True)) == sorted(wanted)
+
+
+def test_an_open_store_is_a_stream(store: Path, tmp_path: Path) -> None:
+    """Also of what it has just appended; settings of the broker are those of the store."""
+    with Store(store) as opened:
+        assert pa.table(opened).equals(read_arrow(str(store)).read_all())
+        selected = opened.to_arrow(columns=["keys", "topic"], topic="Orders").read_all()
+        assert selected.equals(read_arrow(str(store), columns=["keys", "topic"], topic="Orders").read_all())
+        assert opened.to_arrow("offsets").schema.equals(SCHEMAS["offsets"])
+    with Store.create(tmp_path / "new") as created:
+        created.append(NewMessage(topic="Orders", body=b"just now"))
+        assert created.to_arrow(columns=["body"]).read_all().to_pylist() == [{"body": b"just now"}]
+    with pytest.raises(BadValue, match="as a file, not as a dict"):
+        Store(store, broker_conf={"mappedFileSizeConsumeQueue": "4000"}).to_arrow()
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from rmqtool.errors import CorruptFile, Refused
+from rmqtool.errors import BadValue, CorruptFile, Refused
 from rmqtool.rules.releases import NEWEST, Release
 from rmqtool.services.lookup.get_message import GetResult, get_message
 from rmqtool.services.lookup.query import KeyReader, Search, query_id, query_key
@@ -37,7 +37,7 @@ Time = int | datetime
 
 
 def _conf(broker_conf: str | os.PathLike[str] | dict[str, str] | None) -> BrokerConf:
-    if broker_conf is None or isinstance(broker_conf, dict):
+    if isinstance(broker_conf, dict | None):
         return BrokerConf(broker_conf)
     return load(os.fspath(broker_conf))
 
@@ -102,6 +102,8 @@ class Store:
         clock: Clock = system_clock,
     ) -> None:
         conf = _conf(broker_conf)
+        self._conf_file = None if isinstance(broker_conf, dict | None) else os.fspath(broker_conf)
+        self._conf_given = bool(broker_conf)
         self.warnings: list[str] = []
         self._live: LiveStore | None = None
         if write:
@@ -265,6 +267,29 @@ class Store:
             for message in item.messages():
                 if everything or wanted.has(message.record, message.physical_offset):
                     yield StoredMessage(message)
+
+    def to_arrow(self, table: str = "messages", **selection: Any) -> Any:
+        """A table as a ``pyarrow.RecordBatchReader``, in bounded memory; see :func:`rmqtool.read_arrow`.
+
+        DuckDB, Polars and others also read the store itself, as the stream of all messages (``__arrow_c_stream__``).
+
+        Args:
+            table: ``messages``, ``queues``, ``offsets`` and others.
+            selection: columns and conditions, as for :func:`rmqtool.read_arrow`.
+
+        Raises:
+            BadValue: no such table or column, or the broker's settings were given as a dict instead of a file.
+        """
+        from rmqtool import read_arrow
+
+        if self._conf_given and self._conf_file is None:
+            raise BadValue(f"{self.layout.root}: Arrow needs the broker's settings as a file, not as a dict")
+        self._fresh(messages=False)
+        return read_arrow(self.layout.root, table, broker_conf=self._conf_file, **selection)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """All messages as an Arrow stream, for libraries that take one."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def queue_messages(
         self, topic: str, queue_id: int, start: int | None = None, stop: int | None = None
