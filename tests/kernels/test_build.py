@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,28 @@ def test_the_environment_may_ask_for_plain_python(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("RMQTOOL_KERNELS", "plain")
     assert not is_compiled(None)
     assert is_compiled(Implementation.COMPILED)
+
+
+def test_it_is_loaded_from_an_archive(tmp_path: Path) -> None:
+    """As of Spark's ``--py-files``: the package is not a directory there."""
+    with zipfile.ZipFile(tmp_path / "rmqtool.zip", "w") as packed:
+        for path in [*ROOT.glob("formats/**/*"), *ROOT.glob("rmqtool/**/*")]:
+            if path.is_file() and path.suffix in (".py", ".c", ".h", ".so", ".dylib", ".java"):
+                packed.write(path, path.relative_to(ROOT))
+    code = f"""
+import rmqtool
+from rmqtool.analytics.source.planner import planner
+from rmqtool.kernels.load.library import is_compiled
+print(rmqtool.__file__, is_compiled(None), rmqtool.read_arrow({str(ROOT / "examples/store")!r}).read_all().num_rows)
+print("class Catalog" in planner._SOURCE.read_text(encoding="utf-8"))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "rmqtool.zip"), "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [str(tmp_path / "rmqtool.zip/rmqtool/__init__.py"), "True", "609", "True"]
+    assert done.stderr == ""
+    assert os.listdir(tmp_path) == ["rmqtool.zip"]
 
 
 @by_turns(7)

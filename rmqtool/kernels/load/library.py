@@ -85,6 +85,8 @@ def load(folder: str = SOURCES) -> ctypes.CDLL:
     machine = os.uname().machine
     if machine not in VARIANTS:
         raise NotLoadable(f"there is no compiled code for {machine}")
+    if folder == SOURCES and not os.path.isdir(folder):
+        return _load_packed()
     first, *better = VARIANTS[machine]
     try:
         expected = stamp(folder)
@@ -95,6 +97,25 @@ def load(folder: str = SOURCES) -> ctypes.CDLL:
     except OSError as err:
         raise NotLoadable(f"the compiled code cannot be loaded: {err}") from err
     return loaded
+
+
+def _load_packed() -> ctypes.CDLL:
+    """Load the library if the package is in an archive, as ``--py-files`` of Spark leaves it: from a copy.
+
+    Raises:
+        NotLoadable: the library is missing or stale, or cannot be loaded.
+    """
+    from importlib.resources import files  # only then
+    from tempfile import TemporaryDirectory
+
+    try:
+        with TemporaryDirectory(prefix="rmqtool-kernels-") as folder:  # a loaded library does not need its file
+            for packed in (files("rmqtool.kernels") / os.path.basename(SOURCES)).iterdir():
+                with open(os.path.join(folder, packed.name), "wb") as file:
+                    file.write(packed.read_bytes())
+            return load(folder)
+    except OSError as err:
+        raise NotLoadable(f"the compiled code cannot be loaded: {err}") from err
 
 
 def _open(folder: str, variant: str, expected: int) -> ctypes.CDLL:

@@ -9,7 +9,7 @@ import os
 import tempfile
 import warnings
 import zipfile
-from pathlib import Path
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, cast
 
 from rmqtool.analytics.local.cache import cache_dir
@@ -17,7 +17,7 @@ from rmqtool.analytics.local.cache import cache_dir
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SOURCE = Path(__file__).with_name("RocketMQ.java")
+_SOURCE = files(__package__ or "") / "RocketMQ.java"  # the package may be in an archive
 _CLASS = "rmqtool.spark.RocketMQ"
 _SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 _JAVA = 17  # bytecode that every Java of Spark 4 runs
