@@ -22,7 +22,7 @@ from rmqtool.analytics.live.positions import Positions, QueuePosition
 from rmqtool.client.cluster import attempts
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError, NoRoute
-from rmqtool.client.cluster.loop import Loop
+from rmqtool.client.cluster.loop import Loop, fast_event_loop
 from rmqtool.client.cluster.readable import ordinary_topics, readable_queues
 from rmqtool.client.consumer.proof import MadeAgain, last_at, prove
 from rmqtool.client.consumer.puller import Puller
@@ -49,7 +49,7 @@ def connected(target: Target) -> Iterator[tuple[Loop, Cluster]]:
         BadValue, UnreadableStore: the settings of TLS or the keys are invalid.
     """
     options = client_options(target)
-    loop = Loop()
+    loop = Loop(fast_event_loop)
     try:
 
         async def open_cluster() -> Cluster:

@@ -7,11 +7,12 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 from rmqtool.cli.render.output import PEOPLE, Column, write_all, writer
 from rmqtool.cli.render.text import dump_json
+from rmqtool.client.cluster.loop import fast_event_loop
 from rmqtool.errors import BadValue
 from rmqtool.store.disk.mapping import raise_open_files
 
@@ -95,12 +96,7 @@ def run_async(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """
     raise_open_files(_OPEN_FILES)
     sys.setswitchinterval(_SWITCH)
-    factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
-    with suppress(ImportError):
-        import uvloop
-
-        factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
+    with asyncio.Runner(loop_factory=fast_event_loop) as runner:
         runner.get_loop()  # creating it takes milliseconds
         coroutine = work()
         try:

@@ -24,11 +24,24 @@ class Opened(Protocol):
 Inner = TypeVar("Inner", bound=Opened)
 
 
-class Loop:
-    """An event loop in its own thread."""
+def fast_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's event loop if it is installed, else asyncio's."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
+
+class Loop:
+    """An event loop in its own thread.
+
+    Args:
+        make: creates it.
+    """
+
+    def __init__(self, make: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop) -> None:
+        self._loop = make()
         self._thread = threading.Thread(target=self._loop.run_forever, name="rmqtool-client", daemon=True)
         self._thread.start()
 
