@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
+from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
@@ -280,12 +281,11 @@ class Store:
         Raises:
             BadValue: no such table or column, or the broker's settings were given as a dict instead of a file.
         """
-        from rmqtool import read_arrow
-
+        package: Any = import_module("rmqtool")  # what is built on this; it is found by the name that users have for it
         if self._conf_given and self._conf_file is None:
             raise BadValue(f"{self.layout.root}: Arrow needs the broker's settings as a file, not as a dict")
         self._fresh(messages=False)
-        return read_arrow(self.layout.root, table, broker_conf=self._conf_file, **selection)
+        return package.read_arrow(self.layout.root, table, broker_conf=self._conf_file, **selection)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """All messages as an Arrow stream, for libraries that take one."""
