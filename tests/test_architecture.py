@@ -272,6 +272,7 @@ OTHER_FILES = {
     "rmqtool.store.convert.copying": "the folders of a store that is being made",
     "rmqtool.main": "the standard streams",
     "rmqtool.kernels.load.stamp": "the library of the compiled loops",
+    "rmqtool.kernels.load.library": "a copy of it, if the package is in an archive",
     "rmqtool.cli.startup.failing": "the standard streams",
     "rmqtool.client.consumer.offsets": "the offsets of a broadcasting consumer",
     "rmqtool.cli.live.copying.journal": "what a replay has sent",
