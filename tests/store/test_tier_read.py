@@ -103,8 +103,13 @@ def test_a_damaged_entry_hides_no_other_message(case: str, which: str, tmp_path:
     assert {key for key in told if key[2] != at} <= found
 
 
-def test_a_message_that_only_its_entry_leads_to_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bulk", [False, True])
+def test_a_message_that_only_its_entry_leads_to_is_read(
+    bulk: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The one before it is damaged, and it states another position itself: a broker does not look at that."""
+    import pyarrow.dataset as ds
+
     node = roles.unpack(TIERED, "a", tmp_path)
     told = {key: one for key, one in served(TIERED).items() if key[:2] == ("Events", 1) and not one["local"]}
     second, third = (told[key] for key in sorted(told)[6:8])
@@ -115,6 +120,11 @@ def test_a_message_that_only_its_entry_leads_to_is_read(tmp_path: Path) -> None:
     file.write_bytes(data)
     found = {key_of(row) for row in rows("commitlog", "dump", node.store, *node.options())}
     assert set(told) - found == {sorted(told)[6]}
+    monkeypatch.setattr("rmqtool.store.dispatch.batch.BULK_BYTES", 64 if bulk else 1 << 30)
+    written = rmqtool("dump-to-parquet", node.store, tmp_path / "out", "--runner", "local", *node.options())
+    assert "530 bytes skipped" in written.err, written.err
+    table = ds.dataset(tmp_path / "out").to_table(columns=["topic", "queueId", "queueOffset"]).to_pylist()
+    assert {key_of(row) for row in table} == found
     assert key_of({**rows("query-offset", node.store, "Events", 1, sorted(told)[7][2], *node.options())[0]}) in found
 
 

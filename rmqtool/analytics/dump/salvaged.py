@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rmqtool.analytics.dump.parquet import WRITER_OPTIONS
-from rmqtool.analytics.ranges.splits import Split
+from rmqtool.analytics.ranges.splits import Split, split_of_tier
 from rmqtool.analytics.table.arrow import MessageChoice, SplitTally, batches
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.store.log.commit_log import CommitLog, Damage
@@ -42,9 +42,8 @@ def write_parquet(log: CommitLog, path: str, tell: Callable[[Damage], None]) -> 
 
 def _all_batches(log: CommitLog, tell: Callable[[Damage], None]) -> Iterator[pa.RecordBatch]:
     tier = log.tiered.stretches() if isinstance(log, LogWithTier) else ()
-    for number, (file, start, stop) in enumerate(tier):
-        split = Split(number, file.path, file.base, file.size, start, stop, last=False, exact=True)
-        yield from batches(split, MessageChoice(), _Telling(tell=tell))
+    for number, stretch in enumerate(tier):
+        yield from batches(split_of_tier(stretch, number), MessageChoice(), _Telling(tell=tell))
     files = log.segments.files
     for number, file in enumerate(files):
         last = number + 1 == len(files)

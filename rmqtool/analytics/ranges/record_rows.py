@@ -1,6 +1,7 @@
 """Bulk version of :func:`rmqtool.store.log.commit_log.walk_file`, using compiled code."""
 
 from collections.abc import Generator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,12 +12,21 @@ from rmqtool.store.log.commit_log import Damage, walk_file
 from rmqtool.store.log.records import reach, says_position
 from rmqtool.store.log.scan import ROWS
 
+if TYPE_CHECKING:
+    from rmqtool.store.tier.tier import Stretch
+
 _WINDOW = 8 << 20  # bytes walked before their pages are released
 
 
-def walk_rows(file: Segment, at: int, stop: int, *, last: bool) -> Generator[Rows | Damage, None, int]:
-    """As ``walk_file``; yields arrays of up to :data:`~rmqtool.store.log.scan.ROWS` rows, valid until the next step."""
-    view, size, forgotten = file.map(), file.size, at
+def walk_rows(
+    file: Segment, at: int, stop: int, *, last: bool, stretch: "Stretch | None" = None
+) -> Generator[Rows | Damage, None, int]:
+    """As ``walk_file``; yields arrays of up to :data:`~rmqtool.store.log.scan.ROWS` rows, valid until the next step.
+
+    Args:
+        stretch: what is walked, if the file is a tiered segment: as its ``walk``.
+    """
+    view, size, forgotten, offset = file.map(), file.size, at, 0
     if at >= stop:
         return at
     walker = Walker(view, ROWS)
@@ -28,6 +38,7 @@ def walk_rows(file: Segment, at: int, stop: int, *, last: bool) -> Generator[Row
         if at >= stop:
             rows, following = _before_position(rows, file.base, following)
         if rows.records:
+            offset = int(rows.queue_offset[-1]) + 1
             yield rows
             at = following
         else:
@@ -38,13 +49,16 @@ def walk_rows(file: Segment, at: int, stop: int, *, last: bool) -> Generator[Row
             except StopIteration as end:
                 at = end.value
                 continue
-            if isinstance(item, Damage):
-                yield item
-                at = item.at + item.length
-            else:  # a record completed in the meantime, or one that compiled code does not support
-                walker.table[:, 0] = row_of(item.record, item.at)
-                yield Rows(*walker.table[:, :1])
-                at = item.at + item.record.total_size
+            inside = stretch.read_inside(item, offset) if stretch is not None and isinstance(item, Damage) else (item,)
+            for part in inside:
+                if isinstance(part, Damage):
+                    yield part
+                    at = part.at + part.length
+                else:  # a record completed in the meantime, or one that compiled code does not support
+                    walker.table[:, 0] = row_of(part.record, part.at)
+                    offset = part.record.queue_offset + 1
+                    yield Rows(*walker.table[:, :1])
+                    at = part.at + part.record.total_size
         if at - forgotten >= _WINDOW:
             file.forget(forgotten, min(at, size))
             forgotten = at

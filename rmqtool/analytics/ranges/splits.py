@@ -27,6 +27,23 @@ SPLIT_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
+class TieredPart:
+    """What a split of a tiered segment belongs to.
+
+    Attributes:
+        number: among tiered splits, whose positions repeat in every queue.
+        offsets: the first queue offset of its messages, and the one after the last.
+        units: (path, position, size) of the segments of the queue's entries.
+    """
+
+    number: int
+    topic: str
+    queue_id: int
+    offsets: tuple[int, int]
+    units: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Split:
     """Bytes [start, stop) of one commit-log file."""
 
@@ -40,12 +57,12 @@ class Split:
     exact: bool  # whether start is known to be a record boundary
     uri: str | None = None  # URI of a remote store
     entries: bool = False  # whether the file belongs to a DLedger log
-    tier: int | None = None  # number among tiered splits, whose positions repeat in every queue
+    tier: TieredPart | None = None  # if the file is a tiered segment
 
     @property
     def place(self) -> str:
         """Position of the split, for use in file names."""
-        return f"{self.base + self.start:020d}" + (f"-t{self.tier:05d}" if self.tier is not None else "")
+        return f"{self.base + self.start:020d}" + (f"-t{self.tier.number:05d}" if self.tier is not None else "")
 
     def segment(self) -> Segment:
         """Return the file for reading."""
@@ -54,6 +71,15 @@ class Split:
 
             attach_store(self.uri)
         return Segment(self.path, self.base, self.size, 0, entries=self.entries)
+
+    def stretch(self, file: Segment) -> "Stretch | None":
+        """Return what :func:`split_of_tier` was given; None for a split of the log."""
+        if (tier := self.tier) is None:
+            return None
+        from rmqtool.store.tier.tier import Stretch
+
+        units = [Segment(*unit, 0) for unit in tier.units]
+        return Stretch(file, self.start, self.stop, tier.topic, tier.queue_id, range(*tier.offsets), units)
 
 
 class Walked(Protocol):
@@ -117,15 +143,17 @@ def plan_tier(layout: StoreLayout, asked: Callable[[str, int], bool] | None = No
 
 
 def split_of_tier(stretch: "Stretch", tier: int, number: int = 0) -> Split:
-    """The split of a stretch of a tiered segment.
+    """Return the split of a stretch of a tiered segment.
 
     Args:
         tier: its number among tiered splits.
         number: of the first of them among all splits.
     """
-    file, start, stop = stretch
-    place = number + tier, file.path, file.base, file.size, start, stop
-    return Split(*place, last=False, exact=True, tier=tier)
+    file, offsets = stretch.file, (stretch.offsets.start, stretch.offsets.stop)
+    units = tuple((unit.path, unit.base, unit.size) for unit in stretch.units)
+    place = number + tier, file.path, file.base, file.size, stretch.start, stretch.stop
+    part = TieredPart(tier, stretch.topic, stretch.queue_id, offsets, units)
+    return Split(*place, last=False, exact=True, tier=part)
 
 
 def repairs(splits: Sequence[Split], walked: Callable[[Split], Walked]) -> tuple[list[Split], list[Split]]:

@@ -63,7 +63,7 @@ def batches(
         reader: RowReader | ColumnReader = ColumnReader(schema, choice, tally, limits)
     else:
         reader = RowReader(schema, choice, tally, limits)
-    tally.next = yield from reader.read(file, at, split.stop, last=split.last)
+    tally.next = yield from reader.read(file, at, split.stop, last=split.last, stretch=split.stretch(file))
     if tally.last >= 0:
         tally.last_crc = crc_of(file, tally.last, tally.end)
     if own:

@@ -9,6 +9,7 @@ from typing import Any
 
 from formats.message.properties import KEYS, TAGS, parse, split_keys
 from formats.message.read import Record
+from rmqtool.analytics.ranges.splits import TieredPart
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class MessageChoice:
     tags: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
 
-    def of_tier(self, tier: int | None) -> "MessageChoice":
+    def of_tier(self, tier: TieredPart | None) -> "MessageChoice":
         """The part of it that applies to a split: a range of the log says nothing of positions in tiered storage.
 
         Args:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Generator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,9 @@ from rmqtool.kernels.tables.messages import ID_SPACE, Texts
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import Damage
 from rmqtool.store.log.returning import Returning
+
+if TYPE_CHECKING:
+    from rmqtool.store.tier.tier import Stretch
 
 
 class ColumnBatch:
@@ -99,11 +103,13 @@ class ColumnReader:
     def __init__(self, schema: pa.Schema, choice: MessageChoice, tally: SplitTally, limits: BatchLimits) -> None:
         self._schema, self._choice, self._tally, self._limits = schema, choice, tally, limits
 
-    def read(self, file: Segment, at: int, stop: int, *, last: bool) -> Generator[pa.RecordBatch, None, int]:
+    def read(
+        self, file: Segment, at: int, stop: int, *, last: bool, stretch: "Stretch | None" = None
+    ) -> Generator[pa.RecordBatch, None, int]:
         """See :meth:`rmqtool.analytics.table.row_reader.RowReader.read`."""
         batch = ColumnBatch(self._schema, self._tally, self._limits, os.path.basename(file.path))
         memory = Memory(file.map())
-        walk = Returning(walk_rows(file, at, stop, last=last))
+        walk = Returning(walk_rows(file, at, stop, last=last, stretch=stretch))
         for item in walk:
             if isinstance(item, Damage):
                 if self._choice.in_range(item.physical_offset):

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Generator
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -19,6 +19,9 @@ from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import Damage, walk_file
 from rmqtool.store.log.returning import Returning
+
+if TYPE_CHECKING:
+    from rmqtool.store.tier.tier import Stretch
 
 
 class DecodedRow:
@@ -148,9 +151,16 @@ class RowReader:
         self._choice, self._tally, self._limits = choice, tally, limits
         self._batch = RowBatch(schema, tally, limits)
 
-    def read(self, file: Segment, at: int, stop: int, *, last: bool) -> Generator[pa.RecordBatch, None, int]:
-        """Yield batches of the records found by :func:`rmqtool.store.log.commit_log.walk_file`; return its result."""
-        walk, batch = Returning(walk_file(file, at, stop, last=last)), self._batch
+    def read(
+        self, file: Segment, at: int, stop: int, *, last: bool, stretch: "Stretch | None" = None
+    ) -> Generator[pa.RecordBatch, None, int]:
+        """Yield batches of the records found by :func:`rmqtool.store.log.commit_log.walk_file`; return its result.
+
+        Args:
+            stretch: what is read, if the file is a tiered segment.
+        """
+        walk = Returning(walk_file(file, at, stop, last=last) if stretch is None else stretch.walk(last=last))
+        batch = self._batch
         source = os.path.basename(file.path)
         for item in walk:
             if isinstance(item, Damage):

@@ -9,7 +9,7 @@ metadata.DefaultMetadataStore (5.3.3, 5.5.0).
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -25,13 +25,14 @@ from rmqtool.store.layout.tier_signs import METADATA, tier_sign
 from rmqtool.store.layout.tiered import Key as SegmentKey
 from rmqtool.store.layout.tiered import tiered_files
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord, walk_file
+from rmqtool.store.log.returning import Returning
 from rmqtool.store.queues.batch import AnyQueue, every_queue
 from rmqtool.words import command_line, counted
 
 Key = tuple[str, int]  # topic, queue id
 Ranges = Mapping[Key, tuple[int, int]]  # lowest and next queue offset of local queues
 _NONE = (0, 0)
-_TRIED = 64  # entries before one that leads nowhere
+_TRIED = 64  # entries looked at around one that leads nowhere
 
 
 class TierQueue(NamedTuple):
@@ -46,12 +47,62 @@ class TierQueue(NamedTuple):
     log: list[Segment]
 
 
-class Stretch(NamedTuple):
-    """Bytes [start, stop) of a segment, which contain adjacent messages."""
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Bytes [start, stop) of a segment, which contain adjacent messages of a queue, and the entries that lead to them.
+
+    Attributes:
+        offsets: queue offsets among which these messages are.
+        units: segments of the queue's entries.
+    """
 
     file: Segment
     start: int
     stop: int
+    topic: str
+    queue_id: int
+    offsets: range
+    units: list[Segment]
+
+    def walk(self, *, last: bool = True) -> Generator[LocatedRecord | Damage, None, int]:
+        """The messages, in order; their physical offset is the position in the tier.
+
+        For ``last`` and what is returned see :func:`rmqtool.store.log.commit_log.walk_file`.
+        """
+        following = self.offsets.start
+        walk = Returning(walk_file(self.file, self.start, self.stop, last=last))
+        for item in walk:
+            if isinstance(item, Damage):
+                yield from self.read_inside(item, following)
+            else:
+                following = item.record.queue_offset + 1
+                yield item
+        return walk.value
+
+    def read_inside(self, damage: Damage, following: int) -> Iterator[LocatedRecord | Damage]:
+        """What lies in a damaged range: intact messages to which entries lead, though they state another position.
+
+        Args:
+            following: the lowest queue offset that these messages can have.
+        """
+        at, end, beyond = damage.at, damage.at + damage.length, 0
+        for offset in range(max(following, self.offsets.start), self.offsets.stop):
+            unit = _unit_at(self.units, offset)
+            place = unit[0] - self.file.base if unit is not None else -1
+            if place >= end:  # a damaged entry may lead anywhere
+                beyond += 1
+                if beyond == _TRIED:
+                    break
+                continue
+            beyond = 0
+            record = read(self.file.map(), place, self.file.size) if place >= at else None
+            if isinstance(record, Record) and _is_message(record, (self.topic, self.queue_id), offset):
+                if place > at:
+                    yield _damage(self.file, at, place - at, damage.ending, damage.reason)
+                yield LocatedRecord(self.file, place, record)
+                at = place + record.total_size
+        if at < end:
+            yield _damage(self.file, at, end - at, damage.ending, damage.reason)
 
 
 DO_NOT_START = "do not start a broker"
@@ -149,8 +200,7 @@ class Tier:
     def unit(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int, int] | None:
         """(position, size, tags code) of a queue offset; None if it is not in the tier, or segments are not local."""
         queue = self.queues.get((topic, queue_id))
-        unit = _at(queue.units, queue_offset * UNIT, UNIT) if queue is not None else None
-        return CQ_ENTRY.unpack_from(unit, 0) if unit is not None else None
+        return _unit_at(queue.units, queue_offset) if queue is not None else None
 
     def stretches(self, topic: str, queue_id: int, offsets: range) -> list[Stretch]:
         """The file ranges with the messages of queue offsets in the tier, in order."""
@@ -159,7 +209,9 @@ class Tier:
             return []
         low, high = bounds
         return [
-            Stretch(file, max(low - file.base, 0), min(high - file.base, file.size))
+            Stretch(
+                file, max(low - file.base, 0), min(high - file.base, file.size), topic, queue_id, offsets, queue.units
+            )
             for file in queue.log
             if file.base < high and file.end > low
         ]
@@ -193,32 +245,9 @@ class Tier:
 
     def walk(self, topic: str, queue_id: int, offsets: range) -> Iterator[LocatedRecord | Damage]:
         """The messages of queue offsets in the tier, in order; their physical offset is the position in the tier."""
-        following = offsets.start
-        for file, start, stop in self.stretches(topic, queue_id, offsets):
-            for item in walk_file(file, start, stop, last=True):
-                if isinstance(item, Damage):
-                    yield from self._read_inside((topic, queue_id), file, item, range(following, offsets.stop))
-                else:
-                    following = item.record.queue_offset + 1
-                    yield item
-            file.release()
-
-    def _read_inside(self, key: Key, file: Segment, damage: Damage, offsets: range) -> Iterator[LocatedRecord | Damage]:
-        """What lies in a damaged range: intact messages to which entries lead, though they state another position."""
-        at, end = damage.at, damage.at + damage.length
-        for offset in offsets:
-            unit = self.unit(*key, offset)
-            place = unit[0] - file.base if unit is not None else -1
-            if place >= end:
-                break
-            item = self.look(*key, offset) if place >= at else None
-            if isinstance(item, LocatedRecord) and item.at == place:
-                if place > at:
-                    yield _damage(file, at, place - at, damage.ending, damage.reason)
-                yield item
-                at = place + item.record.total_size
-        if at < end:
-            yield _damage(file, at, end - at, damage.ending, damage.reason)
+        for stretch in self.stretches(topic, queue_id, offsets):
+            yield from stretch.walk()
+            stretch.file.release()
 
     def record(self, topic: str, queue_id: int, queue_offset: int) -> Record | None:
         """The message of a queue offset in the tier; None if it is not there, or the segments are not local."""
@@ -401,6 +430,11 @@ def _at(segments: list[Segment], offset: int, size: int) -> bytes | None:
         return None
     data = segments[number].read(offset - segments[number].base, size)
     return data if len(data) == size else None
+
+
+def _unit_at(units: list[Segment], queue_offset: int) -> tuple[int, int, int] | None:
+    unit = _at(units, queue_offset * UNIT, UNIT)
+    return CQ_ENTRY.unpack_from(unit, 0) if unit is not None else None
 
 
 def _look(queue: TierQueue, position: int, size: int) -> LocatedRecord | Damage | None:
