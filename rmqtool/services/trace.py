@@ -39,10 +39,10 @@ from rmqtool.store.changes import manifest as manifests
 from rmqtool.store.changes.manifest import print_of, same
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.runs import runs
+from rmqtool.store.config.release import release_of
 from rmqtool.store.disk.directories import is_dir, read_small
 from rmqtool.store.index.reader import BadIndex, open_index
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.layout.version import release_of
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 
 NOT_YET = "not yet"

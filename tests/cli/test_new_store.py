@@ -6,8 +6,8 @@ import pytest
 
 from formats.remoting.codes import RequestCode, ResponseCode
 from formats.remoting.frame import Command
+from rmqtool.store.config.release import release_of
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.layout.version import release_of
 from tests.cli.running import process
 from tests.cli.test_namesrv import ask
 from tests.interop.serving import Serving

@@ -11,8 +11,8 @@ import pytest
 
 from formats.message.properties import REAL_QID, REAL_TOPIC, parse
 from rmqtool import Store
+from rmqtool.store.config.release import release_of
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.layout.version import release_of
 from tests.amounts import by_turns
 from tests.interop import broker as brokers
 from tests.interop import test_serve

@@ -12,10 +12,10 @@ from rmqtool import NewMessage, Store
 from rmqtool.errors import Refused
 from rmqtool.rules.releases import V5_3, V5_5
 from rmqtool.store.check.codes.code import INFO
+from rmqtool.store.config.release import release_of
 from rmqtool.store.index.reader import IndexView, open_index, physical_offsets
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.layout.version import release_of
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.queues.batch import every_queue
 from rmqtool.store.recovery.command import plan, recover

@@ -1,15 +1,19 @@
 """Stores in other forms than plain 4.x files are reported, and not written."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from formats import checkpoint
 from formats.layouts.derived import CHECKPOINT_HEAD
 from rmqtool.errors import Refused
 from rmqtool.rules.releases import V4_9
 from rmqtool.services.lookup.info import store_info
+from rmqtool.store.config.release import release_of, version_of
+from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.layout.version import version_of
+from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.repair.rebuild import rebuild
 from tests.conftest import Unpacked
@@ -94,3 +98,72 @@ def test_a_lone_file_that_was_cut_is_not_taken_for_whole(golden_copy: Unpacked) 
     assert not told.loadOk
     # told that the file is as long as it should be, it is cut
     assert plan(StoreLayout(str(store), BrokerConf({"mappedFileSizeCommitLog": "100000"}))).bytesCut == 68
+
+
+def keep(store: Path, *parts: str) -> StoreLayout:
+    """Remove everything from a store but these parts."""
+    for path in store.iterdir():
+        if path.name not in {part.partition("/")[0] for part in parts}:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in (store / "config").glob("*") if "config" not in parts else ():
+        if f"config/{path.name}" not in parts:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return StoreLayout(str(store))
+
+
+@pytest.mark.parametrize(
+    ("case", "parts", "release", "sign"),
+    [
+        ("broker-5.5.0", ["commitlog"], "4.9", "it lacks the files that would show the release"),
+        ("broker-5.5.0", ["commitlog", "index"], "5.5", "the index has entries for tags, of 5.4 or later"),
+        ("broker-5.5.0", ["config"], "5.5", "topics.json has RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC, of 5.4 or later"),
+        ("broker-5.5.0", ["commitlog", "consumequeue"], "5.3", "it has queues of rmq_sys_"),
+        (
+            "broker-5.5.0",
+            ["commitlog", "config/subscriptionGroup.json"],
+            "5.3",
+            "subscriptionGroup.json has a stateVersion",
+        ),
+        ("broker-5.5.0", ["commitlog", "config/timercheck"], "5.3", "it has config/timercheck"),
+        ("broker-5.3.3", ["commitlog", "index"], "4.9", "it lacks the files that would show the release"),
+        ("broker-5.3.3", ["config"], "5.3", "topics.json has a stateVersion"),
+        ("broker", ["commitlog", "consumequeue", "index"], "4.9", "it lacks the files that would show the release"),
+        ("broker", ["commitlog", "config"], "4.9", "it has nothing of 5.x"),
+        ("broker", ["commitlog", "checkpoint"], "4.9", "it has nothing of 5.x"),
+    ],
+)
+def test_what_parts_of_a_store_show(
+    case: str, parts: list[str], release: str, sign: str, golden_copy: Unpacked
+) -> None:
+    layout = keep(golden_copy(case), *parts)
+    assert release_of(layout).name == release
+    assert version_of(layout)[1].startswith(sign)
+
+
+@pytest.mark.parametrize(
+    ("name", "release"),
+    [
+        ("enableLiteEventMode", "5.5"),
+        ("indexRocksDBEnable", "5.4"),
+        ("timerWheelEnable", "5.3"),
+        ("haListenPort", "4.9"),
+    ],
+)
+def test_where_only_the_settings_show_it(name: str, release: str, golden_copy: Unpacked) -> None:
+    layout = keep(golden_copy("broker"), "commitlog").with_conf(BrokerConf({name: "1"}))
+    assert release_of(layout).name == release
+    assert (name in version_of(layout)[1]) == (release != "4.9")
+
+
+@pytest.mark.parametrize(("later", "release"), [(0, "5.5"), (1, "5.4")])
+def test_queues_flushed_with_the_first_message_show_no_5_4(later: int, release: str, golden_copy: Unpacked) -> None:
+    """Its physical offset, which the field of 5.5 has then, is 0."""
+    store = golden_copy("broker-5.5.0-crash")
+    first = CommitLog(StoreLayout(str(store))).first()
+    assert first is not None
+    assert first.physical_offset == 0
+    point = checkpoint.parse((store / "checkpoint").read_bytes())
+    flushed = first.record.store_timestamp + later
+    point = point._replace(logics_msg_timestamp=flushed, logics_physical_offset=0)
+    (store / "checkpoint").write_bytes(checkpoint.build(point))
+    assert release_of(StoreLayout(str(store))).name == release

@@ -21,9 +21,9 @@ from rmqtool.store.append.appender import system_clock
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.writing import changing, hold_to_plan, pending_runs
 from rmqtool.store.config.files import config_place
+from rmqtool.store.config.release import release_of
 from rmqtool.store.disk.directories import read_small
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.layout.version import release_of
 from rmqtool.store.roles.table import heed
 
 _TOPICS, _GROUPS = "topics.json", "subscriptionGroup.json"

@@ -14,8 +14,8 @@ from rmqtool.analytics.remote.secrets import clean
 from rmqtool.analytics.remote.stores import open_log, resolve_store
 from rmqtool.analytics.spark.awaiting import Tell
 from rmqtool.errors import BadValue, Refused
+from rmqtool.store.config.release import release_of
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.layout.version import release_of
 
 FORMATS = ("delta", "iceberg")
 

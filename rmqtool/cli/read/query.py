@@ -231,7 +231,7 @@ def query_time(
         return 1 if isinstance(answer, str) else 0
     from rmqtool.services.lookup.query_time import offset_by_time, offset_by_time_v4
     from rmqtool.services.lookup.tiered import tiered_by_time
-    from rmqtool.store.layout.version import release_of
+    from rmqtool.store.config.release import release_of
     from rmqtool.store.queues.batch import open_any_queue
     from rmqtool.store.queues.reader import ConsumeQueue
 

@@ -15,10 +15,10 @@ from formats.errors import FormatError
 from formats.message.read import Record, read
 from formats.variants.dledger import DLedgerEntry
 from rmqtool.errors import RmqError
+from rmqtool.store.config.release import first_version, version_of
 from rmqtool.store.disk.directories import read_small
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.layout.paths import EPOCHS, StoreLayout
-from rmqtool.store.layout.version import first_version, version_of
 from rmqtool.store.log.commit_log import CommitLog, Damage
 from rmqtool.store.log.dledger import DLedgerLog
 from rmqtool.store.log.epochs import read_epochs

@@ -17,6 +17,7 @@ from formats.variants.rocksdb import Form
 from rmqtool.errors import CorruptFile, MissingRuntime, RmqError, UnreadableStore
 from rmqtool.services.lookup.newest_message import find_newest
 from rmqtool.store.config.files import ConfigFileInfo, list_configs, read_config
+from rmqtool.store.config.release import version_of
 from rmqtool.store.disk.directories import exists, files_below, read_small
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.index.reader import BadIndex, geometry_of, open_index
@@ -24,7 +25,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.rocksdb import HOW, has_library
 from rmqtool.store.layout.tier_signs import FOLDER, METADATA, tiered_folder
 from rmqtool.store.layout.tiered import TieredQueueInfo, tiered_queues
-from rmqtool.store.layout.version import rocksdb_forms, version_of
+from rmqtool.store.layout.version import rocksdb_forms
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.log.dledger import DLedgerLog
 from rmqtool.store.queues.batch import AnyQueue, batch_queues_of, every_queue

@@ -21,9 +21,10 @@ from rmqtool.rules.broadcast import build as build_broadcast
 from rmqtool.rules.broadcast import parse as parse_broadcast
 from rmqtool.services.lookup.configs import FILES, Warn, load_config
 from rmqtool.services.offsets.java_order import JavaOrder
+from rmqtool.store.config.release import release_of
 from rmqtool.store.disk.directories import read_small
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.layout.version import release_of, rocksdb_forms
+from rmqtool.store.layout.version import rocksdb_forms
 
 Key = tuple[str, str, int]  # topic, group, queue id
 K = TypeVar("K", str, int)

@@ -24,8 +24,8 @@ from rmqtool.services.lookup.newest_message import find_newest
 from rmqtool.services.lookup.pull_at_once import PullAtOnce
 from rmqtool.services.lookup.query import KeyReader, Search
 from rmqtool.services.open_store.store import Store
+from rmqtool.store.config.release import release_of
 from rmqtool.store.layout.paths import UNIT, is_path_name
-from rmqtool.store.layout.version import release_of
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.log.records import claimed_size
 from rmqtool.store.queues.batch import AnyQueue, BatchQueue, every_queue

@@ -21,10 +21,10 @@ from rmqtool.store.append.appender import Clock, system_clock
 from rmqtool.store.append.create import create
 from rmqtool.store.append.live import LiveStore
 from rmqtool.store.append.outgoing import NewMessage
+from rmqtool.store.config.release import release_of
 from rmqtool.store.index.reader import MAX_TIME
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.layout.version import release_of
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.queues.batch import BatchQueue, PlainQueue, every_queue, open_any_queue
 from rmqtool.store.recovery.report import QueueRange

@@ -13,12 +13,12 @@ from formats.index import file_size as index_length
 from formats.variants.compaction import log_file_size, queue_file_size
 from rmqtool.errors import Refused
 from rmqtool.rules.releases import RELEASES, Release
+from rmqtool.store.config.release import release_of
 from rmqtool.store.config.settings import nearest, settings_of
 from rmqtool.store.disk.segments import common_size
 from rmqtool.store.index.reader import geometry_of
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import BATCH_QUEUES, BATCH_UNIT, UNIT, StoreLayout
-from rmqtool.store.layout.version import release_of
 
 COMMIT_LOG, QUEUE, EXTENSION = "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "mappedFileSizeConsumeQueueExt"
 BATCH_QUEUE, TIMER_LOG = "mapperFileSizeBatchConsumeQueue", "mappedFileSizeTimerLog"

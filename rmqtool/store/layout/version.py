@@ -1,25 +1,16 @@
-"""Which release wrote a store, as far as that can be seen, and which parts of it are not plain files."""
+"""Which parts of a store are not plain files."""
 
 import os
-from contextlib import suppress
-from weakref import WeakKeyDictionary
 
 from formats import checkpoint
-from formats.layouts.codes import MAGIC_V2
-from formats.layouts.derived import DLEDGER_ENTRY_HEAD
 from formats.topics import LMQ_PREFIX
 from formats.variants.rocksdb import PLACES, Form, describe
-from rmqtool.errors import RmqError, UnreadableStore
-from rmqtool.rules.releases import V4_9, V5_3, V5_4, V5_5, Release
-from rmqtool.store.disk.directories import exists, is_dir, read_small
+from rmqtool.errors import RmqError
+from rmqtool.store.disk.directories import is_dir, read_small
 from rmqtool.store.layout.paths import StoreLayout
 
-_PARTS_OF_5 = ("timerwheel", "timerlog", "compaction", "epochFileCheckpoint", "batchconsumequeue", "kvStore")
 QUEUES, SEPARATE_QUEUES = "consumequeue", "consumequeue_rocksdb"
-_DATABASES_OF_5_4 = ("rocksdbstore", "config/metadata")
 _FLUSH = 2 * 60_000  # ms; a broker flushes queue files each minute
-_MAGIC_V2 = MAGIC_V2.to_bytes(4, "big", signed=True)
-_RELEASES: "WeakKeyDictionary[StoreLayout, Release]" = WeakKeyDictionary()
 
 
 def rocksdb_forms(layout: StoreLayout) -> dict[str, Form]:
@@ -65,7 +56,7 @@ def second_queues(layout: StoreLayout) -> str | None:
         return place
     if layout.conf.text("storeType") is not None or layout.conf.text("rocksdbCQDoubleWriteEnable") is not None:
         return None
-    point = checkpoint.parse(_read_if_readable(layout.path("checkpoint")))
+    point = checkpoint.parse(read_if_readable(layout.path("checkpoint")))
     current = point.logics_msg_timestamp > 0 and point.physic_msg_timestamp - point.logics_msg_timestamp < _FLUSH
     return place if current else None
 
@@ -93,68 +84,7 @@ def has_rocksdb_queues(layout: StoreLayout) -> bool:
     return wants_rocksdb(layout) or queue_database_place(layout) is not None
 
 
-def version_of(layout: StoreLayout, record_version: int = 1) -> tuple[str, str]:
-    """("4.x" or "5.x", the sign of it).
-
-    Args:
-        record_version: of the log's first record.
-    """
-    release, reason = _detect_release(layout, record_version)
-    return "5.x" if release.is_5 else "4.x", reason
-
-
-def _detect_release(layout: StoreLayout, record_version: int) -> tuple[Release, str]:
-    """(the release whose rules apply, the sign of it)."""
-    forms = rocksdb_forms(layout)
-    point = checkpoint.parse(_read_if_readable(layout.path("checkpoint")))
-    if point.logics_physical_offset:
-        return V5_5, "the checkpoint has a field of 5.5"
-    if SEPARATE_QUEUES in forms:
-        return V5_5, f"{SEPARATE_QUEUES} is a RocksDB database of 5.5"
-    for place in _DATABASES_OF_5_4:
-        if place in forms:
-            if point.logics_msg_timestamp and not has_rocksdb_queues(layout):
-                return V5_4, f"{place} is a RocksDB database of 5.4 or later, and the checkpoint lacks the field of 5.5"
-            return V5_5, f"{place} is a RocksDB database of 5.4 or later"
-    if _read_if_readable(layout.path("abort"), 1 << 16):
-        return V5_3, "the abort file holds a process id"
-    for place in forms:
-        return V5_3, f"{place} is a RocksDB database"
-    for part in ("abort.bak", *_PARTS_OF_5):
-        if exists(layout.path(part)):
-            return V5_3, f"it has {part}"
-    if record_version == 2:
-        return V5_3, "the log begins with a V2 record"
-    if point.master_flushed_offset or point.confirm_phy_offset:
-        return V5_3, "the checkpoint has fields of 5.x"
-    if b'"stateVersion"' in _read_if_readable(layout.path("config", "topics.json")):
-        return V5_3, "topics.json has a stateVersion"
-    # new stores are of the newest release and say so; a 5.x broker, too, leaves one of these signs at its first start
-    return V4_9, "it has nothing of 5.x"
-
-
-def release_of(layout: StoreLayout) -> Release:
-    """The release by whose rules a store is read; determined once per layout.
-
-    Raises:
-        UnreadableStore: a directory of the store cannot be listed.
-    """
-    if layout not in _RELEASES:
-        _RELEASES[layout] = _detect_release(layout, first_version(layout))[0]
-    return _RELEASES[layout]
-
-
-def first_version(layout: StoreLayout) -> int:
-    """1 or 2: the version of the log's first record, by its magic alone."""
-    for file in layout.commit_log():
-        # the file's readers will report that it cannot be read; salvage can do without this page of it
-        with suppress(UnreadableStore):
-            return 2 if file.read(4 + (DLEDGER_ENTRY_HEAD.size if file.entries else 0), 4) == _MAGIC_V2 else 1
-        break
-    return 1
-
-
-def _read_if_readable(path: str, limit: int = 64 << 20) -> bytes:
+def read_if_readable(path: str, limit: int = 64 << 20) -> bytes:
     """The contents of a small file; empty if it cannot be read."""
     try:
         return read_small(path, limit) or b""

@@ -13,12 +13,12 @@ from formats.queues import batch
 from formats.queues.consume import as_array, valid_prefix
 from rmqtool.errors import UnreadableStore
 from rmqtool.rules.releases import Release
+from rmqtool.store.config.release import release_of
 from rmqtool.store.disk.mapping import need
 from rmqtool.store.disk.remote import place_of
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import written_units
 from rmqtool.store.layout.paths import BATCH_UNIT, UNIT, StoreLayout, is_path_name
-from rmqtool.store.layout.version import release_of
 
 if TYPE_CHECKING:
     from formats.arrays import Units

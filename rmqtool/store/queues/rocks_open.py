@@ -15,10 +15,10 @@ from weakref import WeakKeyDictionary
 
 from formats.endings import Ending
 from formats.queues.rocks import RocksOffset, RocksUnit
+from rmqtool.store.config.release import release_of
 from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.rocksdb import Database
-from rmqtool.store.layout.version import release_of
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.log.returning import Returning
 from rmqtool.store.queues.rocks import RocksQueue, built_up_to, is_name, queue_database, queue_names

@@ -23,6 +23,7 @@ from formats.model.topics import TopicConfig
 from formats.variants.message_store import END, HALVES, INDEX
 from rmqtool.errors import CorruptFile, MissingRuntime, Refused, UnreadableStore
 from rmqtool.rules.releases import V4_9, V5_3, V5_4, V5_5, Release
+from rmqtool.store.config.release import first_version, release_of, version_of
 from rmqtool.store.config.sources import choose, is_broken
 from rmqtool.store.disk.directories import read_small
 from rmqtool.store.disk.mapping import is_partial
@@ -30,14 +31,7 @@ from rmqtool.store.disk.segments import Segment, offset_name
 from rmqtool.store.disk.sparse import extents_of
 from rmqtool.store.dispatch.batch import is_bulk
 from rmqtool.store.layout.paths import BATCH_QUEUES, UNIT, StoreLayout
-from rmqtool.store.layout.version import (
-    first_version,
-    release_of,
-    second_queues,
-    version_of,
-    why_unsupported,
-    writes_both,
-)
+from rmqtool.store.layout.version import second_queues, why_unsupported, writes_both
 from rmqtool.store.log.records import blank_room, record_start
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder

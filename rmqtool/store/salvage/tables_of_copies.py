@@ -10,8 +10,8 @@ from formats.config.files import kind_of
 from formats.versions import V4_9, V5_3
 from rmqtool.errors import RmqError
 from rmqtool.store.config.files import read_config
+from rmqtool.store.config.release import release_of
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.layout.version import release_of
 
 TABLES = {"topics.json": "topics", "subscriptionGroup.json": "groups", "consumerOffset.json": "offsets"}
 

@@ -11,8 +11,8 @@ import numpy as np
 from formats.message.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, parse
 from formats.message.read import Record
 from formats.variants import timer
+from rmqtool.store.config.release import release_of
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.layout.version import release_of
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import PlainQueue
 from rmqtool.store.queues.timer.files import TimerFiles

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from formats.message.read import Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from rmqtool.errors import Refused, RmqError
+from rmqtool.store.config.release import release_of
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.layout.version import release_of
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.log.dledger import DLedgerLog
 from rmqtool.store.queues.batch import every_queue
