@@ -1,5 +1,6 @@
 """Stores of 5.5: recognised as such, without findings, and with an index entry for the tags of each message."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from rmqtool.store.queues.batch import every_queue
 from rmqtool.store.recovery.command import plan, recover
 from tests import goldens
 from tests.cli.running import rmqtool
+from tests.conftest import Unpacked
 from tests.store.compiled import compiled_way
 from tests.store.findings import check_store
 from tests.store.helpers import tree
@@ -221,3 +223,30 @@ def test_the_rest_of_a_page_is_no_damage_where_whole_pages_are_written(
     data[last.at + 4] ^= 1  # the magic of the last message: it still states its position
     path.write_bytes(data)
     assert results("damaged") == (1, 1, 5)
+
+
+@pytest.mark.parametrize("writes", [1, 3])
+def test_old_bytes_behind_the_last_message_show_whole_pages(writes: int, opened: Opened) -> None:
+    """They are the ends of longer messages, or batches, that were in the broker's buffer before."""
+    layout = opened("broker-5.5.0")
+    records = [item for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord)]
+    last = records[-1]
+    path, end, size = Path(last.file.path), last.end - last.file.base, last.record.total_size
+    before = [item for item in records[:-1] if item.file.path == last.file.path]
+    at, longer = next((at, item) for at, item in enumerate(before) if item.record.total_size > size + 100)
+    stop = before[min(at + writes, len(before) - 1)].at
+    data = bytearray(path.read_bytes())
+    old = bytes(data[longer.at + size : stop])[: -end % 4096]
+    data[end : end + len(old)] = old
+    path.write_bytes(data)
+    assert rmqtool("check", layout.root).code == 0
+    assert rmqtool("recover", layout.root, "--dry-run").code == 0
+    data[end + 9] ^= 1
+    path.write_bytes(data)
+    assert "log-torn" in rmqtool("check", layout.root).out
+
+
+def test_a_broker_that_writes_whole_pages_leaves_no_torn_message(golden: Unpacked) -> None:
+    store = golden("whole-pages-5.5.0")
+    codes = {json.loads(line)["code"] for line in rmqtool("check", store, "--output", "ndjson").out.splitlines()}
+    assert codes == {"abort-present"}

@@ -5,6 +5,7 @@ through a range and does not stop at damage: it reports the damaged range, searc
 own position, and continues there.
 """
 
+from bisect import bisect_right
 from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
@@ -12,13 +13,14 @@ from formats.endings import Ending
 from formats.layouts.derived import HEAD_V4_V4
 from formats.message.inner import is_inner_batch, messages_in
 from formats.message.read import End, Record
-from rmqtool.store.disk.mapping import forget, is_partial
+from rmqtool.store.disk.mapping import forget, is_partial, need
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import extents_of, has_bytes, is_zero
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.records import (
     WINDOW,
     blank_room,
+    claimed_size,
     is_entries,
     next_record,
     record_at,
@@ -28,6 +30,7 @@ from rmqtool.store.log.records import (
 )
 
 _PAGE = 4096  # bytes that the system writes at once
+_SURE = 64  # bytes that are not equal by accident
 _FEW = 1000  # records that are read one by one before they are read in bulk
 
 
@@ -239,12 +242,63 @@ def walk_file(
 def is_rest_of_page(file: Segment, at: int) -> bool:
     """Whether only the rest of a page follows that was written with the last record.
 
-    A damaged record would still state its position.
+    A damaged record would still state its position. Unless the settings say that brokers write whole pages, these bytes
+    have to be what their buffer had before, see :func:`_is_of_earlier_records`.
     """
-    if not file.whole_pages or not is_zero(file.path, -(-at // _PAGE) * _PAGE, file.size):
+    page_end = -(-at // _PAGE) * _PAGE
+    if not is_zero(file.path, page_end, file.size):
         return False
+    view = file.map()
     place = at + HEAD_V4_V4.offsets["physical_offset"]
-    return int.from_bytes(file.map()[place : place + 8], "big") != file.base + at
+    need(view, at, max(page_end, place + 8))
+    if int.from_bytes(view[place : place + 8], "big") == file.base + at:
+        return False
+    return file.whole_pages or _is_of_earlier_records(file, at, bytes(view[at:page_end]))
+
+
+def _is_of_earlier_records(file: Segment, at: int, rest: bytes) -> bool:
+    """Whether bytes behind the last record are what earlier writes have at the same distance from their start.
+
+    A buffer that each message, or batch of them, is written to from its beginning, and then to the file up to the end
+    of a page, has the ends of longer writes behind the last message, and zeros behind the longest of them
+    (``writeWithoutMmap`` of 5.4 and later).
+
+    Args:
+        at: end of the last record.
+        rest: the bytes from there to the end of the page.
+    """
+    view, used = file.map(), len(rest.rstrip(b"\0"))
+    if is_entries(view):
+        return False
+    low = max(at - WINDOW, 0)
+    need(view, low, at)
+    start = next_record(view, file.base, low, at)
+    starts: list[int] = []
+    while start < at and (size := claimed_size(view, file.base, start)) is not None and size >= HEAD_V4_V4.size:
+        starts.append(start)
+        start += size
+    if start != at or len(starts) < 2:
+        return False
+    last, explained = at - starts[-1], 0
+    for start in reversed(starts[:-1]):
+        base = start + last
+        same = _count_same(view[base + explained : min(base + len(rest), at)], rest[explained:])
+        # a write ends where a record does
+        end = starts[bisect_right(starts, base + explained + same) - 1] - base
+        if end > explained:
+            explained = end
+            if explained >= used:
+                return True
+    return explained >= _SURE
+
+
+def _count_same(one: memoryview, other: bytes) -> int:
+    """The number of bytes with which both begin."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if bytes(one[low:middle]) == other[low:middle] else (low, middle - 1)
+    return low
 
 
 def _behind_blank(file: Segment, at: int) -> int:

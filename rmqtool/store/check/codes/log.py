@@ -45,8 +45,8 @@ ALL = (
         "the log ends inside a message",
         "The last record of the log was not written completely.",
         "The broker was killed or the power failed during a write. The log of a slave may end like this at any time. A "
-        "broker with writeWithoutMmap=true fills the page after each message with old bytes: with --broker-conf they "
-        "are not reported.",
+        "broker with writeWithoutMmap=true fills the page after each message with old bytes: they are not reported "
+        "where earlier messages have them, or --broker-conf has that setting.",
         "The broker cuts off the incomplete record at its next start.",
         RECOVER,
     ),
