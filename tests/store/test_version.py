@@ -84,7 +84,6 @@ def test_what_shows_a_5_x_store(name: str, content: bytes, golden_copy: Unpacked
 
 
 def test_a_lone_file_that_was_cut_is_not_taken_for_whole(golden_copy: Unpacked) -> None:
-    from rmqtool.store.layout.broker_conf import BrokerConf
 
     store = golden_copy("broker")
     (log,) = (store / "commitlog").iterdir()
@@ -138,21 +137,6 @@ def test_what_parts_of_a_store_show(
     layout = keep(golden_copy(case), *parts)
     assert release_of(layout).name == release
     assert version_of(layout)[1].startswith(sign)
-
-
-@pytest.mark.parametrize(
-    ("name", "release"),
-    [
-        ("enableLiteEventMode", "5.5"),
-        ("indexRocksDBEnable", "5.4"),
-        ("timerWheelEnable", "5.3"),
-        ("haListenPort", "4.9"),
-    ],
-)
-def test_where_only_the_settings_show_it(name: str, release: str, golden_copy: Unpacked) -> None:
-    layout = keep(golden_copy("broker"), "commitlog").with_conf(BrokerConf({name: "1"}))
-    assert release_of(layout).name == release
-    assert (name in version_of(layout)[1]) == (release != "4.9")
 
 
 @pytest.mark.parametrize(("later", "release"), [(0, "5.5"), (1, "5.4")])

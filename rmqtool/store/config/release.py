@@ -8,10 +8,8 @@ from formats.layouts.codes import MAGIC_V2
 from formats.layouts.derived import DLEDGER_ENTRY_HEAD
 from formats.topics import REVIVE_PREFIX, ROCKS_HALF, TIMER
 from rmqtool.errors import UnreadableStore
-from rmqtool.rules.releases import RELEASES, V4_9, V5_3, V5_4, V5_5, Release
-from rmqtool.store.config.settings import settings_of
+from rmqtool.rules.releases import V4_9, V5_3, V5_4, V5_5, Release
 from rmqtool.store.disk.directories import exists
-from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import (
     SEPARATE_QUEUES,
@@ -53,19 +51,7 @@ def _detect_release(layout: StoreLayout, record_version: int) -> tuple[Release, 
     written = ("checkpoint", "abort", *(f"config/{name}" for name in _VERSIONED))
     if any(exists(layout.path(name)) for name in written):
         return V4_9, "it has nothing of 5.x"
-    for release in (V5_5, V5_4, V5_3):
-        if (name := _setting_since(release, layout.conf)) is not None:
-            return release, f"only the settings show it: {name} is not known before {release}"
     return V4_9, "it lacks the files that would show the release; the oldest is taken (see --engine)"
-
-
-def _setting_since(release: Release, conf: BrokerConf) -> str | None:
-    """A setting that this release knows, and no earlier one."""
-    before = [other for other in RELEASES.values() if other.version < release.version]
-    known = settings_of(release)
-    return next(
-        (name for name in conf.values if name in known and not any(name in settings_of(r) for r in before)), None
-    )
 
 
 def _sign_of_5_4(layout: StoreLayout, point: checkpoint.Checkpoint) -> tuple[Release, str] | None:

@@ -70,7 +70,7 @@ _OF_THE_SOURCE = {
     "storeType", "storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths", "messageStorePlugIn",
     "tieredStoreFilePath", "enableControllerMode", "enableDLegerCommitLog", "brokerRole", "brokerId",
     "storePathDLedgerCommitLog", "indexRocksDBEnable", "indexFileReadEnable", "indexFileWriteEnable",
-    "timerRocksDBEnable",
+    "timerRocksDBEnable", "transRocksDBEnable",
 }  # fmt: skip
 
 Accept = Callable[[SalvageReport, StoreLayout], None]
