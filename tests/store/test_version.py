@@ -115,6 +115,7 @@ def keep(store: Path, *parts: str) -> StoreLayout:
     [
         ("broker-5.5.0", ["commitlog"], "4.9", "it lacks the files that would show the release"),
         ("broker-5.5.0", ["commitlog", "index"], "5.5", "the index has entries for tags, of 5.4 or later"),
+        ("broker-5.5.0", ["commitlog", "index", "abort.bak"], "5.5", "the index has entries for tags, of 5.4 or later"),
         ("broker-5.5.0", ["config"], "5.5", "topics.json has RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC, of 5.4 or later"),
         ("broker-5.5.0", ["commitlog", "consumequeue"], "5.3", "it has queues of rmq_sys_"),
         (
@@ -128,7 +129,8 @@ def keep(store: Path, *parts: str) -> StoreLayout:
         ("broker-5.3.3", ["config"], "5.3", "topics.json has a stateVersion"),
         ("broker", ["commitlog", "consumequeue", "index"], "4.9", "it lacks the files that would show the release"),
         ("broker", ["commitlog", "config"], "4.9", "it has nothing of 5.x"),
-        ("broker", ["commitlog", "checkpoint"], "4.9", "it has nothing of 5.x"),
+        ("broker", ["commitlog", "lock"], "4.9", "it has nothing of 5.x"),
+        ("broker", ["commitlog", "checkpoint"], "4.9", "it lacks the files that would show the release"),
     ],
 )
 def test_what_parts_of_a_store_show(

@@ -48,7 +48,7 @@ def _detect_release(layout: StoreLayout, record_version: int) -> tuple[Release, 
     if (sign := _sign_of_5(layout, point, record_version)) is not None:
         return V5_3, sign
     # new stores are of the newest release and say so; a 5.x broker, too, leaves one of these signs at its first start
-    written = ("checkpoint", "abort", *(f"config/{name}" for name in _VERSIONED))
+    written = ("lock", "abort", *(f"config/{name}" for name in _VERSIONED))
     if any(exists(layout.path(name)) for name in written):
         return V4_9, "it has nothing of 5.x"
     return V4_9, "it lacks the files that would show the release; the oldest is taken (see --engine)"
@@ -65,9 +65,9 @@ def _sign_of_5_4(layout: StoreLayout, point: checkpoint.Checkpoint) -> tuple[Rel
             if point.logics_msg_timestamp and not has_rocksdb_queues(layout) and not _only_first_flushed(layout, point):
                 return V5_4, f"{place} is a RocksDB database of 5.4 or later, and the checkpoint lacks the field of 5.5"
             return V5_5, f"{place} is a RocksDB database of {_EITHER}"
-    if exists(layout.path("checkpoint")):
+    if exists(layout.path("lock")):
         return None
-    # only a part of a store, as each start of these releases makes both a database and a checkpoint
+    # only a part of a store, as each start of these releases makes both a database and that file
     if ROCKS_HALF.encode() in read_if_readable(layout.path("config", "topics.json")):
         return V5_5, f"topics.json has {ROCKS_HALF}, of {_EITHER}"
     from rmqtool.store.index.tags import has_tag_entries  # few stores are parts alone
