@@ -2,19 +2,26 @@
 
 Run as ``python -m tests.bench.rocks``. The engine, which needs Maven and a JDK, fills the store, and then loads and
 starts it after a clean stop and after a crash. Its start after a clean stop reads no units, a check reads all of them.
+The engine's process has loaded its library of RocksDB and has started on the store before, so a plan is measured like
+that, too: once in a new process, and again in the same one. Whole processes are compared with a JVM that does nothing
+but start on the store.
 """
 
 import argparse
+import resource
+import sys
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 
+from tests.bench.commands import run
 from tests.bench.measure import in_own_process, peak_rss, told
 from tests.interop.engine import Engine
 
 MIB = 1 << 20
 CONFIG = {"storeType": "defaultRocksDB", "mappedFileSizeCommitLog": 256 * MIB}
-WAYS = ("list", "check", "plan")
+WAYS = ("list", "check", "plan", "plan again")
 
 
 def measure(store: str, way: str) -> tuple[float, int, int]:
@@ -26,7 +33,10 @@ def measure(store: str, way: str) -> tuple[float, int, int]:
     from rmqtool.store.recovery.rocks.command import plan_rocks
     from tests.store.findings import check_store
 
-    layout = StoreLayout(store, BrokerConf({name: str(value) for name, value in CONFIG.items()}))
+    conf = BrokerConf({name: str(value) for name, value in CONFIG.items()})
+    if way == "plan again":
+        plan_rocks(StoreLayout(store, conf))
+    layout = StoreLayout(store, conf)
     start = time.perf_counter()
     if way == "list":
         count = sum(len(units) for queue in rocks_queues_of(layout) for _first, units in queue.runs())
@@ -35,6 +45,12 @@ def measure(store: str, way: str) -> tuple[float, int, int]:
     else:
         count = plan_rocks(layout).messagesRedispatched
     return time.perf_counter() - start, peak_rss(), count
+
+
+def _children_seconds() -> float:
+    """Processor time of all child processes that have ended, s."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def report(folder: Path, messages: int, rounds: int, release: str = "5.3.3") -> dict[str, list[float]]:
@@ -53,13 +69,25 @@ def report(folder: Path, messages: int, rounds: int, release: str = "5.3.3") -> 
                 taken, memory, count = in_own_process("tests.bench.rocks", "measure", str(store), way)
                 seconds.setdefault(way, []).append(taken)
             print(f"  {way:13} {told(seconds[way])}, {memory / MIB:.0f} MiB at the most; {count}")
-        (store / "abort").touch()
-        said = engine.open(store, CONFIG, messages=False, timeout=600)
-        seconds[f"{release} after a crash"] = [(said["loadMillis"] + said["startMillis"]) / 1000]
-    start, crash = min(seconds[f"{release} starts"]), seconds[f"{release} after a crash"][0]
+        for _ in range(rounds):
+            (store / "abort").touch()
+            said = engine.open(store, CONFIG, messages=False, timeout=600)
+            taken = (said["loadMillis"] + said["startMillis"]) / 1000
+            seconds.setdefault(f"{release} after a crash", []).append(taken)
+    for _ in range(rounds):
+        begin = _children_seconds()
+        with Engine(release) as engine:
+            engine.open(store, CONFIG, messages=False, timeout=600)
+        seconds.setdefault(f"process of {release}", []).append(_children_seconds() - begin)
+        ours = run([str(Path(sys.executable).with_name("rmqtool")), "recover", str(store), "--dry-run"])[1]
+        seconds.setdefault("process of recover", []).append(ours)
+    start, crash = min(seconds[f"{release} starts"]), min(seconds[f"{release} after a crash"])
     print(f"  {release} starts in {start:.2f} s, after a crash in {crash:.2f} s; {messages} messages")
     for way in WAYS:
-        print(f"  {way} takes {min(seconds[way]) / start:.2f} of its start")
+        taken = min(seconds[way])
+        print(f"  {way} takes {taken / start:.2f} of its start, {taken / crash:.2f} of that after a crash")
+    ours, its = median(seconds["process of recover"]), median(seconds[f"process of {release}"])
+    print(f"  processor time of whole processes: recover --dry-run takes {ours / its:.2f} of {its:.2f} s")
     return seconds
 
 
