@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import rocksdict
 
@@ -19,6 +20,8 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.rocksdb import Database
 from rmqtool.store.queues.batch import every_queue, open_any_queue
 from rmqtool.store.queues.rocks import RocksQueue, built_up_to, queue_database, rocks_queue_names
+from rmqtool.store.queues.rocks_columns import units_at
+from rmqtool.store.queues.rocks_open import rocks_queues_of
 from tests import goldens, rocks
 from tests.amounts import by_turns
 from tests.cli.running import rmqtool
@@ -74,6 +77,15 @@ def test_what_a_crash_took_from_the_queues_is_read_from_the_log(golden: Unpacked
     database = queue_database(StoreLayout(str(store)))
     assert database is not None
     assert built_up_to(database) == 0
+
+
+@pytest.mark.parametrize("case", ["rocksdb-5.3.3", "rocksdb-5.5.0-crash"])
+def test_units_in_bulk_are_those_one_by_one(case: str, golden: Unpacked) -> None:
+    """Those of the crashed store are made from the log."""
+    for queue in rocks_queues_of(StoreLayout(str(golden(case)))):
+        each = [(offset, *unit) for offset, unit in queue.units(0, queue.max_offset + 3, beyond=True)]
+        assert units_at(queue, np.arange(queue.max_offset + 3)).tolist() == each
+        assert units_at(queue, np.array([0, 1 << 40])).tolist() == each[:1]
 
 
 def test_selections(golden: Unpacked) -> None:

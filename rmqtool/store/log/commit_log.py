@@ -30,6 +30,7 @@ from rmqtool.store.log.records import (
 )
 
 _PAGE = 4096  # bytes that the system writes at once
+_BEFORE = 1 << 20  # bytes before the end of the log in which such writes are looked for
 _SURE = 64  # bytes that are not equal by accident
 _FEW = 1000  # records that are read one by one before they are read in bulk
 
@@ -268,9 +269,9 @@ def _is_of_earlier_records(file: Segment, at: int, rest: bytes) -> bool:
         rest: the bytes from there to the end of the page.
     """
     view, used = file.map(), len(rest.rstrip(b"\0"))
-    if is_entries(view):
+    if not used or is_entries(view):
         return False
-    low = max(at - WINDOW, 0)
+    low = max(at - _BEFORE, 0)
     need(view, low, at)
     start = next_record(view, file.base, low, at)
     starts: list[int] = []

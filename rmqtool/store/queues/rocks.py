@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from formats.errors import FormatError
+from formats.layouts.derived import ROCKS_UNIT, ROCKS_UNIT_KEY_TAIL
 from formats.queues.consume import as_array, build
 from formats.queues.rocks import (
     CHECKPOINT_KEY,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 
 _STEP = 1 << 13  # units per block
+_OFFSET_BYTES = ROCKS_UNIT_KEY_TAIL.size - ROCKS_UNIT_KEY_TAIL.offsets["queue_offset"]
 _MOST = 2**63 - 1
 _OPENED: "WeakKeyDictionary[StoreLayout, Database | None]" = WeakKeyDictionary()
 
@@ -182,6 +184,22 @@ class RocksQueue:
         for key, value in self._database.items(UNITS, *keys):
             with suppress(FormatError):
                 yield parse_unit_key(key).queue_offset, parse_unit(value)
+
+    def raw_units(self, start: int, stop: int) -> tuple[bytes, bytes]:
+        """(the queue offsets of the units in [start, stop) as in their keys, the units as stored), one after another.
+
+        Units after the queue's end are among them.
+
+        Raises:
+            CorruptFile: a part of the database cannot be read.
+        """
+        offsets, values = list[bytes](), list[bytes]()
+        low, high = (unit_key(self.topic, self.queue_id, min(max(at, 0), _MOST)) for at in (start, stop))
+        for key, value in self._database.items(UNITS, low, high):
+            if len(key) == len(low) and len(value) >= ROCKS_UNIT.size:
+                offsets.append(key[-_OFFSET_BYTES:])
+                values.append(value[: ROCKS_UNIT.size])
+        return b"".join(offsets), b"".join(values)
 
     def runs(self, start: int = 0, stop: int | None = None) -> Generator[tuple[int, "Units"], None, None]:
         """(queue offset of the first unit, units as entries of a queue file) for contiguous parts of [start, stop)."""

@@ -3,7 +3,7 @@
 import numpy as np
 
 from formats.arrays import Column
-from formats.queues.rocks import RocksUnit
+from formats.layouts.derived import ROCKS_UNIT
 from rmqtool.store.queues.rocks import RocksQueue
 
 UNIT_TYPE = np.dtype([("offset", "i8"), ("physical", "i8"), ("size", "i8"), ("tags", "i8"), ("time", "i8")])
@@ -17,10 +17,19 @@ def units_at(queue: RocksQueue, offsets: Column) -> Column:
         CorruptFile: a part of the database cannot be read.
     """
     low, high = int(offsets.min()), int(offsets.max())
-    units: list[tuple[int, RocksUnit]]
     if high - low < _SPARSE * len(offsets):
-        units = list(queue.units(low, high + 1, beyond=True))
-    else:
-        wanted = np.unique(offsets).tolist()
-        units = [(offset, unit) for offset in wanted if (unit := queue.unit(offset)) is not None]
-    return np.array([(offset, *unit) for offset, unit in units], UNIT_TYPE)
+        return _columns(*queue.raw_units(low, high + 1))
+    wanted = np.unique(offsets).tolist()
+    units = [(offset, *unit) for offset in wanted if (unit := queue.unit(offset)) is not None]
+    return np.array(units, UNIT_TYPE)
+
+
+def _columns(offsets: bytes, units: bytes) -> Column:
+    """Units of ``UNIT_TYPE`` from their queue offsets, as stored in keys, and their stored forms."""
+    stored = np.frombuffer(units, ROCKS_UNIT.dtype)
+    columns = np.empty(len(stored), UNIT_TYPE)
+    columns["offset"] = np.frombuffer(offsets, ">i8")
+    for name, field in zip(UNIT_TYPE.names or (), ("", *ROCKS_UNIT.names), strict=True):
+        if field:
+            columns[name] = stored[field]
+    return columns

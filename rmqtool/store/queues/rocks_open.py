@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from formats.endings import Ending
+from formats.layouts.derived import ROCKS_UNIT
 from formats.queues.rocks import RocksOffset, RocksUnit
 from rmqtool.store.config.release import release_of
 from rmqtool.store.dispatch.light import light_queue_id
@@ -183,6 +184,11 @@ class _GrownQueue(RocksQueue):
             if queue_offset != before:
                 yield queue_offset, unit
             before = queue_offset
+
+    def raw_units(self, start: int, stop: int) -> tuple[bytes, bytes]:
+        units = list(self.units(start, stop, beyond=True))
+        offsets = b"".join(offset.to_bytes(8, "big") for offset, _unit in units)
+        return offsets, b"".join(ROCKS_UNIT.pack(*unit) for _offset, unit in units)
 
 
 def _unit(row: "Units") -> RocksUnit:
