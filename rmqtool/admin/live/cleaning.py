@@ -16,11 +16,10 @@ from formats.topics import SCHEDULE, SYSTEM_PREFIX, SYSTEM_TOPICS
 from rmqtool.admin.live.brokers import fetch_runtime, fetch_settings
 from rmqtool.admin.live.messages import view_record
 from rmqtool.admin.live.questions import Node, Questions, Unanswered, body
-from rmqtool.admin.live.tables import Ranges, fetch_offsets, fetch_ranges, fetch_topics
+from rmqtool.admin.live.tables import NO_QUEUE, Ranges, fetch_offsets, fetch_ranges, fetch_topics
 from rmqtool.client.cluster.errors import ClientError
 
 _HOUR = 3_600_000  # ms
-_NO_QUEUE = "is not exist"
 _MOST_QUEUES = 1024  # of a topic
 
 
@@ -236,7 +235,7 @@ async def count_queued(questions: Questions, node: Node, topic: str, queue_ids: 
         entries = await questions.fetch(
             node, C.QUERY_CONSUME_QUEUE, body(QueueEntries),
             h.QueryConsumeQueue(topic=topic, queue_id=queue_id, index=0, count=1),
-            what="queues without settings are", absent=(_NO_QUEUE,),
+            what="queues without settings are", absent=(NO_QUEUE,),
         )  # fmt: skip
         if entries is not None:
             count = (count or 0) + max(entries.max_queue_index - max(entries.min_queue_index, 0), 0)

@@ -11,11 +11,15 @@ from formats.config.properties import parse_properties
 from formats.message.properties import parse
 from formats.message.read import Record
 from formats.model.groups import SubscriptionGroup
+from formats.remoting import headers as h
+from formats.remoting.bodies import QueueEntries
 from formats.remoting.codes import RequestCode as C
-from formats.remoting.shapes import MessageQueue
+from formats.remoting.shapes import MessageQueue, TopicOffset
 from formats.topics import SCHEDULE
-from rmqtool.admin.live.questions import Node, Session, Warn
+from rmqtool.admin.live.messages import view_record
+from rmqtool.admin.live.questions import Node, Session, Warn, body
 from rmqtool.admin.live.tables import (
+    NO_QUEUE,
     Ranges,
     Topics,
     fetch_groups,
@@ -78,6 +82,7 @@ class LiveQueues:
         self.nodes: list[Node] = session.run(self.questions.masters())
         self.tables: Mapping[Node, Topics] = session.run(fetch_topics(self.questions, self.nodes))
         self._ranges: dict[str, Ranges] = {}
+        self._unlisted: set[tuple[Node, str]] = set()
         self._partly_read: set[tuple[Node, str]] = set()
         self._pages: dict[tuple[LiveQueue, int], list[Record]] = {}  # whole ones, by number; oldest first
         self._held = 0  # bytes in them
@@ -161,6 +166,60 @@ class LiveQueues:
         places = [(node, topic) for topic in wanted for node, table in self.tables.items() if topic in table]
         ranges = self._session.run(fetch_ranges(self.questions, places))
         self._ranges |= dict.fromkeys(wanted, ranges)
+
+    def load_unlisted(self, topics: Iterable[str]) -> None:
+        """Ask brokers about queue 0 of topics that are not in their tables: 4.9 does not list the one that ends
+        transactions, and that of half messages only a minute after its start.
+
+        Such queues cannot be pulled; their entries and messages are asked for one by one.
+        """
+        for topic in topics:
+            self.load([topic])
+            places = [(node, topic) for node, table in self.tables.items() if topic not in table]
+
+            async def fetch(place: tuple[Node, str]) -> QueueEntries | None:
+                return await self._fetch_entries(*place, range(1))
+
+            answers = self._session.run(self.questions.collect(places, fetch))
+            there = {place: entries for place, entries in answers.items() if entries is not None}
+            self._unlisted |= there.keys()
+            known = self._ranges[topic]
+            queues = {
+                place: {0: TopicOffset(entries.min_queue_index, entries.max_queue_index, 0)}
+                for place, entries in there.items()
+            }
+            self._ranges[topic] = Ranges({**known.queues, **queues}, known.missing | ({*places} - answers.keys()))
+
+    async def _fetch_entries(self, node: Node, topic: str, offsets: range) -> QueueEntries | None:
+        """Entries of queue 0 of a topic that is not in a broker's table; None if there is no such queue.
+
+        Raises:
+            Unanswered: the broker does not answer.
+        """
+        return await self.questions.fetch(
+            node, C.QUERY_CONSUME_QUEUE, body(QueueEntries),
+            h.QueryConsumeQueue(topic=topic, queue_id=0, index=offsets.start, count=len(offsets)),
+            what=f"queues of {topic} are", absent=(NO_QUEUE,),
+        )  # fmt: skip
+
+    async def _read_unlisted(self, queue: LiveQueue, offsets: range) -> list[Record]:
+        """Messages of a queue of :meth:`load_unlisted`.
+
+        Raises:
+            Unanswered: the broker does not answer.
+        """
+        records: list[Record] = []
+        at = offsets.start
+        while at < offsets.stop:
+            entries = await self._fetch_entries(queue.node, queue.topic, range(at, offsets.stop))
+            data = entries.queue_data[: offsets.stop - at] if entries is not None else []  # of one file at most
+            if not data:
+                break
+            for entry in data:
+                found = await view_record(self.questions, queue.node, entry.physic_offset)
+                records += (record for record in found if record.queue_offset in offsets)
+            at += len(data)
+        return records
 
     def look_again(self) -> None:
         """Forget the ranges: those asked for from now on have what has come meanwhile."""
@@ -344,6 +403,8 @@ class LiveQueues:
         return self.run(self.questions.collect(places, fetch))
 
     async def _pull(self, queue: LiveQueue, offsets: range) -> list[Record]:
+        if (queue.node, queue.topic) in self._unlisted:
+            return await self._read_unlisted(queue, offsets)
         puller = Puller(self.questions.cluster, LOOKING, address=queue.node.address)
         records: list[Record] = []
         at = offsets.start

@@ -16,6 +16,8 @@ from formats.remoting.shapes import TopicOffset
 from rmqtool.admin.live.questions import Node, Questions, body
 
 Topics = Mapping[str, TopicConfig]
+NO_QUEUE = "is not exist"
+"""Part of the remark with which brokers answer a request for entries of a queue that they do not have."""
 _NO_TOPIC = (ResponseCode.TOPIC_NOT_EXIST,)
 
 

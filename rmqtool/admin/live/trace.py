@@ -61,11 +61,10 @@ class LiveTracer:
 
     Args:
         now: ms, to tell which deliveries are still to come.
-        say: called with what brokers do not report.
     """
 
-    def __init__(self, queues: LiveQueues, now: int, warn: Warn, say: Warn) -> None:
-        self._queues, self._now, self._warn, self._say = queues, now, warn, say
+    def __init__(self, queues: LiveQueues, now: int, warn: Warn) -> None:
+        self._queues, self._now, self._warn = queues, now, warn
 
     def trace(self, message_id: str, body: str = "auto", trace_topic: str = TRACE) -> LiveTrace:
         """The history of a message.
@@ -170,7 +169,7 @@ class LiveTracer:
         halves = {(event.brokerName, event.queueOffset) for event in events if event.event in ("half", "check")}
         if not halves:
             return None
-        for info in LiveTransactions(self._queues, self._warn, self._say).all(unique):
+        for info in LiveTransactions(self._queues, self._warn).all(unique):
             if halves & {(info.brokerName, copy.queueOffset) for copy in info.copies}:
                 return info
         return None

@@ -34,28 +34,19 @@ class LiveTransactionInfo(TransactionInfo):
 
 
 class LiveTransactions(TransactionReader[LiveQueue, LiveTransactionInfo]):
-    """Transactions of a cluster, with the rules of those of a store.
-
-    Args:
-        say: called with what brokers do not report.
-    """
+    """Transactions of a cluster, with the rules of those of a store."""
 
     row = LiveTransactionInfo
 
-    def __init__(self, queues: LiveQueues, warn: Warn, say: Warn) -> None:
+    def __init__(self, queues: LiveQueues, warn: Warn) -> None:
         super().__init__(warn)
         self._queues = queues
         self._wanted: str | None = None
         self._matches: dict[tuple[LiveQueue, str, str], list[Record] | None] = {}  # None: unknown
         topics = (HALF, OP, GIVEN_UP, ROCKS_HALF, ROCKS_OP)
         queues.load(topics)
+        queues.load_unlisted((HALF, OP))
         queues.read_ahead((queue, queue.min_offset) for topic in topics for queue in queues.queues_of(topic))
-        silent = [node.name for node in queues.nodes if queues.has(node, HALF) and not queues.has(node, OP)]
-        if silent:
-            say(
-                f"{', '.join(silent)}: 4.9 brokers do not report what ended a transaction: the state is null where it "
-                "was neither committed nor given up"
-            )
 
     def queues_of(self, topic: str) -> list[LiveQueue]:
         """The queues of a topic, by broker and number."""
@@ -127,7 +118,7 @@ class LiveTransactions(TransactionReader[LiveQueue, LiveTransactionInfo]):
         """Whether the broker has returned all op and given-up messages, and the offset of the check."""
         node, queues = queue.node, self._queues
         whole = all(queues.is_whole(node, topic) for topic in (OP, GIVEN_UP))
-        return queues.has(node, OP) and whole and node in queues.offsets
+        return whole and node in queues.offsets
 
     def commit(self, queue: LiveQueue, first: QueueMessage, copies: list[HalfCopy], _end: int | None) -> int | None:
         """Physical offset of the committed message, through the index of the broker; None if it is not there.

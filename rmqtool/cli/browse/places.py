@@ -160,7 +160,7 @@ class ClusterPlace:
         from rmqtool.cli.browse.details import trace_lines
 
         with Session(self._target, warn) as session:
-            return trace_lines(LiveTracer(LiveQueues(session, warn), _now(), warn, warn).trace(message_id, "none"))
+            return trace_lines(LiveTracer(LiveQueues(session, warn), _now(), warn).trace(message_id, "none"))
 
 
 def _ignore(_text: str) -> None:

@@ -47,10 +47,9 @@ def _open_transactions(store: str, broker_conf: str | None, warn: "Warn") -> "It
     from rmqtool.admin.live.questions import Session
     from rmqtool.admin.live.queues import LiveQueues
     from rmqtool.admin.live.transactions import LiveTransactions
-    from rmqtool.cli.render.text import note
 
     with Session(target, warn) as session:
-        yield LiveTransactions(LiveQueues(session, warn), warn, note)
+        yield LiveTransactions(LiveQueues(session, warn), warn)
 
 
 @command("transaction list", "rmqtool transaction list store --state pending --state given-up")

@@ -59,7 +59,7 @@ def trace(
         from rmqtool.admin.live.trace import LiveTracer
 
         with Session(target, warn) as session:
-            live = LiveTracer(LiveQueues(session, warn), now, warn, note).trace(message_id, body.value, trace_topic)
+            live = LiveTracer(LiveQueues(session, warn), now, warn).trace(message_id, body.value, trace_topic)
         if live.events or output in (Output.json, Output.ndjson):
             write_trace(live, output.value)
         if not live.events:
