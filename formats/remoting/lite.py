@@ -139,7 +139,7 @@ class ParentTopicInfo:
 
     topic: str
     ttl: Int
-    groups: list[str] | None
+    groups: list[str] | None = None
     lmq_num: Int
     lite_topic_count: Int
 
@@ -157,7 +157,7 @@ class LiteTopicInfo:
     """A lite topic (body.GetLiteTopicInfoResponseBody)."""
 
     parent_topic: str
-    lite_topic: str | None
+    lite_topic: str | None = None
     subscriber: list[ClientGroup]
     topic_offset: TopicOffset
     sharding_to_broker: bool
@@ -169,11 +169,11 @@ class LiteClientInfo:
 
     parent_topic: str
     group: str
-    client_id: str | None
+    client_id: str | None = None
     last_access_time: Long
     last_consume_time: Long
     lite_topic_count: Int
-    lite_topic_set: list[str] | None
+    lite_topic_set: list[str] | None = None
 
 
 @dataclass(kw_only=True)
@@ -191,7 +191,7 @@ class LiteGroupInfo:
 
     group: str
     parent_topic: str
-    lite_topic: str | None
+    lite_topic: str | None = None
     earliest_unconsumed_timestamp: Long = -1
     total_lag_count: Long = 0
     lite_topic_offset_wrapper: OffsetWrapper | None = None

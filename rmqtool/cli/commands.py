@@ -284,6 +284,18 @@ SECTIONS: dict[str, tuple[Entry | Group, ...]] = {
             _changes("set", "admin.cold_data", "Limit the cold data that a group may read.", "target group size"),
             _changes("remove", "admin.cold_data", "Remove a group's own limit.", "target group"),
         ),
+        Group(
+            "lite", "Lite topics of live brokers, 5.5", None,
+            _asks("brokers", "admin.lite", "Count the lite topics of each broker."),
+            _asks("list", "admin.lite", "List topics that have lite topics.", "target topic"),
+            _asks("show", "admin.lite", "Show one lite topic, and who subscribes to it.", "target topic name"),
+            _asks("lag", "admin.lite", "Show the lag of a group in lite topics.", "target group"),
+            _asks("client", "admin.lite", "Show the lite topics of a client.", "target group id"),
+            Entry(
+                "dispatch", "admin.lite", "Have clients told of waiting messages again.", "target group", live=True,
+                writes=True,
+            ),
+        ),
         Entry(
             "send-rtt", "admin.cluster", "Measure how long brokers take to store a message.", "target topic", live=True,
             writes=True, marked=False,

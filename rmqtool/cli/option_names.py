@@ -101,6 +101,12 @@ init: --broker-conf= --columns= --engine= --help --output= --tz= --wide -h -o=
 kv delete: --backup= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 kv set: --backup= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 kv show: --columns= --help --output= --tz= --wide -h -o=
+lite brokers: --columns= --help --output= --tz= --wide -h -o=
+lite client: --columns= --help --output= --tz= --wide -h -o=
+lite dispatch: --broker= --client= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
+lite lag: --columns= --help --limit= --lite-topic= --output= --tz= --wide -h -o=
+lite list: --columns= --help --limit= --output= --topic= --tz= --wide -h -o= -t=
+lite show: --columns= --help --output= --tz= --wide -h -o=
 manual: --columns= --help --man --output= --wide -h -o=
 message consume-directly: --client= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
 mirror: --acl= --broker-conf= --columns= --engine= --follow --help --keep-times --limit= --namesrv= --output=

@@ -2,6 +2,7 @@
 of the table is missing in it.
 """
 
+import asyncio
 import json
 import shutil
 import time
@@ -21,14 +22,21 @@ from formats.remoting.frame import Command
 from formats.remoting.shapes import BrokerData
 from rmqtool.admin.live import questions
 from rmqtool.cli.commands import COMMANDS
+from rmqtool.testing import broker
 from tests.admin.test_failures import CHANGES, FAILURES, NAME, TIMEOUT, WORDS, namesrv_of
+from tests.admin.test_lite import prepare
 from tests.amounts import by_turns
 from tests.cli.running import ROOT, rmqtool
 from tests.client.peers import peer, route, serving, tells
 from tests.interop.serving import Serving
+from tests.server.test_lite import CONF
 
 # of brokers of 5.x
 NEWER = {"cluster replicas": (), "cold-data list": (), "static-topic list": (), "static-topic show": ("Ledger",)}
+LITE = {
+    "lite brokers": (), "lite list": (), "lite show": ("Parent", "one"), "lite lag": ("readers",),
+    "lite client": ("readers", "c1"), "lite dispatch": ("readers", "--yes"),
+}  # fmt: skip
 USERS = {"user list": (), "acl list": ()}
 ACCOUNTS = {"plain-acl list": (), "plain-acl addresses": (), "plain-acl files": ()}
 STATIC = {"static-topic create": ("Fresh", "--queues", "2"), "static-topic remap": ("Ledger", "--broker", "lab-a")}
@@ -67,6 +75,14 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
             done = rmqtool(*line.split(), "--yes", "--backup", folder.parent)
             assert done.code == 0, (line, done.err)
         yield served
+
+
+@pytest.fixture(scope="module")
+def lite_broker() -> Iterator[str]:
+    """The address of a broker of 5.5 with lite topics."""
+    with broker(settings=CONF) as served:
+        asyncio.run(prepare(served.address))
+        yield served.address
 
 
 @asynccontextmanager
@@ -129,7 +145,7 @@ def check_unchanged(target: str, changes: Mapping[str, tuple[str, ...]], state: 
 
 def test_every_command_is_in_the_matrix() -> None:
     reads, changes = (
-        WORDS | NEWER | USERS | ACCOUNTS | CONTROLLERS | NAME_SERVERS,
+        WORDS | NEWER | LITE | USERS | ACCOUNTS | CONTROLLERS | NAME_SERVERS,
         CHANGES | STATIC | CONTROLLED | NAMED,
     )
     assert not reads.keys() & changes.keys()
@@ -146,6 +162,13 @@ def test_half_of_the_newer_brokers_fail(failing: str, newer: Serving, tmp_path: 
         check_unchanged(f"rocketmq://{namesrv}", STATIC, tmp_path)
         gone = rmqtool("static-topic", "show", f"rocketmq://{namesrv}", "NoSuch")
         assert (gone.code, "no static topic of the brokers that answer" in gone.err) == (1, True), gone
+
+
+@by_turns(5)
+@pytest.mark.parametrize("failing", FAILURES)
+def test_half_of_the_brokers_with_lite_topics_fail(failing: str, lite_broker: str) -> None:
+    with serving(namesrv_of(lite_broker, failing)) as namesrv:
+        check_shown(namesrv, LITE)
 
 
 @by_turns(5)

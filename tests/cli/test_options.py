@@ -12,6 +12,7 @@ from tests.conftest import Unpacked
 
 # Names that mean another thing by design, with the commands that go their own way, and what is different there
 OWN_WAY = {
+    ("--client", "lite dispatch"): "one client, by its whole id",
     ("--until", "run"): "when it ends",
     ("--accept-loss", "cluster clean"): "also at a terminal",
     ("--until", "serve"): "when it ends",

@@ -70,6 +70,7 @@ NOT_TAKEN = {
         _LIVE,
     ),
     "apply": "it changes two tables of settings, and no message: tests/admin/test_apply_to_store.py",
+    "lite dispatch": "it changes nothing, clients look again for messages: tests/admin/test_lite.py",
     "message consume-directly": "it calls a listener and changes nothing: tests/admin/test_clients.py",
     "send-rtt": "it sends messages as send does: tests/admin/test_changes.py",
     "backup create": "it only reads the store, at any time, also beside a broker: tests/store/test_backup.py",
