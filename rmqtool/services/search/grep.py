@@ -17,6 +17,7 @@ from formats.message.read import HOSTS_V6, Record, read
 from formats.primitives import COMPRESSED, host_text
 from rmqtool.kernels.scan import Rows
 from rmqtool.kernels.search import SHORTEST, find
+from rmqtool.kernels.texts import number_texts
 from rmqtool.progress import stage
 from rmqtool.services.lookup.selection import Selection
 from rmqtool.services.search.pattern import Pattern, excerpt
@@ -28,6 +29,7 @@ PLACES = ("body", "key", "property", "host")
 """Places to search."""
 _BORN, _STORE = HEAD_V4_V4.offsets["born_address"], HEAD_V4_V4.offsets["store_address"]
 _HOST_SIZE = 8  # bytes of an IPv4 address and a port
+_OF_HOSTS = frozenset(b"0123456789.:-")  # what texts of IPv4 hosts are made of
 
 
 class Match(NamedTuple):
@@ -132,7 +134,8 @@ class _Search:
         # there in any case
         longest = max(pattern.literal.split(b"="), key=len)
         self._literal = longest if len(longest) >= SHORTEST else b""
-        self._hosts: dict[int, bool] = {}  # address and port → whether its text matches
+        self._may_be_host = "host" in places and _OF_HOSTS.issuperset(pattern.literal)
+        self._hosts: dict[bytes, bool] = {}  # address and port → whether its text matches
 
     # -- which records to look at ------------------------------------------------------------------------------------
 
@@ -144,7 +147,7 @@ class _Search:
         mask: npt.NDArray[np.bool_] = rows.sys_flag & (COMPRESSED | HOSTS_V6) != 0
         for row in self._with_literal(item):
             mask[row] = True
-        if "host" in self._places:
+        if self._may_be_host:
             mask |= self._with_host(item)
         return mask
 
@@ -158,18 +161,18 @@ class _Search:
 
     def _with_host(self, item: FileRows) -> npt.NDArray[np.bool_]:
         rows = item.rows
-        data = np.frombuffer(item.view, np.uint8)
+        size = np.full(rows.records, _HOST_SIZE, np.int64)
         mask = np.zeros(rows.records, np.bool_)
         for offset in (_BORN, _STORE):
-            cells = data[(rows.at + offset)[:, np.newaxis] + np.arange(_HOST_SIZE)]
-            hosts, which = np.unique(np.ascontiguousarray(cells).view(">i8").ravel(), return_inverse=True)
-            mask |= np.array([self._is_host(host) for host in hosts.tolist()], np.bool_)[which]
+            places = rows.at + offset
+            first, hosts = number_texts(item.view, places, size)
+            matches = [self._is_host(bytes(item.view[at : at + _HOST_SIZE])) for at in places[first].tolist()]
+            mask |= np.array(matches, np.bool_)[hosts]
         return mask
 
-    def _is_host(self, host: int) -> bool:
+    def _is_host(self, host: bytes) -> bool:
         if (known := self._hosts.get(host)) is None:
-            data = host.to_bytes(_HOST_SIZE, "big", signed=True)
-            text = host_text(data[:4], int.from_bytes(data[4:], "big", signed=True))
+            text = host_text(host[:4], int.from_bytes(host[4:], "big", signed=True))
             known = self._hosts[host] = self._pattern.find(text) is not None
         return known
 

@@ -15,7 +15,7 @@ import numpy as np
 from formats.message.read import Record
 from rmqtool.kernels.tables.shapes import Column
 from rmqtool.progress import stage
-from rmqtool.services.usage.counting import Names, Sums, count_messages, texts_of
+from rmqtool.services.usage.counting import Names, Sums, count_messages
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import CommitLog, Damage
 from rmqtool.store.log.records import record_at, record_start
@@ -119,7 +119,7 @@ def measure_contents(log: CommitLog) -> Contents:
                 grid.add_damage(item)
                 continue
             rows = item.rows
-            topics = names.number(texts_of(item.view, rows.topic_at, rows.topic_length))
+            topics = names.number_at(item.view, rows.topic_at, rows.topic_length)
             messages = count_messages(item)
             grid.add(item, topics, messages)
             times.add(topics, rows.store_timestamp, messages, rows.total_size)

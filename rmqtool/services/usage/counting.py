@@ -8,6 +8,7 @@ from formats.message.inner import is_inner_batch, messages_in
 from formats.message.read import Record, read
 from formats.primitives import INNER_BATCH
 from rmqtool.kernels.tables.shapes import Column
+from rmqtool.kernels.texts import number_texts
 from rmqtool.store.log.scan import FileRows
 
 
@@ -39,6 +40,11 @@ class Names:
         numbers = self.numbers
         return np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
 
+    def number_at(self, view: memoryview, at: Column, length: Column) -> Column:
+        """The number of the text at each position; its bytes are copied only if no other one is equal."""
+        first, numbers = number_texts(view, at, length)
+        return self.number(texts_of(view, at[first], length[first]))[numbers]
+
     def raw(self, number: int) -> bytes:
         """The text with this number, as bytes."""
         if len(self._raw) < len(self.numbers):
@@ -58,10 +64,21 @@ class Sums:
 
     def add(self, codes: Column, messages: Column, sizes: Column) -> None:
         """Add records with their codes, numbers of messages and sizes in bytes."""
-        distinct, which = np.unique(codes, return_inverse=True)
+        distinct, which = _number_codes(codes)
         # the sums of one step are far below 2**53, up to which floats are exact
         totals = (np.bincount(which, weights, len(distinct)).astype(np.int64).tolist() for weights in (messages, sizes))
         for code, count, size in zip(distinct.tolist(), *totals, strict=True):
             sums = self.by_code.setdefault(code, [0, 0])
             sums[0] += count
             sums[1] += size
+
+
+_FEW = 1 << 14  # codes up to which a table of all of them is smaller than what is to be sorted
+
+
+def _number_codes(codes: Column) -> "tuple[Column, Column]":
+    """The distinct codes, ascending, and the place of each code among them."""
+    if len(codes) and int(codes.min()) >= 0 and int(codes.max()) < _FEW:
+        present = np.bincount(codes) > 0
+        return np.flatnonzero(present), (np.cumsum(present) - 1)[codes]
+    return np.unique(codes, return_inverse=True)

@@ -70,7 +70,7 @@ def measure(log: CommitLog, by: str, selection: Selection, warn: Warn) -> Usage:
                 usage.damaged_bytes += item.length
                 continue
             rows = item.rows
-            topics = names.number(texts_of(item.view, rows.topic_at, rows.topic_length))
+            topics = names.number_at(item.view, rows.topic_at, rows.topic_length)
             usage.log_bytes += int(rows.total_size.sum())
             mask = chosen.mask(rows, topics)
             sums.add(kind.codes(item, topics)[mask], count_messages(item)[mask], rows.total_size[mask])
@@ -181,7 +181,7 @@ class _Host(_Kind):
     def codes(self, scanned: FileRows, topics: Column) -> Column:
         rows = scanned.rows
         length = np.where(rows.sys_flag & BORN_V6, 16, 4)
-        return self.others.number(texts_of(scanned.view, rows.at + _BORN_ADDRESS, length))
+        return self.others.number_at(scanned.view, rows.at + _BORN_ADDRESS, length)
 
     def fields(self, code: int, names: RetryNames) -> Row:
         return {"host": address_text(self.others.raw(code))}
