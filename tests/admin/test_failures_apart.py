@@ -215,7 +215,7 @@ def test_half_of_the_name_servers_fail(failing: str, newer: Serving, tmp_path: P
 @pytest.mark.parametrize("failing", FAILURES)
 def test_every_name_server_fails(failing: str, tmp_path: Path) -> None:
     with serving(FAILURES[failing]()) as bad:
-        for name, args in (NEWER | USERS | ACCOUNTS | CONTROLLERS | NAME_SERVERS).items():
+        for name, args in (NEWER | LITE | USERS | ACCOUNTS | CONTROLLERS | NAME_SERVERS).items():
             result = rmqtool(*name.split(), f"rocketmq://{bad}", *args, "-o", "ndjson")
             assert (result.code, result.out) == (3, ""), (name, result)
             assert "127.0.0.1:" in result.err.splitlines()[-1], (name, result.err)
@@ -271,7 +271,7 @@ def test_tls_where_there_is_none(newer: Serving, tmp_path: Path, monkeypatch: py
     config = tmp_path / "config.toml"
     config.write_text(f'[target.a]\nnamesrv = "{newer.namesrv}"\ntls-config = "{tmp_path}/tls.properties"\n')
     monkeypatch.setenv("RMQTOOL_CONFIG", str(config))
-    reads = WORDS | NEWER | USERS | ACCOUNTS | CONTROLLERS | NAME_SERVERS
+    reads = WORDS | NEWER | LITE | USERS | ACCOUNTS | CONTROLLERS | NAME_SERVERS
     for name, args in reads.items():
         started = time.monotonic()
         result = rmqtool(*name.split(), "@a", *args, "-o", "ndjson")
