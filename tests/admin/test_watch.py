@@ -1,5 +1,6 @@
 """``group lag --watch`` and ``--prometheus``: rounds of a store and of a live cluster, whatever brokers do."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -8,16 +9,22 @@ import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rmqtool.admin.live import questions
+from formats.remoting.codes import RequestCode as C
+from formats.remoting.frame import Command
+from rmqtool.admin.live import groups, questions
+from rmqtool.remoting.client import open_connection
 from tests.admin.test_failures import namesrv_of
+from tests.admin.test_several_brokers import namesrv_of as brokers_of
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
 from tests.cli.terminal import at_terminal
-from tests.client.peers import serving
+from tests.client.peers import peer, serving
 from tests.interop.serving import CLUSTER, Serving
 
 GROUP = "lab-consumer"
@@ -108,6 +115,33 @@ def test_a_round_that_fails_is_not_the_last(served: Serving, monkeypatch: pytest
     gone = rmqtool("group", "lag", "rocketmq://127.0.0.1:1", "--watch", "100ms", "--rounds", "2", "-o", "ndjson")
     assert (gone.code, gone.out) == (3, "")
     assert gone.err.count("127.0.0.1:1") == 2
+
+
+def test_a_round_ends_whatever_brokers_do(served: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that answers each question just in time."""
+    monkeypatch.setattr(groups, "ROUND", 2.0)
+
+    async def answer(request: Command) -> Command:
+        await asyncio.sleep(1.5)
+        host, _, port = served.broker.rpartition(":")
+        async with open_connection(host, int(port)) as upstream:
+            return replace(await upstream.call(request, 10), opaque=request.opaque)
+
+    @asynccontextmanager
+    async def slow() -> AsyncIterator[str]:
+        async with peer() as made:
+            made.replies = dict.fromkeys(C, answer)
+            async with brokers_of({"lab-a": {0: served.broker}, "lab-b": {0: made.address}}) as namesrv:
+                yield namesrv
+
+    with serving(slow()) as namesrv:
+        args = ("group", "lag", f"rocketmq://{namesrv}", "--watch", "100ms", "--rounds", "2", "-o", "ndjson")
+        started = time.monotonic()
+        done = rmqtool(*args)
+        took = time.monotonic() - started
+    assert {json.loads(line)["brokerName"] for line in done.out.splitlines()} == {"lab-a"}
+    assert (done.code, "no answer in the 2 s for all questions" in done.err) == (1, True), done.err
+    assert took < 30, "four times two seconds, and what a busy machine adds"
 
 
 def page_of(process: "subprocess.Popen[str]") -> str:

@@ -30,6 +30,8 @@ from rmqtool.services.consumers.watch import Place, place_of
 from rmqtool.services.lookup.offsets import OffsetRow, StoredOffset
 from rmqtool.services.lookup.retry_names import RetryNames
 
+ROUND = 15.0
+"""Seconds for each of the two parts of a round."""
 Times = Mapping[tuple[Node, str], Mapping[tuple[str, int], int]]  # broker and group, topic and queue id: ms
 
 
@@ -61,6 +63,8 @@ class LiveGroups:
         warn: called with each reason why an answer is incomplete.
         say: called with what no broker reports.
         wanted: selects offsets by group and topic.
+        limit: s for the lag, and for the oldest messages, after which the rest is missing; without one, each request
+            has its own limit.
     """
 
     lag_row = LiveGroupLag
@@ -68,9 +72,15 @@ class LiveGroups:
     offset_row = LiveOffsetRow
 
     def __init__(
-        self, target: Target, warn: Warn, say: Warn, wanted: Callable[[str, str], bool] = lambda _group, _topic: True
+        self,
+        target: Target,
+        warn: Warn,
+        say: Warn,
+        wanted: Callable[[str, str], bool] = lambda _group, _topic: True,
+        *,
+        limit: float | None = None,
     ) -> None:
-        self._target, self._warn, self._say, self._wanted = target, warn, say, wanted
+        self._target, self._warn, self._say, self._wanted, self._limit = target, warn, say, wanted, limit
 
     def holds_messages(self, _queue_ids: Collection[int] = ()) -> bool:
         """Whether POP consumers are known to hold messages; no broker reports it."""
@@ -82,7 +92,7 @@ class LiveGroups:
 
     def lag(self) -> list[LiveGroupLag]:
         """Every queue of every group, sorted by group, topic, broker and queue."""
-        return ask(self._target, self._warn, self._lag)
+        return ask(self._target, self._warn, self._lag, self._limit)
 
     def lag_rows(self) -> Iterator[PlainRows]:
         """As :meth:`lag`, by the thousand."""
@@ -90,7 +100,9 @@ class LiveGroups:
 
     def oldest(self, rows: Sequence[GroupLag]) -> dict[Place, int]:
         """The store time (ms) of the oldest unread message of each row: one message of each queue is read."""
-        return ask(self._target, self._warn, lambda questions: self._oldest(questions, rows)) if rows else {}
+        if not rows:
+            return {}
+        return ask(self._target, self._warn, lambda questions: self._oldest(questions, rows), self._limit)
 
     def offsets(self) -> list[LiveStoredOffset]:
         """Offsets as stored by brokers, sorted by group, topic, broker and queue."""

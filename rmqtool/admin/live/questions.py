@@ -1,6 +1,7 @@
 """Queries to all brokers of a cluster in parallel. Every unanswered one is reported."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sized
 from dataclasses import dataclass, replace
@@ -56,10 +57,12 @@ class Questions:
 
     Args:
         warn: called at the end, once for each broker and kind of failure.
+        limit: s after which no broker is asked or waited for any more.
     """
 
-    def __init__(self, cluster: Cluster, target: Target, warn: Warn) -> None:
+    def __init__(self, cluster: Cluster, target: Target, warn: Warn, limit: float | None = None) -> None:
         self.cluster, self._target, self._warn = cluster, target, warn
+        self._limit, self._end = limit, None if limit is None else time.monotonic() + limit
         self._gone: dict[str, ClientError | RemotingError] = {}
         self._heard: set[str] = set()  # addresses of brokers that have answered at least once
         self._strikes: Counter[str] = Counter()
@@ -212,7 +215,7 @@ class Questions:
             self._fail(node, what, failure)
             raise Unanswered
         try:
-            return await work()
+            return await self._in_time(node, work)
         except (ClientError, RemotingError) as err:
             self._strikes[node.address] += isinstance(err, RemotingError)
             silent = isinstance(err, NoAnswer) and node.address not in self._heard
@@ -220,6 +223,15 @@ class Questions:
                 self._gone.setdefault(node.address, err)
             self._fail(node, what, err)
             raise Unanswered from err
+
+    async def _in_time(self, node: Node, work: Callable[[], Awaitable[T]]) -> T:
+        if self._end is None:
+            return await work()
+        try:
+            async with asyncio.timeout(max(self._end - time.monotonic(), 0)):
+                return await work()
+        except TimeoutError:
+            raise NoAnswer(f"{node.address}: no answer in the {self._limit:g} s for all questions") from None
 
     def _fail(self, node: Node, what: str, err: ClientError | RemotingError) -> None:
         kind = f"{type(err).__name__} {err.code}" if isinstance(err, BrokerError) else type(err).__name__
@@ -329,8 +341,13 @@ def client_options(target: Target) -> ClientOptions:
     return replace(options, credentials=keys)
 
 
-def ask(target: Target, warn: Warn, work: Callable[[Questions], Coroutine[Any, Any, T]]) -> T:
+def ask(
+    target: Target, warn: Warn, work: Callable[[Questions], Coroutine[Any, Any, T]], limit: float | None = None
+) -> T:
     """Connect, run queries, and report what is missing from the result.
+
+    Args:
+        limit: s, see :class:`Questions`.
 
     Raises:
         ClientError, RemotingError: nothing could be queried.
@@ -338,7 +355,7 @@ def ask(target: Target, warn: Warn, work: Callable[[Questions], Coroutine[Any, A
 
     async def run() -> T:
         async with Cluster(options) as cluster:
-            questions = Questions(cluster, target, warn)
+            questions = Questions(cluster, target, warn, limit)
             result = await work(questions)
             questions.tell()
             return result

@@ -112,7 +112,7 @@ def group_lag(
         target = live_target(store)
         return watch_lag(
             lambda warn: open_groups(
-                store, listing.broker_conf, warn, wanted_of(choice), client=_client_file(client), quiet=True
+                store, listing.broker_conf, warn, wanted_of(choice), client=_client_file(client), in_rounds=True
             ),
             lambda row: not choice.queue or row.queueId in choice.queue,
             by=by.value, pause=parse_span(watch) if watch is not None else None, rounds=rounds, lagging=lagging,

@@ -63,7 +63,7 @@ def open_groups(
     client: "ClientFile | None" = None,
     bak: bool = False,
     log: bool = True,
-    quiet: bool = False,
+    in_rounds: bool = False,
 ) -> "GroupSubject":
     """The groups of a store or of a live cluster.
 
@@ -73,12 +73,15 @@ def open_groups(
         client: offsets of a broadcasting client in place of the broker's.
         bak: the previous generation of the broker's.
         log: the store must have a log, or queues.
-        quiet: do not name what a live cluster never reports.
+        in_rounds: asked again and again: do not name what a live cluster never reports, and wait for slow brokers only
+            as long as a round may take.
     """
     if (target := live_target(store)) is not None:
-        from rmqtool.admin.live.groups import LiveGroups
+        from rmqtool.admin.live.groups import ROUND, LiveGroups
 
-        return LiveGroups(target, warn, (lambda _text: None) if quiet else note, wanted)
+        if in_rounds:
+            return LiveGroups(target, warn, lambda _text: None, wanted, limit=ROUND)
+        return LiveGroups(target, warn, note, wanted)
     from rmqtool.admin.offline import StoreGroups
 
     layout = need_log(store, broker_conf).layout if log else open_to_read(store, broker_conf)
