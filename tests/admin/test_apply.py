@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from rmqtool.testing import broker
 from tests.admin.test_changes import RELEASES, Lab, lab, state, undo  # noqa: F401 (fixtures)
 from tests.cli.running import ROOT, rmqtool
 
@@ -76,6 +77,16 @@ def test_what_is_written_is_what_is_there(lab: Lab, tmp_path: Path) -> None:  # 
     assert "%RETRY%" not in text
     assert "TBW102" not in text
     assert "CID_" not in text
+
+
+def test_the_topic_that_proxies_make_is_not_declared(tmp_path: Path) -> None:
+    with broker() as served:
+        target = f"rocketmq://{served.namesrv}"
+        assert apply(target, tmp_path, "topics: {Orders: {}}\ngroups: {billing: {}}\n", "--yes")[0] == 0
+        assert rmqtool("topic", "create", target, "DefaultHeartBeatSyncerTopic", "--queues", "1", "--yes").code == 0
+        of_cluster = rmqtool("config", target, "--yaml").out
+        assert {*yaml.safe_load(of_cluster)["topics"]} == {"Orders"}
+        assert rmqtool("config", served.store, "--yaml").out == of_cluster
 
 
 def test_prune_deletes_what_the_file_owns(lab: Lab, tmp_path: Path) -> None:  # noqa: F811

@@ -28,7 +28,7 @@ import yaml
 from formats.config.topic_kinds import kind_of
 from formats.model.groups import SubscriptionGroup
 from formats.model.topics import TopicConfig
-from formats.topics import Perm
+from formats.topics import PROXY_HEARTBEATS, Perm
 from rmqtool.admin.changes.change import Value, ValueChange, ValueKind
 from rmqtool.admin.changes.plans import (
     Where,
@@ -218,7 +218,7 @@ def declare(
         broker: {
             name: _with_readable_perm(topic_value(config))
             for name, config in table.items()
-            if kind_of(name, config, known) == "normal"
+            if kind_of(name, config, known) == "normal" and name != PROXY_HEARTBEATS
         }
         for broker, table in topics.items()
     }
