@@ -22,6 +22,7 @@ from formats.message.properties import KEYS, REAL_TOPIC, UNIQ_KEY, parse, split_
 from formats.message.trace import OUTCOMES, parse_sub_after
 from formats.primitives import COMPRESSED, address_text
 from formats.topics import DLQ_PREFIX, GIVEN_UP, HALVES, SCHEDULE, TIMER, TRACE, Perm
+from formats.variants.timer import DELETE_KEY
 from rmqtool.contract import PlainRow
 from rmqtool.services.lookup.configs import Warn, groups_of, topics_of
 from rmqtool.services.lookup.query import KeyReader, Search, query_id, query_key
@@ -317,7 +318,7 @@ class Explainer:
             yield Sighting(place="waiting", state=kind, words=text, **more)
             steps[self._layout.command("delay due" if "due" in traced.state else "delay list")] = None
         elif last.topic == TIMER:
-            yield self._in_timer(last, more)
+            yield self._in_timer(traced, last, more)
             steps[self._layout.command("delay list")] = None
         elif traced.state == "transaction pending":
             text = "half: its producer has neither committed nor rolled it back, so that nobody gets it"
@@ -329,7 +330,7 @@ class Explainer:
             if last.group:
                 steps[self._layout.command("group inflight", last.group)] = None
 
-    def _in_timer(self, event: Event, more: dict[str, Any]) -> Sighting:
+    def _in_timer(self, traced: Trace, event: Event, more: dict[str, Any]) -> Sighting:
         """Whether a message of the timer still waits there."""
         timers = open_timers(self._log, self._now, self._warn, self._topics)
         for message in timers.pending():
@@ -341,7 +342,9 @@ class Explainer:
             state = "due, not delivered" if message.deliverTimestamp <= self._now else "waiting for its time"
             more = {**more, "timestamp": message.deliverTimestamp}
             return Sighting(place="waiting", state="timer", words=f"{state}: in the timer, for {message.topic}", **more)
-        text = "the timer does not have it any more, and the log no delivered copy: recalled, or delivered and expired"
+        if any(self._recalls(other) for other in traced.events if other.topic == TIMER):
+            return Sighting(place="waiting", state="recalled", words="recalled, so that nobody gets it", **more)
+        text = "the timer does not have it any more, and the log has no delivered copy: delivered, and that has expired"
         return Sighting(place="waiting", state="timer-gone", words=text, **more)
 
     # -- who has passed it ---------------------------------------------------------------------------------------------
@@ -641,6 +644,11 @@ class Explainer:
         )
         return _Place("overwritten", text, [layout.command("commitlog hexdump", "--offset", window)])
 
+    def _recalls(self, event: Event) -> bool:
+        """Whether a message of the timer takes another one with the same unique id out of it."""
+        message = self._log.read(event.physicalOffset, crc=False)
+        return message is not None and DELETE_KEY in parse(message.record.properties)
+
     def _find_covering(self, physical_offset: int) -> LocatedRecord | Damage | None:
         """The record or damage that has a physical offset inside."""
         low = max(physical_offset - _NEAR, self._log.min_offset, 0)
@@ -690,7 +698,7 @@ def _verdict(traced: Trace, findings: Sequence[Sighting]) -> tuple[str, str]:
     if unqueued := next((f for f in findings if f.place == "queue" and f.state != "present"), None):
         return "not-in-queue", f"in the log, not in its queue: {unqueued.words}"
     if waiting is not None:
-        return "waiting", waiting.words
+        return waiting.state if waiting.state in ("recalled", "timer-gone") else "waiting", waiting.words
     if traced.state in ("rolled-back", "given-up", "dead-letter"):
         return traced.state, _ENDS[traced.state]
     groups = [finding for finding in findings if finding.place == "group" and finding.group is not None]

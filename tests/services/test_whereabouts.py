@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from formats.message.ids import offset_id
+from formats.message.properties import parse
 from formats.message.trace import SubAfter, parse_sub_after
-from formats.topics import SCHEDULE, TRACE
+from formats.topics import SCHEDULE, TIMER, TRACE
 from rmqtool.services.popping.in_flight import MessagesInFlight
 from rmqtool.services.timers.timers import open_timers
 from rmqtool.services.whereabouts import Answer, Explainer, Whereabouts
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import LocatedRecord
+from rmqtool.store.log.commit_log import Damage, LocatedRecord
 from rmqtool.store.repair.rebuild import rebuild
 from tests import goldens
 from tests.amounts import by_turns
@@ -310,6 +311,19 @@ def test_what_waits_in_the_timer(golden: Unpacked) -> None:
         answer = one(explain.by_id(offset_id(record.store_address, record.store_port, item.physical_offset)))
         finding = next(finding for finding in answer.findings if finding.place == "waiting")
         assert (answer.verdict, finding.state, finding.timestamp) == ("waiting", "timer", message.deliverTimestamp)
+
+
+@pytest.mark.parametrize(("case", "now"), [("broker-5.5.0", 1_795_000_000_000), ("rocksdb-5.5.0", 1_795_788_000_000)])
+def test_a_recalled_message_does_not_wait(case: str, now: int, golden: Unpacked) -> None:
+    """In files a timer keeps it until its time; in RocksDB it is gone at once."""
+    log = log_of(golden(case))
+    (message,) = [item for item in log.walk() if _key(item) == "recall-0" and item.record.topic == TIMER.encode()]
+    answer = one(Explainer(log, now, never).by_id(parse(message.record.properties)["UNIQ_KEY"]))
+    assert (answer.verdict, [f.state for f in answer.findings if f.place == "waiting"]) == ("recalled", ["recalled"])
+
+
+def _key(item: LocatedRecord | Damage) -> str | None:
+    return parse(item.record.properties).get("KEYS") if isinstance(item, LocatedRecord) else None
 
 
 def test_what_pop_consumers_hold(tmp_path: Path) -> None:
