@@ -1,6 +1,7 @@
 """Count records by what they say: numbers for texts, and sums by code."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -21,11 +22,23 @@ def count_messages(scanned: FileRows) -> Column:
     """The number of messages in each record."""
     rows = scanned.rows
     counts = np.ones(rows.records, np.int64)
-    for row in np.flatnonzero(rows.sys_flag & INNER_BATCH):
+    for row, messages in batches_of(scanned):
+        counts[row] = sum(1 for _message in messages)
+    return counts
+
+
+def batches_of(scanned: FileRows, mask: "np.ndarray[Any, Any] | None" = None) -> Iterator[tuple[int, Iterable[Record]]]:
+    """Row and messages of each record that is an inner batch.
+
+    Args:
+        mask: only of these rows.
+    """
+    rows = scanned.rows
+    batches = rows.sys_flag & INNER_BATCH != 0
+    for row in np.flatnonzero(batches if mask is None else batches & mask).tolist():
         record = read(scanned.view, int(rows.at[row]), scanned.file.size, crc=False)
         if isinstance(record, Record) and is_inner_batch(record.sys_flag):
-            counts[row] = sum(1 for _message in messages_in(record))
-    return counts
+            yield row, messages_in(record)
 
 
 class Names:
@@ -61,6 +74,10 @@ class Sums:
 
     def __init__(self) -> None:
         self.by_code: dict[int, list[int]] = {}
+
+    def add_messages(self, code: int, messages: int) -> None:
+        """Add messages whose bytes are counted elsewhere."""
+        self.by_code.setdefault(code, [0, 0])[0] += messages
 
     def add(self, codes: Column, messages: Column, sizes: Column) -> None:
         """Add records with their codes, numbers of messages and sizes in bytes."""

@@ -4,6 +4,8 @@ An inner batch of 5.x counts as several messages; its bytes count once, as they 
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +21,7 @@ from rmqtool.progress import stage
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
 from rmqtool.services.lookup.selection import Selection
-from rmqtool.services.usage.counting import Names, Sums, count_messages, texts_of
+from rmqtool.services.usage.counting import Names, Sums, batches_of, count_messages, texts_of
 from rmqtool.services.usage.purpose import purpose_of
 from rmqtool.store.log.commit_log import CommitLog, Damage
 from rmqtool.store.log.scan import FileRows, scan_log
@@ -73,7 +75,10 @@ def measure(log: CommitLog, by: str, selection: Selection, warn: Warn) -> Usage:
             topics = names.number_at(item.view, rows.topic_at, rows.topic_length)
             usage.log_bytes += int(rows.total_size.sum())
             mask = chosen.mask(rows, topics)
-            sums.add(kind.codes(item, topics)[mask], count_messages(item)[mask], rows.total_size[mask])
+            codes, counts = kind.codes(item, topics), count_messages(item)
+            for further in kind.split_batches(item, topics, mask, codes, counts):
+                sums.add_messages(*further)
+            sums.add(codes[mask], counts[mask], rows.total_size[mask])
             reading.done = item.file.base + int(rows.at[-1]) - max(log.min_offset, 0)
     retries = retry_names(log.layout, warn)
     merged: dict[tuple[tuple[str, Any], ...], list[int]] = {}
@@ -127,6 +132,14 @@ class _Kind(ABC):
     def codes(self, scanned: FileRows, topics: Column) -> Column:
         """The code of each record, given the numbers of their topics."""
 
+    def split_batches(
+        self, _scanned: FileRows, _topics: Column, _mask: "np.ndarray[Any, Any]", _codes: Column, _counts: Column
+    ) -> Iterator[tuple[int, int]]:
+        """If messages of one inner batch have different codes: leave those of the first in the columns, whose bytes
+        are the batch's, and yield the codes and numbers of the others.
+        """
+        return iter(())
+
     @abstractmethod
     def fields(self, code: int, names: RetryNames) -> Row:
         """The key fields of a code."""
@@ -163,6 +176,16 @@ class _Tag(_Kind):
             for properties in texts_of(scanned.view, rows.properties_at, rows.properties_length)
         )
         return self.both(topics, self.others.number(tags))
+
+    def split_batches(
+        self, scanned: FileRows, topics: Column, mask: "np.ndarray[Any, Any]", codes: Column, counts: Column
+    ) -> Iterator[tuple[int, int]]:
+        for row, messages in batches_of(scanned, mask):
+            tags = Counter(parse_raw(message.properties).get(TAGS.encode(), b"") for message in messages)
+            numbers = self.both(topics[row], self.others.number(tags)).tolist()
+            if numbers:
+                (codes[row], counts[row]), *others = zip(numbers, tags.values(), strict=True)
+                yield from others
 
     def fields(self, code: int, names: RetryNames) -> Row:
         tag = self.others.text(code & _ANY_QUEUE)
