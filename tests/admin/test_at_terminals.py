@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.admin.test_failures import CHANGES, WORDS, changes  # noqa: F401 - a fixture
+from tests.admin.test_failures import CHANGES, WORDS, changes, namesrv_of  # noqa: F401 - a fixture
 from tests.admin.test_failures_apart import (
     ACCOUNTS,
     CONTROLLED,
@@ -20,7 +20,6 @@ from tests.admin.test_failures_apart import (
     USERS,
     guarded,
     lite_broker,  # noqa: F401 - a fixture
-    namesrv_of,
     newer,  # noqa: F401 - a fixture
 )
 from tests.admin.test_plain_access import ACCOUNTS as FILE
@@ -40,9 +39,9 @@ PLANNED = {
 SIGNED = {"RMQTOOL_ACCESS_KEY": "the-admin", "RMQTOOL_SECRET_KEY": "admin-secret"}
 
 
-def check_screen(name: str, *args: object, **env: str) -> None:
+def check_screen(name: str, *args: object) -> None:
     """No line is too long, and what a table leaves out is named."""
-    code, output = at_terminal(*args, **env)
+    code, output = at_terminal(*args)
     assert "Traceback" not in output
     assert code in (0, 1), output
     lines = plain(output).splitlines()

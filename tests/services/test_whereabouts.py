@@ -16,7 +16,7 @@ from rmqtool.services.timers.timers import open_timers
 from rmqtool.services.whereabouts import Answer, Explainer, Whereabouts
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import Damage, LocatedRecord
+from rmqtool.store.log.commit_log import LocatedRecord
 from rmqtool.store.repair.rebuild import rebuild
 from tests import goldens
 from tests.amounts import by_turns
@@ -317,13 +317,14 @@ def test_what_waits_in_the_timer(golden: Unpacked) -> None:
 def test_a_recalled_message_does_not_wait(case: str, now: int, golden: Unpacked) -> None:
     """In files a timer keeps it until its time; in RocksDB it is gone at once."""
     log = log_of(golden(case))
-    (message,) = [item for item in log.walk() if _key(item) == "recall-0" and item.record.topic == TIMER.encode()]
-    answer = one(Explainer(log, now, never).by_id(parse(message.record.properties)["UNIQ_KEY"]))
+    (properties,) = [
+        properties
+        for item in log.walk()
+        if isinstance(item, LocatedRecord) and item.record.topic == TIMER.encode()
+        if (properties := parse(item.record.properties)).get("KEYS") == "recall-0"
+    ]
+    answer = one(Explainer(log, now, never).by_id(properties["UNIQ_KEY"]))
     assert (answer.verdict, [f.state for f in answer.findings if f.place == "waiting"]) == ("recalled", ["recalled"])
-
-
-def _key(item: LocatedRecord | Damage) -> str | None:
-    return parse(item.record.properties).get("KEYS") if isinstance(item, LocatedRecord) else None
 
 
 def test_what_pop_consumers_hold(tmp_path: Path) -> None:

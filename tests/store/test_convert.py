@@ -189,6 +189,14 @@ def test_topics_in_a_store_of_their_own(tmp_path: Path) -> None:
     assert files(node.store) == before
 
 
+@pytest.mark.parametrize("case", ["broker-5.3.3", "broker-5.5.0"])
+def test_topics_of_a_broker_with_light_queues(case: str, golden: Unpacked, tmp_path: Path) -> None:
+    """It has offsets of ordinary topics in the file of light queues, too."""
+    split_topics(StoreLayout(str(golden(case))), str(tmp_path / "new"), ["Orders"])
+    assert {row["topic"] for row in json_rows("offsets", tmp_path / "new") if row["topic"][0] != "%"} == {"Orders"}
+    assert rmqtool("check", tmp_path / "new").code == 0
+
+
 def json_rows(*words: object) -> list[dict[str, Any]]:
     return [json.loads(line) for line in rmqtool(*words, "-o", "ndjson").out.splitlines()]
 

@@ -4,13 +4,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from formats.config.files import ConsumerFilters, ConsumerOffsets, Topics, split_key
+from formats.config.files import ConsumerFilters, ConsumerOffsets, LmqConsumerOffsets, Topics, split_key
 from formats.message.properties import REAL_TOPIC, parse
 from formats.message.read import Record
 from formats.topics import SCHEDULE, SYSTEM_PREFIX, SYSTEM_TOPICS, TIMER
 from formats.versions import V4_9, V5_3
 
 _WAITING = {SCHEDULE.encode(), TIMER.encode()}
+_OFFSETS = {"consumerOffset.json": ConsumerOffsets, "lmqConsumerOffset.json": LmqConsumerOffsets}
 _LEFT_OUT = ("topicQueueMapping.json", "transactionMetrics", "timermetrics", "consumerOrderInfo.json")
 
 
@@ -48,8 +49,8 @@ class TopicSelection:
             table = Topics.parse(data)
             topics = {topic: config for topic, config in table.topics.items() if self._keeps(topic)}
             return replace(table, topics=topics).build(V5_3 if b'"attributes"' in data else V4_9)
-        if name == "consumerOffset.json":
-            offsets = ConsumerOffsets.parse(data)
+        if name in _OFFSETS:
+            offsets = _OFFSETS[name].parse(data)  # light queues are made of messages of any topic: theirs stay
             wanted = {key: queues for key, queues in offsets.offsets.items() if self.takes_topic(split_key(key)[0])}
             return replace(offsets, offsets=wanted).build(version)
         if name == "consumerFilter.json":
