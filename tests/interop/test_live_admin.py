@@ -446,6 +446,18 @@ def test_transactions(both: Both) -> None:
     done = rmqtool("transaction", "list", both.target, "-o", "ndjson")
     assert (done.code, done.out) == (0, ""), "there are none"
     assert rmqtool("transaction", "show", both.target, "none").code == 1
+    both.judge.ask("topic", topic="Halves")
+    ends = {"commit": "committed", "rollback": "rolled-back", "unknown": "pending"}
+    for answer in ends:
+        for number in range(3):
+            key = f"{answer}-{number}"
+            both.judge.ask("sendHalf", group="halves", topic="Halves", keys=key, answer=answer, checked="unknown")
+
+    def states() -> dict[str, str]:
+        return {row["keys"][0]: row["state"] for row in both.ours("transaction list TARGET")}
+
+    expected = {f"{answer}-{number}": state for answer, state in ends.items() for number in range(3)}
+    wait_for(lambda: states() == expected)  # producers do not wait for ends
 
 
 def test_who_gets_which_queue(both: Both) -> None:

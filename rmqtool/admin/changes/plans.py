@@ -478,7 +478,11 @@ async def plan_user(
         new: dict[str, Value] = {"password": None, "userType": "Normal", "userStatus": "enable"}
         changes = _edit(pairs, lambda value: {**value, **settings}, new, create=create, what=f"user {user}")
     command = f"user {DELETE if settings is None else CREATE if create else UPDATE}"
-    return Plan(target=where.target.text, command=command, changes=tuple(changes))
+    warnings = ("brokers delete its access rules, too, and undo does not bring them back: see acl list",)
+    return Plan(
+        target=where.target.text, command=command, changes=tuple(changes),
+        warnings=warnings if settings is None else (),
+    )  # fmt: skip
 
 
 async def plan_rules(
