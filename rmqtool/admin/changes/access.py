@@ -14,6 +14,8 @@ from rmqtool.admin.live.access import rules_of
 from rmqtool.admin.live.questions import Node, Questions
 
 HIDDEN = "***"
+# answers of a broker without rules, and of one without the user, whose rules it deletes with it
+_NO_RULES = ("authorizationMetadataProvider is not configured", "subject is not exist")
 
 
 class Users(ValueKind):
@@ -52,7 +54,7 @@ class Rules(ValueKind):
     async def read(self, questions: Questions, node: Node, names: Sequence[Name]) -> Mapping[Name, Value]:
         async def fetch(name: Name) -> dict[str, Value] | None:
             header = a.Subject(subject=name[0])
-            acl = await questions.fetch(node, C.AUTH_GET_ACL, _read_object, header, what="rules are")
+            acl = await questions.fetch(node, C.AUTH_GET_ACL, _read_object, header, what="rules are", absent=_NO_RULES)
             return rules_of(acl) if acl else None
 
         rules = await questions.need(questions.collect(names, fetch), names)

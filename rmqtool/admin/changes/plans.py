@@ -23,6 +23,7 @@ from rmqtool.admin.changes.tables import (
     group_value,
     topic_value,
 )
+from rmqtool.admin.live.access import in_order
 from rmqtool.admin.live.brokers import fetch_settings
 from rmqtool.admin.live.questions import Node, Questions, Unanswered
 from rmqtool.admin.live.static_topics import fetch_parts
@@ -464,7 +465,7 @@ async def plan_user(
     """Create, change or delete a user of access control 2.0.
 
     Args:
-        settings: password, userType and userStatus, those that are set; None to delete the user.
+        settings: password, userType and userStatus, those that are set; None to delete the user with its rules.
 
     Raises:
         Refused: it is there already, or nowhere.
@@ -473,16 +474,16 @@ async def plan_user(
     servers, masters = await Servers.of(questions), await where.masters(questions)
     pairs = await _values(questions, servers, [servers.place(Users, node, user) for node in masters])
     if settings is None:
-        changes = _deletions(pairs, f"user {user}")
+        # brokers delete the user's rules, too, and undo can only restore them once the user is back
+        users = [replace(change, step=1) for change in _deletions(pairs, f"user {user}")]
+        places = [servers.place(Rules, node, f"User:{user}") for node in masters]
+        rules = await _values(questions, servers, places)
+        changes = [ValueChange(place=place, before=value, after=None) for place, value in rules if value] + users
     else:
         new: dict[str, Value] = {"password": None, "userType": "Normal", "userStatus": "enable"}
         changes = _edit(pairs, lambda value: {**value, **settings}, new, create=create, what=f"user {user}")
     command = f"user {DELETE if settings is None else CREATE if create else UPDATE}"
-    warnings = ("brokers delete its access rules, too, and undo does not bring them back: see acl list",)
-    return Plan(
-        target=where.target.text, command=command, changes=tuple(changes),
-        warnings=warnings if settings is None else (),
-    )  # fmt: skip
+    return Plan(target=where.target.text, command=command, changes=tuple(changes))
 
 
 async def plan_rules(
@@ -500,7 +501,9 @@ async def plan_rules(
     servers, masters = await Servers.of(questions), await where.masters(questions)
     pairs = await _values(questions, servers, [servers.place(Rules, node, subject) for node in masters])
     if rules is not None:
-        changes = [ValueChange(place=place, before=value, after={**(value or {}), **rules}) for place, value in pairs]
+        changes = [
+            ValueChange(place=place, before=value, after=_with_rules(value or {}, rules)) for place, value in pairs
+        ]
     else:
         changes = [
             replace(
@@ -509,6 +512,12 @@ async def plan_rules(
             for change in _deletions(pairs, f"acl {subject}")
         ]
     return Plan(target=where.target.text, command=f"acl {DELETE if rules is None else 'set'}", changes=tuple(changes))
+
+
+def _with_rules(existing: Mapping[str, Value], rules: Mapping[str, Value]) -> dict[str, Value]:
+    """Existing rules with others added; one that is there already stays as the broker has it."""
+    new = {name: rule for name, rule in rules.items() if in_order(existing.get(name) or {}) != in_order(rule)}
+    return {**existing, **new}
 
 
 def _keeps(rule: str, resources: Sequence[str]) -> bool:

@@ -72,7 +72,7 @@ def list_rules(target: Target, warn: Warn, wanted: Callable[[str], bool]) -> lis
         return [
             RuleRow(
                 subject=str(subject.get("subject")), policy=name.partition(" ")[0], resource=name.partition(" ")[2],
-                brokerName=node.name, **rule,
+                brokerName=node.name, **in_order(rule),
             )
             for subject in subjects or ()
             for name, rule in rules_of(subject).items()
@@ -95,7 +95,7 @@ def _ask_masters(target: Target, warn: Warn, fetch: Callable[[Questions, Node], 
 
 
 def rules_of(acl: Mapping[str, Any]) -> dict[str, Any]:
-    """The rules of a subject by policy and resource, as brokers report them (body.AclInfo).
+    """The rules of a subject by policy and resource, in the order in which brokers report them (body.AclInfo).
 
     Raises:
         BadText: they are something else.
@@ -103,8 +103,8 @@ def rules_of(acl: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return {
             f"{policy['policyType']} {entry['resource']}": {
-                "actions": sorted(entry["actions"]),
-                "sourceIps": sorted(entry.get("sourceIps") or ()),
+                "actions": _texts(entry["actions"]),
+                "sourceIps": _texts(entry.get("sourceIps") or []),
                 "decision": entry["decision"],
             }
             for policy in acl.get("policies") or ()
@@ -112,6 +112,17 @@ def rules_of(acl: Mapping[str, Any]) -> dict[str, Any]:
         }
     except (KeyError, TypeError, AttributeError) as err:
         raise BadText(0, f"not the rules of a subject: {err}") from None
+
+
+def _texts(items: list[Any]) -> list[str]:
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+        raise TypeError(f"{items!r} are no texts")
+    return items
+
+
+def in_order(rule: Mapping[str, Any]) -> dict[str, Any]:
+    """A rule with sorted actions and addresses, which mean the same in any order."""
+    return {name: sorted(value) if isinstance(value, list) else value for name, value in rule.items()}
 
 
 def _read_objects(data: bytes) -> list[dict[str, Any]]:

@@ -83,7 +83,7 @@ def user_update(
 def user_delete(store: TargetArgument, user: UserName, options: BrokerChange = CHANGE_BROKERS) -> int:
     """Delete a user on every broker that has it, after showing the plan.
 
-    Brokers delete its access rules with it, which undo does not bring back. Exit codes as for topic create.
+    Brokers delete its access rules with it; undo restores both. Exit codes as for topic create.
     """
     return _change_user(store, user, None, options, create=False)
 
