@@ -26,13 +26,13 @@ class Stage:
 
 
 class StageListener(Protocol):
-    """Is notified of stages; those that begin inside another one end before it."""
+    """Something that is notified of stages; a stage that begins inside another one ends before it."""
 
-    def began(self, stage: Stage) -> None:
-        """A stage begins."""
+    def begin(self, stage: Stage) -> None:
+        """Note that a stage begins."""
 
     def end(self, stage: Stage) -> None:
-        """It has ended, well or not."""
+        """Note that it has ended, with or without an error."""
 
 
 _listener: StageListener | None = None
@@ -41,7 +41,7 @@ _broken: Stage | None = None
 
 @contextmanager
 def listening(listener: StageListener) -> Iterator[None]:
-    """Tell a listener of all stages of this process as long as this lasts."""
+    """Notify a listener of all stages of this process meanwhile."""
     global _listener
     before, _listener = _listener, listener
     try:
@@ -61,7 +61,7 @@ def stage(name: str, total: int | None = None, unit: str = "bytes") -> Iterator[
     global _broken
     new, listener = Stage(name, total, unit), _listener
     if listener is not None:
-        listener.began(new)
+        listener.begin(new)
     _broken = None
     try:
         yield new

@@ -389,7 +389,7 @@ def test_it_is_told_how_far_it_is(alone: bool, golden: Unpacked, monkeypatch: py
     heard: list[Stage] = []
 
     class Listener:
-        def began(self, stage: Stage) -> None:
+        def begin(self, stage: Stage) -> None:
             heard.append(stage)
 
         def end(self, stage: Stage) -> None: ...

@@ -107,7 +107,7 @@ def test_nobody_listens_behind_it() -> None:
         def __init__(self) -> None:
             self.names: list[str] = []
 
-        def began(self, stage: Stage) -> None:
+        def begin(self, stage: Stage) -> None:
             self.names.append(f"+{stage.name}")
 
         def end(self, stage: Stage) -> None:

@@ -16,7 +16,7 @@ _COLUMNS = 80
 _STEPS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-class Shown:
+class ProgressDisplay:
     """Shows the innermost current stage.
 
     Args:
@@ -31,8 +31,8 @@ class Shown:
         self._looking: threading.Thread | None = None
         self._ended = self._visible = False
 
-    def began(self, stage: Stage) -> None:
-        """A stage begins."""
+    def begin(self, stage: Stage) -> None:
+        """See :class:`rmqtool.progress.StageListener`."""
         with self._lock:
             self._stages.append((stage, time.monotonic()))
             if self._looking is None:
@@ -153,7 +153,7 @@ def showing(form: str, *, streams: bool) -> Iterator[None]:
     if form == "none" or (form == "auto" and not (sys.stderr.isatty() and not (streams and sys.stdout.isatty()))):
         yield
         return
-    shown = Shown(form)
+    shown = ProgressDisplay(form)
     clearing.append(shown.clear)
     with listening(shown):
         try:

@@ -1,4 +1,4 @@
-"""The Python door to a store: ``from rmqtool import Store``."""
+"""The Python API of a store: ``from rmqtool import Store``."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -63,7 +63,7 @@ def _raise_damage(damage: Damage) -> None:
 
 
 class Store:
-    """A store directory, opened for reading or, like by a broker, for appending.
+    """A store directory, opened for reading or, as by a broker, for appending.
 
     Reading takes no lock and writes nothing. Writing holds the broker's own lock until :meth:`close`:
 
@@ -170,7 +170,7 @@ class Store:
         return self.live.append(message, spare=spare)
 
     def append_batch(self, messages: Sequence[NewMessage]) -> Sequence[PutResult]:
-        """Append messages of one queue as one batch: all, behind each other in one file, or none."""
+        """Append messages of one queue as one batch: all of them, one after another in one file, or none."""
         return self.live.append_batch(messages)
 
     def append_many(self, messages: Sequence[NewMessage]) -> Sequence[PutResult]:

@@ -1,4 +1,4 @@
-"""Gives a running session ``RocketMQ.java``: the data source with columns, conditions and limits of each scan.
+"""Add ``RocketMQ.java`` to a running session: the data source that knows columns, conditions and limits of each scan.
 
 Spark brings the compiler (Janino) and everything else that the class needs. Without it, the Python data source answers
 the same queries and reads more.
