@@ -17,8 +17,8 @@ ONE = "FD0000000000000000000000000000020FB630946E09664343CD0000"
 # how often each waits for answers, at most, on a store with 60 half messages, retries and dead letters
 MOST = {
     "info": 7, "topic list": 5, "topic show Orders": 6, "group list": 6, "group lag": 6, "offsets": 4, "doctor": 13,
-    "retry list": 11, "dlq list": 13, "delay list": 8, "delay due --all": 9, "transaction list": 8,
-    f"transaction show {HALF}": 8, f"trace {ONE}": 14, f"query-id {HALF}": 5, "rebalance plan Orders --consumer one": 3,
+    "retry list": 11, "dlq list": 13, "delay list": 8, "delay due --all": 9, "transaction list": 9,
+    f"transaction show {HALF}": 9, f"trace {ONE}": 14, f"query-id {HALF}": 5, "rebalance plan Orders --consumer one": 3,
     "client list": 5,
 }  # fmt: skip
 _SECONDS = 0.02  # that each answer takes longer

@@ -173,21 +173,22 @@ class LiveQueues:
 
         Such queues cannot be pulled; their entries and messages are asked for one by one.
         """
+        topics = list(topics)
+        self.load(topics)
+        places = [(node, topic) for topic in topics for node, table in self.tables.items() if topic not in table]
+
+        async def fetch(place: tuple[Node, str]) -> QueueEntries | None:
+            return await self._fetch_entries(*place, range(1))
+
+        answers = self._session.run(self.questions.collect(places, fetch))
+        there = {place: entries for place, entries in answers.items() if entries is not None}
+        self._unlisted |= there.keys()
+        queues = {
+            place: {0: TopicOffset(entries.min_queue_index, entries.max_queue_index, 0)}
+            for place, entries in there.items()
+        }
         for topic in topics:
-            self.load([topic])
-            places = [(node, topic) for node, table in self.tables.items() if topic not in table]
-
-            async def fetch(place: tuple[Node, str]) -> QueueEntries | None:
-                return await self._fetch_entries(*place, range(1))
-
-            answers = self._session.run(self.questions.collect(places, fetch))
-            there = {place: entries for place, entries in answers.items() if entries is not None}
-            self._unlisted |= there.keys()
             known = self._ranges[topic]
-            queues = {
-                place: {0: TopicOffset(entries.min_queue_index, entries.max_queue_index, 0)}
-                for place, entries in there.items()
-            }
             self._ranges[topic] = Ranges({**known.queues, **queues}, known.missing | ({*places} - answers.keys()))
 
     async def _fetch_entries(self, node: Node, topic: str, offsets: range) -> QueueEntries | None:
@@ -215,9 +216,10 @@ class LiveQueues:
             data = entries.queue_data[: offsets.stop - at] if entries is not None else []  # of one file at most
             if not data:
                 break
-            for entry in data:
-                found = await view_record(self.questions, queue.node, entry.physic_offset)
-                records += (record for record in found if record.queue_offset in offsets)
+            places = [*dict.fromkeys(entry.physic_offset for entry in data)]
+            views = self.questions.collect(places, lambda place: view_record(self.questions, queue.node, place))
+            there = await self.questions.need(views, places)
+            records += (record for place in places for record in there[place] if record.queue_offset in offsets)
             at += len(data)
         return records
 

@@ -1,5 +1,6 @@
 """Which release wrote a store, as far as that can be seen."""
 
+import os
 from contextlib import suppress
 from weakref import WeakKeyDictionary
 
@@ -104,7 +105,7 @@ def _sign_of_5(layout: StoreLayout, point: checkpoint.Checkpoint, record_version
         if b'"stateVersion"' in read_if_readable(layout.path("config", name)):
             return f"{name} has a stateVersion"
     for name in _TABLES_OF_5:
-        if exists(layout.path("config", name)):
+        if os.path.isfile(layout.path("config", name)):
             return f"it has config/{name}"
     with suppress(UnreadableStore):  # reported by what reads the queues
         for entry in layout.entries("consumequeue"):
