@@ -446,7 +446,7 @@ def test_transactions(both: Both) -> None:
     done = rmqtool("transaction", "list", both.target, "-o", "ndjson")
     assert (done.code, done.out) == (0, ""), "there are none"
     assert rmqtool("transaction", "show", both.target, "none").code == 1
-    both.judge.ask("topic", topic="Halves")
+    assert rmqtool("topic", "create", both.target, "Halves", "--yes").code == 0
     ends = {"commit": "committed", "rollback": "rolled-back", "unknown": "pending"}
     for answer in ends:
         for number in range(3):
