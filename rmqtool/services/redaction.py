@@ -11,10 +11,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from formats.layouts.derived import HEAD_V4_V4
+from formats.layouts.derived import BATCH_ITEM_HEAD, HEAD_V4_V4
+from formats.message.bodies import BatchSpan
 from formats.message.build import verify_crc
 from formats.message.ids import offset_id
-from formats.message.inner import is_inner_batch
+from formats.message.inner import is_inner_batch, spans_of
 from formats.message.properties import CRC32_NAME, CRC32_SIZE, NAME_END, UNIQ_KEY, crc_property, parse
 from formats.message.read import Record
 from formats.primitives import COMPRESSED, COMPRESSION_MASK, crc31
@@ -63,6 +64,11 @@ _NEEDED_PREFIXES = ("TRAN", "INNER_", "TIMER_", "POP_", "__", "%")  # fmt: skip
 class _Patch(NamedTuple):
     at: int  # byte in the file
     data: bytes
+
+
+class _Choice(NamedTuple):
+    message: LocatedRecord
+    span: BatchSpan | None  # where it is in the body of a batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,19 +188,14 @@ def _plan(
     messages: list[Redacted] = []
     patches: list[tuple[Segment, list[_Patch]]] = []
     for item in _records(log, "reading the log again", lambda _text: None) if unique else ():
-        inner = [message.record for message in item.messages()] if is_inner_batch(item.record.sys_flag) else []
-        if not any(_identities(record, item.physical_offset) & unique for record in (item.record, *inner)):
+        chosen = _choose(item, unique)
+        if not chosen:
             continue
-        if inner:
-            raise Refused(
-                f"{layout.root}: the message at physical offset {item.physical_offset} is in a batch that is one "
-                "record: it cannot be overwritten"
-            )
         _refuse_other_places(layout, item.record.topic.decode("utf-8", "replace"))
-        changes, names = _patches(item, properties)
+        changes, rows = _patches(item, chosen, properties)
         if not changes:
             continue
-        messages.append(_row(item, names))
+        messages += rows
         if not patches or patches[-1][0] is not item.file:
             patches.append((item.file, []))
         patches[-1][1].extend(changes)
@@ -212,20 +213,46 @@ def _find_ids(log: CommitLog, selection: Selection, ids: set[str], warn: Warn) -
         at = item.physical_offset
         if at < start or (stop is not None and at >= stop):
             continue
-        for message in (item, *item.messages()):
+        whole = _identities(item.record, at)  # of a batch: they stand for all of its messages
+        for message in item.messages():
             record = message.record
             own = _identities(record, at)
-            if (not ids or own & ids) and selection.has(record, at):
-                name = parse(record.properties).get(UNIQ_KEY)
-                names |= {name} if name else own
+            if not (not ids or (own | whole) & ids) or not selection.has(record, at):
+                continue
+            if name := parse(record.properties).get(UNIQ_KEY):
+                names.add(name)
+            elif record is item.record:
+                names |= own
+            else:
+                raise Refused(
+                    f"{log.layout.root}: a message of the batch at physical offset {at} has no unique id: it cannot be "
+                    "overwritten"
+                )
     return names
 
 
 def _identities(record: Record, physical_offset: int) -> set[str]:
     """The ids by which a record, or the message that it is a copy of, is known."""
+    return _message_ids(record) | {offset_id(record.store_address, record.store_port, physical_offset)}
+
+
+def _message_ids(record: Record) -> set[str]:
+    """As :func:`_identities`, without its offset id, which the messages of a batch share."""
     properties = parse(record.properties)
-    names = {properties.get(UNIQ_KEY), properties.get(ORIGIN_MESSAGE_ID)} - {None}
-    return {*filter(None, names), offset_id(record.store_address, record.store_port, physical_offset)}
+    return {*filter(None, (properties.get(UNIQ_KEY), properties.get(ORIGIN_MESSAGE_ID)))}
+
+
+def _choose(item: LocatedRecord, unique: set[str]) -> list[_Choice]:
+    """What is overwritten in a record: the message, or those of a batch, with these identities."""
+    record = item.record
+    spans = spans_of(record.body, 0, record.body_length) if is_inner_batch(record.sys_flag) else None
+    if spans is None:
+        return [_Choice(item, None)] if _identities(record, item.physical_offset) & unique else []
+    return [
+        _Choice(message, span)
+        for message, span in zip(item.messages(), spans, strict=True)
+        if _message_ids(message.record) & unique
+    ]
 
 
 def _records(log: CommitLog, name: str, warn: Warn) -> Iterator[LocatedRecord]:
@@ -262,33 +289,58 @@ def _row(item: LocatedRecord, names: list[str]) -> Redacted:
     )
 
 
-def _patches(item: LocatedRecord, properties: Sequence[str]) -> tuple[list[_Patch], list[str]]:
-    """What to write into a record, and the names of properties concerned; empty if it is overwritten already."""
+def _patches(
+    item: LocatedRecord, chosen: Sequence[_Choice], properties: Sequence[str]
+) -> tuple[list[_Patch], list[Redacted]]:
+    """What to write into a record, and the messages concerned; empty if they are overwritten already."""
     record = item.record
     packed = bytearray(item.file.read(item.at, record.total_size))
     before = bytes(packed)
-    properties_at = record.total_size - len(record.properties)
-    body_at = _body_at(before, record)
-    body = FILL * record.body_length
-    packed[body_at : body_at + record.body_length] = body
-    sys_flag = record.sys_flag & ~(COMPRESSED | COMPRESSION_MASK) if record.sys_flag & COMPRESSED else record.sys_flag
-    _put(packed, "sys_flag", sys_flag)
+    body_at, properties_at = _body_at(before, record), record.total_size - len(record.properties)
+    rows = []
+    for message, span in chosen:
+        was = bytes(packed)
+        if span is None:
+            packed[body_at : body_at + record.body_length] = FILL * record.body_length
+            names = _fill_properties(packed, properties_at, record.properties, properties)
+        else:
+            _fill_inner_body(packed, body_at + span.body_at, span.body_length)
+            names = _fill_properties(packed, body_at + span.properties_at, message.record.properties, properties)
+            _fill_properties(packed, properties_at, record.properties, properties)
+        if packed != was or record.sys_flag & COMPRESSED:
+            rows.append(_row(message, names))
+    if record.sys_flag & COMPRESSED:
+        _put(packed, "sys_flag", record.sys_flag & ~(COMPRESSED | COMPRESSION_MASK))
     if record.body_crc and record.body_length:
-        _put(packed, "body_crc", crc31(body))
+        _put(packed, "body_crc", crc31(bytes(packed[body_at : body_at + record.body_length])))
+    if packed != before and verify_crc(before) is True:
+        if not packed[-CRC32_SIZE:].startswith(CRC32_NAME):
+            raise Refused(f"physical offset {item.physical_offset}: its checksum is not at its end")
+        packed[-CRC32_SIZE:] = crc_property(crc31(bytes(packed[:-CRC32_SIZE])))
+    if packed == before:
+        return [], []
+    return [_Patch(item.at, bytes(packed))], rows or [_row(choice.message, []) for choice in chosen]
+
+
+def _fill_inner_body(packed: bytearray, at: int, length: int) -> None:
+    """Overwrite the body of a message of a batch, and its checksum, which clients leave 0."""
+    packed[at : at + length] = FILL * length
+    crc_at = at - BATCH_ITEM_HEAD.size + BATCH_ITEM_HEAD.offsets["body_crc"]
+    if any(packed[crc_at : crc_at + 4]):
+        packed[crc_at : crc_at + 4] = crc31(FILL * length).to_bytes(4, "big", signed=True)
+
+
+def _fill_properties(packed: bytearray, at: int, content: bytes, properties: Sequence[str]) -> list[str]:
+    """Overwrite the values of properties, which begin at a byte; returns the names of those that were not yet."""
     names = []
-    at = properties_at
-    for part in record.properties.split(b"\x02"):
+    for part in content.split(b"\x02"):
         name, _separator, value = part.partition(bytes([NAME_END]))
         if name.decode("utf-8", "replace") in properties and value.strip(FILL):
             start = at + len(name) + 1
             packed[start : start + len(value)] = FILL * len(value)
             names.append(name.decode("utf-8", "replace"))
         at += len(part) + 1
-    if packed != before and verify_crc(before) is True:
-        if not packed[-CRC32_SIZE:].startswith(CRC32_NAME):
-            raise Refused(f"physical offset {item.physical_offset}: its checksum is not at its end")
-        packed[-CRC32_SIZE:] = crc_property(crc31(bytes(packed[:-CRC32_SIZE])))
-    return ([_Patch(item.at, bytes(packed))] if packed != before else []), names
+    return names
 
 
 def _put(packed: bytearray, name: str, value: int) -> None:

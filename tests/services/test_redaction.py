@@ -99,17 +99,27 @@ def test_nothing_is_left_of_bodies_and_the_rest_is_as_before(
         assert os.stat(file).st_mtime_ns == (golden(case) / os.path.relpath(file, store)).stat().st_mtime_ns
 
 
-def test_batches_that_are_one_record_are_refused(golden_copy: Unpacked) -> None:
+@pytest.mark.parametrize("whole", [False, True])
+def test_messages_of_a_batch_that_is_one_record(whole: bool, golden: Unpacked, golden_copy: Unpacked) -> None:
     store = golden_copy("broker-5.5.0")
-    before = tree(store)
-    batch = next(item for item in records(store).values() if is_inner_batch(item.record.sys_flag))
-    for message in (batch, *batch.messages()):
-        name = parse(message.record.properties)[UNIQ_KEY]
-        with pytest.raises(Refused, match="in a batch"):
-            redact(layout_of(store), EVERYTHING, [name])
-    assert (
-        tree(store).items() - {"lock": tree(store)["lock"]}.items() == before.items() - {"lock": before["lock"]}.items()
-    )
+    before = records(store)
+    batch = next(item for item in before.values() if is_inner_batch(item.record.sys_flag))
+    parts = [message.record for message in batch.messages()]
+    gone = range(len(parts)) if whole else [1]
+    ids = [offset_id(batch.record.store_address, batch.record.store_port, batch.physical_offset)]
+    if not whole:
+        ids = [parse(parts[1].properties)[UNIQ_KEY]]
+    report = redact(layout_of(store), EVERYTHING, ids)
+    assert [row.queueOffset for row in report.messages] == [parts[number].queue_offset for number in gone]
+    after = records(store)
+    assert {at for at, item in before.items() if after[at].record != item.record} == {batch.physical_offset}
+    there = [message.record for message in after[batch.physical_offset].messages()]
+    for number, (was, now) in enumerate(zip(parts, there, strict=True)):
+        body = b"*" * was.body_length if number in gone else bytes(was.body)
+        assert now == was._replace(body=body, body_crc=crc31(body))
+        assert number not in gone or bytes(was.body) not in all_bytes(store)
+    assert errors(store) == errors(golden("broker-5.5.0"))
+    assert not redact(layout_of(store), EVERYTHING, ids).messages
 
 
 def test_all_copies_of_what_a_condition_selects(golden_copy: Unpacked) -> None:
