@@ -98,6 +98,7 @@ class LocalHome:
                 with suppress(FileNotFoundError):
                     os.unlink(os.path.join(folder, MANIFEST))
                 return folder, done
+            _remove_if_nothing(folder)
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(began_ns // 1_000_000_000))
         taken = {name.removesuffix(PART) for name in os.listdir(self.place)}
         name = next(n for n in (stamp, *(f"{stamp}-{number}" for number in range(2, 1000))) if n not in taken)
@@ -106,6 +107,17 @@ class LocalHome:
         with open(os.path.join(folder, _JOURNAL), "x", encoding="utf-8") as file:
             file.write(json.dumps({"store": os.path.realpath(root)}) + "\n")
         return folder, {}
+
+
+def _remove_if_nothing(folder: str) -> None:
+    """Remove what a run leaves that was killed before it noted which store it copies."""
+    journal = os.path.join(folder, _JOURNAL)
+    if os.path.lexists(journal) and os.path.getsize(journal):
+        return
+    with suppress(OSError):  # something is in it
+        for remove, path in ((os.rmdir, os.path.join(folder, STORE)), (os.unlink, journal), (os.rmdir, folder)):
+            with suppress(FileNotFoundError):
+                remove(path)
 
 
 class LocalPart:
