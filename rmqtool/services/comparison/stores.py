@@ -121,7 +121,7 @@ def _text(value: Any) -> str | None:
 
 def _log_rows(first: CommitLog, second: CommitLog, compared: LogComparison) -> Iterator[Difference]:
     for what, this, other in (
-        ("minOffset", first.min_offset, second.min_offset), ("writtenEnd", first.written_end, second.written_end),
+        ("minOffset", first.min_offset, second.min_offset), ("writtenEnd", *compared.ends),
     ):  # fmt: skip
         if this != other:
             yield Difference(part="log", what=what, first=_text(this), second=_text(other))

@@ -94,6 +94,7 @@ class LogComparison:
         runs: messages outside the common range, and other ones at the same place in it, that are not in both logs, by
             queue.
         damaged: damaged ranges of the first and the second log, which are not compared.
+        ends: written ends of both logs.
     """
 
     common: tuple[int, int] | None = None
@@ -102,6 +103,7 @@ class LogComparison:
     there: tuple[LocatedRecord | Damage, ...] = ()
     runs: list[DifferingRun] = field(default_factory=list)
     damaged: tuple[int, int] = (0, 0)
+    ends: tuple[int, int] = (0, 0)
 
     @property
     def agreed(self) -> tuple[int, int] | None:
@@ -123,7 +125,8 @@ def compare_logs(first: CommitLog, second: CommitLog) -> LogComparison:
     """Compare two logs."""
     comparison = LogComparison()
     with stage("comparing the logs", first.segments.bytes + second.segments.bytes) as comparing:
-        start, stop = max(first.min_offset, second.min_offset), min(first.written_end, second.written_end)
+        comparison.ends = first.written_end, second.written_end
+        start, stop = max(first.min_offset, second.min_offset), min(comparison.ends)
         if 0 <= start < stop:
             _Bytes(first, second, comparison, comparing).compare(start, stop)
         compared = _Compared(comparison)
@@ -207,8 +210,8 @@ class _Bytes:
 
     def _whole_end(self, stop: int) -> int:
         """The end of the record that the last byte of the shorter log belongs to; it may end with zeros."""
-        for log in self._logs:
-            file = log.segments.find(stop - 1) if log.written_end == stop else None
+        for log, end in zip(self._logs, self._comparison.ends, strict=True):
+            file = log.segments.find(stop - 1) if end == stop else None
             for item in scan_file(file, last=True, crc=False) if file is not None else ():
                 if isinstance(item, FileRows):
                     stop = max(stop, int(item.rows.at[-1] + item.rows.total_size[-1]) + item.file.base)
