@@ -417,6 +417,23 @@ def test_an_empty_copy_is_filled(case: str, name: str, at: int, tmp_path: Path) 
     assert not [step for step in report.advice.steps if str(empty) in step]
 
 
+def test_a_member_that_never_had_an_entry(tmp_path: Path) -> None:
+    """As a broker leaves it that was down while its group stored messages."""
+    nodes = roles.unpack_all(roles.DLEDGER, tmp_path)
+    unused = nodes[2].store / "dledger-n2"
+    for part in ("data", "index"):
+        shutil.rmtree(unused / part)
+    (unused / "data").mkdir()
+    (unused / "checkpoint").write_text("committedIndex=-1\nendIndex=-1\n")
+    report = compare_nodes(nodes)
+    follows = [row for row in report.following if row.store == str(nodes[2].store)]
+    assert {(row.what, row.messages) for row in follows} == {("goes-on", 0)}
+    assert Path(report.advice.store).name == "n0"
+    assert rmqtool("commitlog", "dump", nodes[2].store).code == 0
+    (unused / "checkpoint").write_text("committedIndex=5\nendIndex=5\n")
+    assert rmqtool("commitlog", "dump", nodes[2].store).code == 5
+
+
 def test_equal_copies(tmp_path: Path) -> None:
     stores = [builder_of(range(50)).write(tmp_path / name) for name in ("a", "b", "c")]
     report = compare(*stores)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from formats.endings import Ending, UnitEnd
-from formats.errors import FormatError
+from formats.errors import BadText, FormatError
 from formats.layouts.derived import DLEDGER_INDEX_UNIT
 from formats.variants.dledger import HEAD_SIZE, MAGIC_ENTRY, DLedgerEntry, parse_checkpoint, parse_current_term
 from formats.variants.dledger import read_entry as parse_entry
@@ -86,6 +86,13 @@ class DLedgerLog:
         """
         data = read_small(os.path.join(self.folder, "checkpoint"))
         return parse_checkpoint(data) if data is not None else (-1, -1)
+
+    def is_unused(self) -> bool:
+        """Whether the member has never had an entry: there are no files, and its marks name none."""
+        try:
+            return not self.data.files and not self.index.files and self.marks()[0] < 0
+        except (RmqError, BadText):
+            return False
 
     def term(self) -> tuple[int, str]:
         """(term, id of the member voted for); (-1, "") if not written.
@@ -224,7 +231,7 @@ def why_unreadable(layout: StoreLayout) -> str | None:
     if place_of(layout.root) is not None:
         return f"{logs[0].folder}: a DLedger log can only be read on this machine: copy the directory"
     for log in logs:
-        if not log.data.files:
+        if not log.data.files and not log.is_unused():
             return f"{log.folder}: a DLedger log whose entries are not here (storePathDLedgerCommitLog)"
         if log.holds_events():
             return f"{log.folder}: the log of a controller, which holds events and no messages"
