@@ -87,7 +87,7 @@ public class Grpc {
             }).build();
 
         List<String[]> got = receive(consumer(client, "grpc-group", TOPICS), 2 * count + 3);
-        long end = System.currentTimeMillis() + 60000;
+        long end = System.currentTimeMillis() + 180000;
         while (pushed.values().stream().mapToInt(Integer::intValue).sum() < count + 1
             && System.currentTimeMillis() < end) {
             Thread.sleep(100);
@@ -153,7 +153,7 @@ public class Grpc {
     }
 
     private static void await(BooleanSupplier done) throws InterruptedException {
-        long end = System.currentTimeMillis() + 60000;
+        long end = System.currentTimeMillis() + 180000;
         while (!done.getAsBoolean() && System.currentTimeMillis() < end) {
             Thread.sleep(100);
         }
@@ -177,7 +177,7 @@ public class Grpc {
     /** Topic, body, message id and time of what is received and acknowledged, until there is enough, or time is up. */
     private static List<String[]> receive(SimpleConsumer consumer, int wanted) throws Exception {
         List<String[]> got = new ArrayList<>();
-        long end = System.currentTimeMillis() + 60000;
+        long end = System.currentTimeMillis() + 180000;
         while (got.size() < wanted && System.currentTimeMillis() < end) {
             for (MessageView view : consumer.receive(32, Duration.ofSeconds(20))) {
                 String now = "" + System.currentTimeMillis();
