@@ -318,7 +318,7 @@ def test_the_pointer_of_a_database(
     replace_by(path, kind) if kind != "EIO" else fail_at(path, errno.EIO, monkeypatch)
     planned = rmqtool("recover", store, "--dry-run")
     assert planned.code == 1, planned.err
-    assert "rocksdbstore: CURRENT: " in planned.out
+    assert "rocksdbstore: CURRENT: " in " ".join(planned.out.split())
     salvaged = rmqtool("salvage", store, tmp_path / "new", "-o", "json")
     assert salvaged.code == 0, salvaged.err
     assert json.loads(salvaged.out)["leftOut"] == ["rocksdbstore"]
