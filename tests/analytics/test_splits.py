@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from formats.message.build import build_blank
-from rmqtool.analytics.ranges.splits import Split, plan, repairs
+from rmqtool.analytics.dump.tasks import reconcile
+from rmqtool.analytics.ranges.splits import Split, plan
 from rmqtool.analytics.table.arrow import batches
 from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.tally import SplitTally
@@ -81,7 +82,7 @@ def read_in_splits(layout: StoreLayout, size: int) -> tuple[list[tuple[str, int]
     done = {split.number: read_split(split) for split in splits}
     count = 0
     while True:
-        again, empty = repairs(splits, lambda split: done[split.number][1])
+        again, empty = reconcile(splits, lambda split: done[split.number][1])
         if not again and not empty:
             break
         for split in empty:

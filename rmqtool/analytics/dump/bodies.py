@@ -1,10 +1,6 @@
-"""The schema of bodies of a dump: that of its output, which all of its files have, or the one that is asked for."""
+"""A schema of bodies from a sample of what a dump reads."""
 
-from dataclasses import replace
-from functools import partial
-from typing import Any
-
-from rmqtool.analytics.bodies.schema import INFERRED, TableSchema, body_schema_of
+from rmqtool.analytics.bodies.schema import TableSchema
 from rmqtool.analytics.dump.report import DumpOptions
 from rmqtool.analytics.live.options import LiveRequest
 from rmqtool.analytics.ranges.splits import plan
@@ -15,28 +11,12 @@ from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.store.layout.paths import StoreLayout
 
 
-def settle_schema(
-    options: DumpOptions, before: dict[str, Any] | None, source: StoreLayout | LiveRequest
-) -> tuple[DumpOptions, TableSchema | None]:
-    """Return (options with the schema itself instead of its file, the schema).
-
-    Args:
-        before: manifest of the output that grows: a schema from a sample remains that of the first run.
+def sample_bodies(options: DumpOptions, source: StoreLayout | LiveRequest) -> TableSchema:
+    """Return the schema that the first bodies of a source fit.
 
     Raises:
-        BadValue: there is no schema in the file, or none can be taken from a sample.
-        UnreadableStore: the file cannot be read.
-        MissingRuntime: the library for it is not installed.
+        BadValue: none can be taken from them.
     """
-    kept = ((before or {}).get("options") or {}).get("body_schema")
-    if options.body_schema == INFERRED and isinstance(kept, str):
-        schema: TableSchema | None = TableSchema.from_text(kept)
-    else:
-        schema = body_schema_of(options.body_schema, partial(_sample, options, source))
-    return replace(options, body_schema=None if schema is None else schema.to_text()), schema
-
-
-def _sample(options: DumpOptions, source: StoreLayout | LiveRequest) -> TableSchema:
     if isinstance(source, LiveRequest):
         from rmqtool.analytics.live.sample import sample_cluster  # loads the compiled code, which small stores need not
 

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rmqtool.analytics.dump.bodies import settle_schema
 from rmqtool.analytics.dump.output import DumpOutput, holding, open_output
 from rmqtool.analytics.dump.position import Position
 from rmqtool.analytics.dump.report import DumpOptions, DumpReport, describe_run, jsonable, sum_up
@@ -90,15 +89,14 @@ def dump_to(
     tell: Tell | None = None,
 ) -> DumpReport:
     """As :func:`dump_to_parquet`, to an output that has been checked."""
-    for text in _find_elsewhere(layout, output, options):
-        if tell is not None:
-            tell(f"warning: {text}")
-        else:
-            warnings.warn(text, stacklevel=3)
     with holding(output) as beside:
         began = time.monotonic()
-        options, bodies = settle_schema(options, output.manifest() if options.since_last else None, layout)
-        output.bodies = bodies
+        options = output.settle_bodies(options, layout)
+        for text in _find_elsewhere(layout, output, options):
+            if tell is not None:
+                tell(f"warning: {text}")
+            else:
+                warnings.warn(text, stacklevel=3)
         part = _plan_log(layout, output, options)
         splits = part.splits
         resumes = output.begin(_run_of(layout, options, part.position))
@@ -111,7 +109,7 @@ def dump_to(
             row_group_bytes=options.row_group_bytes,
             file_bytes=options.file_bytes,
             spill=bool(options.partition_by) and len(splits) > 1,
-            bodies=bodies,
+            bodies=output.bodies,
         )
         done = done_before(output.staging, splits) if resumes else {}
         resumed = len(done)

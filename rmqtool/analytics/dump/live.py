@@ -13,7 +13,6 @@ from typing import Any
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool.admin.target import Target
-from rmqtool.analytics.dump.bodies import settle_schema
 from rmqtool.analytics.dump.live_task import LiveTask
 from rmqtool.analytics.dump.names import RUN
 from rmqtool.analytics.dump.output import MANIFEST, DumpOutput, holding, open_output
@@ -95,7 +94,7 @@ class _LiveDump:
         request = _request_of(target, options)
         if options.body_schema is not None:
             check_cluster(request)
-        self._options, output.bodies = settle_schema(options, self._before, request)
+        self._options = output.settle_bodies(options, request)
         self._request = replace(request, bodies=output.bodies)
         self._lost: list[str] = []
         self._positions: Offsets | None = None

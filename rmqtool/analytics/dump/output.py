@@ -12,8 +12,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
+from rmqtool.analytics.bodies.schema import INFERRED, TableSchema, body_schema_of
+from rmqtool.analytics.dump.bodies import sample_bodies
 from rmqtool.analytics.dump.commit import PublishJournal
 from rmqtool.analytics.dump.lock import Busy, Claim, LocalLock
 from rmqtool.analytics.dump.names import (
@@ -28,13 +32,13 @@ from rmqtool.analytics.dump.names import (
     is_leftover,
     is_output,
 )
+from rmqtool.analytics.dump.report import DumpOptions
+from rmqtool.analytics.live.options import LiveRequest
 from rmqtool.analytics.remote.files import Folder, local_path, prune, sync, text
 from rmqtool.analytics.remote.secrets import remove_secrets
 from rmqtool.errors import Refused, RmqError
 from rmqtool.store.disk.remote import show_uri
-
-if TYPE_CHECKING:
-    from rmqtool.analytics.bodies.schema import TableSchema
+from rmqtool.store.layout.paths import StoreLayout
 
 __all__ = ["DONE", "MANIFEST", "SUCCESS", "DumpOutput", "MoveOutput", "SwapOutput", "is_output", "manifest_of"]
 
@@ -47,14 +51,14 @@ class DumpOutput(ABC):
         name: OUT as shown in messages.
         place: the path of OUT, or its URI as shown in messages.
         staging: the directory that tasks write to.
-        bodies: the schema of bodies of this run; set by it.
+        bodies: the schema of bodies of this run, from :meth:`settle_bodies`; None if they are not decoded.
         writes_empty_file: whether an output without messages needs a file, from which readers learn the schema.
         adds_columns: whether later runs may add columns, which rows of earlier runs do not have.
     """
 
     writes_empty_file = True
     adds_columns = False
-    bodies: "TableSchema | None" = None
+    bodies: TableSchema | None = None
 
     def __init__(self, location: str, staging: Folder, *, overwrite: bool, grow: bool) -> None:
         self.location, self.name, self.staging = location, show_uri(location), staging
@@ -86,6 +90,26 @@ class DumpOutput(ABC):
         except BaseException:
             self.discard()
             raise
+
+    def settle_bodies(self, options: DumpOptions, source: StoreLayout | LiveRequest) -> DumpOptions:
+        """Settle what bodies hold: as in the files that the output has, or as the options ask.
+
+        Returns:
+            The options with the schema itself instead of its file.
+
+        Raises:
+            BadValue: there is no schema in the file, or none can be taken from a sample.
+            UnreadableStore: the file cannot be read.
+            MissingRuntime: the library for it is not installed.
+        """
+        before = self.manifest() if options.since_last else None
+        kept = ((before or {}).get("options") or {}).get("body_schema")
+        if options.body_schema == INFERRED and isinstance(kept, str):
+            # a schema from a sample remains that of the first run
+            self.bodies = TableSchema.from_text(kept)
+        else:
+            self.bodies = body_schema_of(options.body_schema, partial(sample_bodies, options, source))
+        return replace(options, body_schema=None if self.bodies is None else self.bodies.to_text())
 
     @abstractmethod
     def _lock_it(self) -> None:

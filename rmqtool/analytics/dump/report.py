@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from formats.fastjson.declare import to_camel_case
 from rmqtool.analytics.dump.parquet import CODECS, PartFile
 from rmqtool.analytics.dump.partitions import PARTITIONS
 from rmqtool.analytics.table.tally import MAX_DETAILS, SplitTally
@@ -143,7 +144,7 @@ class DumpReport:
         row: dict[str, Any] = {}
         for name in (f.name for f in fields(self) if f.name != "damage"):
             value = getattr(self, name)
-            row[camel(name)] = round(value, 3) if isinstance(value, float) else value
+            row[to_camel_case(name)] = round(value, 3) if isinstance(value, float) else value
         row["lost"] = list(self.lost)
         row["damage"] = [
             {
@@ -157,12 +158,6 @@ class DumpReport:
             for item in self.damage
         ]
         return row
-
-
-def camel(name: str) -> str:
-    """Convert ``bytes_read`` to ``bytesRead``."""
-    head, *rest = name.split("_")
-    return head + "".join(word.capitalize() for word in rest)
 
 
 def sum_up(tallies: list[SplitTally], files: list[PartFile], unusable: Sequence[Damage] = ()) -> dict[str, Any]:

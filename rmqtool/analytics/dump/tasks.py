@@ -23,7 +23,7 @@ from rmqtool.analytics.dump.parquet import ROW_GROUP_BYTES, PartFile, PartWriter
 from rmqtool.analytics.dump.report import DumpOptions
 from rmqtool.analytics.dump.spill import Merge, Spill, merges, read_spilled
 from rmqtool.analytics.local.claims import Claims, new_claims
-from rmqtool.analytics.ranges.splits import Split, repairs
+from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.remote.files import Folder
 from rmqtool.analytics.spark.awaiting import Tell, is_local, wait_for
 from rmqtool.analytics.table.arrow import BATCH_BYTES, batches
@@ -100,16 +100,6 @@ class Done:
     parts: list[PartFile]
     began: float = 0.0
     spills: list[Spill] = field(default_factory=list)  # rows that are not in a Parquet file yet
-
-    @property
-    def first(self) -> int:
-        """See :class:`rmqtool.analytics.ranges.splits.Walked`."""
-        return self.tally.first
-
-    @property
-    def next(self) -> int:
-        """See :class:`rmqtool.analytics.ranges.splits.Walked`."""
-        return self.tally.next
 
 
 def files_of(results: Iterable[Done]) -> list[PartFile]:
@@ -403,7 +393,7 @@ class _Reading:
                 break
             self._run(changed)
         while True:
-            again, empty = repairs(splits, lambda split: done[split.number])
+            again, empty = reconcile(splits, lambda split: done[split.number].tally)
             if not again and not empty:
                 return
             for split in empty:
@@ -422,6 +412,37 @@ class _Reading:
             job = replace(job, selection=folder.location)
         for split, result in zip(splits, run_splits(job, splits, self._context, progress, self._tell), strict=True):
             self._done[split.number] = result
+
+
+def reconcile(splits: Sequence[Split], tally_of: Callable[[Split], SplitTally]) -> tuple[list[Split], list[Split]]:
+    """Return which splits were not read from where the previous one ended.
+
+    Args:
+        splits: the whole plan, in order.
+        tally_of: returns the result of reading a split.
+
+    Returns:
+        Splits to read again (at most one per file, because its result determines the ones after it), and splits in
+        which no record begins, whose rows must be dropped.
+    """
+    again: list[Split] = []
+    empty: list[Split] = []
+    path, expected, undecided = "", -1, False
+    for split in splits:
+        walk = tally_of(split)
+        if split.path != path:
+            path, expected, undecided = split.path, walk.next, False
+        elif undecided:
+            continue
+        elif expected >= split.stop:
+            if walk.first < split.stop:
+                empty.append(split)
+        elif walk.first == expected:
+            expected = walk.next
+        else:
+            again.append(replace(split, start=expected, exact=True))
+            undecided = True
+    return again, empty
 
 
 def _is_as_read(split: Split, tally: SplitTally) -> bool:

@@ -1,15 +1,15 @@
-"""Splits a commit log into byte ranges that can be read independently, and verifies that together they cover it.
+"""Splits a commit log into byte ranges that can be read independently.
 
 A range begins at the first record whose physical offset matches its position and includes what follows, as defined by
 :func:`rmqtool.store.log.commit_log.walk_file`. This can be wrong: a message body can contain a record, and old records
 can follow an end-of-file blank. Each range therefore reports where it began and where the next one must begin; where
-these disagree, :func:`repairs` returns what to read again.
+these disagree, it is read again (:func:`rmqtool.analytics.dump.tasks.reconcile`).
 """
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from formats.endings import Ending
 from rmqtool.store.disk.directories import file_size
@@ -82,18 +82,6 @@ class Split:
         return Stretch(file, self.start, self.stop, tier.topic, tier.queue_id, range(*tier.offsets), units)
 
 
-class Walked(Protocol):
-    """Result of reading a split. Both values are byte offsets in the file."""
-
-    @property
-    def first(self) -> int:
-        """Where reading began; the split's stop if no record begins in the split."""
-
-    @property
-    def next(self) -> int:
-        """Where the next split must begin."""
-
-
 def plan(
     log: CommitLog, start: int | None = None, stop: int | None = None, split_bytes: int = SPLIT_BYTES
 ) -> tuple[list[Split], list[Damage]]:
@@ -154,34 +142,3 @@ def split_of_tier(stretch: "Stretch", tier: int, number: int = 0) -> Split:
     place = number + tier, file.path, file.base, file.size, stretch.start, stretch.stop
     part = TieredPart(tier, stretch.topic, stretch.queue_id, offsets, units)
     return Split(*place, last=False, exact=True, tier=part)
-
-
-def repairs(splits: Sequence[Split], walked: Callable[[Split], Walked]) -> tuple[list[Split], list[Split]]:
-    """Return which splits were not read from where the previous one ended.
-
-    Args:
-        splits: the whole plan, in order.
-        walked: returns the result of reading a split.
-
-    Returns:
-        Splits to read again (at most one per file, because its result determines the ones after it), and splits in
-        which no record begins, whose rows must be dropped.
-    """
-    again: list[Split] = []
-    empty: list[Split] = []
-    path, expected, undecided = "", -1, False
-    for split in splits:
-        walk = walked(split)
-        if split.path != path:
-            path, expected, undecided = split.path, walk.next, False
-        elif undecided:
-            continue
-        elif expected >= split.stop:
-            if walk.first < split.stop:
-                empty.append(split)
-        elif walk.first == expected:
-            expected = walk.next
-        else:
-            again.append(replace(split, start=expected, exact=True))
-            undecided = True
-    return again, empty

@@ -21,7 +21,7 @@ def warm_up(
     """
     from dataclasses import asdict
 
-    from rmqtool.analytics.dump.report import camel
+    from formats.fastjson.declare import to_camel_case
     from rmqtool.analytics.spark.archive import remove_archives
     from rmqtool.analytics.spark.warm_up import warm_up as make
     from rmqtool.cli.render.output import Column, write_all, write_object, writer
@@ -32,7 +32,7 @@ def warm_up(
             note(f"{path}: removed")
         return 0
     archive = make()
-    row = {camel(name): round(v, 2) if isinstance(v, float) else v for name, v in asdict(archive).items()}
+    row = {to_camel_case(name): round(v, 2) if isinstance(v, float) else v for name, v in asdict(archive).items()}
     if output in (Output.json, Output.ndjson):
         write_object(output.value, row)
     else:
