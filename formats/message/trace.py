@@ -23,10 +23,9 @@ class _TraceRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pub(_TraceRecord):
-    """A message was sent. ``time`` is in ms since the epoch, ``took`` in ms."""
+class _OfMessage(_TraceRecord):
+    """How a record of a producer's message begins; ``time`` is in ms since the epoch."""
 
-    trace_type = "Pub"
     time: int
     region: str
     group: str
@@ -35,6 +34,13 @@ class Pub(_TraceRecord):
     tags: str | None
     keys: str | None
     store_host: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pub(_OfMessage):
+    """A message was sent; ``took`` is in ms."""
+
+    trace_type = "Pub"
     body_length: int
     took: int
     kind: int
@@ -72,18 +78,10 @@ class SubAfter(_TraceRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransactionEnd(_TraceRecord):
+class TransactionEnd(_OfMessage):
     """A producer has reported the outcome of a transaction."""
 
     trace_type = "EndTransaction"
-    time: int
-    region: str
-    group: str
-    topic: str
-    message_id: str
-    tags: str | None
-    keys: str | None
-    store_host: str
     kind: int
     transaction_id: str | None
     state: str

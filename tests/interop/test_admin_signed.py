@@ -4,7 +4,6 @@ An administrator's key is enough for all of them; without a key, with a wrong on
 the broker's code and remark, and nothing is changed. Only with ``RMQTOOL_TESTS=all``.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,19 +17,11 @@ from tests.interop.broker import Broker
 from tests.interop.engine import NEWEST
 from tests.interop.mqadmin import CONFIG
 from tests.interop.serving import CLUSTER
+from tests.interop.signing import demand_signatures
 
 pytestmark = [pytest.mark.interop, only_in_all]
 RELEASES = ("4.9.8", "5.3.3", NEWEST)
 ADMIN, READER = ("the-admin", "admin-secret"), ("the-reader", "reader-secret")
-_PACKAGE = "org.apache.rocketmq.auth"
-_OF_5 = {
-    "authenticationEnabled": "true",
-    "authenticationMetadataProvider": f"{_PACKAGE}.authentication.provider.LocalAuthenticationMetadataProvider",
-    "authorizationEnabled": "true",
-    "authorizationMetadataProvider": f"{_PACKAGE}.authorization.provider.LocalAuthorizationMetadataProvider",
-    "initAuthenticationUser": json.dumps({"username": ADMIN[0], "password": ADMIN[1]}),
-    "innerClientAuthenticationCredentials": json.dumps({"accessKey": ADMIN[0], "secretKey": ADMIN[1]}),
-}
 _ACCOUNTS = """
 accounts:
 - {accessKey: the-admin, secretKey: admin-secret, admin: true}
@@ -74,7 +65,7 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     store.mkdir()
     (home / "conf").mkdir(parents=True)
     (home / "conf" / "plain_acl.yml").write_text(_ACCOUNTS)
-    access = {"aclEnable": "true", "rocketmqHome": str(home)} if version.startswith("4") else _OF_5
+    access = {"aclEnable": "true", "rocketmqHome": str(home)} if version.startswith("4") else demand_signatures(*ADMIN)
     with Broker(version) as judge:  # in its own JVM: 5.3 shares access rules among all brokers of a process
         judge.boot(store, {**CONFIG, **access})
         lab = Lab(judge, monkeypatch)

@@ -29,6 +29,7 @@ from rmqtool.rules.releases import RELEASES
 from tests.amounts import by_turns
 from tests.cli.running import Result, rmqtool
 from tests.interop.broker import SMALL_FILES, Broker
+from tests.interop.signing import demand_signatures
 from tests.interop.test_consuming import PATIENT, until
 
 pytestmark = pytest.mark.interop
@@ -39,15 +40,6 @@ _CONF = {
     "transactionTimeOut": 1000,
 }
 _ADMIN = ("the-admin", "admin-secret")
-_PACKAGE = "org.apache.rocketmq.auth"
-_AUTH = {
-    "authenticationEnabled": "true",
-    "authenticationMetadataProvider": f"{_PACKAGE}.authentication.provider.LocalAuthenticationMetadataProvider",
-    "authorizationEnabled": "true",
-    "authorizationMetadataProvider": f"{_PACKAGE}.authorization.provider.LocalAuthorizationMetadataProvider",
-    "initAuthenticationUser": json.dumps({"username": _ADMIN[0], "password": _ADMIN[1]}),
-    "innerClientAuthenticationCredentials": json.dumps({"accessKey": _ADMIN[0], "secretKey": _ADMIN[1]}),
-}
 _ACCOUNTS = """
 accounts:
 - {accessKey: the-admin, secretKey: admin-secret, admin: true}
@@ -99,7 +91,7 @@ def test_commands_sign_what_they_ask(broker: Broker, tmp_path: Path, monkeypatch
     store, home = tmp_path / "store", tmp_path / "home"
     (home / "conf").mkdir(parents=True)
     (home / "conf/plain_acl.yml").write_text(_ACCOUNTS)
-    access = {"aclEnable": "true", "rocketmqHome": home} if broker.engine == "4.9" else _AUTH
+    access = {"aclEnable": "true", "rocketmqHome": home} if broker.engine == "4.9" else demand_signatures(*_ADMIN)
     broker.boot(store, {**_CONF, **access})
     if broker.engine != "4.9":
         asyncio.run(_make_users(broker))
