@@ -120,22 +120,25 @@ def begun(journal: Path, floor: int) -> None:
     journal.write_text("\n".join([*kept, json.dumps(listed)]) + "\n")
 
 
-def test_a_topic_that_was_never_made_is_made_by_the_first_message(served: TestBroker, tmp_path: Path) -> None:
-    """The broker itself says that it does not have it."""
-    source, journal = made(tmp_path / "origin", TOPIC, 40), tmp_path / "origin.replay"
+def replay_elsewhere(tmp_path: Path, at: int) -> Path:
+    """A store of 40 messages that another broker has got, with a journal of a round that began at ``at`` there."""
+    source = made(tmp_path / "origin", TOPIC, 40)
     with broker() as other:
         assert again(source, other.namesrv).code == 0
-    begun(journal, 0)
+    begun(tmp_path / "origin.replay", at)
+    return source
+
+
+def test_a_topic_that_was_never_made_is_made_by_the_first_message(served: TestBroker, tmp_path: Path) -> None:
+    """The broker itself says that it does not have it."""
+    source = replay_elsewhere(tmp_path, 0)
     done = again(source, served.namesrv)
     assert done.code == 0, done.err
     assert bodies(messages(served.store, TOPIC)) == bodies(messages(str(source), TOPIC))
 
 
 def test_a_queue_that_ends_before_the_round_began_is_another(served: TestBroker, tmp_path: Path) -> None:
-    source, journal = made(tmp_path / "origin", TOPIC, 40), tmp_path / "origin.replay"
-    with broker() as other:
-        assert again(source, other.namesrv).code == 0
-    begun(journal, 500)
+    source = replay_elsewhere(tmp_path, 500)
     done = again(source, served.namesrv)
     assert done.code == 3
     assert "ends at offset 0 by now" in done.err

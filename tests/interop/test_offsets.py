@@ -136,13 +136,19 @@ def test_resets_as_the_admin_tool_does_them(broker: Broker, tmp_path: Path) -> N
     assert moved_to == offsets(ours)
 
 
-def test_the_file_of_a_client_that_broadcasts(broker: Broker, tmp_path: Path) -> None:
-    """Read, set at the broker for a group, and written back for a client, which continues from there."""
+def boot_with_orders(broker: Broker, tmp_path: Path) -> Path:
+    """Start a broker on a new store with two messages in each of four queues."""
     store = tmp_path / "store"
     broker.boot(store, SETTINGS)
     broker.ask("topic", topic="Orders")
     for n in range(8):
         broker.ask("send", topic="Orders", keys=f"order-{n}", queueId=n % 4)
+    return store
+
+
+def test_the_file_of_a_client_that_broadcasts(broker: Broker, tmp_path: Path) -> None:
+    """Read, set at the broker for a group, and written back for a client, which continues from there."""
+    store = boot_with_orders(broker, tmp_path)
     broker.ask("consume", group="everyone", topic="Orders", failures=0, most=16, level=0, broadcast=True)
     seen = broker.wait_for(lambda rows: len(rows) >= 8)
     broker.stop()
@@ -176,11 +182,7 @@ def test_the_file_of_a_client_that_broadcasts(broker: Broker, tmp_path: Path) ->
 @pytest.mark.xdist_group("broker-4.9.8")
 def test_groups_are_cloned_as_planned(broker_4: Broker, tmp_path: Path) -> None:
     """A consumer of the new group continues where the other was."""
-    store = tmp_path / "store"
-    broker_4.boot(store, SETTINGS)
-    broker_4.ask("topic", topic="Orders")
-    for n in range(8):
-        broker_4.ask("send", topic="Orders", keys=f"order-{n}", queueId=n % 4)
+    store = boot_with_orders(broker_4, tmp_path)
     for n in range(4):
         broker_4.ask("setOffset", group="first", topic="Orders", queueId=n, offset=n % 2 + 1)
     broker_4.stop()
