@@ -1,7 +1,7 @@
-"""How far long work is: what works says so here, and a front end that wants to show it listens.
+"""Progress of long work: code that works reports it here, and a front end that shows it listens.
 
-It is ambient, as logging is, so that no function takes an argument for it. Work costs an addition: a listener looks at
-the numbers by its own clock.
+Like logging, it is ambient, so that no function takes an argument for it. Reporting costs one addition: a listener
+reads the numbers whenever it likes.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ class Stage:
         name: what is done, in words that follow "while": "reading the log".
         total: how much there is to do; None if unknown.
         unit: of both: "bytes", "messages", ...
-        done: how much of it is done; what works sets it.
+        done: how much of it is done, kept up to date by the code that works.
     """
 
     __slots__ = ("done", "name", "total", "unit")

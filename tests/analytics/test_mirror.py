@@ -28,7 +28,7 @@ def test_parts_are_fetched_when_they_are_needed() -> None:
     mirror.need(BLOCK, 2 * BLOCK)
     assert file.ranges == [(BLOCK, 2 * BLOCK)]
     assert mirror[BLOCK : 2 * BLOCK] == file.data[BLOCK : 2 * BLOCK]
-    # who goes on gets ever more
+    # a reader that goes on gets twice as much each time
     mirror.need(2 * BLOCK, 2 * BLOCK + 1)
     mirror.need(4 * BLOCK, 4 * BLOCK + 1)
     assert file.ranges[1:] == [(2 * BLOCK, 4 * BLOCK), (4 * BLOCK, 8 * BLOCK)]
@@ -37,7 +37,7 @@ def test_parts_are_fetched_when_they_are_needed() -> None:
     for nothing in ((5, 5), (1 << 40, 1 << 41), (-9, -3), (9, 3)):
         mirror.need(*nothing)
     assert len(file.ranges) == 4
-    # what a reader has behind it is fetched again when it is asked for
+    # what was dropped behind a reader is fetched again when it is needed
     mirror.forget(BLOCK + 1, 5 * BLOCK)
     assert mirror[BLOCK : 2 * BLOCK] == file.data[BLOCK : 2 * BLOCK]
     assert mirror[2 * BLOCK : 5 * BLOCK] == bytes(3 * BLOCK)

@@ -1,4 +1,4 @@
-"""Every frame with which recorded Java consumers sent back, locked, queried assignments, popped and acked, from ours.
+"""Our consumers send the frames that recorded Java consumers sent: send back, lock, query assignments, pop and ack.
 
 All frames are compared, not only the first of each kind; what a test needs besides (the messages of a pop) comes from
 the recorded answers.

@@ -110,7 +110,7 @@ class LocalHome:
 
 
 def _remove_if_nothing(folder: str) -> None:
-    """Remove what a run leaves that was killed before it noted which store it copies."""
+    """Remove what is left of a run that was killed before it had noted which store it copies."""
     journal = os.path.join(folder, _JOURNAL)
     if os.path.lexists(journal) and os.path.getsize(journal):
         return
