@@ -101,6 +101,8 @@ def wrong_arrows(path: Path) -> Iterator[str]:
     layer = layer_of(module)
     if module == "rmqtool.main":
         allowed = {"rmqtool.cli"} | BASE
+    elif module == "rmqtool.__main__":
+        allowed = {"rmqtool.main"}
     elif module in BASE:
         # the package exports the Python API, and loads it on demand
         allowed = {

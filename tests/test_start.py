@@ -37,6 +37,12 @@ def loaded_by(*args: str, code: int = 0) -> set[str]:
     return set(result.stderr.splitlines()[-1].split())
 
 
+def test_the_package_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "rmqtool", "info", "/no/store"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stderr) == (3, "error: /no/store: no such directory\n")
+
+
 def test_a_command_has_no_threads_that_wait_for_matrices() -> None:
     script = (
         "import os, sys; from rmqtool.main import main\n"

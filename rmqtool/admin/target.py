@@ -45,6 +45,12 @@ def is_live(text: str) -> bool:
     return text.startswith(SCHEME) or (text.startswith("@") and not os.path.lexists(text))
 
 
+def looks_live(text: str) -> bool:
+    """Whether an argument is the name of a cluster but for its scheme, and there is no file of that name."""
+    addresses = text.partition("/")[0].split(",")
+    return all(map(_ADDRESS.fullmatch, addresses)) and not os.path.lexists(text)
+
+
 def parse_target(text: str, profiles: Mapping[str, Mapping[str, Any]] | None = None) -> Target:
     """Parse the name of a cluster.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.admin.target import Target, parse_target
-from rmqtool.cli.commands import COMMANDS
+from rmqtool.cli.commands import COMMANDS, WORDS, Group
 from rmqtool.errors import BadValue
 from rmqtool.testing import TestBroker, rocketmq  # noqa: F401 (a fixture)
 from tests.cli.running import ROOT, rmqtool
@@ -92,7 +92,8 @@ def test_the_variable_stands_for_a_store_that_is_left_out(
         assert "STORE" in result.err, "what needs files never takes the variable"
 
 
-PLAUSIBLE = {"part": "config"}
+PLAUSIBLE = {"part": "config", "queue": "0"}
+OPTIONS = {"static-topic create": ("--queues", "4"), "dump": ("--to", "delta")}
 FILES_ONLY = [
     name
     for name, command in COMMANDS.items()
@@ -113,6 +114,48 @@ def test_a_command_that_needs_files_says_so(name: str) -> None:
     assert result.out == ""
     assert f"{name}: needs the files of a store directory" in result.err
     assert result.err.count("\n") == 1
+
+
+TAKES_TARGET = [
+    (name, parameter.name)
+    for name in COMMANDS
+    for parameter in commands()[name].params
+    if parameter.param_type_name == "argument" and parameter.name in ("store", "stores", "target") and name != "init"
+]
+
+
+@pytest.mark.parametrize(("name", "where"), TAKES_TARGET)
+def test_a_target_without_its_scheme(name: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    needed = [parameter for parameter in commands()[name].params if parameter.param_type_name == "argument"]
+    args = [
+        "ns1:9876,ns2:9876/Prod" if parameter.name == where else PLAUSIBLE.get(parameter.name, "1")
+        for parameter in needed
+        if parameter.required or parameter.name == where
+    ]
+    if name == "cluster clean":
+        args[1] = "log"
+    result = rmqtool(*name.split(), *args, *OPTIONS.get(name, ()))
+    assert (result.code, result.out) == (2, "")
+    expected = "no such directory; a live cluster is named rocketmq://ns1:9876,ns2:9876/Prod"
+    assert result.err == f"error: ns1:9876,ns2:9876/Prod: {expected}\n"
+
+
+def test_a_directory_with_such_a_name_is_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert rmqtool("init", "ns1:9876").code == 0
+    assert rmqtool("info", "ns1:9876").code == 0
+
+
+@pytest.mark.parametrize("words", [
+    ("info",), ("cluster", "list"), ("doctor",), ("kv", "show", "NS"), ("namesrv-config", "show"), ("topic", "list"),
+    ("topic", "create", "T", "--yes"), ("kv", "set", "NS", "K", "V", "--yes"), ("group", "lag"),
+])  # fmt: skip
+def test_a_broker_is_no_name_server(rocketmq: TestBroker, words: tuple[str, ...]) -> None:  # noqa: F811
+    at = 2 if isinstance(WORDS[words[0]], Group) else 1
+    result = rmqtool(*words[:at], f"rocketmq://{rocketmq.address}", *words[at:])
+    assert result.code == 3
+    assert f"{rocketmq.address}: not a name server: it does not know request" in result.err
 
 
 # what a command needs beside its arguments to make a plan

@@ -18,6 +18,7 @@ from rmqtool.admin.target import Target
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError
 from rmqtool.client.cluster.loop import Loop
+from rmqtool.client.cluster.name_servers import check_name_server
 from rmqtool.errors import BadValue
 from rmqtool.remoting.errors import NoAnswer, NotReached, RemotingError
 from rmqtool.words import counted
@@ -191,6 +192,8 @@ class Questions:
                 and any(isinstance(text, str) and text in response.remark for text in absent)
             ):
                 return None
+            if node in self.name_servers():
+                check_name_server(response, code, node.address)
             if response.code != ResponseCode.SUCCESS:
                 raise BrokerError(response, node.address)
             with self.cluster.answers_of(node.address):

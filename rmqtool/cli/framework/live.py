@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmqtool.cli.commands import Entry
-from rmqtool.cli.framework.opening import LIVE
+from rmqtool.cli.framework.opening import LIVE, check_scheme
 from rmqtool.errors import BadValue
 from rmqtool.words import command_line
 
@@ -32,9 +32,13 @@ def check_live(command: Entry, values: Mapping[str, Any]) -> None:
     """Check that a command given a live cluster accepts one, and that its options go with it.
 
     Raises:
-        BadValue: it needs the files of a store, or one of its options does.
+        BadValue: it needs the files of a store, or one of its options does; or a name lacks its scheme.
     """
     store = values.get("store")
+    if command.name != "init" and not values.get("create"):
+        for word in (store, values.get("target"), *(values.get("stores") or ())):
+            if isinstance(word, str):
+                check_scheme(word)
     if not isinstance(store, str) or not store.startswith(LIVE):
         return
     from rmqtool.admin.target import is_live

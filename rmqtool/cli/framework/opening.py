@@ -29,12 +29,26 @@ def live_target(store: str) -> "Target | None":
     Raises:
         BadValue: it cannot be understood, or the config file has no such name.
     """
+    check_scheme(store)
     if not store.startswith(LIVE):
         return None
     from rmqtool.admin.target import is_live, parse_target
     from rmqtool.cli.defaults import read_profiles
 
     return parse_target(store, read_profiles() if store.startswith("@") else None) if is_live(store) else None
+
+
+def check_scheme(word: str) -> None:
+    """Check that a word is not the name of a live cluster without its scheme.
+
+    Raises:
+        BadValue: it is.
+    """
+    if ":" in word:
+        from rmqtool.admin.target import SCHEME, looks_live
+
+        if looks_live(word):
+            raise BadValue(f"{word}: no such directory; a live cluster is named {SCHEME}{word}")
 
 
 def open_topics(

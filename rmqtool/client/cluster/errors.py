@@ -14,6 +14,10 @@ class NoRoute(ClientError):
     """No name server knows the topic, or none of its brokers is usable."""
 
 
+class NotNameServer(ClientError):
+    """A server that was given as a name server is something else, most likely a broker."""
+
+
 class BadAnswer(RemotingError):
     """A peer's answer is invalid."""
 

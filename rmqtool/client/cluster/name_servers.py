@@ -5,8 +5,18 @@ import random
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeAlias
 
+from formats.remoting.codes import RequestCode, ResponseCode
 from formats.remoting.frame import Command
+from rmqtool.client.cluster.errors import NotNameServer
 from rmqtool.remoting.errors import NotReached, RemotingError
+
+_KNOWN_TO_ALL = frozenset({
+    RequestCode.GET_ROUTEINFO_BY_TOPIC,
+    RequestCode.GET_BROKER_CLUSTER_INFO,
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+    RequestCode.GET_KVLIST_BY_NAMESPACE,
+    RequestCode.GET_NAMESRV_CONFIG,
+})  # fmt: skip
 
 Call: TypeAlias = Callable[[str, Command, float], Awaitable[Command]]
 
@@ -14,6 +24,22 @@ Call: TypeAlias = Callable[[str, Command, float], Awaitable[Command]]
 def addresses_of(text: str) -> list[str]:
     """The addresses of ``HOST:PORT;HOST:PORT``."""
     return [part.strip() for part in text.split(";") if part.strip()]
+
+
+def check_name_server(response: Command, code: int, address: str) -> None:
+    """Check that a server that was asked as a name server is one.
+
+    Args:
+        code: the code of the request. Brokers do not know those that every name server does.
+
+    Raises:
+        NotNameServer: it is not.
+    """
+    if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and code in _KNOWN_TO_ALL:
+        raise NotNameServer(
+            f"{address}: not a name server: it does not know request {int(code)}, as brokers do not; the port of name "
+            "servers is 9876 by default"
+        )
 
 
 class NameServers:
@@ -42,6 +68,7 @@ class NameServers:
 
         Raises:
             NotReached: none of them answers.
+            NotNameServer: one is no name server.
         """
         failures, without = [], None
         for address in list(self._addresses):
@@ -52,6 +79,7 @@ class NameServers:
                 if self._addresses[0] == address:
                     self._addresses.append(self._addresses.pop(0))
             else:
+                check_name_server(response, request.code, address)
                 if response.code not in absent:
                     return response, address
                 without = without or (response, address)
@@ -69,11 +97,16 @@ class NameServers:
 
         Raises:
             NotReached: none of them answers.
+            NotNameServer: one is no name server.
         """
+
+        async def ask(address: str, command: Command) -> Command:
+            response = await self._call(address, command, self._timeout)
+            check_name_server(response, command.code, address)
+            return response
+
         addresses = list(self._addresses)
-        answers = await asyncio.gather(
-            *(self._call(address, request(), self._timeout) for address in addresses), return_exceptions=True
-        )
+        answers = await asyncio.gather(*(ask(address, request()) for address in addresses), return_exceptions=True)
         failures = []
         for answer in answers:
             if isinstance(answer, RemotingError):

@@ -31,16 +31,17 @@ class Proxy:
     Args:
         home: a new directory for its settings and logs.
         namesrv: address of the name server.
+        settings: further settings.
 
     Attributes:
         endpoint: address for gRPC clients.
     """
 
-    def __init__(self, home: Path, namesrv: str) -> None:
+    def __init__(self, home: Path, namesrv: str, **settings: Any) -> None:
         (home / "conf").mkdir(parents=True)
         ports = _free_ports(2)
         self.endpoint = f"127.0.0.1:{ports[0]}"
-        settings = {
+        settings |= {
             "rocketMQClusterName": CLUSTER, "namesrvAddr": namesrv, "proxyMode": "CLUSTER",
             "grpcServerPort": ports[0], "remotingListenPort": ports[1], "transactionHeartbeatPeriodSecond": 1,
         }  # fmt: skip
