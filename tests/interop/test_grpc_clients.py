@@ -82,11 +82,18 @@ def test_a_client_sends_and_receives(language: str, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("need")
 @pytest.mark.parametrize("language", ["java"])
 def test_a_client_of_lite_topics(language: str, tmp_path: Path) -> None:
-    """A message given back comes again; an unsubscribed lite topic keeps what comes later."""
+    """A message given back comes again; an unsubscribed lite topic keeps what comes later.
+
+    A lite topic delivers nothing while a message of its last pop is invisible. With the proxy's minute, this takes two
+    and a half minutes with our broker, as with a real one of 5.5.0.
+    """
     conf, store = tmp_path / "broker.conf", tmp_path / "store"
     conf.write_text("enableLmq=true\nenableMultiDispatch=true\n")
     options = ("--create", "--engine", "5.5", "--broker-conf", str(conf))
-    with Serving(store, *options) as served, Proxy(tmp_path / "proxy", served.namesrv) as proxy:
+    with (
+        Serving(store, *options) as served,
+        Proxy(tmp_path / "proxy", served.namesrv, defaultInvisibleTimeMills=5_000) as proxy,
+    ):
         target = f"rocketmq://{served.namesrv}"
         attributes = ("--attribute", "message.type=LITE", "--attribute", "lite.topic.expiration=30")
         assert rmqtool("topic", "create", target, "Parent", "--queues", "4", *attributes, "--yes").code == 0
@@ -96,7 +103,7 @@ def test_a_client_of_lite_topics(language: str, tmp_path: Path) -> None:
     assert (result.pop("before"), result.pop("names")) == (0, ["one", "three"])
     expected = {name: [f"{name}{number}" for number in range(COUNT)] for name in ("one", "two", "three")}
     assert {name: sorted(set(bodies)) for name, bodies in result.items()} == {n: sorted(b) for n, b in expected.items()}
-    assert all(bodies.count(bodies[0]) == 2 for bodies in result.values())
+    assert all(bodies.count(bodies[0]) >= 2 for bodies in result.values())
     assert rmqtool("check", store, "--broker-conf", conf).code == 0
     with Store(store) as opened:
         kept = [message.body.decode() for message in opened.queue_messages("%LMQ%$Parent$two", 0)]
