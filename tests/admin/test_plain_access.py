@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from rmqtool.admin.changes.access import Rules
+from rmqtool.admin.changes.change import Place, ValueChange
 from tests.admin.test_changes import killed_at
 from tests.cli.running import ROOT, rmqtool
 from tests.interop.serving import Serving
@@ -84,9 +86,22 @@ def test_killed_anywhere_run_again_and_undone(
         shutil.rmtree(state, ignore_errors=True)
         step += 1
     assert step > 4
-    assert lab.accounts() != before
-    assert rmqtool("undo", lab.target, "--yes").code == 0
+    changed = lab.accounts()
+    assert changed != before
+    done = rmqtool("undo", lab.target, "--yes")
+    assert done.code == 0
     assert lab.accounts() == before
+    is_back = any(account not in changed["accounts"] for account in before["accounts"])
+    assert is_back == ("at the end of the broker's file" in done.err)
+
+
+@pytest.mark.parametrize(("now", "is_said"), [({}, False), ({"one", "three"}, True), ({"one", "two", "three"}, False)])
+def test_a_rule_that_comes_back_is_the_last(now: set[str], is_said: bool) -> None:
+    rule = {"actions": ["Pub"], "sourceIps": [], "decision": "Allow"}
+    before, after = ({f"Custom Topic:{name}": rule for name in names} for names in (now, ("one", "two", "three")))
+    place = Place(kind="acl", cluster="lab", server="lab-a", name=("User:reader",))
+    said = Rules.tell_order(ValueChange(place=place, before=before, after=after))
+    assert is_said == (said is not None and "at the end of the subject's list" in said)
 
 
 def test_secrets_are_nowhere_but_in_the_journal(lab: Lab, state: Path) -> None:

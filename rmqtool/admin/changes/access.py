@@ -80,6 +80,13 @@ class Rules(ValueKind):
         code = C.AUTH_UPDATE_ACL if before else C.AUTH_CREATE_ACL
         await questions.send(node, code, a.Subject(subject=subject), dumps(info, BODY))
 
+    @classmethod
+    def tell_order(cls, change: ValueChange) -> str | None:
+        before, after = change.before or {}, change.after or {}
+        if before and after.keys() - before.keys():
+            return "rules that come back are at the end of the subject's list; brokers do not go by their order"
+        return None
+
 
 def _read_object(data: bytes) -> dict[str, Any] | None:
     """A JSON object; None if the body has none."""

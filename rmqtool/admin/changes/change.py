@@ -91,6 +91,11 @@ class ValueKind(ABC):
         return None
 
     @classmethod
+    def tell_order(cls, change: "ValueChange") -> str | None:
+        """A note if a change leaves another order behind in the server's files; None if it does not."""
+        return None
+
+    @classmethod
     def complete(cls, journaled: Value, now: Value) -> Value:
         """A value of a journal, with what earlier releases did not write into theirs."""
         return journaled

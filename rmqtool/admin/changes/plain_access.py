@@ -64,6 +64,12 @@ class Accounts(ValueKind):
         return now is None and _needs_removal(change.before or {}, change.after or {})
 
     @classmethod
+    def tell_order(cls, change: ValueChange) -> str | None:
+        if change.after is not None:
+            return "accounts that are put back are at the end of the broker's file; brokers do not go by their order"
+        return None
+
+    @classmethod
     def show(cls, value: Value) -> Value:
         return value and {**value, "secretKey": value.get("secretKey") and HIDDEN}
 

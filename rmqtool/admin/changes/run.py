@@ -502,6 +502,8 @@ def plan_undo(target: Target, journal: Journal, *, force: bool, warn: Callable[[
             elif now != change.after and not halfway and not force:
                 blocked.append(f"{_name(change.place)} has changed since")
             changes.append(ValueChange(place=change.place, before=now, after=change.before, step=last - change.step))
+        orders = [KINDS[change.place.kind].tell_order(change) for change in changes]
+        warnings += dict.fromkeys(order for order in orders if order is not None)
         changes += await _find_stale_routes(questions, servers, changes)
         if journal.command == "topic delete":
             warnings.append("topics come back without messages, and groups begin there as with new ones")
