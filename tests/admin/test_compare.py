@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rmqtool.admin.live import questions
+from rmqtool.testing import TestBroker, rocketmq  # noqa: F401 (a fixture)
 from tests.admin.relaying import about_queues_of, relay
 from tests.admin.test_failures import namesrv_of
 from tests.amounts import by_turns
@@ -40,6 +41,20 @@ def test_a_copy_is_no_different(store: Path, target: str) -> None:
     assert "messages compared; no difference" in done.err
     assert rmqtool("compare", store, target, "--broker", "lab-x").code == 2
     assert rmqtool("compare", store, store).code == 2
+
+
+def test_a_file_that_is_not_written_yet_is_no_difference(
+    rocketmq: TestBroker,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker without delayed messages has a table of them without entries, and no file."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    store, target = Path(rocketmq.store), f"rocketmq://{rocketmq.namesrv}"
+    for kind in ("topic", "group"):  # the first change writes the table
+        assert rmqtool(kind, "create", target, "some", "--yes").code == 0
+    assert not (store / "config" / "delayOffset.json").exists()
+    assert differences(store, target, code=0) == []
 
 
 def test_messages_that_one_side_has(store: Path, target: str) -> None:

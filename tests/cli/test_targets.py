@@ -158,6 +158,23 @@ def test_a_broker_is_no_name_server(rocketmq: TestBroker, words: tuple[str, ...]
     assert f"{rocketmq.address}: not a name server: it does not know request" in result.err
 
 
+@pytest.mark.parametrize("words", [
+    ("serve", "TARGET"), ("serve", "--read-only", ".", "TARGET"), ("replicas", ".", "TARGET"), ("diff", ".", "TARGET"),
+    ("salvage", "TARGET", "new"), ("group", "diff", ".", "TARGET"),
+])  # fmt: skip
+def test_a_cluster_among_several_directories(words: tuple[str, ...]) -> None:
+    result = rmqtool(*("rocketmq://127.0.0.1:1" if word == "TARGET" else word for word in words))
+    assert (result.code, result.out) == (2, "")
+    assert "needs the files of a store directory" in result.err
+
+
+@pytest.mark.parametrize("name", ["user", "acl"])
+def test_a_broker_without_access_control(name: str, rocketmq: TestBroker) -> None:  # noqa: F811
+    result = rmqtool(name, "list", f"rocketmq://{rocketmq.namesrv}")
+    assert result.code == 3
+    assert "no broker has access control of 5.x" in result.err
+
+
 # what a command needs beside its arguments to make a plan
 NEEDED = {
     "topic update": ("--queues", "4"), "group update": ("--consume",), "group reset": ("--to-latest",),

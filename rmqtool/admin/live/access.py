@@ -11,8 +11,11 @@ from formats.remoting import admin as a
 from formats.remoting.codes import RequestCode as C
 from rmqtool.admin.live.questions import Node, Questions, Warn, ask
 from rmqtool.admin.target import Target
+from rmqtool.client.cluster.errors import ClientError
 from rmqtool.contract import PlainRow
 
+# answers of brokers without it: of 5.x to a list of users and to one of rules, and of 4.9
+_OFF = ("An system error occurred", "MetadataProvider is not configured", "REQUEST_CODE_NOT_SUPPORTED")
 Row = TypeVar("Row")
 
 
@@ -88,7 +91,16 @@ def _ask_masters(target: Target, warn: Warn, fetch: Callable[[Questions, Node], 
     """The rows that ``fetch`` gets from each master, in any order."""
 
     async def work(questions: Questions) -> list[Row]:
-        tables = await questions.tables(await questions.masters(), lambda node: fetch(questions, node))
+        masters = await questions.masters()
+        tables = await questions.collect(masters, lambda node: fetch(questions, node))
+        if not tables:
+            reasons = questions.reasons()
+            if all(any(text in reason for text in _OFF) for reason in reasons):
+                raise ClientError(
+                    f"{target.text}: no broker has access control of 5.x (authenticationMetadataProvider and "
+                    "authorizationMetadataProvider in its settings); plain-acl list shows that of 4.9"
+                )
+            raise ClientError(f"{target.text}: no broker answers: {'; '.join(reasons)}")
         return [row for table in tables.values() for row in table]
 
     return ask(target, warn, work)

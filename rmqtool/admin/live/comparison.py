@@ -89,6 +89,13 @@ def _choose(queues: LiveQueues, name: str | None) -> Node:
     return node
 
 
+def _is_empty(table: Any) -> bool:
+    """Whether a table of a broker has no entry."""
+    return isinstance(table, dict) and not any(
+        value for name, value in table.items() if isinstance(value, dict) and name != "dataVersion"
+    )
+
+
 class _Comparison:
     def __init__(self, layout: StoreLayout, queues: LiveQueues, node: Node, warn: Warn, say: Warn) -> None:
         self._layout, self._queues, self._node, self._warn, self._say = layout, queues, node, warn, say
@@ -112,6 +119,8 @@ class _Comparison:
                 theirs = self._queues.run(fetch_table(self._queues.questions, self._node, name))
             except Unanswered:
                 continue  # it is reported
+            if ours is None and _is_empty(theirs):
+                continue  # a broker that has nothing to write has not written the file yet
             for path, this, other in differing_values("", ours, theirs):
                 yield Difference(
                     part="config", what=name, name=path or None, first=json_text(this), second=json_text(other)

@@ -34,16 +34,12 @@ def check_live(command: Entry, values: Mapping[str, Any]) -> None:
     Raises:
         BadValue: it needs the files of a store, or one of its options does; or a name lacks its scheme.
     """
-    store = values.get("store")
+    words = [values.get("store"), *(values.get("stores") or ())]
     if command.name != "init" and not values.get("create"):
-        for word in (store, values.get("target"), *(values.get("stores") or ())):
+        for word in (*words, values.get("target")):
             if isinstance(word, str):
                 check_scheme(word)
-    if not isinstance(store, str) or not store.startswith(LIVE):
-        return
-    from rmqtool.admin.target import is_live
-
-    if not is_live(store):
+    if not any(isinstance(word, str) and _is_live(word) for word in (*words, values.get("other"))):
         return
     if not command.live:
         text = f"{command.name}: needs the files of a store directory"
@@ -57,6 +53,14 @@ def check_live(command: Entry, values: Mapping[str, Any]) -> None:
             raise BadValue(f"--{name.replace('_', '-')}: goes with a store directory, not with a live cluster")
     if command.name in _BROADCASTS and values.get("broker"):
         raise BadValue("--broker: goes with --broadcast; a row for a live cluster names its broker")
+
+
+def _is_live(word: str) -> bool:
+    if not word.startswith(LIVE):
+        return False
+    from rmqtool.admin.target import is_live
+
+    return is_live(word)
 
 
 def with_target(command: Entry | None, args: list[str], takes_value: set[str]) -> list[str]:

@@ -46,5 +46,6 @@ class BrokerError(ClientError):
     def __init__(self, response: Command, address: str) -> None:
         name = ResponseCode(response.code).name if response.code in set(ResponseCode) else "unknown code"
         remark = " ".join((response.remark or "no reason given").split())
-        super().__init__(f"{address}: {name} ({response.code}): {remark[:500]}")
+        older = " by its release" if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED else ""
+        super().__init__(f"{address}: {name} ({response.code}): {remark[:500]}{older}")
         self.code, self.remark, self.address = response.code, response.remark, address
