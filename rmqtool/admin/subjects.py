@@ -12,7 +12,7 @@ from rmqtool.services.consumers.watch import Place
 from rmqtool.services.lookup.offsets import OffsetRow, StoredOffset
 from rmqtool.services.lookup.query import Search
 from rmqtool.services.lookup.stored import LogMessage
-from rmqtool.services.lookup.topics import QueueInfo, TopicDetails, TopicRow
+from rmqtool.services.lookup.topics import QueueInfo, TopicDetails, TopicRow, UnusedTopic
 
 
 class TopicSubject(Protocol):
@@ -27,6 +27,9 @@ class TopicSubject(Protocol):
 
     def details(self, topic: str) -> TopicDetails | None:
         """One topic with its queues; None if there is no such topic."""
+
+    def find_unused(self) -> Iterable[UnusedTopic]:
+        """Topics that could be deleted, sorted."""
 
 
 class GroupSubject(Protocol):

@@ -99,7 +99,7 @@ SECTIONS: dict[str, tuple[Entry | Group, ...]] = {
             _asks("list", "read.topic", "List topics: settings, queues, messages, groups.", "store topic"),
             _asks("show", "read.topic", "Show one topic: settings, queues, lag of each group.", "store topic"),
             _shows("latest", "read.topic", "Show the newest message of each key of a compacted topic.", "store topic"),
-            _shows("unused", "read.topic", "List topics that nobody uses, and why.", "store"),
+            _asks("unused", "read.topic", "List topics that nobody uses, and why.", "store"),
             _changes("create", "admin.topics", "Create a topic on live brokers.", "target topic"),
             _changes("update", "admin.topics", "Change a topic on live brokers.", "target topic"),
             _changes("perm", "admin.topics", "Change the permission of a topic.", "target topic perm"),
@@ -320,7 +320,7 @@ SECTIONS: dict[str, tuple[Entry | Group, ...]] = {
             _changes("update", "admin.groups", "Change a group on live brokers.", "target group"),
             _changes("mode", "admin.groups", "Have a group pull a topic, or pop it.", "target group topic mode"),
             _changes("delete", "admin.groups", "Delete a group on live brokers.", "target group"),
-            _shows(
+            _asks(
                 "diff", "consumers.group", "Compare the offsets of two stores or snapshots.", "store other group topic"
             ),
         ),

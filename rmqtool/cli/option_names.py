@@ -78,8 +78,8 @@ group clone: --backup= --broadcast= --broker-conf= --broker= --clamp --columns= 
 group create: --attribute= --backup= --broadcasting --broker= --columns= --consume --dry-run --help --max-retries=
   --no-broadcasting --no-consume --no-ordered --ordered --output= --retry-queues= --tz= --wide --yes -h -n -o= -y
 group delete: --backup= --broker= --columns= --dry-run --help --output= --tz= --wide --yes -h -n -o= -y
-group diff: --all --bak --broker-conf= --columns= --group= --help --limit= --output= --queue= --topic= --tz= --wide
-  -g= -h -o= -q= -t=
+group diff: --all --bak --broker-conf= --broker= --columns= --group= --help --limit= --output= --queue= --topic= --tz=
+  --wide -g= -h -o= -q= -t=
 group inflight: --broker-conf= --columns= --group= --help --limit= --output= --queue= --topic= --tz= --wide -g= -h -o=
   -q= -t=
 group lag: --broadcast= --broker-conf= --broker= --by= --columns= --group= --help --lagging --limit= --output=

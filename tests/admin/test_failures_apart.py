@@ -37,6 +37,8 @@ LITE = {
     "lite brokers": (), "lite list": (), "lite show": ("Parent", "one"), "lite lag": ("readers",),
     "lite client": ("readers", "c1"), "lite dispatch": ("readers", "--yes"),
 }  # fmt: skip
+# of use only if every broker answers
+WHOLE = {"topic unused": (), "group diff": (str(ROOT / "examples/store/config/consumerOffset.json"),)}
 USERS = {"user list": (), "acl list": ()}
 ACCOUNTS = {"plain-acl list": (), "plain-acl addresses": (), "plain-acl files": ()}
 STATIC = {"static-topic create": ("Fresh", "--queues", "2"), "static-topic remap": ("Ledger", "--broker", "lab-a")}
@@ -145,7 +147,7 @@ def check_unchanged(target: str, changes: Mapping[str, tuple[str, ...]], state: 
 
 def test_every_command_is_in_the_matrix() -> None:
     reads, changes = (
-        WORDS | NEWER | LITE | USERS | ACCOUNTS | CONTROLLERS | NAME_SERVERS,
+        WORDS | NEWER | LITE | WHOLE | USERS | ACCOUNTS | CONTROLLERS | NAME_SERVERS,
         CHANGES | STATIC | CONTROLLED | NAMED,
     )
     assert not reads.keys() & changes.keys()
@@ -202,6 +204,21 @@ def test_a_broker_that_fails_may_have_what_no_other_has(failing: str, newer: Ser
 
 @by_turns(5)
 @pytest.mark.parametrize("failing", FAILURES)
+def test_what_is_only_known_if_all_brokers_answer(failing: str, newer: Serving) -> None:
+    with serving(namesrv_of(newer.broker, failing)) as namesrv:
+        for name, args in WHOLE.items():
+            started = time.monotonic()
+            result = rmqtool(*name.split(), f"rocketmq://{namesrv}", *args, "-o", "ndjson")
+            assert time.monotonic() - started < 20 * TIMEOUT, name
+            assert (result.code, result.out) == (3, ""), (name, result)
+            assert "127.0.0.1:" in result.err.splitlines()[-1], (name, result.err)
+        (offsets,) = WHOLE["group diff"]
+        result = rmqtool("group", "diff", f"rocketmq://{namesrv}", offsets, "--broker", "lab-a")
+        assert (result.code, "missing" in result.err, "no offset differs" in result.err) == (1, True, True), result
+
+
+@by_turns(5)
+@pytest.mark.parametrize("failing", FAILURES)
 def test_half_of_the_name_servers_fail(failing: str, newer: Serving, tmp_path: Path) -> None:
     with serving(FAILURES[failing]()) as bad:
         for target in (f"{newer.namesrv},{bad}", f"{bad},{newer.namesrv}"):
@@ -215,7 +232,7 @@ def test_half_of_the_name_servers_fail(failing: str, newer: Serving, tmp_path: P
 @pytest.mark.parametrize("failing", FAILURES)
 def test_every_name_server_fails(failing: str, tmp_path: Path) -> None:
     with serving(FAILURES[failing]()) as bad:
-        for name, args in (NEWER | LITE | USERS | ACCOUNTS | CONTROLLERS | NAME_SERVERS).items():
+        for name, args in (NEWER | LITE | WHOLE | USERS | ACCOUNTS | CONTROLLERS | NAME_SERVERS).items():
             result = rmqtool(*name.split(), f"rocketmq://{bad}", *args, "-o", "ndjson")
             assert (result.code, result.out) == (3, ""), (name, result)
             assert "127.0.0.1:" in result.err.splitlines()[-1], (name, result.err)
@@ -271,7 +288,7 @@ def test_tls_where_there_is_none(newer: Serving, tmp_path: Path, monkeypatch: py
     config = tmp_path / "config.toml"
     config.write_text(f'[target.a]\nnamesrv = "{newer.namesrv}"\ntls-config = "{tmp_path}/tls.properties"\n')
     monkeypatch.setenv("RMQTOOL_CONFIG", str(config))
-    reads = WORDS | NEWER | LITE | USERS | ACCOUNTS | CONTROLLERS | NAME_SERVERS
+    reads = WORDS | NEWER | LITE | WHOLE | USERS | ACCOUNTS | CONTROLLERS | NAME_SERVERS
     for name, args in reads.items():
         started = time.monotonic()
         result = rmqtool(*name.split(), "@a", *args, "-o", "ndjson")

@@ -69,6 +69,37 @@ def test_topics(store: Path, target: str) -> None:
     check_same(*both("topic list {} --topic Ord*", store, target, "json"))
 
 
+def test_unused_topics(store: Path, target: str, tmp_path: Path) -> None:
+    for where in (store, target):
+        assert "no topic is unused" in rmqtool("topic", "unused", where).err
+    copy = shutil.copytree(store, tmp_path / "store")
+    offsets, groups = (copy / "config" / f"{name}.json" for name in ("consumerOffset", "subscriptionGroup"))
+    offsets.write_text(offsets.read_text().replace("Batched@", "Gone@"))
+    groups.write_text(groups.read_text().replace("lab-orderly", "gone"))
+    with Serving(copy, "--read-only") as served:
+        of_store, of_cluster = both("topic unused {}", copy, f"rocketmq://{served.namesrv}")
+    assert [(row["topic"], row["reason"]) for row in of_store] == [
+        ("%RETRY%lab-orderly", "its group is not in subscriptionGroup.json"),
+        ("Batched", "no group has an offset in it"),
+    ]
+    check_same(of_store, of_cluster)
+
+
+def test_offsets_that_differ(store: Path, target: str, tmp_path: Path) -> None:
+    for words in ((store, target), (target, store), (target, target)):
+        assert "no offset differs" in rmqtool("group", "diff", *words).err
+    copy = shutil.copytree(store, tmp_path / "store")
+    offsets = copy / "config" / "consumerOffset.json"
+    offsets.write_text(offsets.read_text().replace("1:106", "1:100"))
+    saved = tmp_path / "offsets.csv"
+    saved.write_text(rmqtool("group", "offsets", target, "-o", "csv").out)
+    for other in (target, saved):
+        (row,) = read_rows(rmqtool("group", "diff", copy, other, "-o", "ndjson"), "ndjson")
+        assert (row["topic"], row["queueId"], row["offset"], row["change"]) == ("Orders", 1, 100, 6)
+    assert rmqtool("group", "diff", target, copy, "--broker", "lab-a").code == 1
+    assert rmqtool("group", "diff", target, copy, "--broker", "lab-x").code == 2
+
+
 @pytest.mark.parametrize("topic", ["Orders", "Batched", "%RETRY%lab-consumer"])
 def test_one_topic(topic: str, store: Path, target: str) -> None:
     of_store, of_cluster = both(f"topic show {{}} {topic}", store, target, "json")

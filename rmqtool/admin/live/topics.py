@@ -7,18 +7,30 @@ from typing import TypeVar
 from formats.config.topic_kinds import kind_of
 from formats.model.topics import TopicConfig
 from formats.remoting.shapes import TopicOffset
-from rmqtool.admin.live.questions import Node, Questions, Warn, ask
+from rmqtool.admin.live.questions import Node, Questions, Unanswered, Warn, ask
 from rmqtool.admin.live.tables import (
     Ranges,
     Topics,
     by_topic,
     fetch_first_times,
+    fetch_groups,
     fetch_offsets,
     fetch_ranges,
     fetch_topics,
 )
 from rmqtool.admin.target import Target
-from rmqtool.services.lookup.topics import QueueInfo, TopicDetails, TopicRow, permission
+from rmqtool.client.cluster.errors import ClientError
+from rmqtool.services.lookup.retry_names import RetryNames
+from rmqtool.services.lookup.topics import (
+    NO_CONSUMER,
+    NO_GROUP,
+    NO_MESSAGES,
+    QueueInfo,
+    TopicDetails,
+    TopicRow,
+    UnusedTopic,
+    permission,
+)
 
 T = TypeVar("T")
 Consumers = Mapping[Node, Mapping[str, Mapping[str, Mapping[int, int]]]]  # broker, topic, group, queue id: offset
@@ -52,6 +64,62 @@ class LiveTopics:
     def details(self, topic: str) -> TopicDetails | None:
         """One topic with its queues, by broker and queue id; None if no broker has it."""
         return ask(self._target, self._warn, lambda questions: self._details(questions, topic))
+
+    def find_unused(self) -> list[UnusedTopic]:
+        """Application topics without messages, without a consumer, or of groups that no broker has.
+
+        Raises:
+            ClientError: a broker does not answer. It may have what makes a topic used.
+        """
+        return ask(self._target, self._warn, self._find_unused)
+
+    async def _find_unused(self, questions: Questions) -> list[UnusedTopic]:
+        masters = await questions.masters()
+        try:
+            tables = await questions.need(fetch_topics(questions, masters), masters)
+            offsets = await questions.need(fetch_offsets(questions, masters), masters)
+            groups = await questions.need(fetch_groups(questions, masters), masters)
+            known = {name for table in tables.values() for name in table}
+            places = [
+                (node, name)
+                for node, table in tables.items()
+                for name, config in table.items()
+                if kind_of(name, config, known) != "system"
+            ]
+            ranges = await fetch_ranges(questions, places)
+            if ranges.missing:
+                raise Unanswered
+        except Unanswered:
+            raise ClientError(
+                f"{self._target.text}: whether a topic is unused is only known if all brokers answer: "
+                + "; ".join(questions.reasons())
+            ) from None
+        pairs = {(entry.topic, entry.group) for entries in offsets.values() for entry in entries}
+        consumed = {topic for topic, _group in pairs}
+        configured = {group for table in groups.values() for group in table}
+        names = RetryNames(configured, known, pairs)
+        self._say_unreported("bytes")
+        rows = []
+        for topic in sorted({name for _node, name in places}):
+            config = next(table[topic] for table in tables.values() if topic in table)
+            kind = kind_of(topic, config, known)
+            queues = [bounds for node in tables for bounds in ranges.of(node, topic).values()]
+            messages = sum(map(_count, queues))
+            if kind == "normal" and not messages:
+                reason = NO_MESSAGES
+            elif kind == "normal" and topic not in consumed:
+                reason = NO_CONSUMER
+            elif kind in ("retry", "dlq") and names.of(topic).group not in configured:
+                reason = NO_GROUP
+            else:
+                continue
+            rows.append(
+                UnusedTopic(
+                    topic=topic, reason=reason, configured=True, queues=sum(queue.max_offset > 0 for queue in queues),
+                    messages=messages, bytes=None,
+                )
+            )  # fmt: skip
+        return rows
 
     async def gather_summaries(self, questions: Questions) -> list[TopicRow]:
         tables = await fetch_topics(questions, await questions.masters())

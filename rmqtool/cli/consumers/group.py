@@ -186,23 +186,36 @@ def group_offsets(
 
 @command("group diff", "rmqtool group diff store /backup/store --group lab-consumer")
 def group_diff(
-    store: StoreDir,
+    store: StoreOrTarget,
     other: Annotated[
         str | None,
-        typer.Argument(metavar="[OTHER]", help="Another store, its consumerOffset.json, or a CSV file of offsets."),
+        typer.Argument(
+            metavar="[OTHER]", help="Another store or cluster, its consumerOffset.json, or a CSV file of offsets."
+        ),
     ] = None,
     choice: GroupChoice = ANY_GROUP,
     bak: BakOption = False,
     every: Annotated[bool, typer.Option("--all", help="Also offsets that are equal.")] = False,
+    broker: Annotated[str | None, option("--broker", "NAME", "The broker, if a cluster has several.")] = None,
     listing: Listing = LISTING,
 ) -> int:
-    """Compare the offsets of two stores or snapshots, or with --bak those of a store with their previous generation.
+    """Compare the offsets of two stores, clusters or snapshots, or with --bak those of a store with their previous
+    generation.
 
     change is how far OTHER is ahead. Exit code 1: they differ, or neither has a matching offset.
     """
     warn = Warnings()
-    layout = open_to_read(store, listing.broker_conf)
-    rows, compared = _differences(layout, other, choice, bak=bak, equal=every, warn=warn)
+    if (other is None) != bak:
+        raise BadValue("give either OTHER or --bak")
+    tables: list[Iterable[QueueOffset]] = []
+    if (live := _live_offsets(store, choice, broker, warn)) is not None:
+        tables.append(live)
+    else:
+        layout = open_to_read(store, listing.broker_conf)
+        tables.append(sort_offsets(stored_offsets(layout, warn)))
+    tables.append(_generation_before(layout) if other is None else _snapshot(other, choice, broker, warn))
+    chosen = [[entry for entry in table if _is_chosen(entry, choice)] for table in tables]
+    rows, compared = list(compare(*chosen, equal=every)), sum(map(len, chosen))
     write_rows(listing.output.value, OffsetChange, first(rows, listing.limit))
     if compared and not rows:
         note("no offset differs")
@@ -268,28 +281,6 @@ def _columns(kind: type, names: Sequence[str] = (), *, holding: bool) -> tuple[s
     return tuple(name for name in chosen if holding or name != "inFlight")
 
 
-def _differences(
-    layout: StoreLayout,
-    other: str | None,
-    choice: GroupChoice,
-    *,
-    bak: bool,
-    equal: bool,
-    warn: Warn,
-) -> tuple[list[OffsetChange], int]:
-    """The rows of ``group diff``, and how many offsets of the two were compared.
-
-    Raises:
-        BadValue: nothing to compare with, or two things.
-    """
-    if (other is None) != bak:
-        raise BadValue("give either OTHER or --bak")
-    stored = sort_offsets(stored_offsets(layout, warn))
-    tables = [stored, _generation_before(layout) if other is None else _snapshot(other, warn)]
-    chosen = [[entry for entry in table if _is_chosen(entry, choice)] for table in tables]
-    return list(compare(*chosen, equal=equal)), sum(map(len, chosen))
-
-
 def _generation_before(layout: StoreLayout) -> list[QueueOffset]:
     tables = [read_config(layout, name, bak=True) for name in FILES]
     if all(table is None for table in tables):
@@ -297,14 +288,54 @@ def _generation_before(layout: StoreLayout) -> list[QueueOffset]:
     return [entry for table in tables if isinstance(table, ConsumerOffsets) for entry in table.entries()]
 
 
-def _snapshot(path: str, warn: Warn) -> Iterable[QueueOffset]:
-    """Offsets of a store, of a ``consumerOffset.json``, or of a CSV file."""
+def _live_offsets(word: str, choice: GroupChoice, broker: str | None, warn: Warn) -> list[QueueOffset] | None:
+    """Offsets of one broker of a live cluster; None if the word names none.
+
+    Raises:
+        BadValue: it has several brokers.
+        ClientError, RemotingError: the broker does not answer, so that it is unknown which offsets it has.
+    """
+    target = live_target(word)
+    if target is None:
+        return None
+    from rmqtool.admin.live.groups import LiveGroups
+    from rmqtool.client.cluster.errors import ClientError
+
+    missing: list[str] = []
+    rows = LiveGroups(target, missing.append, note, wanted_of(choice)).offsets()
+    if missing and broker not in {row.brokerName for row in rows}:
+        raise ClientError("; ".join(missing))
+    for text in missing:
+        warn(text)
+    entries = [(row.brokerName, QueueOffset(row.topic, row.group, row.queueId, row.consumerOffset)) for row in rows]
+    return _of_broker(word, entries, broker)
+
+
+def _of_broker(source: str, entries: Sequence[tuple[str | None, QueueOffset]], broker: str | None) -> list[QueueOffset]:
+    """The offsets of one broker, of which others may have queues with the same ids.
+
+    Raises:
+        BadValue: there are several, and none is chosen; or another one.
+    """
+    names = sorted({name for name, _entry in entries if name is not None})
+    if broker is None and len(names) > 1:
+        raise BadValue(f"{source}: has several brokers: give --broker, one of {', '.join(names)}")
+    if broker is not None and names and broker not in names:
+        raise BadValue(f"{source}: no offset of broker {broker}, only of {', '.join(names)}")
+    return [entry for name, entry in entries if name is None or broker in (None, name)]
+
+
+def _snapshot(path: str, choice: GroupChoice, broker: str | None, warn: Warn) -> Iterable[QueueOffset]:
+    """Offsets of a store, of a live cluster, of a ``consumerOffset.json``, or of a CSV file."""
+    if (live := _live_offsets(path, choice, broker, warn)) is not None:
+        return live
     if os.path.isdir(path):
         return sort_offsets(stored_offsets(StoreLayout(path), warn))
     if path.endswith(".csv"):
         from rmqtool.services.consumers.offset_plan import read_rows
 
-        return [QueueOffset(*row.key, row.offset) for row in read_rows(path)]
+        rows = [(row.broker, QueueOffset(*row.key, row.offset)) for row in read_rows(path, brokers=True)]
+        return _of_broker(path, rows, broker)
     data = read_small(path)
     if data is None:
         raise UnreadableStore(f"{path}: no such file")

@@ -15,12 +15,10 @@ _INSTEAD: dict[str, tuple[str | None, str]] = {
     "check": ("doctor", "finds what is wrong in a cluster"),
     "checkpoint": ("cluster list", "shows how far logs go"),
     "topic latest": ("consume", "shows the messages of a topic"),
-    "topic unused": ("topic list", "shows messages and groups of each topic"),
     "commitlog": ("consume", "shows messages"),
     "consumequeue": ("query-offset", "reads a queue"),
     "index": ("query-key", "asks the indexes of brokers"),
     "group inflight": ("group lag", "shows how far groups are behind"),
-    "group diff": ("group offsets --output csv", "makes a file that can be compared"),
     "report": ("mirror", "copies topics into a store"),
 }
 _OF_FILES = ("bak", "broadcast", "to_broadcast", "scan", "forget")  # options

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.opening import live_target, need_log, need_messages, open_topics
+from rmqtool.cli.framework.opening import live_target, need_messages, open_topics
 from rmqtool.cli.framework.options import (
     BODIES,
     LISTING,
@@ -135,18 +135,18 @@ def topic_latest(
 
 
 @command("topic unused", "rmqtool topic unused store")
-def topic_unused(store: StoreDir, output: OutputOption = Output.text, broker_conf: BrokerConfOption = None) -> int:
+def topic_unused(store: StoreOrTarget, output: OutputOption = Output.text, broker_conf: BrokerConfOption = None) -> int:
     """List topics without messages, without consumers or without settings, and why they are listed.
 
     Exit code 1: there are some.
     """
-    from rmqtool.cli.render.rows import Warnings, write_rows
-    from rmqtool.services.lookup.topics import StoreTopics, UnusedTopic
+    from rmqtool.cli.render.rows import Warnings, names_of, write_rows
+    from rmqtool.services.lookup.topics import UnusedTopic
 
     warn = Warnings()
-    count = write_rows(
-        output.value, UnusedTopic, StoreTopics(need_log(store, broker_conf), warn).find_unused(), spare=("configured",)
-    )
+    rows = open_topics(store, broker_conf, warn, system=False).find_unused()
+    shown = [name for name in names_of(UnusedTopic) if name != "bytes" or live_target(store) is None]
+    count = write_rows(output.value, UnusedTopic, rows, shown, spare=("configured",))
     if not count:
         note("no topic is unused")
     return warn.tell() or (1 if count else 0)

@@ -81,14 +81,19 @@ class TopicDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnusedTopic(PlainRow):
-    """A topic that could be deleted, and why."""
+    """A topic that could be deleted, and why. For a live cluster, numbers are totals over all brokers."""
 
     topic: str
     reason: str
     configured: bool
     queues: int
     messages: int
-    bytes: int
+    bytes: int | None  # of its queues' files; brokers do not report them
+
+
+NO_MESSAGES, NO_CONSUMER = "no messages", "no group has an offset in it"
+NO_GROUP = "its group is not in subscriptionGroup.json"
+"""Reasons why a topic is unused."""
 
 
 class StoreTopics:
@@ -208,11 +213,11 @@ class StoreTopics:
             if config is None and not self.lost:
                 reason = "not in topics.json: the broker removes its queues (cleanUnusedTopic)"
             elif kind == "normal" and not messages:
-                reason = "no messages"
+                reason = NO_MESSAGES
             elif kind == "normal" and topic not in self.consumers:
-                reason = "no group has an offset in it"
+                reason = NO_CONSUMER
             elif kind in ("retry", "dlq") and self._without_group(topic):
-                reason = "its group is not in subscriptionGroup.json"
+                reason = NO_GROUP
             else:
                 continue
             yield UnusedTopic(
