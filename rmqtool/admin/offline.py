@@ -40,6 +40,11 @@ class StoreGroups:
     ) -> None:
         self._layout, self._warn, self._wanted, self._client, self._bak = layout, warn, wanted, client, bak
 
+    @property
+    def clusters(self) -> dict[str, str]:
+        """The cluster that the broker's settings name, by ``""``."""
+        return {"": self._layout.conf.text("brokerClusterName") or ""}
+
     @cached_property
     def _consumers(self) -> ConsumerGroups:
         return ConsumerGroups(CommitLog(self._layout), self._warn, self._tables(), pop=self._client is None)

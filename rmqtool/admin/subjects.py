@@ -47,6 +47,10 @@ class GroupSubject(Protocol):
     def offset_row(self) -> type[OffsetRow]:
         """The class of the rows of :meth:`positions`."""
 
+    @property
+    def clusters(self) -> Mapping[str, str]:
+        """The cluster of each broker whose lag was asked for, by name; a store's own broker is ``""``."""
+
     def holds_messages(self, queue_ids: Collection[int] = ()) -> bool:
         """Whether it is known that POP consumers hold messages, of all queues or those with an id."""
 

@@ -80,12 +80,15 @@ def test_rounds_for_programs(target: str, tmp_path: Path) -> None:
 
 def test_rounds_of_a_store_are_the_same(target: str, store: Path, tmp_path: Path) -> None:
     result = []
+    target = target.removesuffix(f"/{CLUSTER}")
     for number, where in enumerate((target, store)):
         args = ("group", "lag", where, "-g", GROUP, "--by", "topic", "--prometheus", tmp_path / str(number))
         rows = [json.loads(line) for line in rmqtool(*args, "-o", "ndjson").out.splitlines()]
         result.append([{name: value for name, value in row.items() if name != "time"} for row in rows])
     assert result[0] == result[1]
     assert result[0]
+    labels = [f'cluster="{name}",' in (tmp_path / number).read_text() for number, name in (("0", CLUSTER), ("1", ""))]
+    assert labels == [True, True], "brokers know their cluster; a store without the broker's settings has none"
 
 
 def test_a_terminal_is_repainted(target: str) -> None:

@@ -65,6 +65,9 @@ class LiveGroups:
         wanted: selects offsets by group and topic.
         limit: s for the lag, and for the oldest messages, after which the rest is missing; without one, each request
             has its own limit.
+
+    Attributes:
+        clusters: the cluster of each broker whose lag was asked for, by name.
     """
 
     lag_row = LiveGroupLag
@@ -81,6 +84,7 @@ class LiveGroups:
         limit: float | None = None,
     ) -> None:
         self._target, self._warn, self._say, self._wanted, self._limit = target, warn, say, wanted, limit
+        self.clusters: dict[str, str] = {}
 
     def holds_messages(self, _queue_ids: Collection[int] = ()) -> bool:
         """Whether POP consumers are known to hold messages; no broker reports it."""
@@ -128,7 +132,9 @@ class LiveGroups:
     # -- lag ----------------------------------------------------------------------------------------------------------
 
     async def _lag(self, questions: Questions) -> list[LiveGroupLag]:
-        offsets = await self._fetch_offsets(questions, await questions.masters())
+        masters = await questions.masters()
+        self.clusters = {node.name: node.cluster for node in masters}
+        offsets = await self._fetch_offsets(questions, masters)
         tables = await fetch_topics(questions, offsets)
         ranges = await _fetch_ranges_of(questions, offsets, tables)
         times = await _fetch_times(questions, offsets)

@@ -109,7 +109,6 @@ def group_lag(
     if watch is not None or prometheus is not None:
         from rmqtool.cli.consumers.watch import watch_lag
 
-        target = live_target(store)
         return watch_lag(
             lambda warn: open_groups(
                 store, listing.broker_conf, warn, wanted_of(choice), client=_client_file(client), in_rounds=True
@@ -117,7 +116,6 @@ def group_lag(
             lambda row: not choice.queue or row.queueId in choice.queue,
             by=by.value, pause=parse_span(watch) if watch is not None else None, rounds=rounds, lagging=lagging,
             limit=listing.limit, output=listing.output.value, prometheus=prometheus,
-            cluster=(target.cluster or "") if target is not None else "",
         )  # fmt: skip
     if rounds is not None:
         raise BadValue("--rounds: goes with --watch")

@@ -33,7 +33,9 @@ class MetricsFile:
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def show(self, lags: Iterable[GroupLag], oldest: Mapping[Place, int], now: int, cluster: str) -> None:
+    def show(
+        self, lags: Iterable[GroupLag], oldest: Mapping[Place, int], now: int, clusters: Mapping[str, str]
+    ) -> None:
         """Replace it; for arguments see :func:`families_of`.
 
         Raises:
@@ -41,7 +43,7 @@ class MetricsFile:
         """
         registry, shown = CollectorRegistry(), _Lags()
         registry.register(shown)
-        shown.families = families_of(lags, oldest, now, cluster)
+        shown.families = families_of(lags, oldest, now, clusters)
         replace_file(self._path, generate_latest(registry), keep=False)
 
     def clear(self) -> None:
@@ -77,9 +79,11 @@ class LagMetricsPage:
             raise Refused(f"--prometheus {place}: {err.strerror or err}") from None
         self.address = f"{host or '0.0.0.0'}:{self._server.server_port}"
 
-    def show(self, lags: Iterable[GroupLag], oldest: Mapping[Place, int], now: int, cluster: str) -> None:
+    def show(
+        self, lags: Iterable[GroupLag], oldest: Mapping[Place, int], now: int, clusters: Mapping[str, str]
+    ) -> None:
         """Replace the round; for arguments see :func:`families_of`."""
-        self._shown.families = families_of(lags, oldest, now, cluster)
+        self._shown.families = families_of(lags, oldest, now, clusters)
 
     def clear(self) -> None:
         """Show no metrics, after a round that failed."""
@@ -92,12 +96,15 @@ class LagMetricsPage:
         self._thread.join()
 
 
-def families_of(lags: Iterable[GroupLag], oldest: Mapping[Place, int], now: int, cluster: str) -> list[Metric]:
+def families_of(
+    lags: Iterable[GroupLag], oldest: Mapping[Place, int], now: int, clusters: Mapping[str, str]
+) -> list[Metric]:
     """The metrics of a round.
 
     Args:
         oldest: store times (ms) of the oldest unread messages.
         now: ms.
+        clusters: the cluster of each broker, by name; ``""`` for rows without a broker.
     """
     messages = GaugeMetricFamily(
         "rocketmq_consumer_lag_messages", "Messages that a group has not consumed.", labels=_LABELS
@@ -107,8 +114,9 @@ def families_of(lags: Iterable[GroupLag], oldest: Mapping[Place, int], now: int,
     )
     for lag in lags:
         place = place_of(lag)
+        broker = place[2] or ""
         labels = (
-            cluster, "broker", place[2] or "", lag.topic, lag.group, _flag(lag.topic.startswith(RETRY_PREFIX)),
+            clusters.get(broker, ""), "broker", broker, lag.topic, lag.group, _flag(lag.topic.startswith(RETRY_PREFIX)),
             _flag(lag.topic in SYSTEM_TOPICS), str(lag.queueId),
         )  # fmt: skip
         if lag.diff is not None:

@@ -43,7 +43,6 @@ def watch_lag(
     limit: int | None,
     output: str,
     prometheus: str | None,
-    cluster: str,
 ) -> int:
     """Show the lag of groups in rounds, until a signal comes; the exit code is that of the last round.
 
@@ -54,7 +53,6 @@ def watch_lag(
         pause: ms from the beginning of a round to that of the next; None for a single round.
         rounds: number of rounds.
         prometheus: file for the text collector of the node exporter, replaced in each round, or HOST:PORT of a page.
-        cluster: label of its metrics.
 
     Raises:
         BadValue: the form of output is made for something that ends, or the pause is too short.
@@ -78,7 +76,7 @@ def watch_lag(
                 now = int(time.time() * 1000)
                 rows = watch.next_round(lags, oldest, now)
                 if metrics is not None:
-                    metrics.show(lags, oldest, now, cluster)
+                    metrics.show(lags, oldest, now, groups.clusters)
                 shown = [row for row in rows if row.diff or not lagging]
                 screen.show(shown, names_of_table(by, groups), limit, now)
                 code = warn.tell() or (1 if any(row.problems for row in rows) else 0)
