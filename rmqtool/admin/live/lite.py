@@ -295,7 +295,7 @@ def plan_dispatch(
 
     async def work(questions: Questions) -> list[LiteDispatch]:
         async def fetch(node: Node) -> lt.LiteGroupInfo | None:
-            return await _fetch_group(questions, node, group, None, 0)
+            return await _fetch_group(questions, node, group, None, 1)  # brokers fail at 0
 
         answers = await questions.collect(await _find_parents(questions, group, brokers), fetch)
         return [

@@ -117,9 +117,12 @@ class LiteAdmin:
             (queue,) = queue_names(topic, [header.lite_topic])
             self._describe_progress(body, group, queue)
         else:
+            if header.top_k < 1:
+                remark = "java.lang.IllegalArgumentException, java.base/java.util.PriorityQueue.<init>"
+                raise Failed(ResponseCode.SYSTEM_ERROR, remark)
             lags = sorted(self._lags(group), key=lambda lag: -lag.lag_count)
             body.total_lag_count = sum(lag.lag_count for lag in lags)
-            body.lag_count_top_k = lags[: max(header.top_k, 0)]
+            body.lag_count_top_k = lags[: header.top_k]
             body.lag_timestamp_top_k = []
         return call.answer(body=body)
 
