@@ -24,6 +24,7 @@ OWN_WAY = {
     ("--limit", "why"): "messages with one key, which each take many lines",
     ("--broker", "config"): "of a live cluster",
     ("--broker", "compare"): "of a live cluster",
+    ("--broker", "group diff"): "of a live cluster",
     ("--broker", "query-offset"): "of a live cluster",
     ("--broker", "query-time"): "of a live cluster",
     ("--broker", "group lag"): "in the file of a broadcasting client",
