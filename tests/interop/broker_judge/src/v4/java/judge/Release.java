@@ -24,7 +24,9 @@ final class Release {
 
     static BrokerController controller(BrokerConfig broker, NettyServerConfig server, NettyClientConfig client,
             MessageStoreConfig store, Properties properties) {
-        return new BrokerController(broker, server, client, store);
+        BrokerController made = new BrokerController(broker, server, client, store);
+        made.getConfiguration().registerConfig(properties); // as BrokerStartup does
+        return made;
     }
 
     static boolean hasRole(BrokerController broker) {
