@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from formats.message.properties import KEYS, parse
 from formats.remoting.codes import RequestCode as C
 from formats.variants.pop_handle import ORDERED, Handle
 from tests.amounts import whole_by_turns
+from tests.cli.running import rmqtool
 from tests.interop.broker import Broker
 from tests.interop.pairs import SETTINGS, Pair
+from tests.interop.test_live_admin import columns, millis
 from tests.server.serving import records as records_in
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("broker-5.5.0"), whole_by_turns(3, 5)]
@@ -182,16 +185,82 @@ def talks(broker: Broker) -> Any:
         (C.GET_LITE_TOPIC_INFO, {"parentTopic": "Other", "liteTopic": "one"}),
     ):  # fmt: skip
         asking.note(code, fields)
+    asking.note(C.GET_LITE_GROUP_INFO, {"group": "plain", "topK": 0})
     asking.note(C.LITE_SUBSCRIPTION_CTL)
     asking.note(C.LITE_SUBSCRIPTION_CTL, body={})
     asking.pop("notLite")
     return asking.rows
 
 
+def compare(broker: Broker) -> None:
+    """What mqadmin says of all this, our commands say too."""
+    addresses = broker.ask("addresses")
+    target = f"rocketmq://{addresses['namesrv']}"
+
+    def admin(line: str) -> str:
+        said: str = broker.ask("admin", arguments=line.split(), seconds=20)["said"]
+        return said
+
+    def ours(line: str, code: int = 0) -> Any:
+        done = rmqtool(*line.replace("TARGET", target).split(), "-o", "json")
+        assert done.code == code, (line, done.err)
+        return json.loads(done.out)
+
+    def row_of(said: str) -> list[str]:
+        """The first row of the table in an output; lines without columns may follow it."""
+        return [*columns(said, begin="#Broker")[0].values()]
+
+    (row,) = ours("lite brokers TARGET")
+    said = admin(f"getBrokerLiteInfo -b {addresses['broker']}")
+    (theirs,) = [line.split() for line in said.splitlines() if line.startswith(addresses["broker"])]
+    names = ("storeType", "maxLmqNum", "currentLmqNum", "liteSubscriptionCount", "orderInfoCount", "cqTableSize")
+    assert [str(row[name]) for name in (*names, "offsetTableSize", "eventMapSize")] == theirs[1:], said
+    (row,) = ours("lite list TARGET")
+    said = admin("getParentTopicInfo -p Parent")
+    broker_name, ttl, lite_topics, queues, *_, groups = row_of(said)
+    assert [str(row[name]) for name in ("brokerName", "ttl", "liteTopicCount", "lmqNum")] == [
+        broker_name, ttl, lite_topics, queues
+    ], said  # fmt: skip
+    assert {*row["groups"]} == {*_GROUPS} == {*groups.strip("[]").split(", ")}
+    for lite in ("one", "two", "five"):
+        (row,) = ours(f"lite show TARGET Parent {lite}")
+        said = admin(f"getLiteTopicInfo -p Parent -l {lite} -s")
+        broker_name, begin, end, updated, sharding, clients = row_of(said)
+        assert [str(row[name]) for name in ("brokerName", "minOffset", "maxOffset", "subscriberCount")] == [
+            broker_name, begin, end, clients
+        ], said  # fmt: skip
+        assert millis(updated) // 1000 == row["lastUpdateTimestamp"] // 1000
+        assert sharding == str(row["shardingToBroker"]).lower()
+        assert all(name in said for name in row["subscribers"]), said
+    for group in _GROUPS:
+        rows = ours(f"lite lag TARGET {group}")
+        said = admin(f"getLiteGroupInfo -p Parent -g {group} -k 50")
+        assert f"Total Lag Count: {sum(row['lag'] for row in rows)}" in said, (rows, said)
+        counts = said.partition("TopK by lag count")[2].partition("TopK by lag time")[0]
+        lines = [line.split() for line in counts.splitlines() if re.match(r"\d", line)]
+        assert {line[1]: int(line[2]) for line in lines} == {row["liteTopic"]: row["lag"] for row in rows}, said
+    (row,) = ours("lite lag TARGET again --lite-topic one")
+    said = admin("getLiteGroupInfo -p Parent -g again -l one")
+    assert [str(row[name]) for name in ("brokerName", "brokerOffset", "consumerOffset", "lag")] == row_of(said)[:4]
+    assert ours("lite lag TARGET again --lite-topic nothing", 1) == []
+    assert row_of(admin("getLiteGroupInfo -p Parent -g again -l nothing"))[1:3] == ["-", "-"]
+    for group, client in (("only", "c3"), ("all", "c4"), ("again", "c5")):
+        (row,) = ours(f"lite client TARGET {group} {client}")
+        said = admin(f"getLiteClientInfo -p Parent -g {group} -c {client} -s")
+        assert [row["brokerName"], str(row["liteTopicCount"] or "N/A")] == row_of(said)[:2], said
+        assert all(name in said for name in row["liteTopics"]), said
+    assert ours("lite client TARGET again nobody", 1) == []
+    (row,) = ours("lite dispatch TARGET again --yes")
+    assert row["state"] == "dispatched"
+    assert "dispatched" in admin("triggerLiteDispatch -p Parent -g again")
+
+
 def test_lite_topics(brokers_5_5: tuple[Broker, Broker], tmp_path: Path) -> None:
     settings = SETTINGS + "timerWheelEnable=true\nenableLmq=true\nenableMultiDispatch=true\n"
     with closing(Pair(*brokers_5_5, tmp_path, settings)) as pair:
         wanted, got = pair.run(talks)
+        for broker in (pair.broker, pair.clients):  # one after the other: our commands run in this process
+            compare(broker)
     differ = [
         f"{n}: {ours}, not {theirs}" for n, (theirs, ours) in enumerate(zip(wanted, got, strict=True)) if ours != theirs
     ]
