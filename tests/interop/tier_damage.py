@@ -93,7 +93,7 @@ def _queues(case: str) -> dict[tuple[str, int], list[int]]:
     return queues
 
 
-def _pull(broker: Broker, topic: str, queue_id: int, at: int) -> Record | None:
+def pull(broker: Broker, topic: str, queue_id: int, at: int) -> Record | None:
     """The message at a queue offset, or None where the broker has another answer."""
     fields = {
         "consumerGroup": "judge", "topic": topic, "queueId": str(queue_id), "queueOffset": str(at), "maxMsgNums": "1",
@@ -160,7 +160,7 @@ def hold_against(broker: Broker, case: str, node: Node, damage: Callable[[Path],
     try:
         for (topic, queue_id), offsets in sorted(_queues(case).items()):
             for at in offsets:
-                if _content(_pull(broker, topic, queue_id, at)) == _content(whole.record(topic, queue_id, at)):
+                if _content(pull(broker, topic, queue_id, at)) == _content(whole.record(topic, queue_id, at)):
                     assert (topic, queue_id, at) in here, f"the broker serves {topic}/{queue_id} {at}, we do not"
                 else:
                     gone += 1

@@ -1,12 +1,15 @@
 """Overwritten messages: no byte of them is left, everything else is as before, and it can be interrupted anywhere."""
 
 import os
+import re
 import shutil
+from collections.abc import Callable, Collection
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from formats.layouts.derived import DLEDGER_ENTRY_HEAD
 from formats.message.build import append_crc, verify_crc
 from formats.message.ids import offset_id
 from formats.message.inner import is_inner_batch
@@ -15,17 +18,20 @@ from formats.primitives import COMPRESSED, crc31
 from rmqtool.errors import BadValue, Refused
 from rmqtool.services.lookup.selection import Selection
 from rmqtool.services.lookup.where import FieldCondition
-from rmqtool.services.redaction import RedactionReport, redact
+from rmqtool.services.redaction.copies import files_of, walk
+from rmqtool.services.redaction.redact import RedactionReport, redact
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.runs import default_home, runs
 from rmqtool.store.check.run import check_store
 from rmqtool.store.disk.lock import StoreLock
-from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import LocatedRecord
+from tests import roles
 from tests.amounts import by_turns, some
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
+from tests.roles import prints
 from tests.services.build import Builder, log_of
 from tests.services.test_trace import unique_ids
 from tests.store.crashes import Killed, Seam
@@ -230,11 +236,208 @@ def test_what_is_refused(golden: Unpacked, golden_copy: Unpacked, tmp_path: Path
         redact(layout_of(store), Selection(keys=("order-40",)), ())
     with pytest.raises(Refused, match="not stopped cleanly"):
         redact(layout_of(golden_copy("broker-crash")), Selection(keys=("order-40",)), ())
-    compacted = golden_copy("compaction-5.3.3")
-    with pytest.raises(Refused, match="compaction log"):
-        redact(layout_of(compacted), EVERYTHING, ())
     assert rmqtool("redact", store, "--yes").code == 2
     assert rmqtool("redact", store, "--key", "no such key", "--yes").code == 1
     assert rmqtool("redact", store, "--key", "order-40").code == 4
     assert rmqtool("redact", store, "--key", "order-40", "--dry-run").code == 1
     assert not [run for run in runs(Places(str(store))) if run.state != "done"]
+
+
+# -- copies elsewhere than in the log ----------------------------------------------------------------------------------
+
+KINDS = [
+    ("compaction-5.3.3", "", {"log", "compaction"}),
+    (roles.TIERED, "a", {"log", "tier"}),
+    (roles.NEW_TIERED, "a", {"log", "tier"}),
+    (roles.DLEDGER, "n0", {"log"}),
+    (roles.OLD_DLEDGER, "n2", {"log"}),
+    (roles.MULTI_PATH, "a", {"log"}),
+]
+
+
+def stopped(case: str, name: str, folder: Path, golden: Unpacked) -> StoreLayout:
+    """A copy of a store as after a clean stop; the segments of its tier lie beside it."""
+    if not name:
+        return layout_of(Path(shutil.copytree(golden(case), folder / "store")))
+    node = roles.unpack(case, name, folder)
+    (node.store / "abort").unlink()
+    if (node.store / "tiered").exists():
+        (node.store / "tiered").rename(folder / "segments")
+        node.conf.write_text(node.conf.read_text().replace(str(node.store / "tiered"), str(folder / "segments")))
+    return StoreLayout(str(node.store), load(str(node.conf)))
+
+
+def everything(layout: StoreLayout) -> dict[tuple[str, int], LocatedRecord]:
+    """All messages, by file and position."""
+    items = (item for files in files_of(layout) for item in walk(files, "reading"))
+    return {(item.file.path, item.at): item for item in items if isinstance(item, LocatedRecord)}
+
+
+def files_with(folder: Path, bodies: Collection[bytes]) -> list[Path]:
+    """Files below a folder in which any of these is; the index of a DLedger log is large, and has only numbers."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.stat().st_size < 1 << 25]
+    return [path for path in paths for data in [path.read_bytes()] if any(body in data for body in bodies)]
+
+
+def choose(layout: StoreLayout) -> tuple[list[str], set[bytes]]:
+    """Unique ids of every fifth message of which there is a body that no other has, and these bodies."""
+    by_id: dict[str, set[bytes]] = {}
+    for item in everything(layout).values():
+        name = parse(item.record.properties).get(UNIQ_KEY)
+        if name is not None and item.record.body_length > 12 and not is_inner_batch(item.record.sys_flag):
+            by_id.setdefault(name, set()).add(bytes(item.record.body))
+    ids = sorted(by_id)[::5]
+    others = set().union(*(bodies for name, bodies in by_id.items() if name not in ids))
+    ids = [name for name in ids if not by_id[name] & others]
+    return ids, set().union(*(by_id[name] for name in ids))
+
+
+@by_turns(2)
+@pytest.mark.parametrize(("case", "name", "places"), KINDS, ids=[f"{case}-{name}" for case, name, _places in KINDS])
+def test_copies_in_every_place_are_overwritten(
+    case: str, name: str, places: set[str], golden: Unpacked, tmp_path: Path
+) -> None:
+    layout = stopped(case, name, tmp_path, golden)
+    ids, bodies = choose(layout)
+    assert len(bodies) > 3
+    assert files_with(tmp_path, bodies)
+    before, original = everything(layout), prints(tmp_path)
+    plan = redact(layout, EVERYTHING, ids, dry_run=True)
+    assert prints(tmp_path) == original
+    report = redact(layout, EVERYTHING, ids, keep_backup=True, shown=plan)
+    assert {row.place for row in report.messages} == places
+    shown = {(os.path.normpath(os.path.join(layout.root, row.file)), row.physicalOffset) for row in report.messages}
+    assert shown == {
+        (path, item.physical_offset)
+        for (path, _at), item in before.items()
+        if parse(item.record.properties).get(UNIQ_KEY) in ids and item.record.body_length
+    }
+    assert rmqtool("undo", layout.root, "--yes", *layout.conf.options).code == 0
+    shutil.rmtree(f"{layout.root}.rmqtool")
+    assert prints(tmp_path) == original
+    redact(layout, EVERYTHING, ids)
+    assert files_with(tmp_path, bodies) == []
+    after = everything(layout)
+    assert after.keys() == before.keys()
+    for place, item in before.items():
+        record, there = item.record, after[place].record
+        if (place[0], item.physical_offset) in shown:
+            assert bytes(there.body) == b"*" * record.body_length
+            there = there._replace(body=record.body, body_crc=record.body_crc, sys_flag=record.sys_flag)
+        assert there == record
+    now = [finding.code for finding in check_store(layout) if finding.severity == "error"]
+    whole = stopped(case, name, tmp_path / "whole", golden)
+    assert now == [finding.code for finding in check_store(whole) if finding.severity == "error"]
+    assert redact(layout, EVERYTHING, ids, dry_run=True).messages == []
+
+
+def test_a_message_that_only_the_tier_has(golden: Unpacked, tmp_path: Path) -> None:
+    layout = stopped(roles.TIERED, "a", tmp_path, golden)
+    report = redact(layout, Selection(topics=("Invoices",), queue_ids=(0,), queue_offsets=(3, 5)), ())
+    assert [(row.place, row.queueOffset) for row in report.messages] == [("tier", 3), ("tier", 4)]
+    assert {row.file.split("/")[:2] == ["..", "segments"] for row in report.messages} == {True}
+
+
+def test_killed_while_segments_elsewhere_are_replaced(
+    golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seam = Seam(monkeypatch)
+    layout = stopped(roles.TIERED, "a", tmp_path / "whole", golden)
+    ids, bodies = choose(layout)
+    seam.begin()
+    redact(layout, EVERYTHING, ids[:3])
+    steps = seam.count
+    for number in Random(7).sample(range(1, steps), some(4, steps - 1)):
+        layout = stopped(roles.TIERED, "a", tmp_path / str(number), golden)
+        seam.begin(number)
+        with pytest.raises(Killed):
+            redact(layout, EVERYTHING, ids)
+        seam.begin()
+        redact(layout, EVERYTHING, ids)
+        redact(layout, EVERYTHING, ids)  # the one before may only have finished the first
+        assert files_with(tmp_path / str(number), bodies) == [], number
+
+
+def test_the_checksum_of_a_dledger_entry(golden: Unpacked, tmp_path: Path) -> None:
+    layout = stopped(roles.OLD_DLEDGER, "n2", tmp_path, golden)
+    ids, _bodies = choose(layout)
+
+    def set_checksums(change: int, field: str = "body_crc") -> None:
+        for item in everything(layout).values():
+            with open(item.file.path, "r+b") as file:
+                file.seek(item.at)
+                crc = crc31(file.read(item.record.total_size)) ^ change
+                file.seek(item.at - DLEDGER_ENTRY_HEAD.size + DLEDGER_ENTRY_HEAD.offsets[field])
+                file.write(crc.to_bytes(4, "big"))
+
+    set_checksums(0)
+    assert redact(layout, EVERYTHING, ids).applied
+    for item in everything(layout).values():
+        view = item.file.map()
+        entry = DLEDGER_ENTRY_HEAD.as_dict(view, item.at - DLEDGER_ENTRY_HEAD.size)
+        assert entry["body_crc"] == crc31(bytes(view[item.at : item.at + item.record.total_size]))
+    set_checksums(1)
+    with pytest.raises(Refused, match="checksums of this DLedger entry"):
+        redact(layout, EVERYTHING, [], properties=["nothing"])
+
+
+def test_remains_behind_the_last_message_are_cleared(golden_copy: Unpacked) -> None:
+    """Brokers leave bytes of earlier messages behind an end-of-file blank, and where a start has cut the log."""
+    store = golden_copy("broker")
+    secret = b'"id":40,'
+    log = log_of(store).segments.files
+    first, last = Path(log[0].path), Path(log[-1].path)
+    end = max(item.end for item in records(store).values()) - log[-1].base
+    for path, at in ((first, first.stat().st_size - len(secret)), (last, end + 4096)):
+        data = bytearray(path.read_bytes())
+        data[at : at + len(secret)] = secret
+        path.write_bytes(data)
+    report = redact(layout_of(store), Selection(keys=("order-40",)), ())
+    assert {(each.file, each.bytes >= len(secret)) for each in report.cleared} == {
+        (os.path.relpath(path, store), True) for path in (first, last)
+    }
+    assert secret not in all_bytes(store)
+    assert errors(store) == []
+
+
+def break_head(store: Path) -> str:
+    """Damage the head of a message; its body is still there."""
+    item = next(item for item in records(store).values() if b"order-40" in item.record.properties)
+    with open(item.file.path, "r+b") as file:
+        file.seek(item.at + 4)
+        file.write(b"\0\0\0\0")
+    return f"{os.path.relpath(item.file.path, store)} at byte {item.at} ({item.record.total_size} B)"
+
+
+def copy_log(store: Path) -> str:
+    """Leave a copy of a log file beside it."""
+    path = Path(log_of(store).segments.files[0].path)
+    shutil.copy(path, f"{path}.old")
+    return f"{path}.old: has a copy of"
+
+
+def upload(store: Path) -> str:
+    """Give the store a tier whose segments are elsewhere."""
+    (store / "tiered_index_file").mkdir()
+    (store / "tiered_index_file" / "1").write_bytes(b"")
+    return "its tier has segments that are not here"
+
+
+@pytest.mark.parametrize("hinder", [break_head, copy_log, upload])
+def test_what_cannot_be_overwritten_is_named(hinder: Callable[[Path], str], golden_copy: Unpacked) -> None:
+    store = golden_copy("broker")
+    reason = hinder(store)
+    before = tree(store)
+    with pytest.raises(Refused, match=re.escape(reason)):
+        redact(layout_of(store), Selection(keys=("order-40",)), ())
+    assert tree(store) == {**before, "lock": tree(store).get("lock")}
+
+
+def test_copies_outside_of_the_store_are_named(golden_copy: Unpacked) -> None:
+    store = golden_copy("broker")
+    redact(layout_of(store), Selection(keys=("order-40",)), (), keep_backup=True)
+    log = Path(log_of(store).segments.files[0].path)
+    os.link(log, store.parent / "linked")
+    warnings = " ".join(redact(layout_of(store), Selection(keys=("order-41", "order-40")), (), dry_run=True).warnings)
+    assert "redact-kept keeps copies of" in warnings
+    assert f"{log} has another hard link" in warnings

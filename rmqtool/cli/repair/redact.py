@@ -19,7 +19,7 @@ from rmqtool.cli.framework.options import (
 from rmqtool.cli.framework.planning import ASK, Consent
 
 if TYPE_CHECKING:
-    from rmqtool.services.redaction import RedactionReport
+    from rmqtool.services.redaction.redact import RedactionReport
 
 
 @command(
@@ -45,16 +45,17 @@ def redact(
 ) -> int:
     """Overwrite bodies, and chosen properties, of messages of a stopped store, and compute their checksums again.
 
-    Select them by --id, --key, --where or other options. Lengths, tags and keys stay, so queues and index remain valid;
-    all copies of a message are overwritten, such as retries and dead letters. There is no undo without --keep-backup.
-    Exit code 0: done; 1: a dry run has messages to overwrite, or nothing matches.
+    Select them by --id, --key, --where or other options. Lengths, tags and keys stay, so queues and index remain valid.
+    All copies of a message are overwritten: retries and dead letters, and those in compaction logs and in the tier; a
+    copy that cannot be is refused by name. Other replicas keep theirs. There is no undo without --keep-backup. Exit
+    code 0: done; 1: a dry run has messages to overwrite, or nothing matches.
     """
     from rmqtool.cli.framework.planning import carry_out
     from rmqtool.cli.read.run_files import say_unmet, selection
     from rmqtool.cli.render.text import note
     from rmqtool.errors import BadValue
-    from rmqtool.services.redaction import RedactionReport
-    from rmqtool.services.redaction import redact as run
+    from rmqtool.services.redaction.redact import RedactionReport
+    from rmqtool.services.redaction.redact import redact as run
     from rmqtool.words import counted
 
     if not id and messages == ANY_MESSAGE:
@@ -99,17 +100,20 @@ def _show(report: "RedactionReport", form: str, *, to_stderr: bool = False) -> N
     from rmqtool.cli.render.parts import PARTS
     from rmqtool.cli.render.rows import columns_of, names_of
     from rmqtool.cli.render.text import note
-    from rmqtool.services.redaction import Redacted
+    from rmqtool.services.redaction.redact import Redacted
     from rmqtool.words import counted
 
     if form in ("json", "ndjson"):
         write_object(form, report.to_dict())
     elif not PARTS.write(report, form):
         out = sys.stderr if to_stderr else sys.stdout
-        rows = report.to_dict()["messages"]
-        write_all(writer(form, names_of(Redacted), columns_of(Redacted, wide=("properties",)), out), rows)
+        columns = columns_of(Redacted, wide=("properties",), spare=("file",))
+        write_all(writer(form, names_of(Redacted), columns, out), report.to_dict()["messages"])
     if form in ("text", "table"):
         for warning in report.warnings:
             note(f"warning: {warning}")
         verb = "overwritten" if report.applied else "would be overwritten"
-        note(f"{counted(len(report.messages), 'message')} in {counted(len(report.files), 'file')} of the log {verb}")
+        for rest in report.cleared:
+            what = "cleared" if report.applied else "would be cleared"
+            note(f"{rest.file} from byte {rest.at}: {counted(rest.bytes, 'byte')} of remains of old messages {what}")
+        note(f"{counted(len(report.messages), 'message')} in {counted(len(report.files), 'file')} {verb}")

@@ -46,6 +46,7 @@ _LITTLE = 8  # on a signal, this many remaining actions are still carried out
 
 _FOLDERS = ("consumequeue", "consumequeue_ext", "batchconsumequeue", "index", "config", "timerlog", "compaction")
 _FILES = ("checkpoint", "abort", "timerwheel")
+_DEPTH, _DEEPER = 4, 2  # directories inside each other; a tier has more
 _Seen = tuple[int, int]  # length, time of modification in ns
 
 
@@ -54,22 +55,25 @@ class Snapshot:
 
     Args:
         named: files outside the store to include.
+        folders: further directories to include, with all that is below them.
     """
 
-    def __init__(self, layout: StoreLayout, named: Iterable[str] = ()) -> None:
+    def __init__(self, layout: StoreLayout, named: Iterable[str] = (), folders: Iterable[str] = ()) -> None:
         self._seen: dict[str, _Seen] = {}
         wheels = (entry.path for entry in layout.entries() if snapshot_flag(entry.name) >= 0)
         self._alone = [*(layout.path(name) for name in _FILES), *wheels, *named]
         self._logs = list(layout.commit_log_paths)
         for folder in (*self._logs, *map(layout.path, _FOLDERS)):
             self._walk(folder)
+        for folder in folders:
+            self._walk(folder, -_DEEPER)
         for path in self._alone:
             self._look(path)
 
     def _walk(self, folder: str, depth: int = 0) -> None:
         try:
             for entry in list_folder(folder):
-                if entry.is_dir() and depth < 4:
+                if entry.is_dir() and depth < _DEPTH:
                     self._walk(entry.path, depth + 1)
                 else:
                     status = entry.stat(follow_symlinks=False)

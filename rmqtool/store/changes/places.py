@@ -16,6 +16,7 @@ MARKER = ".rmqtool-pending"  # in the store while a change is half done
 _NOT_OURS = {"", "lock", MARKER}
 _NAMED = "named"
 _MOST_PATH = 4000
+_OTHERS = ("storePathDLedgerCommitLog", "tieredStoreFilePath")  # settings of directories that may be anywhere
 # files that symbolic links may place outside the store; nothing else is ever written there
 _STORE_FILE = re.compile(
     r"(?:[^/]+/)*\d{17,20}|config/[A-Za-z]+\.json(?:\.bak)?|config/timercheck|compaction/position-checkpoint"
@@ -32,6 +33,7 @@ class Places:
     Args:
         root: the store, by any path.
         logs: all its commit-log paths, in the order of its settings.
+        others: further directories of its settings, such as that of its tier.
         named: files outside the store that the user has named in this command, such as a broadcasting client's.
 
     Attributes:
@@ -39,10 +41,13 @@ class Places:
         real: with symbolic links resolved; the same for every path of one store.
     """
 
-    def __init__(self, root: str, logs: Iterable[str] = (), named: Iterable[str] = ()) -> None:
+    def __init__(
+        self, root: str, logs: Iterable[str] = (), named: Iterable[str] = (), others: Iterable[str] = ()
+    ) -> None:
         self.root, self.real = os.path.abspath(root), os.path.realpath(root)
         self.logs = [os.path.abspath(path) for path in logs]
-        self._real_logs = [os.path.realpath(path) for path in self.logs]
+        self._bases = [*self.logs, *map(os.path.abspath, others)]  # that names in manifests count
+        self._real_bases = [os.path.realpath(path) for path in self._bases]
         self.named = {os.path.abspath(path) for path in named}
         self._folders: dict[str, str] = {}
 
@@ -54,7 +59,8 @@ class Places:
     @classmethod
     def of(cls, layout: StoreLayout, named: Iterable[str] = ()) -> "Places":
         """The places of a store."""
-        return cls(layout.root, layout.commit_log_paths, named)
+        others = (each for name in _OTHERS for each in layout.configured_paths(name))
+        return cls(layout.root, layout.commit_log_paths, named, others)
 
     def name_of(self, path: str, *, above: bool = False) -> Any:
         """The name of a file in a manifest.
@@ -71,7 +77,9 @@ class Places:
         elif path in self.named:
             name = {_NAMED: path}
         else:
-            name = next(([n, rest] for n, log in enumerate(self.logs) if (rest := _below(path, log)) is not None), None)
+            name = next(
+                ([n, rest] for n, base in enumerate(self._bases) if (rest := _below(path, base)) is not None), None
+            )
         try:
             self.path_of(name, above=above)
         except ValueError as err:
@@ -102,9 +110,9 @@ class Places:
         if isinstance(name, list):
             if len(name) != 2 or type(name[0]) is not int:
                 raise ValueError("no name of a file")
-            if not 0 <= name[0] < len(self.logs):
+            if not 0 <= name[0] < len(self._bases):
                 raise ValueError("in another commit-log path than those of the settings (see --broker-conf)")
-            base, real, relative = self.logs[name[0]], self._real_logs[name[0]], name[1]
+            base, real, relative = self._bases[name[0]], self._real_bases[name[0]], name[1]
         path = os.path.join(base, checked_relative(relative))
         if base is self.root and relative in _NOT_OURS:
             raise ValueError("no change touches this file")

@@ -21,7 +21,12 @@ from rmqtool.words import command_line
 
 @contextmanager
 def changing(
-    layout: StoreLayout, command: str, backup: str | None = None, *, named: Iterable[str] = ()
+    layout: StoreLayout,
+    command: str,
+    backup: str | None = None,
+    *,
+    named: Iterable[str] = (),
+    folders: Iterable[str] = (),
 ) -> Iterator[Change]:
     """Change a store under the broker's lock. An interrupted run is completed first; :attr:`Change.finished` then says
     which. Nothing is changed before :meth:`Change.commit`.
@@ -31,6 +36,7 @@ def changing(
         command: for the name of the run's folder.
         backup: directory for backups, instead of the one next to the store.
         named: files outside the store that the user has named and that may be changed.
+        folders: directories with files to be changed that few commands change, such as that of the store's tier.
 
     Raises:
         Refused: the store is in use, or half changed by a run that cannot be completed, or the backup directory is in
@@ -50,7 +56,7 @@ def changing(
                 if finished is not None:
                     signals.resume()
                 sweep(places, backup)
-                snapshot = Snapshot(layout, named)
+                snapshot = Snapshot(layout, named, folders)
                 with Change(places, command, backup, signals=signals, snapshot=snapshot) as change:
                     change.finished = finished
                     yield change

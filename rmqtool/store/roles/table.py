@@ -262,7 +262,13 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
         (TAKING_OUT, _MAY_LACK),
     ),
     Role.DLEDGER: _row(
-        (REDACT, _refuse(_DLEDGER_LOG, "{salvage NEWSTORE} makes an ordinary store, which can be redacted")),
+        (
+            REDACT,
+            _warn(
+                "the other members of its group keep their copies, and one whose last entries differ from the leader's "
+                "takes the leader's: redact the directories of all members before any of them is started"
+            ),
+        ),
         ((*RECOVERING, *_TRUNCATE, *REBUILDING), _refuse(_DLEDGER_LOG, _DLEDGER_WAY)),
         (
             (QUEUES, "rebuild index"),
@@ -294,13 +300,6 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
         ),
     ),
     Role.TIERED: _row(
-        (
-            REDACT,
-            _refuse(
-                "the tier keeps copies of its messages, which rmqtool does not write",
-                "{salvage NEWSTORE} makes a store without a tier, which can be redacted",
-            ),
-        ),
         ((*RECOVERING, *_TRUNCATE, QUEUES, "append", "mirror"), _GUARDED),
         (
             _FORCED,

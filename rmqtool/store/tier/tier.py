@@ -21,7 +21,7 @@ from rmqtool.errors import Refused
 from rmqtool.store.config.files import read_either
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import UNIT, StoreLayout
-from rmqtool.store.layout.tier_signs import METADATA, tier_sign
+from rmqtool.store.layout.tier_signs import LOCAL_INDEX, METADATA, tier_sign
 from rmqtool.store.layout.tiered import Key as SegmentKey
 from rmqtool.store.layout.tiered import tiered_files
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord, walk_file
@@ -343,6 +343,40 @@ class Tier:
                 lost = queue.max_offset - queue.min_offset
                 text = f"{name}, but the local queue begins at {low}: a broker deletes the whole tier of this queue"
                 yield Danger(kind="deleted", topic=topic, queueId=queue_id, messages=lost, words=text)
+
+
+def log_segments(layout: StoreLayout) -> list[Segment]:
+    """The files of the logs of a store's tier, those that the metadata have as deleted included; empty without any.
+
+    Raises:
+        Refused: the tier has segments that are not here as files, or it is unknown which ones are this store's.
+        UnreadableStore: a directory cannot be listed.
+    """
+    if tier_sign(layout) is None:
+        return []
+    provider = layout.conf.text("tieredBackendServiceProvider") or "PosixFileSegment"
+    in_memory = provider.endswith("MemoryFileSegment")  # gone since its broker stopped
+    if not in_memory and not provider.endswith("PosixFileSegment"):
+        raise Refused(f"{layout.root}: the segments of its tier are kept by {provider}: rmqtool does not write there")
+    metadata, files = metadata_of(layout), tiered_files(layout)
+    logs = {key: segment for key, segment in sorted(files.segments.items()) if key[1] == COMMIT_LOG}
+    brokers = {path.partition("/")[0] for path, _kind, _base in logs}
+    owner = _owner(layout, metadata, brokers)
+    if owner is None and len(brokers) > 1:
+        raise Refused(
+            f"{files.folder}: has segments of several brokers ({', '.join(sorted(brokers))}), and which of them is "
+            "this store's is unknown: give its settings with --broker-conf"
+        )
+    kept = [s for s in (metadata.segments() if metadata else ()) if s.type == COMMIT_LOG and s.status != DELETED]
+    missing = [f"{s.path}/{s.base_offset}" for s in kept if s.size and (s.path, s.type, s.base_offset) not in logs]
+    if files.folder is None and metadata is None and layout.entries(LOCAL_INDEX):
+        missing = [LOCAL_INDEX]
+    if missing and not in_memory:
+        raise Refused(
+            f"{layout.root}: its tier has segments that are not here, such as that of {missing[0]} "
+            "(tieredStoreFilePath names their directory: --broker-conf)"
+        )
+    return [segment for key, segment in logs.items() if owner in (None, key[0].partition("/")[0])]
 
 
 def local_ranges(
