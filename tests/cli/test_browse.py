@@ -88,6 +88,7 @@ def drive(store: Path, play: Callable[[Driver], Awaitable[None]], size: tuple[in
         async with app.run_test(size=size) as pilot:
             driver = Driver(app, pilot)
             await driver.wait_for(" of ")
+            await driver.wait(lambda: driver.rows.source.complete)
             await play(driver)
 
     before = tree(store)
@@ -343,6 +344,14 @@ def test_the_first_list_needs_little_of_the_engine() -> None:
     assert done.stdout == "[]\n"
 
 
+def test_topics_are_shown_before_they_are_counted(golden: Unpacked) -> None:
+    topics = StorePlace("STORE", StoreLayout(str(golden("broker")))).topics()
+    row = topics.names.index("Orders")
+    assert topics.cells(row)[:3] == ("Orders", "", "")
+    topics.complete_cells()
+    assert topics.cells(row)[:3] == ("Orders", "4", "420")
+
+
 # -- at a real terminal -----------------------------------------------------------------------------------------------
 
 
@@ -352,7 +361,7 @@ def test_at_a_terminal(size: tuple[int, int], golden: Unpacked) -> None:
     terminal = Terminal("browse", golden("broker"), columns=columns, rows=rows)
     try:
         terminal.wait(" of ")
-        assert "Topics" in terminal.text
+        terminal.wait("Topics")
         terminal.type("/Orders\r")
         terminal.wait("10 of ")
         terminal.type("\r")

@@ -242,6 +242,14 @@ class ListScreen(_Base):
             self._source = source
             await self.mount(RowList(source), after="#heading")
             self._ready()
+            if not source.complete:
+                complete = threading.Thread(target=self._complete, args=(source,), daemon=True)
+                self.call_after_refresh(complete.start)
+
+    def _complete(self, source: Source) -> None:
+        source.complete_cells()
+        with suppress(RuntimeError):  # the application has ended
+            self.app.call_from_thread(lambda: self._more() if self.is_attached else None)
 
     def _ready(self) -> None:
         assert self._source is not None

@@ -40,11 +40,17 @@ class Source(ABC):
         title: of the list.
         columns: of its rows.
         hint: what a search looks for.
+        complete: whether all cells are shown; until :meth:`complete_cells`, those that take long may be empty.
     """
 
     title: str
     columns: Sequence[ListColumn]
     hint = "text in a row"
+    complete = True
+
+    def complete_cells(self) -> None:
+        """Prepare for cells that take long; called in the background, once the rows are on the screen without them."""
+        self.complete = True
 
     @property
     @abstractmethod
@@ -131,6 +137,8 @@ class BrowsedTopics(Source):
 
     def cells(self, row: int) -> Sequence[str]:
         """The cells of a topic."""
+        if not self.complete:
+            return self.names[row], "", "", self.purpose(row)
         queues, messages = self.totals(row)
         return self.names[row], f"{queues:,}", f"{messages:,}", self.purpose(row)
 
@@ -141,7 +149,16 @@ class BrowsedTopics(Source):
 
 
 class BrowsedStoreTopics(BrowsedTopics):
-    """The topics of a store."""
+    """The topics of a store. Their numbers take NumPy, which takes as long to load as all the rest."""
+
+    complete = False
+
+    def complete_cells(self) -> None:
+        """Load what counts messages."""
+        from formats.queues.consume import as_array
+
+        as_array(b"")
+        super().complete_cells()
 
     def __init__(self, layout: "StoreLayout", warn: Callable[[str], None]) -> None:
         from rmqtool.services.lookup.configs import topics_of
