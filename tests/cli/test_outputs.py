@@ -117,6 +117,8 @@ def test_every_form_of_every_command(name: str, form: str, golden_copy: Unpacked
     assert "Traceback" not in result.err
     if form in ("json", "ndjson") and name != "config FILE":
         assert "\x1b" not in result.out
+    if form == "table":
+        assert not [line for line in result.out.splitlines() if line.endswith(" ")]
     if form == "json" or name == "config FILE":
         assert isinstance(json.loads(result.out), dict | list)
     elif form == "ndjson":

@@ -3,7 +3,8 @@
 import sys
 from collections.abc import Iterable
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -36,9 +37,22 @@ def text_of_lines(lines: str, style: str = "") -> Text:
     return Text(lines, style=style)
 
 
+class _Table(Table):
+    """A table without blanks at the ends of its lines."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in Segment.split_lines(super().__rich_console__(console, options)):  # type: ignore[arg-type]
+            while line and not line[-1].text.rstrip(" "):
+                line.pop()
+            if line:
+                yield from line[:-1]
+                yield Segment(line[-1].text.rstrip(" "), *line[-1][1:])
+            yield Segment.line()
+
+
 def table(*titles: str, right: tuple[str, ...] = ()) -> Table:
     """A plain table in the one style of this program."""
-    grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    grid = _Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for title in titles:
         grid.add_column(title, justify="right" if title in right else "left", no_wrap=True)
     return grid
@@ -46,7 +60,7 @@ def table(*titles: str, right: tuple[str, ...] = ()) -> Table:
 
 def facts_table(rows: Iterable[tuple[str, str]]) -> Table:
     """A table of names and values, which are wrapped if too long."""
-    grid = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    grid = _Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in rows:

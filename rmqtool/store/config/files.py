@@ -142,7 +142,7 @@ def _advice(layout: StoreLayout, name: str) -> str:
         model.parse(data)
     except (FormatError, RmqError):
         return f" ({name}.bak is broken too)"
-    return f" ({name}.bak is good: --bak reads it)"
+    return f" ({name}.bak is good: {layout.command('config', name, '--bak')} shows it)"
 
 
 def raw_config(layout: StoreLayout, name: str) -> Any:
