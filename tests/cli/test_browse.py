@@ -184,6 +184,17 @@ def test_many_topics(topics: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for number in range(topics):
         builder.put(f"topic-{number:05d}", number % 4)
     store = builder.write(tmp_path)
+    listed: list[str] = []
+
+    def scan(path: str) -> Any:
+        listed.append(path)
+        return scandir(path)
+
+    scandir = os.scandir
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", scan)
+        assert StorePlace("STORE", StoreLayout(str(store))).topics().count == topics
+    assert len(listed) < 30, "no topic's directory"
 
     async def play(driver: Driver) -> None:
         await driver.wait_for(f"1 of {topics:,}")

@@ -167,11 +167,12 @@ class BrowsedStoreTopics(BrowsedTopics):
         from rmqtool.store.log.commit_log import CommitLog
         from rmqtool.store.tier.tier import Tier
 
+        layout = layout.listed_once()
         self._queues, self._low = TopicQueues(layout), CommitLog(layout).min_offset
         self._tier = Tier.of(layout)
         table = topics_of(layout, warn)
         self._purposes = retry_names(layout, warn)
-        self.names: list[str] = sorted({*self._queues.topics(), *(table.topics if table is not None else ())})
+        self.names: list[str] = sorted({*self._queues.names(), *(table.topics if table is not None else ())})
         self._row = lru_cache(_ROWS)(self._read)
 
     def ranges(self, topic: str) -> list[QueueRow]:

@@ -10,7 +10,7 @@ from formats.message.read import Record
 from formats.topics import LMQ_PREFIX
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout, is_path_name
+from rmqtool.store.layout.paths import BATCH_QUEUES, QUEUE_KINDS, StoreLayout, is_path_name
 from rmqtool.store.layout.version import queue_database_place
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue, BatchQueue, PlainQueue
@@ -79,6 +79,11 @@ class TopicQueues:
     def topics(self, prefix: str = "") -> list[str]:
         """Topics with this prefix, sorted."""
         return sorted(topic for topic in {*self._topics, *self._rocks} if topic.startswith(prefix))
+
+    def names(self) -> set[str]:
+        """Topics in any kind of queues, also those whose directory has no queue; no topic's directory is listed."""
+        names = (name for kind in QUEUE_KINDS for name in self._layout.topic_names(kind))
+        return {*names, *self._rocks}
 
     def of(self, topic: str) -> list[PlainQueue]:
         """A topic's queues, sorted by id; empty for an unknown topic."""

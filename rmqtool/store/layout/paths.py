@@ -313,6 +313,10 @@ class StoreLayout:
                 for queue_id, path in self._queues_in(topic.path).items():
                     yield topic.name, queue_id, path
 
+    def topic_names(self, kind: str = "consumequeue") -> list[str]:
+        """The names of the directories of topics, ascending; what is in them is not looked at."""
+        return [topic.name for topic in self.entries(kind) if self._is_folder_of_queues(topic)]
+
     def queues_of(self, topic: str, kind: str = "consumequeue") -> dict[int, str]:
         """Queue id and path of every queue directory of one topic, ascending; other topics are not listed."""
         if not is_path_name(topic):
