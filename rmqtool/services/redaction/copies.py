@@ -18,6 +18,7 @@ from rmqtool.progress import stage
 from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.runs import runs
+from rmqtool.store.disk.directories import each_file
 from rmqtool.store.disk.mapping import map_file
 from rmqtool.store.disk.segments import Segment, offset_name
 from rmqtool.store.disk.sparse import has_bytes, is_zero
@@ -36,7 +37,7 @@ _MAGIC = b"\xda\xa3\x20"  # of a record, at its fifth byte
 _WITHOUT_BODIES = ("consumequeue", BATCH_QUEUES, EXTENSIONS, "index", os.path.join(FOLDER, QUEUES))
 
 
-class Unread(NamedTuple):
+class Remains(NamedTuple):
     """Bytes of a file that belong to no message."""
 
     file: Segment
@@ -102,14 +103,13 @@ def files_of(layout: StoreLayout) -> list[Files]:
 
 def _compaction_files(layout: StoreLayout) -> Iterator[Segment]:
     """The files of all compaction logs, those of unfinished work included."""
-    for folder, _folders, names in os.walk(layout.path(FOLDER, LOGS)):
-        for name in sorted(names):
-            if (base := offset_name(name)) is not None and os.path.isfile(path := os.path.join(folder, name)):
-                status = os.stat(path)
-                yield Segment(path, base, status.st_size, status.st_mtime_ns)
+    for path in each_file(layout.path(FOLDER, LOGS)):
+        if (base := offset_name(os.path.basename(path))) is not None:
+            status = os.stat(path)
+            yield Segment(path, base, status.st_size, status.st_mtime_ns)
 
 
-def walk(files: Files, name: str) -> Iterator[LocatedRecord | Damage | Unread]:
+def walk(files: Files, name: str) -> Iterator[LocatedRecord | Damage | Remains]:
     """Everything in files, in order: messages, damage, and bytes that are neither, such as remains of earlier messages.
 
     Args:
@@ -135,7 +135,7 @@ def walk(files: Files, name: str) -> Iterator[LocatedRecord | Damage | Unread]:
             at = _end_of_records(file, at) if end == file.size else end
             used = has_bytes(file.path, at, file.size)
             if used > at:
-                yield Unread(file, at, used - at)
+                yield Remains(file, at, used - at)
             file.release()
             reading.done = begun + file.size
 
@@ -214,16 +214,11 @@ def _first_having(
 ) -> tuple[str, int] | None:
     """The path of the first file below folders that has wanted messages, and their number; None without any."""
     seen = set(known)
-    for top in folders:
-        for folder, inner, names in os.walk(top):
-            inner[:] = [name for name in inner if os.path.realpath(os.path.join(folder, name)) not in skipped]
-            for name in names:
-                path = os.path.join(folder, name)
-                if (real := os.path.realpath(path)) in seen or not os.path.isfile(real):
-                    continue
-                seen.add(real)
-                if messages := _count_in(path, wanted):
-                    return path, messages
+    for path in (file for folder in folders for file in each_file(folder, skipped)):
+        if (real := os.path.realpath(path)) not in seen:
+            seen.add(real)
+            if messages := _count_in(path, wanted):
+                return path, messages
     return None
 
 

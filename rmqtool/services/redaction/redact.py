@@ -21,7 +21,7 @@ from rmqtool.services.redaction.copies import (
     LOG,
     Files,
     Identities,
-    Unread,
+    Remains,
     files_of,
     ids_of,
     place_of_record,
@@ -197,11 +197,11 @@ def _plan(
     kinds = files_of(layout)
     wanted, damaged = _find(kinds, selection, {each.upper() for each in ids} | {*ids}, layout.root)
     messages: list[Redacted] = []
-    cleared: list[Unread] = []
+    cleared: list[Remains] = []
     patches: dict[str, tuple[Segment, list[Patch]]] = {}
     for files in kinds if any(wanted) else ():
         for item in walk(files, "reading the messages again"):
-            if isinstance(item, Unread):
+            if isinstance(item, Remains):
                 cleared.append(item)
             elif isinstance(item, LocatedRecord) and (chosen := _choose(item, wanted, in_log=files.place == LOG)):
                 changes, rows = overwrite(item, chosen, properties, copied=files.place != LOG)
@@ -215,9 +215,9 @@ def _plan(
         warned += warn_of_kept_copies(layout, wanted, [file for file, _changes in patches.values()])
     if not patches:
         cleared = []
-    for unread in cleared:
-        zeros = Patch(unread.at, bytes(unread.length))
-        patches.setdefault(unread.file.path, (unread.file, []))[1].append(zeros)
+    for remains in cleared:
+        zeros = Patch(remains.at, bytes(remains.length))
+        patches.setdefault(remains.file.path, (remains.file, []))[1].append(zeros)
     report = RedactionReport(
         store=layout.root,
         messages=messages,

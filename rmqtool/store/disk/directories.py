@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from stat import S_ISREG
 
 from rmqtool.errors import CorruptFile, UnreadableStore
@@ -119,6 +119,19 @@ def files_below(path: str) -> tuple[int, int]:
             files += 1
             size += os.lstat(os.path.join(directory, name)).st_size
     return files, size
+
+
+def each_file(path: str, skipped: Collection[str] = ()) -> Iterator[str]:
+    """Paths of the regular files, and of links to them, below a local directory, by name.
+
+    Args:
+        skipped: real paths of directories that are left out.
+    """
+    for folder, inner, names in os.walk(path):
+        inner[:] = sorted(name for name in inner if os.path.realpath(os.path.join(folder, name)) not in skipped)
+        for name in sorted(names):
+            if os.path.isfile(file := os.path.join(folder, name)):
+                yield file
 
 
 def read_small(path: str, limit: int = 64 << 20) -> bytes | None:
