@@ -80,6 +80,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[MessageQueue, int] | None = None
         self._client: _Client | None = None
         self._looked = self._delivered = 0.0  # when something was looked for, and found
+        self._shown: Offsets | None = None  # the position that the group has
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_client": None}  # connections stay on the driver
@@ -112,6 +113,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             least, waited = self.request.least_offsets or 0, now - self._delivered
             if waited > self.request.patience or self._target is not None:
                 least = 0
+            self._show(start)  # complete: Spark calls ``commit`` for it only when there is another batch
             latest = self._open_client().advance(from_json(start), most, least, self._target)
             if latest == start:
                 self._looked = time.monotonic()
@@ -129,8 +131,14 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: Offsets) -> None:
         with without_traceback():
-            if (group := self.request.commit_group) is not None:
-                self._open_client().commit(from_json(end), group)
+            self._show(end)
+
+    def _show(self, done: Offsets) -> None:
+        """Move the group's offsets to a position up to which everything has been written."""
+        group = self.request.commit_group
+        if group is not None and done != self._shown:
+            self._open_client().commit(from_json(done), group)
+            self._shown = done
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         with without_traceback():
