@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, MapType, StringType, StructField, StructType
 
 from formats.message.properties import UNIQ_KEY
@@ -93,6 +94,35 @@ def test_columns_are_fields_of_messages(served: TestBroker) -> None:
     assert listed[b"2"]["properties"]["__SHARDINGKEY"] == "s"
     assert (listed[b"3"]["topic"], listed[b"3"]["msgId"]) == ("Rest", "0" * 32)
     assert listed[b"4"]["topic"] == "B"  # after a second
+
+
+def test_frames_of_other_shapes_are_sent(served: TestBroker) -> None:
+    """Names in any case, other names by the option ``map``, and the frames that the source itself reads."""
+    fields = [StructField("KEY", TEXT), StructField("value", TEXT)]
+    options = {"namesrv": served.namesrv, "topic": "A", "map": "value=body,key=keys,key=shardingKey"}
+    writing = ClusterWriter(SinkOptions.of(options, StructType(fields)))
+    arrow = pa.schema([("KEY", pa.string()), ("value", pa.string())])
+    rows = [{"KEY": f"user-{n % 3}", "value": f"{n}"} for n in range(30)]
+    assert writing.write(iter([pa.RecordBatch.from_pylist(rows, arrow)])).messages == 30
+    first = stored(served.store)
+    assert {(row["keys"][0], int(row["body"]) % 3) for row in first} == {(f"user-{n}", n) for n in range(3)}
+    assert len({(row["queueId"], row["keys"][0]) for row in first}) == 3
+
+    read = read_arrow(str(served.store)).read_all().combine_chunks().to_batches()[0]
+    columns = StructType([_spark_field(field) for field in read.schema])
+    copying = ClusterWriter(SinkOptions.of({"namesrv": served.namesrv}, columns))
+    assert copying.write(iter([read])).messages == 30
+    second = stored(served.store)[30:]
+    assert sorted((row["msgId"], row["queueId"], row["body"]) for row in second) == sorted(
+        (row["msgId"], row["queueId"], row["body"]) for row in first
+    )
+    broken = read.set_column(read.schema.get_field_index("bodyError"), "bodyError", pa.array(["not zlib"] * 30))
+    with pytest.raises(BadValue, match="its body is as stored: not zlib"):
+        copying.write(iter([broken]))
+
+
+def _spark_field(field: pa.Field) -> StructField:
+    return StructField(field.name, from_arrow_type(field.type), field.nullable)
 
 
 def test_messages_of_a_sharding_key_are_in_one_queue_in_order(served: TestBroker) -> None:
@@ -215,6 +245,10 @@ def test_rows_that_are_refused(served: TestBroker, row: dict[str, Any], text: st
         ([StructField("body", BYTES)], {}, "a column topic, or all of them the option topic"),
         ([StructField("body", IntegerType())], {"topic": "A"}, "column body is int, not binary or string"),
         ([StructField("value", BYTES)], {"topic": "A"}, "column value is none of a message to send"),
+        ([StructField("body", BYTES), StructField("total", TEXT)], {"topic": "A"}, "column total is none of a message"),
+        ([StructField("value", BYTES)], {"topic": "A", "map": "other=body"}, "the frame has no column other"),
+        ([StructField("value", BYTES)], {"topic": "A", "map": "value=content"}, "content is no field of a message"),
+        ([StructField("value", IntegerType())], {"topic": "A", "map": "value=body"}, "column value is int, not binary"),
         ([StructField("body", BYTES)], {"topic": "a b"}, "The specified topic[a b] contains illegal"),
         ([StructField("body", BYTES)], {"topic": "A", "producerGroup": ""}, "the specified group is blank"),
         ([StructField("body", BYTES)], {"topic": "A", "tags": "x"}, "option tags is not known"),

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from formats.errors import FormatError
 from formats.message.properties import UNIQ_KEY, build
+from rmqtool.analytics.bodies.columns import ADDED
+from rmqtool.analytics.table.schema import MESSAGE_TABLE
 from rmqtool.client.producing.message import Message
 from rmqtool.errors import BadValue
 from rmqtool.rules.ids import stable_id
@@ -27,29 +29,47 @@ COLUMNS = {
     "deliverTime": ("timestamp", "bigint"),
 }
 """The columns of messages to send, and the types that each may have."""
+BODY_ERROR = "bodyError"  # why the body of a message that was read is as stored
 SHARDING_KEY = "__SHARDINGKEY"  # MessageConst.PROPERTY_SHARDING_KEY
+_OF_BROKERS = {name.casefold() for name in (*MESSAGE_TABLE.names, *ADDED)} - {name.casefold() for name in COLUMNS}
 
 
-def check_columns(schema: "StructType", topic: str | None) -> None:
-    """Check the columns of a data frame.
+def columns_of(schema: "StructType", topic: str | None, names: Mapping[str, str]) -> dict[str, int]:
+    """Return at which position a data frame has which field of the messages to send.
+
+    Columns of messages that were read, which brokers set themselves, are left out.
 
     Args:
         topic: of rows that have none.
+        names: names of columns that are called differently, see :func:`rmqtool.services.sending.fields.parse_map`.
 
     Raises:
-        BadValue: one is unknown or has another type, or topic or body is missing.
+        BadValue: a column is unknown or has another type, or topic or body is missing.
     """
-    for field in schema:
+    at = {name.casefold(): position for position, name in enumerate(schema.fieldNames())}
+    for theirs in names.values():
+        if theirs.casefold() not in at:
+            raise BadValue(f"option map: the frame has no column {theirs or '(of no name)'}")
+    mapped = {ours: at[theirs.casefold()] for ours, theirs in names.items()}
+    own = {ours: at[ours.casefold()] for ours in (*COLUMNS, BODY_ERROR) if ours.casefold() in at and ours not in mapped}
+    used = {*mapped.values(), *own.values()}
+    for name, position in at.items():
+        if position not in used and name not in _OF_BROKERS:
+            raise BadValue(
+                f"column {schema.fieldNames()[position]} is none of a message to send: there are {', '.join(COLUMNS)} "
+                "(the option map names others, as in value=body,key=keys)"
+            )
+    result = own | mapped
+    for ours, position in result.items():
+        field = schema[position]
         kind = field.dataType.simpleString()
-        if field.name not in COLUMNS:
-            raise BadValue(f"column {field.name} is none of a message to send: there are {', '.join(COLUMNS)}")
-        if kind not in COLUMNS[field.name] and kind != "void":
-            raise BadValue(f"column {field.name} is {kind}, not {' or '.join(COLUMNS[field.name])}")
-    names = schema.fieldNames()
-    if "body" not in names:
-        raise BadValue("a message to send has a column body")
-    if "topic" not in names and not topic:
+        if kind not in (*COLUMNS.get(ours, ("string",)), "void"):
+            raise BadValue(f"column {field.name} is {kind}, not {' or '.join(COLUMNS[ours])}")
+    if "body" not in result:
+        raise BadValue("a message to send has a column body (the option map names another one, as in value=body)")
+    if "topic" not in result and not topic:
         raise BadValue("give the messages a column topic, or all of them the option topic")
+    return result
 
 
 @dataclass(frozen=True)
@@ -82,9 +102,11 @@ class TaskMessages:
 
     def _message(self, row: Mapping[str, Any], number: int) -> "KeyedMessage":
         topic, body = row.get("topic") or self.topic or "", row.get("body")
+        if error := row.get(BODY_ERROR):
+            raise ValueError(f"its body is as stored: {error}")
         properties = own_properties(dict(row.get("properties") or {}))
         properties.setdefault(UNIQ_KEY, stable_id(self.seed, number, self.millis_of_month))
-        sharding = row.get("shardingKey")
+        sharding = row.get("shardingKey") or properties.get(SHARDING_KEY)
         if sharding:
             properties[SHARDING_KEY] = sharding
         message = Message(

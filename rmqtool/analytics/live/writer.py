@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from rmqtool.admin.target import Target
 from rmqtool.analytics.live.options import known_live_options, target_of
 from rmqtool.analytics.live.queues import connected, gather
-from rmqtool.analytics.live.rows import KeyedMessage, TaskMessages, bundles, check_columns
+from rmqtool.analytics.live.rows import COLUMNS, KeyedMessage, TaskMessages, bundles, columns_of
 from rmqtool.analytics.spark.option_values import BATCH, QUERY
 from rmqtool.analytics.spark.worker import without_traceback
 from rmqtool.client.cluster.attempts import PAUSES, may_pass
@@ -28,12 +28,13 @@ from rmqtool.errors import BadValue
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.rules.ids import month_of
 from rmqtool.rules.sending import check_group, check_topic
+from rmqtool.services.sending.fields import parse_map
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-_OPTIONS = ("path", "namesrv", "tlsConfig", "acl", "topic", "producerGroup")
+_OPTIONS = ("path", "namesrv", "tlsConfig", "acl", "topic", "producerGroup", "map")
 _OF_STREAMS = {"checkpointlocation"}  # Spark passes it on
 _GROUP = "rmqtool-producer"
 _ROWS, _TOGETHER = 1024, 64  # rows in progress, and of one request
@@ -53,11 +54,13 @@ class SinkOptions:
     Attributes:
         topic: of rows that have none.
         group: the producer group.
+        columns: at which position a row has which field of its message.
     """
 
     target: Target
     topic: str | None
     group: str
+    columns: Mapping[str, int]
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: "StructType") -> "SinkOptions":
@@ -69,14 +72,14 @@ class SinkOptions:
         given = {name: value for name, value in options.items() if name.lower() not in _OF_STREAMS}
         options = known_live_options(given, _OPTIONS)
         topic, group = options.get("topic"), options.get("producerGroup", _GROUP)
-        check_columns(schema, topic)
+        columns = columns_of(schema, topic, parse_map([options["map"]], COLUMNS) if "map" in options else {})
         try:
             check_group(group)
             if topic is not None:
                 check_topic(topic)
         except ValueError as err:
             raise BadValue(str(err)) from None
-        return cls(target_of(options), topic, group)
+        return cls(target_of(options), topic, group, columns)
 
 
 class _Writer:
@@ -97,8 +100,10 @@ class _Writer:
             BadValue: a row cannot be sent.
             NotSent: a broker refuses a message, or does not answer.
         """
+        import pyarrow as pa
         from pyspark import TaskContext
 
+        columns = self._options.columns
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
         query, batch = (context and context.getLocalProperty(name) for name in (QUERY, BATCH))
@@ -110,8 +115,9 @@ class _Writer:
             try:
                 count = 0
                 for rows in iterator:
-                    for start in range(0, rows.num_rows, _ROWS):
-                        part: list[dict[str, Any]] = rows.slice(start, _ROWS).to_pylist()
+                    taken = pa.RecordBatch.from_arrays([rows.column(at) for at in columns.values()], list(columns))
+                    for start in range(0, taken.num_rows, _ROWS):
+                        part: list[dict[str, Any]] = taken.slice(start, _ROWS).to_pylist()
                         messages = [numbered.message(row, count + at) for at, row in enumerate(part)]
                         loop.run(sender.send(messages))
                         count += len(part)

@@ -56,11 +56,14 @@ _MOST_SHAPES = 1000  # sets of field names to cache
 _MOST_NAMED = 100  # ignored fields to report
 
 
-def parse_map(texts: Sequence[str]) -> dict[str, str]:
+def parse_map(texts: Sequence[str], fields: Collection[str] = MAPPABLE) -> dict[str, str]:
     """Parse a mapping from message fields to input fields: ``["value=body,key=keys"]`` gives ``{"body": "value",
     ...}``.
 
     ``=body`` means that there is no body.
+
+    Args:
+        fields: those that a message has.
 
     Raises:
         BadValue: not a mapping, or its right side is not a field of a message.
@@ -71,8 +74,8 @@ def parse_map(texts: Sequence[str]) -> dict[str, str]:
         theirs, ours = theirs.strip(), ours.strip()
         if not equals or not ours:
             raise BadValue(f"map {pair}: give COLUMN=FIELD, as in value=body")
-        if ours not in MAPPABLE:
-            raise BadValue(f"map {pair}: {ours} is no field of a message; there are {', '.join(MAPPABLE)}")
+        if ours not in fields:
+            raise BadValue(f"map {pair}: {ours} is no field of a message; there are {', '.join(fields)}")
         if ours in names:
             raise BadValue(f"map {pair}: {ours} is given twice")
         names[ours] = theirs
