@@ -283,36 +283,55 @@ def test_tables_of_a_lakehouse(tmp_path: Path, to: str, monkeypatch: pytest.Monk
     dump_to_table(store, to, table, DumpOptions(runner="local", topics=("Orders",)), source_name="first")
     with_bodies = DumpOptions(runner="local", topics=("Orders",), body_schema="json")
     assert dump_to_table(str(tmp_copy(tmp_path)), to, table, with_bodies, source_name="second").rows > 0
-    if to == "delta":
-        from deltalake import DeltaTable
-
-        read = DeltaTable(table).to_pyarrow_table()
-    else:
-        from pyiceberg.catalog import load_catalog
-
-        read = load_catalog("bodies").load_table("lab.messages").scan().to_arrow()
-    decoded = [row["decoded"] for row in read.to_pylist()]
+    decoded = [row["decoded"] for row in rows_of(to, table)]
     orders = values_of(read_arrow(store, topic="Orders", body_schema="json").read_all())
     assert len(decoded) == 2 * len(orders)
     assert sum(map(bool, decoded)) == sum(map(bool, orders.values()))
     assert {"id": 10, "城市": "杭州"} in decoded
 
 
-def test_a_table_begun_without_a_body_schema_takes_one(tmp_path: Path) -> None:
-    """Schema evolution: earlier rows have nothing in the new columns; what it has been given stays."""
-    from deltalake import DeltaTable
-
-    table, store = str(tmp_path / "table"), str(tmp_path / "store")
+@pytest.mark.parametrize("to", ["delta", "iceberg"])
+def test_a_table_takes_a_body_schema_with_more_fields(tmp_path: Path, to: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Schema evolution: earlier rows have nothing in the new columns and fields; what it has been given stays."""
+    monkeypatch.setenv("PYICEBERG_CATALOG__BODIES__URI", f"sqlite:///{tmp_path}/catalog.db")
+    monkeypatch.setenv("PYICEBERG_CATALOG__BODIES__WAREHOUSE", f"file://{tmp_path}/warehouse")
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # which was read when it was imported
+    table, store = str(tmp_path / "table") if to == "delta" else "bodies.lab.messages", str(tmp_path / "store")
     Store.create(store).close()
     options = DumpOptions(runner="local", since_last=True)
-    for number, schema in enumerate((None, "json", "json")):
-        append(store, b'{"id": %d}' % number)
-        assert dump_to_table(store, "delta", table, replace(options, body_schema=schema)).rows == 1
-    rows = sorted(DeltaTable(table).to_pyarrow_table().to_pylist(), key=lambda row: row["physicalOffset"])
-    assert [row["decoded"] for row in rows] == [None, {"id": 1}, {"id": 2}]
+    line = {"type": "object", "properties": {"sku": {"type": "string"}, "n": {"type": "integer"}}}
+    wider: Any = {"lines": {"type": "array", "items": line}, "id": {"type": "integer"}, "user": {"type": "string"}}
+    files = [str(tmp_path / f"{number}.json") for number in range(3)]
+    assert saved(tmp_path / "0.json", {"type": "object", "properties": wider})
+    line["properties"] = {**line["properties"], "price": {"type": "number"}}
+    assert saved(tmp_path / "1.json", {"type": "object", "properties": wider})
+    assert saved(tmp_path / "2.json", {"type": "object", "properties": {**wider, "id": {"type": "string"}}})
+    body = b'{"id": %d, "user": "u", "lines": [{"sku": "s", "n": 1, "price": 2.5}]}'
+    for number, schema in enumerate((None, "json", "json", files[0], files[1], files[1])):
+        append(store, body % number if number > 2 else b'{"id": %d}' % number)
+        assert dump_to_table(store, to, table, replace(options, body_schema=schema)).rows == 1
+    rows = sorted(rows_of(to, table), key=lambda row: row["physicalOffset"])
+    item, user = {"sku": "s", "n": 1, "price": None}, {"user": "u"}
+    assert [row["decoded"] for row in rows] == [
+        None,
+        *({"id": number, "user": None, "lines": None} for number in (1, 2)),
+        {"id": 3, **user, "lines": [item]},
+        *({"id": number, **user, "lines": [{**item, "price": 2.5}]} for number in (4, 5)),
+    ]
     append(store, b"{}")
-    with pytest.raises(Refused, match="was begun with another body schema"):
-        dump_to_table(store, "delta", table, options)
+    for schema in (None, files[0], files[2]):
+        with pytest.raises(Refused, match="another body schema; it takes a schema that has all of its fields, and m"):
+            dump_to_table(store, to, table, replace(options, body_schema=schema))
+
+
+def rows_of(to: str, table: str) -> list[dict[str, Any]]:
+    if to == "delta":
+        from deltalake import DeltaTable
+
+        return list(DeltaTable(table).to_pyarrow_table().to_pylist())
+    from pyiceberg.catalog import load_catalog
+
+    return list(load_catalog("bodies").load_table("lab.messages").scan().to_arrow().to_pylist())
 
 
 def tmp_copy(folder: Path) -> Path:

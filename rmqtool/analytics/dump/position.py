@@ -4,8 +4,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from formats.message.read import Record
+from rmqtool.analytics.bodies.schema import TableSchema
 from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.table.tally import crc_of
+from rmqtool.analytics.table.types import is_wider
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import CommitLog
@@ -164,11 +166,24 @@ def check_kept(output: str, manifest: dict[str, Any], kept: dict[str, Any], *, a
     for name, value in kept.items():
         if options.get(name) == value:
             continue
-        if name == "body_schema" and adds_columns and options.get(name) is None:
-            continue
         if name == "body_schema":  # a whole schema
-            raise Refused(f"{output}: was begun {'with another' if options.get(name) else 'without a'} body schema")
+            _check_schema(output, options.get(name), value, adds_columns=adds_columns)
+            continue
         raise Refused(f"{output}: was begun with {name} {options.get(name)!r}, not {value!r}")
+
+
+def _check_schema(output: str, before: str | None, schema: str | None, *, adds_columns: bool) -> None:
+    """Check that an output can take another schema of bodies than it has."""
+    if adds_columns and schema is not None:
+        wider = before is None or is_wider(TableSchema.from_text(before).type, TableSchema.from_text(schema).type)
+        if wider:
+            return
+    way = "a schema that has all of its fields, and more" if adds_columns else "a table of Delta Lake or Iceberg"
+    raise Refused(
+        f"{output}: was begun {'with another' if before else 'without a'} body schema; "
+        f"{'it takes' if adds_columns else 'new fields can be added to'} {way}. To go on otherwise: dump to another "
+        "output"
+    )
 
 
 def _record_before(log: CommitLog, physical_offset: int) -> tuple[Segment, int, int] | None:

@@ -83,15 +83,17 @@ class DeltaLakeTable(LakeTable):
         return tuple(by_column[column] for column in columns)
 
     def create(self, partition_by: Sequence[str]) -> None:
-        from deltalake import Field, Schema
+        from deltalake import write_deltalake
         from deltalake.exceptions import DeltaError
 
         if self._table is None:
             return  # the first commit creates it
-        if missing := missing_columns(self._schema(), self.name, self.columns):
-            fields = Schema.from_arrow(pa.schema(missing)).fields
-            try:
-                self._table.alter.add_columns([Field(field.name, field.type, nullable=True) for field in fields])
+        there = self._schema()
+        if missing := missing_columns(there, self.name, self.columns):
+            names = {field.name for field in missing}
+            wanted = pa.schema([*(field for field in there if field.name not in names), *missing])
+            try:  # columns inside of others cannot be added by themselves; rows of a wider schema add them
+                write_deltalake(self._table, wanted.empty_table(), mode="append", schema_mode="merge")
             except (DeltaError, OSError) as err:
                 raise Refused(f"{self.name}: columns cannot be added: {explain(err)}") from err
 

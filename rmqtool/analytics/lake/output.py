@@ -26,6 +26,7 @@ from rmqtool.analytics.dump.output import DumpOutput
 from rmqtool.analytics.remote.files import Folder, local_path
 from rmqtool.analytics.remote.secrets import remove_secrets
 from rmqtool.analytics.table.schema import MESSAGE_TABLE
+from rmqtool.analytics.table.types import is_same, is_wider
 from rmqtool.errors import Refused, RmqError
 
 DEFAULT_PARTITIONS = ("day", "topic")
@@ -280,7 +281,7 @@ def state_of(text: str, where: str) -> State:
 
 
 def missing_columns(there: pa.Schema, name: str, wanted: pa.Schema) -> list[pa.Field]:
-    """Return the columns that a table does not have yet.
+    """Return the columns that a table does not have yet, or not with all of their fields.
 
     Raises:
         Refused: a column has another type.
@@ -288,35 +289,11 @@ def missing_columns(there: pa.Schema, name: str, wanted: pa.Schema) -> list[pa.F
     missing = []
     for field in wanted:
         at = there.get_field_index(field.name)
-        if at < 0:
+        if at < 0 or is_wider(there.field(at).type, field.type):
             missing.append(field.with_nullable(True))
-        elif not _same_type(there.field(at).type, field.type):
+        elif not is_same(there.field(at).type, field.type):
             raise Refused(f"{name}: its column {field.name} is {there.field(at).type}, not {field.type}")
     return missing
-
-
-def _same_type(one: pa.DataType, other: pa.DataType) -> bool:
-    """Compare types as far as tables tell them apart: not by width of offsets, names of elements or nullability."""
-    if pa.types.is_map(one) and pa.types.is_map(other):
-        return _same_type(one.key_type, other.key_type) and _same_type(one.item_type, other.item_type)
-    if pa.types.is_struct(one) and pa.types.is_struct(other):
-        names = [field.name for field in one] == [field.name for field in other]
-        return names and all(_same_type(mine.type, yours.type) for mine, yours in zip(one, other, strict=True))
-    if _is_list(one) and _is_list(other):
-        return _same_type(one.value_type, other.value_type)
-    for kinds in (
-        (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
-        (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view),
-    ):
-        if any(kind(one) for kind in kinds):
-            return any(kind(other) for kind in kinds)
-    if pa.types.is_timestamp(one) and pa.types.is_timestamp(other):
-        return (one.unit, one.tz is None) == (other.unit, other.tz is None)
-    return bool(one == other)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 def explain(err: Exception) -> RmqError:
