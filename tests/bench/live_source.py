@@ -10,11 +10,11 @@ import argparse
 import os
 import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqtool.analytics.spark.session import session_of, spark_context
+from tests.bench.measure import processor_time
 from tests.interop.broker import VERSIONS, Broker
 
 if TYPE_CHECKING:
@@ -22,19 +22,6 @@ if TYPE_CHECKING:
 
 WANTED = 0.7
 _ROUNDS = 3
-
-
-def processor_time() -> float:
-    """Seconds that this process and all below it have used."""
-    fields = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            values = path.read_text().rpartition(")")[2].split()
-            fields[int(path.parent.name)] = int(values[1]), sum(map(int, values[11:15]))
-    mine = {os.getpid()}
-    while more := {pid for pid, (parent, _ticks) in fields.items() if parent in mine} - mine:
-        mine |= more
-    return sum(fields[pid][1] for pid in mine) / os.sysconf("SC_CLK_TCK")
 
 
 def read_all(spark: "SparkSession", namesrv: str, messages: int) -> float:

@@ -31,6 +31,19 @@ def peak_rss() -> int:
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
+def processor_time() -> float:
+    """Seconds that this process and all below it have used."""
+    fields = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            values = path.read_text().rpartition(")")[2].split()
+            fields[int(path.parent.name)] = int(values[1]), sum(map(int, values[11:15]))
+    mine = {os.getpid()}
+    while more := {pid for pid, (parent, _ticks) in fields.items() if parent in mine} - mine:
+        mine |= more
+    return sum(fields[pid][1] for pid in mine) / os.sysconf("SC_CLK_TCK")
+
+
 class Workers:
     """Watches the Python processes started directly or indirectly within a ``with`` block.
 
