@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import BinaryType, StructField, StructType
 
@@ -23,8 +24,7 @@ from rmqtool.analytics.live import reader
 from rmqtool.analytics.live.options import live_request_of
 from rmqtool.analytics.live.queues import DataLoss
 from rmqtool.analytics.live.reader import LiveStream
-from rmqtool.analytics.spark.columns import SparkColumns
-from rmqtool.analytics.table.schema import MESSAGE_TABLE
+from rmqtool.analytics.source.tables_source import RocketMQSource
 from rmqtool.client import ClientOptions
 from rmqtool.client.cluster import attempts
 from rmqtool.client.cluster.cluster import Cluster
@@ -66,8 +66,11 @@ class Query:
     def start(self, **options: str) -> None:
         """A new driver."""
         self._options |= options
-        request = live_request_of(self._options, streaming=True)
-        self.stream = LiveStream(request, SparkColumns("messages", MESSAGE_TABLE, SCHEMA))
+        source = RocketMQSource(CaseInsensitiveDict(self._options))
+        source.schema()  # Spark asks for it first, and does not say that it is for a stream
+        stream = source.streamReader(SCHEMA)
+        assert isinstance(stream, LiveStream)
+        self.stream = stream
         if not self.offsets:
             self.offsets.append(_saved(self.stream.initialOffset()))
         self.stream.stop()

@@ -134,8 +134,11 @@ def target_of(options: Mapping[str, str]) -> Target:
     return replace(target, tls_config=options.get("tlsConfig"), acl=options.get("acl"))
 
 
-def live_request_of(options: Mapping[str, str], *, streaming: bool = False) -> LiveRequest:
+def live_request_of(options: Mapping[str, str], *, streaming: bool | None = False) -> LiveRequest:
     """Return the request described by the options of the data source.
+
+    Args:
+        streaming: whether it is for a stream; None if that is not known, as when Spark asks for the columns.
 
     Raises:
         BadValue: an option is unknown or has an invalid value, or options contradict each other.
@@ -146,7 +149,7 @@ def live_request_of(options: Mapping[str, str], *, streaming: bool = False) -> L
     if streaming and (ending := [name for name in _RANGE[2:] if name in options]):
         raise BadValue(f"option {ending[0]}: a stream has no end")
     group = options.get("commitGroup")
-    if group is not None and not streaming:
+    if group is not None and streaming is False:
         raise BadValue("option commitGroup: only a stream moves a group's offsets, after each of its batches")
     if group is not None:
         try:

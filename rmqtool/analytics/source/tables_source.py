@@ -74,7 +74,7 @@ class RocketMQSource(DataSource):
             options, pushed = Pushed.take(self.options)
             live = is_live(options)
             place = options.pop(_BODIES, None)
-            request = live_request_of(options) if live else request_of(options)
+            request = live_request_of(options, streaming=None) if live else request_of(options)
             if pushed.asks_size:
                 return size_schema(None if isinstance(request, LiveRequest) else bytes_of(request))
             table = "messages" if isinstance(request, LiveRequest) else request.table
