@@ -62,7 +62,10 @@ class _Rows:
     def __init__(self, options: "Mapping[str, str]", columns: "Sequence[str]") -> None:
         path, names = options.get("path"), options.get("map")
         if not path:
-            raise BadValue("give the store's path: .save(path), or .start(path) of a stream")
+            raise BadValue(
+                "give the store's path, .save(path) or .start(path) of a stream, or the option namesrv of a cluster "
+                "(for INSERT INTO a table of a catalog, Spark passes neither: write a frame)"
+            )
         self.path, self._broker_conf = checked_path(path.removeprefix("file://")), options.get("brokerConf")
         self._names = parse_map([names]) if names else {}
         Fields(self._names).table("the data frame", columns)
