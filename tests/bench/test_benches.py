@@ -24,6 +24,7 @@ from tests.bench import (
     scan,
     search,
     serve_start,
+    source,
     waiting,
 )
 from tests.bench.make_log import BLOCK, write_log
@@ -142,6 +143,14 @@ def test_the_aggregate_bench_reports(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert {way: len(each) for way, each in figures.items()} == dict.fromkeys(aggregate.NAMES, 1)
     assert sum(row[2] for row in figures["whole"][0]["rows"]) > 1 << 18
     assert capsys.readouterr().out.count("times as long warm") == 2
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@only_in_all
+def test_the_bench_of_the_source_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert {len(each) for each in source.report(tmp_path, 2 * BLOCK, 100, 1).values()} == {1}
+    assert capsys.readouterr().out.count("by the clock") == 4
 
 
 @pytest.mark.spark
