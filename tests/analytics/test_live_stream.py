@@ -381,6 +381,20 @@ def test_a_group_shows_the_progress_of_a_stream(broker: Neighbour, tmp_path: Pat
     query.stream.stop()
 
 
+def test_another_selection_is_read_from_where_its_queues_are(broker: Neighbour) -> None:
+    """Queues that are not selected any more keep their positions, and go on from there when they are again."""
+    query = Query(broker, maxOffsetsPerTrigger="20")
+    first = query.batch()
+    del query._options["subscribe"]
+    query.start(assign=json.dumps({TOPIC: {"a": [0, 1]}}))
+    second = query.batch()
+    assert (len(first), len(second), query.batch()) == (20, 10, [])
+    del query._options["assign"]
+    query.start(subscribe=TOPIC)
+    third = query.batch()
+    assert sorted(first + second + third) == list(range(40))
+
+
 def test_only_streams_move_the_offsets_of_a_group() -> None:
     options = {"namesrv": "127.0.0.1:9876", "subscribe": TOPIC, "commitGroup": "lake"}
     with pytest.raises(BadValue, match="option commitGroup: only a stream"):

@@ -85,6 +85,12 @@ class LiveRequest:
     commit_group: str | None = None
     bodies: TableSchema | None = None
 
+    def selects(self, queue: MessageQueue) -> bool:
+        """Return whether a queue that was read before is still asked for. A topic that matched a pattern is."""
+        if self.queues:
+            return queue in self.queues
+        return not self.topics or queue.topic in self.topics
+
     def begin(self, default: str) -> Boundary:
         """Return where reading begins, with a default."""
         return self.start or Boundary(default)

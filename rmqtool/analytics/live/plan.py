@@ -97,15 +97,18 @@ class Follower:
     ) -> Positions:
         """Where the batch ends that begins at a position.
 
+        Queues that the request no longer selects keep their position, from which they go on if it selects them again.
+
         Args:
             most: messages of the batch.
             least: messages without which there is no batch yet.
             target: ends beyond which nothing is read, and no other queue.
         """
-        queues = await self._queues.find(start)
+        before = {queue for queue in start if self._request.selects(queue)}
+        queues = await self._queues.find(before)
         if target is not None:
             queues = [queue for queue in queues if queue in target]
-        self._queues.report_missing(start.keys() - set(queues))
+        self._queues.report_missing(before - set(queues))
 
         async def follow(queue: MessageQueue) -> tuple[int, int | None, int]:
             if queue in start:
