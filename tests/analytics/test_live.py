@@ -204,6 +204,7 @@ def test_no_group_is_touched(tmp_path: Path) -> None:
         ({"subscribe": "A", "maxTriggerDelay": "soon"}, "not a time like 30s"),
         ({"subscribe": "A", "table": "queues"}, "a live cluster has the table messages"),
         ({"subscribe": "A", "splitBytes": "1"}, "option splitBytes is not known for a live cluster"),
+        ({"topic": "A"}, "for a live cluster give subscribe instead of topic"),
         ({"subscribe": "A", "path": "/store"}, "namesrv goes without a path"),
         ({"subscribe": "A", "namesrv": "here"}, "not HOST:PORT"),
     ],

@@ -232,6 +232,7 @@ def test_schemas(golden: Unpacked) -> None:
     [
         ({"table": "message"}, "none of messages, queues"),
         ({"Topics": "x"}, "option Topics is not known"),
+        ({"kafka.bootstrap.servers": "x"}, "for a live cluster give namesrv instead of kafka.bootstrap.servers"),
         ({"through": "index"}, "none of auto, log"),
         ({"since": "yesterday"}, "option since: 'yesterday'"),
         ({"queueId": "1,x"}, "option queueId"),

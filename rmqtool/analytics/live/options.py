@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from formats.remoting.shapes import MessageQueue
 from rmqtool.admin.target import SCHEME, Target, parse_target
 from rmqtool.analytics.bodies.schema import TableSchema
-from rmqtool.analytics.spark.option_values import OF_A_CATALOG, millis_of, number_of
+from rmqtool.analytics.spark.option_values import OF_A_CATALOG, millis_of, number_of, suggest
 from rmqtool.errors import BadValue
 from rmqtool.rules.sending import check_group, check_topic
 
@@ -120,6 +120,7 @@ def known_live_options(options: Mapping[str, str], names: Collection[str] | None
     if unknown:
         raise BadValue(
             f"option {', '.join(unknown)} is not known for a live cluster; there are {', '.join(by_name.values())}"
+            f"{suggest(unknown)}"
         )
     given = {name.lower() for name in options}
     if "option.namesrv" in given and "location" not in given:

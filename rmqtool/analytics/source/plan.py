@@ -224,7 +224,7 @@ def known_options(options: Mapping[str, str]) -> dict[str, str]:
         BadValue: an option is unknown.
     """
     from rmqtool.analytics.source.options import OPTIONS
-    from rmqtool.analytics.spark.option_values import OF_A_CATALOG
+    from rmqtool.analytics.spark.option_values import OF_A_CATALOG, suggest
 
     ours, unknown = {}, []
     for name, value in options.items():
@@ -233,7 +233,8 @@ def known_options(options: Mapping[str, str]) -> dict[str, str]:
         elif name.lower() not in OF_A_CATALOG and not name.lower().startswith("option."):
             unknown.append(name)
     if unknown:
-        raise BadValue(f"option {', '.join(unknown)} is not known; there are {', '.join(OPTIONS.values())}")
+        names = ", ".join(OPTIONS.values())
+        raise BadValue(f"option {', '.join(unknown)} is not known; there are {names}{suggest(unknown)}")
     return ours
 
 

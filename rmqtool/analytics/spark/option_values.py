@@ -1,6 +1,6 @@
 """Values of the options of a data source."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from rmqtool.errors import BadValue
@@ -9,7 +9,24 @@ from rmqtool.errors import BadValue
 OF_A_CATALOG = {"provider", "location", "owner", "comment", "external", "is_managed_location", "collation"}
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 """Local properties of the tasks of a stream."""
+_MEANT = {  # of a live cluster: names that Kafka's source and RocketMQ's clients have, in lower case
+    "kafka.bootstrap.servers": "namesrv",
+    "nameserver": "namesrv",
+    "nameserveraddress": "namesrv",
+    "namesrvaddr": "namesrv",
+    "topic": "subscribe",
+    "startingoffsetsbytimestamp": "startingTimestamp",
+    "endingoffsetsbytimestamp": "endingTimestamp",
+    "groupidprefix": "commitGroup",
+    "kafka.group.id": "commitGroup",
+}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def suggest(names: Iterable[str]) -> str:
+    """Return what to give in place of unknown options, for the text of an error; empty if that is unclear."""
+    pairs = [f"{_MEANT[name.lower()]} instead of {name}" for name in names if name.lower() in _MEANT]
+    return f"; for a live cluster give {', '.join(pairs)}" if pairs else ""
 
 
 def time_of(text: str) -> datetime:
