@@ -72,7 +72,7 @@ def test_offsets_are_written_as_the_broker_does(tmp_path: Path, golden_copy: Unp
     # the far ones of the golden broker: nothing but their level is added
     store = golden_copy("broker")
     before = (store / "config" / "delayOffset.json").read_text()
-    with Store(store, write=True, broker_conf={"mappedFileSizeConsumeQueue": "4000"}) as opened:
+    with Store(store, write=True, broker_conf={"mappedFileSizeConsumeQueue": 4000}) as opened:
         assert deliver_due(opened, golden_lab.STOPPED, never) == Delivered()
         assert (store / "config" / "delayOffset.json").read_text() == before
         assert deliver_due(opened, golden_lab.STOPPED + golden_lab.TWO_HOURS, never).delivered == 6

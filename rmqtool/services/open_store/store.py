@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 Time = int | datetime
 
 
-def _conf(broker_conf: str | os.PathLike[str] | dict[str, str] | None) -> BrokerConf:
+def _conf(broker_conf: str | os.PathLike[str] | dict[str, Any] | None) -> BrokerConf:
     if isinstance(broker_conf, dict | None):
-        return BrokerConf(broker_conf)
+        return BrokerConf({name: str(value) for name, value in (broker_conf or {}).items()})  # numbers, too
     return load(os.fspath(broker_conf))
 
 
@@ -95,7 +95,7 @@ class Store:
         path: str | os.PathLike[str],
         *,
         write: bool = False,
-        broker_conf: str | os.PathLike[str] | dict[str, str] | None = None,
+        broker_conf: str | os.PathLike[str] | dict[str, Any] | None = None,
         release: Release | None = None,
         sync_flush: bool | None = None,
         mend: bool = False,
@@ -123,7 +123,7 @@ class Store:
         cls,
         path: str | os.PathLike[str],
         *,
-        broker_conf: str | os.PathLike[str] | dict[str, str] | None = None,
+        broker_conf: str | os.PathLike[str] | dict[str, Any] | None = None,
         release: Release | None = None,
         sync_flush: bool | None = None,
         clock: Clock = system_clock,
