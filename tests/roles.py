@@ -126,3 +126,13 @@ def unpack_controller(folder: Path) -> Path:
     with tarfile.open(PLACE / CONTROLLER / "controller.tar.xz") as packed:
         packed.extractall(folder, filter="data")
     return next(path.parent for path in folder.rglob("dledger-*"))
+
+
+def damage_last_file(node: Node) -> None:
+    """Flip a byte of the tenth body in the last file of a log."""
+    log = CommitLog(StoreLayout(str(node.store), load(str(node.conf))))
+    records = [item for item in log.walk(log.segments.files[-1].base) if isinstance(item, LocatedRecord)]
+    item = records[10]
+    with open(item.file.path, "r+b") as file:
+        file.seek(item.at + HEAD_V4_V4.size)
+        file.write(bytes([item.record.body[0] ^ 0xFF]))

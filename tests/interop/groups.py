@@ -48,7 +48,6 @@ _SETTINGS = {
     "brokerClusterName": "Shop", "brokerName": "store-1", "mappedFileSizeCommitLog": "49152",
     "mappedFileSizeConsumeQueue": "1200", "maxHashSlotNum": "150", "maxIndexNum": "600", "diskMaxUsedSpaceRatio": "95",
 }  # fmt: skip
-Bodies = dict[tuple[str, int], dict[int, bytes]]  # of a queue: offset to body
 Messages = set[tuple[str, int, int, bytes]]  # topic, queue id, queue offset, body
 
 
@@ -295,20 +294,18 @@ def live(group: Group, rng: Random, life: Life) -> None:
     life.story.append("killed all")
 
 
-def bodies_of(node: Node, *, crc: bool = True) -> Bodies:
-    """Every message of a log that consumers can get, without ``crc`` also those with a rotten body."""
-    result: Bodies = {}
+def messages_of(node: Node, *, crc: bool = True) -> Messages:
+    """Every message of a log that consumers can get, without ``crc`` also those with a rotten body.
+
+    There can be two at one queue offset: a start has cut the queue entry of the earlier one.
+    """
+    result: Messages = set()
     for item in CommitLog(StoreLayout(str(node.store), load(str(node.conf)))).walk(crc=crc):
         if isinstance(item, LocatedRecord):
             topic = item.record.topic.decode("utf-8", "replace")
             if not topic.startswith(_NO_TOPICS):
-                result.setdefault((topic, item.record.queue_id), {})[item.record.queue_offset] = bytes(item.record.body)
+                result.add((topic, item.record.queue_id, item.record.queue_offset, bytes(item.record.body)))
     return result
-
-
-def flat(bodies: Bodies) -> Messages:
-    """The messages, each with its place."""
-    return {(topic, queue, at, body) for (topic, queue), found in bodies.items() for at, body in found.items()}
 
 
 def served_by(broker: Broker, queues: set[tuple[str, int]]) -> Messages:
@@ -320,7 +317,9 @@ def served_by(broker: Broker, queues: set[tuple[str, int]]) -> Messages:
         place = {"topic": topic, "queueId": str(queue)}
         end = int(broker.ask("request", code=MAX_OFFSET, fields=place)["fields"]["offset"])
         if end:
-            result |= {(topic, queue, at, record.body) for at, record in pull_all(broker, topic, queue, end).items()}
+            result |= {
+                (topic, queue, at, record.body) for at, record in pull_all(broker, topic, queue, end, crc=False).items()
+            }
     return result
 
 
@@ -355,7 +354,7 @@ def lost_by_merging(nodes: Sequence[Node], before: dict[str, Messages], new: Pat
     confs = [option for node in nodes for option in node.options()]
     result = rmqtool("salvage", *(node.store for node in nodes), new, *confs)
     assert result.code in (0, 1), result.err
-    have = flat(bodies_of(Node(new, nodes[0].conf)))
+    have = messages_of(Node(new, nodes[0].conf))
     places = {message[:3] for message in have}
     kept = b"".join(path.read_bytes() for path in (new / "lost+found").rglob("*") if path.is_file())
     every = set().union(*before.values())
@@ -363,6 +362,13 @@ def lost_by_merging(nodes: Sequence[Node], before: dict[str, Messages], new: Pat
     wrong = [f"{topic} {body!r} is not in the merged store" for topic, body in wanted - bodies if body not in kept]
     wrong += [f"{topic} {body!r} is there twice, or was in no copy" for topic, body in bodies - wanted]
     return wrong + [f"{place} has nothing in the merged store" for place in {m[:3] for m in every} - places]
+
+
+def foretold_unserved(node: Node) -> int:
+    """Number of a member's messages that ``recover`` says its broker will not serve after its start."""
+    plan = ask("recover", node.store, "--dry-run", *node.options())
+    rows = [*plan["dledger"]["unserved"], *plan["lost"]] if plan["dledger"] is not None else []
+    return sum(row["messages"] for row in rows if not row["topic"].startswith(_NO_TOPICS))
 
 
 def judge(group: Group, life: Life, report: list[str], *, advised: bool = False) -> list[str]:
@@ -377,7 +383,7 @@ def judge(group: Group, life: Life, report: list[str], *, advised: bool = False)
     wrong: list[str] = []
     replicas = ask("replicas", *stores, *confs)
     advice = replicas["advice"]
-    before = {str(node.store): flat(bodies_of(node)) for node in nodes}
+    before = {str(node.store): messages_of(node) for node in nodes}
     started = ask(
         "recover", stores[0], "--dry-run", *(word for store in stores[1:] for word in ("--with", store)),
         *nodes[0].options(),
@@ -393,35 +399,26 @@ def judge(group: Group, life: Life, report: list[str], *, advised: bool = False)
         wrong.append(
             f"lost: {advice['lost']}, damaged: {advice['damaged']}, but {len(lost)} messages are elsewhere alone"
         )
-    have = {(topic, queue, at): body for topic, queue, at, body in best}
-    gone = [body for body, place in life.acknowledged.items() if have.get(place) != body.encode()]
+    gone = [body for body, place in life.acknowledged.items() if (*place, body.encode()) not in best]
     if gone:
         report.append(f"{len(gone)} acknowledged messages are not in the advised copy")
         if not advice["lost"] >= len([1 for b in gone if any(b.encode() == m[3] for m in lost)]):
             wrong.append("acknowledged messages that it does not count as lost")
-    acknowledged = {place: body for body, place in life.acknowledged.items()}
+    acknowledged = {(*place, body.encode()) for body, place in life.acknowledged.items()}
     for row in replicas["messages"]:
         if row["acknowledged"] == "no" and row["what"] == "alone":
-            for at in range(row["fromOffset"], row["toOffset"]):
-                here = {(m[0], m[1], m[2]): m[3] for m in before[row["store"]]}.get((row["topic"], row["queueId"], at))
-                said = acknowledged.get((row["topic"], row["queueId"], at))
-                if here is not None and said is not None and said.encode() == here:
-                    wrong.append(f"{said} was acknowledged, and the report says no")
+            at = range(row["fromOffset"], row["toOffset"])
+            wrong += [
+                f"{message} was acknowledged, and the report says no"
+                for message in before[row["store"]]
+                & acknowledged - set().union(*(has for store, has in before.items() if store != row["store"]))
+                if message[:2] == (row["topic"], row["queueId"]) and message[2] in at
+            ]
     first = next(name for name, node in group.nodes.items() if str(node.store) == advice["store"])
     changed = carry_out(advice["steps"]) if advised else set()
     if changed:
         report.append(f"changed before the start: {[Path(path).name for path in changed]}")
-    unserved = {
-        str(node.store): sum(
-            row["messages"]
-            for row in (ask("recover", node.store, "--dry-run", *node.options()).get("dledger") or {}).get(
-                "unserved", ()
-            )
-            if not row["topic"].startswith(_NO_TOPICS)
-        )
-        for node in nodes
-        if any(node.store.iterdir())
-    }
+    unserved = {str(node.store): foretold_unserved(node) for node in nodes if any(node.store.iterdir())}
     if group.kind == "classic":
         group.appoint(first)
         group.start(*group.nodes)
@@ -448,9 +445,9 @@ def judge(group: Group, life: Life, report: list[str], *, advised: bool = False)
     queues = {(m[0], m[1]) for messages in before.values() for m in messages}
     time.sleep(1)
     served = served_by(jvm, queues)
-    rotten = flat(bodies_of(group.nodes[Path(leader).name], crc=False))
+    rotten = messages_of(group.nodes[Path(leader).name], crc=False)
     missing, more = before[leader] - served, served - before[leader] - rotten
-    cut = advice["cut"] if leader == advice["store"] else 0
+    cut = advice["cut"] if leader == advice["store"] and group.kind != "dledger" else 0
     if len(missing) != unserved[leader] + cut or more:
         foretold_missing = f"foretold {unserved[leader]} and {cut} cut"
         wrong.append(f"of the leader's messages {len(missing)} are not served ({foretold_missing}), {len(more)} more")
@@ -470,7 +467,7 @@ def judge(group: Group, life: Life, report: list[str], *, advised: bool = False)
             for store in before
             if ends and (apart := differences(Path(store), Path(leader), min(ends)))
         ]
-    after = {store: flat(bodies_of(Node(Path(store), Path(f"{store}.conf")))) for store in before}
+    after = {store: messages_of(Node(Path(store), Path(f"{store}.conf"))) for store in before}
     for store, had in before.items():
         if store in changed:
             if after[store] != after[leader]:
@@ -478,7 +475,7 @@ def judge(group: Group, life: Life, report: list[str], *, advised: bool = False)
             continue
         row = next((r for r in foretold["following"] if (r["store"], r["master"]) == (store, leader)), None)
         if store == leader:
-            if len(had - after[store]) > cut:
+            if len(had - after[store]) > (cut if group.kind != "dledger" else unserved[store]):
                 wrong.append(f"the leader lost {len(had - after[store])}")
             continue
         if row is None:
@@ -542,6 +539,19 @@ def made(release: str, kind: str, seed: int) -> Iterator[tuple[Group, Life, Path
         yield group, life, folder
 
 
+@contextmanager
+def kept(release: str, where: Path) -> Iterator[Group]:
+    """A copy of the members of a DLedger group, as a round has kept it before its start."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="groups-"))) / "group"
+        shutil.copytree(where / "kept", folder)
+        nodes = {conf.stem: Node(conf.with_suffix(""), conf) for conf in sorted(folder.glob("*.conf"))}
+        _process, address = stack.enter_context(name_server())
+        group = Group(release, "dledger", nodes, "", address)
+        stack.callback(group.close)
+        yield group
+
+
 def main() -> int:
     """Run rounds; returns 1 if anything differs."""
     parser = argparse.ArgumentParser(
@@ -554,7 +564,14 @@ def main() -> int:
     parser.add_argument("--damage", action="store_true", help="damage a copy before the start")
     parser.add_argument("--advised", action="store_true", help="carry out what replicas advises before the start")
     parser.add_argument("--keep", type=Path, help="keep directories of rounds that differ here")
+    parser.add_argument("--again", type=Path, help="judge the members of a DLedger group that was kept, as it was")
     options = parser.parse_args()
+    if options.again is not None:
+        with kept(options.release, options.again) as group:
+            story: list[str] = []
+            differs = judge(group, Life(), story, advised=options.advised)
+            print("\n".join([*story, *(f"  DIFFERS: {line}" for line in differs)]))
+        return 1 if differs else 0
     failed = 0
     for seed in range(options.seed, options.seed + options.rounds):
         with made(options.release, options.kind, seed) as (group, life, folder):

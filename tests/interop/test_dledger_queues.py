@@ -17,7 +17,7 @@ from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.interop.broker import Broker
 
-MAX_OFFSET = 30  # code of the request
+MAX_OFFSET, MIN_OFFSET = 30, 31  # codes of requests
 _DISPATCHED = 3  # s, in which a new leader has committed its log and put it into queues
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("broker-5.3.3")]
@@ -30,15 +30,19 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def ends(broker: Broker, node: roles.Node) -> dict[tuple[str, int], int]:
-    """The queue offset after the last message that the broker serves, of every queue that the log has messages of."""
+def served_by(broker: Broker, node: roles.Node) -> dict[tuple[str, int], int]:
+    """How many messages the broker serves of every queue that the log has messages of."""
     broker.boot(node.store, node.settings | {"dLegerPeers": f"n0-127.0.0.1:{free_port()}", "preferredLeaderId": ""})
     try:
         time.sleep(_DISPATCHED)
         served = {}
         for topic, queue_id in in_log(node):
             place = {"topic": topic, "queueId": str(queue_id)}
-            served[topic, queue_id] = int(broker.ask("request", code=MAX_OFFSET, fields=place)["fields"]["offset"])
+            low, end = (
+                int(broker.ask("request", code=code, fields=place)["fields"]["offset"])
+                for code in (MIN_OFFSET, MAX_OFFSET)
+            )
+            served[topic, queue_id] = end - low
         return served
     finally:
         broker.stop()
@@ -52,13 +56,18 @@ def in_log(node: roles.Node) -> Counter[tuple[str, int]]:
 
 
 @by_turns(11)
-@pytest.mark.parametrize("queues", ["as they are", "committed before", "rebuilt", "lost"])
+@pytest.mark.parametrize(
+    "queues", ["as they are", "committed before", "committed behind", "rebuilt", "lost", "damaged"]
+)
 def test_a_start_after_a_kill(queues: str, broker_5: Broker, tmp_path: Path) -> None:
-    """It cuts what the plan says, and nothing of queues that rebuild made; it does not make lost queues again."""
+    """It cuts what the plan says, and nothing of queues that rebuild made; it makes few of lost queues again."""
     node = roles.unpack(roles.DLEDGER, "n0", tmp_path)
     logged = in_log(node)
-    if queues == "committed before":  # a start goes on there, and makes later entries again
-        (node.store / "dledger-n0" / "checkpoint").write_text("committedIndex=320\nendIndex=328\n")
+    if queues.startswith("committed"):  # a start goes on there, and makes later entries again
+        index = 320 if queues.endswith("before") else 326
+        (node.store / "dledger-n0" / "checkpoint").write_text(f"committedIndex={index}\nendIndex=328\n")
+    elif queues == "damaged":
+        roles.damage_last_file(node)
     elif queues != "as they are":
         shutil.rmtree(node.store / "consumequeue")
     if queues == "rebuilt":
@@ -66,13 +75,9 @@ def test_a_start_after_a_kill(queues: str, broker_5: Broker, tmp_path: Path) -> 
         assert result.code == 0, result.err
     plan = json.loads(rmqtool("recover", node.store, "--dry-run", *node.options(), "--output", "json").out)
     unserved = {(row["topic"], row["queueId"]): row["messages"] for row in plan["dledger"]["unserved"]}
-    served = ends(broker_5, node)
-    if queues == "lost":
-        assert sum(served.values()) < sum(logged.values())
-        return
-    if queues == "committed before":  # all are made again
-        assert not unserved
+    served = served_by(broker_5, node)
     delivered = in_log(node) - logged  # delayed messages that are due by now
-    for key, end in logged.items():
-        assert 0 <= served[key] - (end - unserved.get(key, 0)) <= delivered[key], key
-    assert sum(unserved.values()) == (5 if queues == "as they are" else 0)
+    for key, messages in logged.items():
+        assert 0 <= served[key] - (messages - unserved.get(key, 0)) <= delivered[key], key
+    expected = {"as they are": 5, "committed behind": 3, "lost": 187, "damaged": 46}
+    assert sum(unserved.values()) == expected.get(queues, 0)

@@ -13,6 +13,7 @@ from typing import Any, TypeGuard
 
 import pytest
 
+from formats.layouts.derived import HEAD_V4_V4
 from formats.variants.dledger import HEAD_SIZE
 from rmqtool.analytics.dump.dump import dump_to_parquet
 from rmqtool.analytics.dump.report import DumpOptions
@@ -484,7 +485,7 @@ def test_a_start_of_5_x_cuts_queue_entries(name: str, tmp_path: Path) -> None:
     assert "dledger-queue-cut" not in rmqtool("check", node.store, *node.options()).out
 
 
-@pytest.mark.parametrize(("committed", "unserved"), [(328, 5), (326, 5), (324, 5), (323, 0), (100, 0), (None, 0)])
+@pytest.mark.parametrize(("committed", "unserved"), [(328, 5), (326, 3), (324, 1), (323, 0), (100, 0), (None, 0)])
 def test_a_start_that_goes_on_before_the_cut_makes_the_entries_again(
     committed: int | None, unserved: int, tmp_path: Path
 ) -> None:
@@ -498,6 +499,44 @@ def test_a_start_that_goes_on_before_the_cut_makes_the_entries_again(
     report = json.loads(result.out)["dledger"]
     assert sum(row["messages"] for row in report["unserved"]) == unserved
     assert report["queuesCutAt"] == (176160 if unserved else None)
+
+
+def test_queues_that_are_lost(tmp_path: Path) -> None:
+    """A start makes entries of what its scan reads alone; tests.interop.test_dledger_queues has the broker's word."""
+    node = roles.unpack(roles.DLEDGER, "n0", tmp_path)
+    shutil.rmtree(node.store / "consumequeue")
+    args = ("recover", node.store, "--dry-run", *node.options(), "--output", "json")
+    plan = json.loads(rmqtool(*args).out)
+    assert (sum(row["messages"] for row in plan["dledger"]["unserved"]), plan["dledger"]["queuesCutAt"]) == (187, None)
+    assert "187 other messages are in no queue" in plan["warnings"][0]
+    assert rmqtool("rebuild", node.store, "consumequeue", "--yes", *node.options()).code == 0
+    assert json.loads(rmqtool(*args).out)["dledger"]["unserved"] == []
+
+
+def test_a_queue_offset_that_two_messages_have(tmp_path: Path) -> None:
+    """The messages after a start that has cut queue entries take the offsets of those that it has cut."""
+    node = roles.unpack(roles.DLEDGER, "n0", tmp_path)
+    layout = StoreLayout(str(node.store), load(str(node.conf)))
+    of_queue = [item for item in CommitLog(layout).walk() if is_message(item) and item.record.topic == b"Events"]
+    *_rest, earlier, last = [item for item in of_queue if item.record.queue_id == of_queue[-1].record.queue_id]
+    with open(last.file.path, "r+b") as file:
+        file.seek(last.at + HEAD_V4_V4.offsets["queue_offset"])
+        file.write(earlier.record.queue_offset.to_bytes(8, "big"))
+    plan = json.loads(rmqtool("recover", node.store, "--dry-run", *node.options(), "--output", "json").out)
+    queue = {"topic": "Events", "queueId": last.record.queue_id, "messages": 1}
+    assert plan["dledger"]["repeated"] == [queue]
+    assert any("1 message has the queue offset of an earlier one" in warning for warning in plan["warnings"])
+
+
+def test_damage_at_which_the_scan_of_a_start_ends(tmp_path: Path) -> None:
+    """Queues are cut there, too, and what is committed is not put into them again."""
+    node = roles.unpack(roles.DLEDGER, "n0", tmp_path)
+    roles.damage_last_file(node)
+    plan = json.loads(rmqtool("recover", node.store, "--dry-run", *node.options(), "--output", "json").out)
+    unserved = sum(row["messages"] for row in plan["dledger"]["unserved"])
+    assert (plan["dledger"]["queuesCutAt"], unserved) == (152820, 46)
+    assert "ends at damage" in plan["warnings"][0]
+    assert "rebuild" not in plan["warnings"][0]  # it would not help
 
 
 def is_message(item: object) -> TypeGuard[LocatedRecord]:

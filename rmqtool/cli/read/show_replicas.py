@@ -64,7 +64,7 @@ def _advise(report: ReplicasReport, form: str) -> None:
         out.print(text(f"Lost then: {counted(advice.lost, 'message')} of other copies, {how}."))
     if advice.cut:
         out.print(
-            text(f"Its broker's start cuts off {counted(advice.cut, 'intact message')}, and nothing prevents that.")
+            text(f"{counted(advice.cut, 'intact message')} of its own will not be served, and nothing prevents that.")
         )
     if advice.damaged:
         places = counted(advice.damaged, "damaged record")

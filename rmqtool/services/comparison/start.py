@@ -1,20 +1,24 @@
 """What the start of its broker does to a copy: whether it loads, where its log ends then, and what that cuts off."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from rmqtool.errors import RmqError
 from rmqtool.services.comparison.replica import Replica
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import has_rocksdb_queues
+from rmqtool.store.log.dledger import DLedgerLog
 from rmqtool.store.recovery.command import load_refusals, plan
 from rmqtool.store.recovery.dledger.command import plan_dledger
+from rmqtool.store.recovery.dledger.member import MemberRefused, judge_member
+from rmqtool.store.recovery.dledger.queue_start import predict_queues
 from rmqtool.store.recovery.report import RecoveryReport
 from rmqtool.store.recovery.rocks.command import plan_rocks
 from rmqtool.store.repair.rebuild import rebuild
 from rmqtool.words import command_line, counted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class BrokerStart:
     """The start of the broker of a copy, as ``recover --dry-run`` foretells it.
 
@@ -63,23 +67,35 @@ class BrokerStart:
 
     @property
     def unserved(self) -> int:
-        """Number of messages of a DLedger member whose queue entries the start cuts, though they stay in the log."""
+        """Number of messages of a DLedger member that are in no queue after the start, though they stay in the log."""
         ledger = self.report.dledger if self.report is not None else None
         return sum(queue.messages for queue in ledger.unserved) if ledger is not None else 0
 
-    @property
-    def can_rebuild(self) -> bool:
-        """Whether the queues of a member can be rebuilt before the start; the whole log is read."""
+    @cached_property
+    def unserved_when_rebuilt(self) -> int | None:
+        """Number of these messages if the queues are rebuilt before the start; None if they cannot be.
+
+        The whole log is read.
+        """
+        layout = self.replica.layout
         try:
-            rebuild(self.replica.layout, ("consumequeue",), dry_run=True)
-        except RmqError:
-            return False
-        return True
+            rebuild(layout, ("consumequeue",), dry_run=True)
+            log = DLedgerLog.of(layout)[0]
+            verdict = judge_member(log, layout.commit_log_size(log.data))
+            return predict_queues(layout, verdict, rebuilt=True).unserved.total()
+        except (MemberRefused, RmqError):
+            return None
+
+    @property
+    def is_better_rebuilt(self) -> bool:
+        """Whether to rebuild the queues of a member before the start."""
+        rebuilt = self.unserved_when_rebuilt if self.unserved else None
+        return rebuilt is not None and rebuilt < self.unserved
 
     @property
     def lost(self) -> int:
         """Number of intact messages that its broker does not serve after the start, whatever is done before."""
-        return self.cuts + (self.unserved if self.unserved and not self.can_rebuild else 0)
+        return self.cuts + ((self.unserved_when_rebuilt or 0) if self.is_better_rebuilt else self.unserved)
 
     def preparation(self, *, may_be_emptied: bool) -> str | None:
         """What to do before the start, so that it loses nothing more than it has to; None if there is nothing.
@@ -90,13 +106,14 @@ class BrokerStart:
         path, options = self.replica.path, self.replica.layout.conf.options
         if unserved := self.unserved:
             first = None
-            if self.can_rebuild:
+            if self.is_better_rebuilt:
+                unserved -= self.unserved_when_rebuilt or 0
                 first = f"{command_line('rebuild', path, 'consumequeue', *options)}, before its broker starts"
             elif may_be_emptied:
                 first = f"Empty the directory {path} before it follows"
             return first and (
-                f"{first}: otherwise its start cuts the queue entries of {counted(unserved, 'message')}, which are not "
-                "served then, though the log has them"
+                f"{first}: otherwise {counted(unserved, 'message')} {'is' if unserved == 1 else 'are'} in no queue "
+                "after its start and not served, though the log has them"
             )
         if self.refusal is not None and not self.replica.is_dledger:
             recover = command_line("recover", path, *options)

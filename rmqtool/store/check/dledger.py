@@ -17,7 +17,7 @@ from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.log.commit_log import next_in_file
 from rmqtool.store.log.dledger import DLedgerLog, is_end
 from rmqtool.store.recovery.dledger.member import MemberRefused, judge_member
-from rmqtool.store.recovery.dledger.queue_cut import find_queue_cut
+from rmqtool.store.recovery.dledger.queue_start import predict_queues
 from rmqtool.words import counted
 
 
@@ -65,18 +65,16 @@ class _Check:
             return  # the start ends the log at the damage that is reported, and cuts queues there
         layout = self.ctx.layout
         try:
-            cut = find_queue_cut(layout, judge_member(self.log, layout.commit_log_size(self.log.data)))
+            queues = predict_queues(layout, judge_member(self.log, layout.commit_log_size(self.log.data)))
         except (MemberRefused, RmqError):
             return  # what is wrong then is reported already
-        if cut is None:
-            return
-        for (topic, queue_id), messages in sorted(cut.unserved.items()):
+        for (topic, queue_id), messages in sorted(queues.cut.items()):
             self.ctx.found.add(
                 "dledger-queue-cut",
                 f"consumequeue/{topic}/{queue_id}",
                 count=messages,
                 expected="entries that the start leaves alone",
-                actual=f"{counted(messages, 'message')} at or after physical offset {cut.position}",
+                actual=f"{counted(messages, 'message')} at or after physical offset {queues.position}",
             )
 
     def _report_stale(self, position: int) -> None:

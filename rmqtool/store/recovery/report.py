@@ -88,7 +88,8 @@ class DLedgerEnd:
     endPosition: int  # position after the last entry
     unitsWritten: int  # number of index units rewritten
     queuesCutAt: int | None = None  # physical offset from which on queue entries are cut, though the log goes on
-    unserved: list[Loss] = field(default_factory=list)  # messages of these entries
+    unserved: list[Loss] = field(default_factory=list)  # messages that are in the log, and in no queue after the start
+    repeated: list[Loss] = field(default_factory=list)  # messages that have the queue offset of an earlier one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

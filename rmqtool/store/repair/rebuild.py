@@ -40,7 +40,7 @@ from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.queues.reader import BATCH, PLAIN, runs_of
 from rmqtool.store.recovery.actions import Say, prepare_index
 from rmqtool.store.recovery.dispatcher import Dispatcher, QueueKey
-from rmqtool.store.recovery.dledger.queue_cut import end_for_queues
+from rmqtool.store.recovery.dledger.queue_start import end_for_queues
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Stage, StagedQueues
 from rmqtool.store.recovery.summary import find_lost

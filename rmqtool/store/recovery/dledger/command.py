@@ -2,15 +2,17 @@
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 
 from formats.endings import Ending
+from rmqtool.errors import Refused
 from rmqtool.store.config.fit import misfit_warnings
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.log.dledger import DLedgerLog
 from rmqtool.store.recovery.dledger.member import MemberRefused, MemberVerdict, judge_member
-from rmqtool.store.recovery.dledger.queue_cut import find_queue_cut
+from rmqtool.store.recovery.dledger.queue_start import predict_queues
 from rmqtool.store.recovery.report import DLedgerEnd, LogStop, Loss, RecoveryReport, StoreState
 from rmqtool.words import command_line, counted
 
@@ -67,12 +69,16 @@ def _describe_stale(log: DLedgerLog, verdict: MemberVerdict) -> list[str]:
     return [reason]
 
 
+def _losses(counts: Counter[tuple[str, int]]) -> list[Loss]:
+    return [Loss(topic=topic, queueId=queue, messages=number) for (topic, queue), number in sorted(counts.items())]
+
+
 class _Report:
     """Converts a verdict to the report of a recovery."""
 
     def __init__(self, layout: StoreLayout, log: DLedgerLog, verdict: MemberVerdict, *, exactly: bool) -> None:
         self._layout, self._log, self._verdict = layout, log, verdict
-        self._cut, self._exactly = find_queue_cut(layout, verdict), exactly
+        self._queues, self._exactly = predict_queues(layout, verdict), exactly
         self._stale = _describe_stale(log, verdict)
 
     def plan(self) -> RecoveryReport:
@@ -99,7 +105,12 @@ class _Report:
             stop=stop,
             lost=lost,
             bytesCut=self._behind(),
-            warnings=[*([_WRITTEN_BY_OTHERS] if actions else []), *self._cut_warnings(), *self._stale],
+            warnings=[
+                *([_WRITTEN_BY_OTHERS] if actions else []),
+                *self._cut_warnings(),
+                *self._other_warnings(),
+                *self._stale,
+            ],
             actions=actions,
             notes=[_QUEUES],
             afterLoad=StoreState(minPhyOffset=self._begin(), maxPhyOffset=verdict.end, queues=[]),
@@ -114,8 +125,9 @@ class _Report:
                 committedPosition=verdict.committed.position,
                 endPosition=verdict.end,
                 unitsWritten=verdict.index.rewritten,
-                queuesCutAt=self._cut.position if self._cut is not None else None,
-                unserved=self._list_unserved(),
+                queuesCutAt=self._queues.position,
+                unserved=_losses(self._queues.unserved),
+                repeated=_losses(self._queues.repeated),
             ),
         )
 
@@ -141,30 +153,51 @@ class _Report:
             if has_bytes(file.path, at, file.size) > at:
                 steps.append(f"end {self._name(file.path)} at byte {at}; what follows stays until entries go there")
         steps += [f"remove {self._name(file.path)}" for file in [*verdict.removed, *verdict.index.removed]]
-        if self._exactly and self._cut is not None:
-            steps.append(f"cut the queue entries of messages at or after {self._cut.position}")
+        if self._exactly and self._queues.position is not None:
+            steps.append(f"cut the queue entries of messages at or after {self._queues.position}")
         if (entries := verdict.index.rewritten_entries()) is not None:
             folder = os.path.join(self._name(self._log.folder), "index")
             steps.append(f"write the units of entries {entries[0]} to {entries[1]} in {folder}")
         return steps
 
-    def _list_unserved(self) -> list[Loss]:
-        """Return the messages whose queue entries the start cuts."""
-        counts = sorted(self._cut.unserved.items()) if self._cut is not None else []
-        return [Loss(topic=topic, queueId=queue, messages=number) for (topic, queue), number in counts]
-
     def _cut_warnings(self) -> list[str]:
-        if self._cut is None:
+        if self._queues.position is None:
             return []
-        number = self._cut.unserved.total()
+        number, store = self._queues.cut.total(), self._layout.root
         messages, verb = counted(number, "message"), "is" if number == 1 else "are"
         reason = (
-            f"a 5.x broker cuts the queues at {self._cut.position} at this start, though the log goes on to "
-            f"{self._verdict.end}: it leaves out the headers of the entries when it adds up the last file. {messages} "
-            f"{verb} not served then, though the log keeps {'it' if number == 1 else 'them'}: "
-            f"{command_line('rebuild', self._layout.root, 'consumequeue')}, before the start, prevents that"
+            f"a 5.x broker cuts the queues at {self._queues.position} at this start, though the log goes on to "
+            f"{self._verdict.end}: it leaves out the headers of the entries when it adds up the last file, and ends at "
+            f"damage. {messages} {verb} not served then, though the log keeps {'it' if number == 1 else 'them'}: "
         )
-        return [reason]
+        if self._is_better_rebuilt():
+            return [f"{reason}{command_line('rebuild', store, 'consumequeue')}, before the start, prevents that"]
+        return [f"{reason}start another member as the leader, or {command_line('salvage', store, 'NEWSTORE')}"]
+
+    def _is_better_rebuilt(self) -> bool:
+        """Whether more messages are served if the queues are rebuilt before the start."""
+        try:
+            rebuilt = predict_queues(self._layout, self._verdict, rebuilt=True)
+        except Refused:
+            return False
+        return rebuilt.unserved.total() < self._queues.unserved.total()
+
+    def _other_warnings(self) -> Iterator[str]:
+        """Warnings of messages that are in no queue, without a cut."""
+        repeated = self._queues.repeated.total()
+        if repeated:
+            yield (
+                f"{counted(repeated, 'message')} {'has' if repeated == 1 else 'have'} the queue offset of an earlier "
+                "one, as a start has cut its queue entry: one of the two is served; "
+                f"{command_line('salvage', self._layout.root, 'NEWSTORE')} keeps both"
+            )
+        others = self._queues.unserved.total() - self._queues.cut.total() - repeated
+        if others > 0:
+            yield (
+                f"{counted(others, 'other message')} {'is' if others == 1 else 'are'} in no queue after this start, "
+                "though the log keeps them, as the broker does not put what is committed into queues again: "
+                f"{command_line('rebuild', self._layout.root, 'consumequeue')} does"
+            )
 
     def _list_lost(self) -> list[Loss]:
         """Return the messages after the log's end, counted per queue."""
@@ -174,7 +207,7 @@ class _Report:
         for item in CommitLog(self._layout).walk(self._verdict.end):
             if isinstance(item, LocatedRecord) and item.physical_offset > self._verdict.end:
                 counts[item.record.topic.decode("utf-8", "replace"), item.record.queue_id] += 1
-        return [Loss(topic=topic, queueId=queue, messages=n) for (topic, queue), n in sorted(counts.items())]
+        return _losses(counts)
 
     @staticmethod
     def _destroys(lost: list[Loss]) -> list[str]:
