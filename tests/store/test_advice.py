@@ -303,7 +303,7 @@ def only_the_checkpoint(store: Path) -> None:
 def test_a_log_that_is_not_mounted(
     damager: Callable[[Path], None], aborted: bool, golden_copy: Unpacked, tmp_path: Path
 ) -> None:
-    """It is reported first, nothing that writes is advised, and recovery needs separate consent."""
+    """It is reported first, nothing that writes is advised, and only ``--exactly`` does what a broker does then."""
     store = golden_copy("clean")
     damager(store)
     if aborted:
@@ -315,22 +315,27 @@ def test_a_log_that_is_not_mounted(
     before = tree(store)
     (tmp_path / "message").write_text('{"topic":"T","body":"x"}')
     conf = ("--broker-conf", conf_file(conf_of("clean"), tmp_path))
-    looked = rmqtool("recover", store, "--dry-run", *conf)
-    if "Nothing to do" in looked.out:  # then a broker removes nothing either
-        assert damager is only_the_checkpoint
-        return
-    assert looked.code == 1
-    assert "LOSS: there are no messages in" in looked.out
-    refused = rmqtool("recover", store, "--yes", *conf)
-    assert refused.code == 4
-    assert "is its disk mounted" in refused.err
-    assert "--accept-loss" in refused.err
+    if damager is not file_without_messages:
+        for consent in ("--dry-run", "--yes"):
+            refused = rmqtool("recover", store, consent, *conf)
+            assert (refused.code, refused.out) == (4, "")
+            assert "is its disk mounted? If storePathCommitLog names another directory" in refused.err
+    if damager is only_the_checkpoint and not aborted:
+        return  # a broker removes nothing then
+    exactly = ("recover", store, *conf, *(("--exactly",) if damager is not file_without_messages else ()))
+    looked = rmqtool(*exactly, "--dry-run")
+    if damager is not only_the_checkpoint:
+        assert looked.code == 1
+        assert "LOSS: there are no messages in" in looked.out
+        refused = rmqtool(*exactly, "--yes")
+        assert refused.code == 4
+        assert "--accept-loss" in refused.err
     assert rmqtool("append", store, tmp_path / "message", *conf).code >= 3
     for name in ("consumequeue", "index", "checkpoint"):
         assert rmqtool("rebuild", store, name, "--yes", *conf).code != 0 or damager is only_the_checkpoint
     if damager is not only_the_checkpoint:
         assert tree(store) == before
-    assert rmqtool("recover", store, "--yes", "--accept-loss", *conf).code == 0
+        assert rmqtool(*exactly, "--yes", "--accept-loss").code == 0
 
 
 def test_recovery_that_cuts_intact_messages_needs_consent(golden_copy: Unpacked, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from rmqtool.store.recovery.verdict import Judge, LogVerdict, judge_log, refuse_
 from rmqtool.store.recovery.warnings import warnings_of
 from rmqtool.store.recovery.whole import Mended, make_whole
 from rmqtool.store.recovery.whole_log import warnings_of_lengths
+from rmqtool.words import counted
 
 
 @dataclass(slots=True, kw_only=True)
@@ -138,6 +139,7 @@ class _Run:
             queue.recover()
         found_ends = {key: queue.max_offset for key, queue in queues.items()}
         known = self._max_dispatched()
+        self._need_log()
         self._check_single_file(known)
         if refusals := refuse_start(inputs, self._loaded, known):
             return refused_recovery(inputs, self._loaded, self._dispatcher, refusals)
@@ -181,6 +183,27 @@ class _Run:
     def _max_dispatched(self) -> int:
         """End of the last message in any queue."""
         return max((queue.max_physical_offset for queue in self._queues.values()), default=-1)
+
+    def _need_log(self) -> None:
+        """Do not take a store whose log is not there for one without messages, as a broker does.
+
+        Raises:
+            Refused: queues or the checkpoint know of messages.
+        """
+        inputs = self._inputs
+        if self._loaded.files or not inputs.whole:
+            return
+        entries = sum(sum(file.wrote for file in queue.files) // queue.form.size for queue in self._queues.values())
+        if not entries and inputs.checkpoint.physic_msg_timestamp <= 0:
+            return
+        known = counted(entries, "queue entry points", "queue entries point") if entries else "its checkpoint points"
+        exactly = inputs.layout.command("recover", "--exactly")
+        raise Refused(
+            f"{inputs.layout.root}: there is no commit log in {', '.join(inputs.layout.commit_log_paths)}, although "
+            f"{known} to messages in it: is its disk mounted? If storePathCommitLog names another directory, give the "
+            f"broker's properties file (--broker-conf). {exactly} does what a broker's start does, and deletes all "
+            "queues and the index"
+        )
 
     def _check_single_file(self, known: int) -> None:
         """Assume that a single file has its full length, unless queues have messages after its end.
