@@ -283,3 +283,31 @@ def test_a_tier_that_has_nothing_alone_is_left_behind(case: str, tmp_path: Path)
     assert result.code == 0, result.err
     assert "config/tieredStoreMetadata.json is left out: start a broker on the new store without tiered" in result.err
     assert not (new / "config" / "tieredStoreMetadata.json").exists()
+
+
+@pytest.mark.parametrize("case", ["rocksdb-5.5.0", "broker-5.5.0"])
+def test_tables_without_a_log(case: str, tmp_path: Path) -> None:
+    """Salvage takes them and says that no message is there; export refuses, as it keeps all or nothing."""
+    store = goldens.unpack(case, tmp_path)
+    want = {name: rmqtool(name, kind, store, "-o", "json").out for name, kind in (("topic", "list"), ("group", "list"))}
+    shutil.rmtree(store / "commitlog")
+    refused = rmqtool("export", store, tmp_path / "new")
+    assert (refused.code, (tmp_path / "new").exists()) == (5, False)
+    assert "storePathCommitLog" in refused.err
+    taken = rmqtool("salvage", store, tmp_path / "new", "-o", "json")
+    assert (taken.code, json.loads(taken.out)["messages"]) == (1, 0)
+    assert "there is no commit log in it: they are not taken" in json.loads(taken.out)["logMissing"]
+    for name, key in (("topic", "topic"), ("group", "group")):
+        names = [row[key] for row in json.loads(want[name]) if row["configured"]]
+        here = {row[key] for row in json.loads(rmqtool(name, "list", tmp_path / "new", "-o", "json").out)}
+        assert not set(names) - here, name
+
+
+def test_tables_of_a_store_that_never_had_a_message(tmp_path: Path) -> None:
+    store = goldens.unpack("rocksdb-5.5.0", tmp_path)
+    for path in store.iterdir():
+        if path.name != "config":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    result = rmqtool("export", store, tmp_path / "new")
+    assert (result.code, "its tables are taken, and no message" in result.err) == (0, True)
+    assert "Sequenced" in rmqtool("topic", "list", tmp_path / "new").out

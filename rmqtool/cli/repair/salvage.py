@@ -52,8 +52,8 @@ def salvage(
 ) -> int:
     """Copy every intact message, even beyond damage, into a new store that a broker starts on.
 
-    The source is not changed. The new store gets queues, index and checkpoint, and the readable config files.
-    Unreadable bytes are kept in NEWSTORE/lost+found. Exit code 0: nothing was lost; 1: something was.
+    The source is not changed. The new store gets queues, index and checkpoint, and the readable config files; of a
+    source whose log is not there it gets these alone, and the exit code is 1. Unreadable bytes are kept in NEWSTORE/lost+found. Exit code 0: nothing was lost; 1: something was.
 
     Given several copies of a store, such as a master and its slaves, takes every message that is intact in any of
     them, once. Where copies contradict each other, lost+found has the record of each, and the exit code is 1. A tier
@@ -141,7 +141,8 @@ def _salvage_to_store(layout: StoreLayout, new_store: str, output: str, others: 
     if not any(os.path.exists(os.path.join(report.store, "config", f"topics.json{end}")) for end in ("", ".bak")):
         start = f"{command_line('rebuild', report.store, 'config')}, as it has no topics.json; then {start}"
     note(f"next: {command_line('check', report.store)}; then {start}, and keep {sources} until nothing is missed")
-    return 1 if left or report.lostRangeCount or not all(empty.kept for empty in report.emptyQueues) else 0
+    is_less = left or report.lostRangeCount or report.logMissing is not None
+    return 1 if is_less or not all(empty.kept for empty in report.emptyQueues) else 0
 
 
 def _say_left(left: list[NotTaken]) -> bool:

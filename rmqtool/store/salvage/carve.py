@@ -37,6 +37,7 @@ from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.recovery.command import recover
 from rmqtool.store.releases.first_file import has_bad_batch_numbers
 from rmqtool.store.releases.rules import ReleaseRulesV5, rules_for
+from rmqtool.store.roles.elsewhere import log_missing
 from rmqtool.store.roles.table import NAMES, Role, heed
 from rmqtool.store.salvage.accounts import copy_accounts
 from rmqtool.store.salvage.compacted import carry_over
@@ -130,6 +131,7 @@ class Salvage:
         self._dispatches = dispatches_to_light_queues(self.layout.conf, lambda: True)
         self._delays: str | None = None
         self.left_out: list[str] = []
+        self._log_missing: str | None = None
         self.contradictions = self.contradicting_bytes = 0  # records of copies that contradict each other
         self.in_tier = self._damages = 0  # messages taken from a tier, damaged places of the log
         self._tiers = Tiers(())
@@ -144,13 +146,18 @@ class Salvage:
 
         Raises:
             Refused: the target exists, is inside the source, or cannot be written to.
-            UnreadableStore: the source has no commit log.
+            UnreadableStore: the source has neither a commit log nor tables.
         """
         self._check_target()
         if (reason := why_unreadable(self.layout)) is not None:
             raise UnreadableStore(reason)
         if not self.log.segments.files and not Tiers((self.layout, *self._others)).copies:
-            raise UnreadableStore(f"{self.layout.root}: no commit log in it")
+            if not self.layout.entries("config"):
+                raise UnreadableStore(f"{self.layout.root}: no commit log in it")
+            self._log_missing = next(log_missing(self.layout, "not taken"), None)
+            self.warnings.append(
+                self._log_missing or f"{self.layout.root}: no commit log in it: its tables are taken, and no message"
+            )
         if self._others:
             self._merged = MergedLog(self.log, self._others)
             self.warnings += self._merged.warnings
@@ -245,6 +252,7 @@ class Salvage:
             parts=self._parts(),
             contradictions=self.contradictions,
             contradictingBytes=self.contradicting_bytes,
+            logMissing=self._log_missing,
             copies=self._copies_taken(),
         )
 

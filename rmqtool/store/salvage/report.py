@@ -44,6 +44,7 @@ class SalvageReport:
     emptyQueues: list[EmptyQueue] = field(default_factory=list)  # queues without messages in the log
     contradictions: int = 0  # records of several copies that contradict each other; they are in lostRanges, too
     contradictingBytes: int = 0
+    logMissing: str | None = None  # the store has had messages, and no file of its log is there
     copies: list[CopyTaken] = field(default_factory=list)  # of several copies: what was taken from each
     parts: list[PartFate] = field(default_factory=list)  # every part of the source, and what the new store has of it
 

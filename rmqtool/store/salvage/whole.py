@@ -30,7 +30,7 @@ def export_store(
 
     Raises:
         Refused: the target exists, is inside the source, or cannot be written to; or a broker is running on the source.
-        UnreadableStore: the source has no commit log.
+        UnreadableStore: the source has neither a commit log nor tables.
         CorruptFile: a part of the source cannot be read or preserved; nothing is written then.
         MissingRuntime: the library to read its databases is not installed.
     """
@@ -62,6 +62,10 @@ def _refuse_use(layout: StoreLayout) -> None:
 
 
 def _refuse_losses(layout: StoreLayout, report: SalvageReport) -> None:
+    if report.logMissing is not None:
+        tables = f"{command_line('salvage')} takes its tables alone"
+        reason = report.logMissing.removeprefix(f"{layout.root}: ")
+        raise CorruptFile(layout.root, None, f"{reason}; nothing is exported; {tables}")
     if report.lostRangeCount:
         first, more = report.lostRanges[0], report.lostRangeCount - 1
         others = f" (and {more} more {'place' if more == 1 else 'places'})" if more else ""
