@@ -5,6 +5,7 @@ program is in ``broker_judge/``; it is built like the client judge of :mod:`test
 """
 
 import json
+import signal
 import subprocess
 import tempfile
 import time
@@ -131,6 +132,14 @@ class Broker:
         """Kill the JVM; only :meth:`__exit__` may follow."""
         self._jvm.kill()
         self._jvm.wait()
+
+    def pause(self) -> None:
+        """Stop the JVM where it is, so that nobody gets an answer of it; until :meth:`resume` nothing may be asked."""
+        self._jvm.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let the JVM go on."""
+        self._jvm.send_signal(signal.SIGCONT)
 
     def __enter__(self) -> Self:
         return self

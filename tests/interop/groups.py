@@ -35,7 +35,7 @@ from tests.interop.broker import Broker
 from tests.interop.replicas import CONTROLLER_OPTIONS, differences, log_of
 from tests.interop.test_dledger_queues import free_port
 from tests.interop.test_namesrv import name_server
-from tests.interop.test_roles import MAX_OFFSET, pull_all
+from tests.interop.test_roles import MAX_OFFSET, pull_records
 from tests.roles import Node
 
 KINDS = ("dledger", "controller", "classic")
@@ -61,6 +61,7 @@ class Group:
     controller: str
     namesrv: str
     running: dict[str, Broker] = field(default_factory=dict)
+    cut_off: dict[str, Broker] = field(default_factory=dict)  # alive, and stopped by a signal
 
     def start(self, *names: str) -> None:
         """Start members at once; slaves after their master."""
@@ -99,8 +100,22 @@ class Group:
         for name in names:
             self.running.pop(name).kill()
 
+    def pause(self, *names: str) -> None:
+        """Cut members off: they hear and say nothing, as in a partition of the network."""
+        for name in names:
+            self.cut_off[name] = self.running.pop(name)
+            self.cut_off[name].pause()
+
+    def resume(self, *names: str) -> None:
+        """Let members that were cut off come back."""
+        for name in names:
+            self.running[name] = self.cut_off.pop(name)
+            self.running[name].resume()
+
     def close(self) -> None:
         """Stop all."""
+        self.running |= self.cut_off
+        self.cut_off.clear()
         for name in [*self.running]:
             self.kill(name)
 
@@ -236,6 +251,29 @@ def live_classic(group: Group, rng: Random, life: Life) -> None:
     life.story.append("killed all")
 
 
+def live_parted(group: Group, rng: Random, life: Life) -> None:
+    """The leader is cut off with messages that no other member gets; these elect another one, and get others."""
+    names = [*group.nodes]
+    group.start(*names)
+    send(group, life, "first-", rng.randrange(40, 120))
+    leader = group.settle()
+    others = [name for name in names if name != leader]
+    group.pause(*others)
+    send(group, life, "alone-", rng.randrange(3, 12), "oneway")
+    time.sleep(1)
+    group.pause(leader)
+    group.resume(*others)
+    life.story.append(f"{leader} is cut off")
+    if group.has_leader():  # a controller elects only a replica that was in sync with the master
+        send(group, life, "others-", rng.randrange(10, 60))
+    if rng.random() < 0.6:
+        group.resume(leader)
+        life.story.append(f"{leader} is back, under {group.leader()}")
+        send(group, life, "together-", rng.randrange(10, 60))
+    group.close()
+    life.story.append("killed all")
+
+
 def live(group: Group, rng: Random, life: Life) -> None:
     """Some messages, and some kills; in the end all are dead."""
     if group.kind == "classic":
@@ -317,9 +355,8 @@ def served_by(broker: Broker, queues: set[tuple[str, int]]) -> Messages:
         place = {"topic": topic, "queueId": str(queue)}
         end = int(broker.ask("request", code=MAX_OFFSET, fields=place)["fields"]["offset"])
         if end:
-            result |= {
-                (topic, queue, at, record.body) for at, record in pull_all(broker, topic, queue, end, crc=False).items()
-            }
+            records = pull_records(broker, topic, queue, end, crc=False)
+            result |= {(topic, queue, record.queue_offset, record.body) for record in records}
     return result
 
 
@@ -522,8 +559,12 @@ def damage(group: Group, rng: Random) -> str:
 
 
 @contextmanager
-def made(release: str, kind: str, seed: int) -> Iterator[tuple[Group, Life, Path]]:
-    """A group that has lived, all members killed."""
+def made(release: str, kind: str, seed: int, *, parted: bool = False) -> Iterator[tuple[Group, Life, Path]]:
+    """A group that has lived, all members killed.
+
+    Args:
+        parted: whether its leader is cut off from the others for a while.
+    """
     rng = Random(seed)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="groups-")))
@@ -535,7 +576,7 @@ def made(release: str, kind: str, seed: int) -> Iterator[tuple[Group, Life, Path
         group = Group(release, kind, _make_nodes(kind, folder / "group", 3, rng), controller, address)
         stack.callback(group.close)
         life = Life()
-        live(group, rng, life)
+        (live_parted if parted else live)(group, rng, life)
         yield group, life, folder
 
 
@@ -562,6 +603,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--damage", action="store_true", help="damage a copy before the start")
+    parser.add_argument("--parted", action="store_true", help="cut the leader off from the others for a while")
     parser.add_argument("--advised", action="store_true", help="carry out what replicas advises before the start")
     parser.add_argument("--keep", type=Path, help="keep directories of rounds that differ here")
     parser.add_argument("--again", type=Path, help="judge the members of a DLedger group that was kept, as it was")
@@ -574,7 +616,7 @@ def main() -> int:
         return 1 if differs else 0
     failed = 0
     for seed in range(options.seed, options.seed + options.rounds):
-        with made(options.release, options.kind, seed) as (group, life, folder):
+        with made(options.release, options.kind, seed, parted=options.parted) as (group, life, folder):
             report = [*life.story]
             if options.damage:
                 report.append(damage(group, Random(seed)))

@@ -158,9 +158,13 @@ def exporting_broker(form: str, request: pytest.FixtureRequest) -> Iterator[Brok
         yield request.getfixturevalue("broker_4" if form == roles.OLD_DLEDGER else "broker_5")
 
 
-def pull_all(broker: Broker, topic: str, queue_id: int, end: int, *, crc: bool = True) -> dict[int, Record]:
-    """Every message of a queue up to an offset; without ``crc`` also those with a rotten body."""
-    records: dict[int, Record] = {}
+def pull_all(broker: Broker, topic: str, queue_id: int, end: int) -> dict[int, Record]:
+    """Every message of a queue up to an offset."""
+    return {record.queue_offset: record for record in pull_records(broker, topic, queue_id, end)}
+
+
+def pull_records(broker: Broker, topic: str, queue_id: int, end: int, *, crc: bool = True) -> Iterator[Record]:
+    """What a broker serves of a queue up to an offset; without ``crc`` also messages with a rotten body."""
     at = 0
     while at < end:
         answer = broker.ask("request", code=PULL_MESSAGE, fields=pull_fields(topic, queue_id, at))
@@ -169,10 +173,9 @@ def pull_all(broker: Broker, topic: str, queue_id: int, end: int, *, crc: bool =
         while place < len(body):
             record = read(body, place, len(body), crc=crc)
             assert isinstance(record, Record), record
-            records[record.queue_offset] = record
+            yield record
             place += record.total_size
         at = int(answer["fields"]["nextBeginOffset"])
-    return records
 
 
 @by_turns(5)

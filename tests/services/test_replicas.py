@@ -18,7 +18,7 @@ from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.log.dledger import UNIT, DLedgerLog
-from tests import roles
+from tests import goldens, roles
 from tests.cli.running import rmqtool
 from tests.services.build import Builder, never
 from tests.services.test_comparison import builder_of, parted_histories
@@ -630,3 +630,16 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
     conf.write_text("")
     wrong = rmqtool("replicas", store, other, *("--broker-conf", conf) * 3)
     assert (wrong.code, "one for each of the 2 directories" in wrong.err) == (2, True)
+
+
+def test_directories_that_are_no_copies_of_each_other(tmp_path: Path) -> None:
+    """Nothing advises to empty one of them."""
+    member, master = roles.unpack(roles.DLEDGER, "n0", tmp_path), roles.unpack(roles.SLAVE, "master", tmp_path)
+    other = goldens.unpack("clean", tmp_path)
+    for stores, why in (
+        ((member.store, master.store), "no replicas of one kind"),
+        ((master.store, other), "in common"),
+    ):
+        steps = json.loads(rmqtool("replicas", *stores, "-o", "json").out)["advice"]["steps"]
+        assert [step for step in steps if step.startswith("Leave the directory") and why in step]
+        assert not [step for step in steps if step.startswith(("Empty", "Replace"))]

@@ -332,14 +332,14 @@ DAMAGES: list[tuple[Callable[[Path], None], dict[str, int]]] = [
     (skip_index, {"dledger-gap": 2, "dledger-index": 1, "dledger-uncommitted": UNCOMMITTED}),
     (lower_term, {"dledger-term": 1, "dledger-index": 1, "dledger-uncommitted": UNCOMMITTED}),
     (wrong_crc, {"dledger-crc": 1, "dledger-uncommitted": UNCOMMITTED}),
-    (break_body, {"log-crc": 1, "dledger-uncommitted": UNCOMMITTED}),
+    (break_body, {"log-crc": 1, "dledger-queue-cut": 1, "dledger-uncommitted": UNCOMMITTED}),
     (break_index, {"dledger-index": 1, "dledger-uncommitted": UNCOMMITTED}),
     (cut_index, {"dledger-index": 46, "dledger-uncommitted": UNCOMMITTED}),
     (remove_index, {"dledger-index": 246, "dledger-uncommitted": UNCOMMITTED}),
     (lose_last_file, {"dledger-lost": 50, "dledger-index": 1, "dledger-queue-cut": 9}),
     (zero_middle_file, {"dledger-entry": 1, "dledger-uncommitted": UNCOMMITTED}),
     (commit_all, {}),
-    (break_marks, {"file-unreadable": 1}),
+    (break_marks, {"file-unreadable": 1, "dledger-refused": 1}),
 ]
 
 
@@ -537,6 +537,24 @@ def test_damage_at_which_the_scan_of_a_start_ends(tmp_path: Path) -> None:
     assert (plan["dledger"]["queuesCutAt"], unserved) == (152820, 46)
     assert "ends at damage" in plan["warnings"][0]
     assert "rebuild" not in plan["warnings"][0]  # it would not help
+
+
+def test_data_files_that_were_made_and_not_written(tmp_path: Path) -> None:
+    """A start removes one of them. With two it does not start, and another member has to lead."""
+    nodes = roles.unpack_all(roles.DLEDGER, tmp_path)
+    stores, data = [node.store for node in nodes], nodes[0].store / "dledger-n0" / "data"
+    last = max(data.iterdir())
+    size = last.stat().st_size
+    plan, check = ("recover", stores[0], "--dry-run"), ("check", stores[0], "-o", "ndjson")
+    for number, refused in ((1, False), (2, True)):
+        (data / f"{int(last.name) + number * size:020d}").write_bytes(bytes(size))
+        planned = json.loads(rmqtool(*plan, *nodes[0].options(), "-o", "json").out)
+        found = rmqtool(*check, *nodes[0].options()).out
+        assert (planned["loadOk"], '"dledger-refused"' in found) == (not refused, refused)
+        advice = json.loads(rmqtool("replicas", *stores, "-o", "json").out)["advice"]
+        assert advice["store"] == str(stores[refused])
+        emptied = any(step.startswith(f"Empty the directory {stores[0]} before it follows") for step in advice["steps"])
+        assert emptied is refused
 
 
 def is_message(item: object) -> TypeGuard[LocatedRecord]:

@@ -53,7 +53,8 @@ def salvage(
     """Copy every intact message, even beyond damage, into a new store that a broker starts on.
 
     The source is not changed. The new store gets queues, index and checkpoint, and the readable config files; of a
-    source whose log is not there it gets these alone, and the exit code is 1. Unreadable bytes are kept in NEWSTORE/lost+found. Exit code 0: nothing was lost; 1: something was.
+    source whose log is not there it gets these alone, and the exit code is 1. Unreadable bytes are kept in
+    NEWSTORE/lost+found. Exit code 0: nothing was lost; 1: something was.
 
     Given several copies of a store, such as a master and its slaves, takes every message that is intact in any of
     them, once. Where copies contradict each other, lost+found has the record of each, and the exit code is 1. A tier

@@ -23,6 +23,7 @@ from rmqtool.store.log.commit_log import CommitLog, Damage
 from rmqtool.store.log.dledger import DLedgerLog
 from rmqtool.store.log.epochs import read_epochs
 from rmqtool.store.log.scan import scan_file
+from rmqtool.store.recovery.dledger.member import MemberRefused, judge_member
 from rmqtool.store.roles.table import Role, RoleFact, roles_of
 from rmqtool.store.salvage.records import torn_properties
 from rmqtool.store.tier.only_tiered import find_only_tiered
@@ -141,6 +142,18 @@ class Replica:
         """Physical offset from which on a DLedger log has entries that its group has replaced; None without."""
         logs = DLedgerLog.of(self.layout) if self.is_dledger else []
         return logs[0].find_stale_tail() if logs else None
+
+    @cached_property
+    def refusal(self) -> str | None:
+        """Why the broker of a DLedger member does not start; None if it does."""
+        try:
+            for log in DLedgerLog.of(self.layout) if self.is_dledger else ():
+                judge_member(log, self.layout.commit_log_size(log.data))
+        except MemberRefused as refusal:
+            return str(refusal)
+        except RmqError:  # is reported where the log is read
+            pass
+        return None
 
     @cached_property
     def standing(self) -> Standing:

@@ -390,10 +390,12 @@ class _Comparison:
         return self._starts[number]
 
     def _may_be_cut(self, number: int) -> bool:
-        """Whether there is damage in a copy, at which the start of its broker may end the log."""
+        """Whether there is damage in a copy, at which the start of its broker may end the log, or does not happen."""
         replica = self.replicas[number]
-        return self._is_damaged(replica, replica.end.whole) or any(
-            pair.compared.damaged[pair.swapped] for (this, _other), pair in self.pairs.items() if this == number
+        return (
+            replica.refusal is not None
+            or self._is_damaged(replica, replica.end.whole)
+            or any(pair.compared.damaged[pair.swapped] for (this, _other), pair in self.pairs.items() if this == number)
         )
 
     def _behind(self, this: int, other: int, at: int) -> int:
@@ -570,6 +572,9 @@ class _Comparison:
         for number in (best, *others):  # what is copied is prepared before
             copy, follows = self.replicas[number], others.get(number)
             if follows is not None and follows.what not in (Follows.GOES_ON, Follows.CUT):
+                if (apart := self._why_apart(number, best)) is not None:
+                    yield f"Leave the directory {copy.path} as it is: it is no copy of {path}, as {apart}"
+                    continue
                 stale_from = self._histories.stale_from(number)
                 yield from self._step_of(follows, stale_from, copy.layout.conf.options, classic=classic)
                 continue
@@ -597,6 +602,15 @@ class _Comparison:
         })  # fmt: skip
         if names:
             yield f"Create the topics that {path} does not know: {', '.join(names)}"
+
+    def _why_apart(self, this: int, other: int) -> str | None:
+        """Why two directories are no replicas of each other, whatever is done with them; None if they may be."""
+        kinds = [(copy.is_dledger, copy.is_controlled) for copy in (self.replicas[this], self.replicas[other])]
+        if kinds[0] != kinds[1]:
+            return "the two are no replicas of one kind"
+        if self._common(this, other) < 0 and not (self._is_empty(this) or self._is_empty(other)):
+            return "the two have no message in common"
+        return None
 
     def _start_group(self, best: int) -> str:
         """How to start a DLedger group, so that its best member becomes the leader."""

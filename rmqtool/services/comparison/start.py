@@ -115,7 +115,11 @@ class BrokerStart:
                 f"{first}: otherwise {counted(unserved, 'message')} {'is' if unserved == 1 else 'are'} in no queue "
                 "after its start and not served, though the log has them"
             )
-        if self.refusal is not None and not self.replica.is_dledger:
+        if self.refusal is not None and self.replica.is_dledger:
+            if not may_be_emptied:
+                return None
+            return f"Empty the directory {path} before it follows: otherwise its broker does not start: {self.refusal}"
+        if self.refusal is not None:
             recover = command_line("recover", path, *options)
             return f"{recover}, before its broker starts: otherwise that does not load the store: {self.refusal}"
         return None

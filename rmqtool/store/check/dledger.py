@@ -60,13 +60,18 @@ class _Check:
         self._check_next_start()
 
     def _check_next_start(self) -> None:
-        """Report messages whose queue entries the next start cuts."""
-        if not self.chained:
-            return  # the start ends the log at the damage that is reported, and cuts queues there
-        layout = self.ctx.layout
+        """Report that the broker does not start, or messages whose queue entries its next start cuts."""
+        layout, findings = self.ctx.layout, self.ctx.found
         try:
-            queues = predict_queues(layout, judge_member(self.log, layout.commit_log_size(self.log.data)))
-        except (MemberRefused, RmqError):
+            verdict = judge_member(self.log, layout.commit_log_size(self.log.data))
+            if not self.chained:
+                return  # the start ends the log at the damage that is reported, and cuts queues there
+            queues = predict_queues(layout, verdict)
+        except MemberRefused as refusal:
+            findings.situation.refused = True
+            findings.add("dledger-refused", self.ctx.name(self.log.folder), actual=str(refusal))
+            return
+        except RmqError:
             return  # what is wrong then is reported already
         for (topic, queue_id), messages in sorted(queues.cut.items()):
             self.ctx.found.add(

@@ -102,6 +102,16 @@ ALL = (
         ),
     ),
     kind(
+        "dledger-refused",
+        ERROR,
+        "a member of a DLedger group whose broker does not start",
+        "A start reads the last three files of the log. They must have the length of all files, follow each other, and "
+        "end at most one file before the last one; the index must have the entry that is known to be committed.",
+        "Files that were made and never written, or were lost, cut short or copied from another member.",
+        "The broker does not start. rmqtool reads every intact entry all the same.",
+        (*_FILL_UP, SALVAGE),
+    ),
+    kind(
         "dledger-queue-cut",
         WARNING,
         "the next start cuts queue entries of messages that the log has",
