@@ -284,8 +284,8 @@ pop-record-key pop-ahead store-database store-database-entry timeline-no-message
 store-index-no-message tiered-ignored tiered-deleted tiered-stopped tiered-missing tiered-short tiered-gap
 tiered-unknown tiered-message tiered-long tiered-differs tiered-unlisted tiered-index tiered-undelivered tiered-lost
 epoch-broken epoch-order epoch-ahead epoch-inside epoch-stale epoch-missing identity-broken dledger-entry dledger-torn
-dledger-gap dledger-term dledger-stale dledger-crc dledger-index dledger-lost dledger-uncommitted dledger-queue-cut
-namesrv-silent namesrv-differ broker-silent broker-no-master clock-skew slave-behind disk-full disk-filling
-topic-reads-less topic-differs static-incomplete static-broker-away static-unfinished static-differs group-differs
-group-offline clients-idle queues-uneven retries-many dead-letters-grow setting-unknown
+dledger-gap dledger-term dledger-stale dledger-crc dledger-index dledger-lost dledger-uncommitted dledger-refused
+dledger-queue-cut namesrv-silent namesrv-differ broker-silent broker-no-master clock-skew slave-behind disk-full
+disk-filling topic-reads-less topic-differs static-incomplete static-broker-away static-unfinished static-differs
+group-differs group-offline clients-idle queues-uneven retries-many dead-letters-grow setting-unknown
 """
