@@ -398,7 +398,10 @@ def lost_by_merging(nodes: Sequence[Node], before: dict[str, Messages], new: Pat
     bodies, wanted = (Counter((topic, body) for topic, _queue, _at, body in messages) for messages in (have, every))
     wrong = [f"{topic} {body!r} is not in the merged store" for topic, body in wanted - bodies if body not in kept]
     wrong += [f"{topic} {body!r} is there twice, or was in no copy" for topic, body in bodies - wanted]
-    return wrong + [f"{place} has nothing in the merged store" for place in {m[:3] for m in every} - places]
+    rotten = set().union(*(messages_of(node, crc=False) for node in nodes)) - every
+    moved = {message[:2] for message in rotten}  # queues without a message that no copy has intact
+    lacking = {message[:3] for message in every if message[:2] not in moved} - places
+    return wrong + [f"{place} has nothing in the merged store" for place in lacking]
 
 
 def foretold_unserved(node: Node) -> int:
@@ -505,6 +508,10 @@ def judge(group: Group, life: Life, report: list[str], *, advised: bool = False)
             if ends and (apart := differences(Path(store), Path(leader), min(ends)))
         ]
     after = {store: messages_of(Node(Path(store), Path(f"{store}.conf"))) for store in before}
+    led_to = sys.maxsize  # where the leader's log ends; what it has cut off stays in its file
+    if cut:
+        led_to = next(row["startEndOffset"] for row in replicas["copies"] if row["store"] == leader)
+        after[leader] -= missing
     for store, had in before.items():
         if store in changed:
             if after[store] != after[leader]:
@@ -523,7 +530,7 @@ def judge(group: Group, life: Life, report: list[str], *, advised: bool = False)
         if row["messages"] != dropped:
             wrong.append(f"{store}: {dropped} lost, foretold {row['messages']} ({row['what']} at {row['at']})")
         if group.kind != "dledger":
-            end = min(int(log_of(Path(path))[0]) + len(log_of(Path(path))[1]) for path in (store, leader))
+            end = min(led_to, *(int(log_of(Path(path))[0]) + len(log_of(Path(path))[1]) for path in (store, leader)))
             apart = differences(Path(store), Path(leader), end)
             if bool(apart) is not (row["what"] in ("keeps-damage", "breaks")):
                 wrong.append(f"{store}: {row['what']} ({row['why']}), and its log differs in {len(apart)} places")
