@@ -258,6 +258,8 @@ def live_parted(group: Group, rng: Random, life: Life) -> None:
     send(group, life, "first-", rng.randrange(40, 120))
     leader = group.settle()
     others = [name for name in names if name != leader]
+    for topic in TOPICS:  # which nobody can be asked for later
+        group.running[leader].ask("topic", topic=topic)
     group.pause(*others)
     send(group, life, "alone-", rng.randrange(3, 12), "oneway")
     time.sleep(1)

@@ -415,6 +415,8 @@ def test_an_empty_copy_is_filled(case: str, name: str, at: int, tmp_path: Path) 
     assert row.why.startswith("it has nothing, and is filled from there")
     assert report.advice.store == str(node.store)
     assert not [step for step in report.advice.steps if str(empty) in step]
+    shown = rmqtool("replicas", empty, node.store, *node.options(), *node.options()).out
+    assert "log       empty" in shown or "log      empty" in shown, shown
 
 
 def test_a_member_that_never_had_an_entry(tmp_path: Path) -> None:

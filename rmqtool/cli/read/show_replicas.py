@@ -83,7 +83,7 @@ def _names(stores: list[str]) -> dict[str, str]:
 def _facts(report: ReplicasReport, copy: CopyFacts, names: dict[str, str]) -> Iterator[tuple[str, str]]:
     yield names[copy.store], f"{NAMES[Role(copy.role)]}: {copy.reason}"
     yield "release", f"{copy.release}: {copy.releaseReason}"
-    log = f"{copy.beginOffset} to {copy.endOffset}"
+    log = f"{copy.beginOffset} to {copy.endOffset}" if copy.beginOffset >= 0 else "empty"
     if copy.lastStoreTimestamp is not None:
         log += f", the last message of {time_text(copy.lastStoreTimestamp)}"
     yield "log", log
