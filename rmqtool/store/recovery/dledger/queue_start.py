@@ -14,6 +14,7 @@ Source: store.dledger.DLedgerCommitLog (dledgerRecoverAbnormally, isMmapFileMatc
 store.DefaultMessageStore (start, ReputMessageService.doReput), store.ConsumeQueue (4.9.8, 5.3.3, 5.5.0).
 """
 
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
@@ -286,19 +287,19 @@ class _Start:
 
     def _compare(self, before: dict[Key, _Places], cut_at: int | None) -> QueueStart:
         """Compare the log with the entries."""
-        places: dict[Key, list[int]] = defaultdict(list)
-        offsets: dict[Key, list[int]] = defaultdict(list)
+        places: dict[Key, array[int]] = defaultdict(lambda: array("q"))
+        offsets: dict[Key, array[int]] = defaultdict(lambda: array("q"))
         for item in self._log.walk(0, self._verdict.end):
             if isinstance(item, LocatedRecord) and _is_queued(item.record):
                 places[_key_of(item.record)].append(item.physical_offset)
                 offsets[_key_of(item.record)].append(item.record.queue_offset)
         result = QueueStart(position=cut_at)
         for key, found in places.items():
-            logged, queue = np.array(found, np.int64), self._queues.get(key)
+            logged, queue = np.frombuffer(found, np.int64), self._queues.get(key)
             missing = ~np.isin(logged, queue.places()) if queue is not None else np.ones(len(logged), np.bool_)
             result.unserved[key] = int(missing.sum())
             result.cut[key] = int((missing & np.isin(logged, before.get(key, _NONE))).sum())
-            result.repeated[key] = len(found) - len(set(offsets[key]))
+            result.repeated[key] = len(logged) - len(np.unique(np.frombuffer(offsets[key], np.int64)))
         result.unserved, result.cut, result.repeated = +result.unserved, +result.cut, +result.repeated
         if not result.cut:
             result.position = None
