@@ -31,8 +31,11 @@ from tests.interop.engine import NEWEST, VERSIONS, Engine
 from tests.store.advised import conf_file
 from tests.whole import VERBS, Base, Entries, Outcome, damage_store, expected_entries, make_bases, move_directories
 
-# with two files swapped the log has two messages for one queue offset; such queues stay as a broker makes them
-ALL_VERBS = {name: verb for name, verb in (VERBS | damage.VERBS).items() if name != "swap-log-files"}
+# With two files swapped the log has two messages for one queue offset; such queues stay as a broker makes them. Without
+# any file recover refuses.
+ALL_VERBS = {
+    name: verb for name, verb in (VERBS | damage.VERBS).items() if name not in ("swap-log-files", "delete-log")
+}
 _UNSTEADY = ("abort", "abort.bak", "checkpoint", "lock", "delayOffset.json", "delayOffset.json.bak")
 _MOST_HITS = 64  # that the judge asks for
 _ROLLED_BACK = 12

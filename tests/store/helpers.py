@@ -17,6 +17,7 @@ from rmqtool.store.queues.reader import queues_of
 from rmqtool.store.recovery.report import StoreState
 from tests import goldens
 
+NO_LOG = "commitlog-deleted"  # only --exactly takes it for a store without messages
 _PAGE = 1 << 12
 
 

@@ -16,7 +16,7 @@ from tests import goldens
 from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.store.findings import Told, check_store, found_in, told, totals
-from tests.store.helpers import conf_of, tree
+from tests.store.helpers import NO_LOG, conf_of, tree
 
 LOG = "commitlog/{:020d}"
 LAST_LOG = LOG.format(147456)
@@ -105,8 +105,9 @@ def test_damage_of_golden_stores_is_told_exactly_and_nothing_is_written(case: st
 @pytest.mark.parametrize("case", sorted(set(DAMAGED) - {"short-last-file"}))
 def test_nothing_is_found_in_a_recovered_store(case: str, golden_copy: Unpacked) -> None:
     store = golden_copy(case)
-    recover(StoreLayout(str(store), conf_of(case)))
-    assert found_in(store, conf_of(case)) == []
+    recover(StoreLayout(str(store), conf_of(case)), exactly=case == NO_LOG)
+    found = {finding.code for finding in found_in(store, conf_of(case))}
+    assert found <= ({"index-ghost"} if case == NO_LOG else set())  # where a broker leaves the index
 
 
 @pytest.mark.parametrize("case", ["clean", "broker", "ipv6", "lmq", "delay", "torn-last-record", "crash"])

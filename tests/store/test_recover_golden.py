@@ -14,11 +14,10 @@ from rmqtool.store.recovery.command import plan, recover
 from tests import goldens
 from tests.amounts import by_turns
 from tests.conftest import Unpacked
-from tests.store.helpers import conf_of, content, entries_of, key_hits, state_from, state_of, tree
+from tests.store.helpers import NO_LOG, conf_of, content, entries_of, key_hits, state_from, state_of, tree
 
 DAMAGED = [case for case in goldens.cases() if goldens.has(case, "recovered.json")]
 CLEAN = [case for case in goldens.cases() if case not in DAMAGED]
-NO_LOG = "commitlog-deleted"  # only --exactly takes it for a store without messages
 LOADED = [case for case in DAMAGED if goldens.has(case, "messages.ndjson.gz")]
 
 
