@@ -406,11 +406,16 @@ def lost_by_merging(nodes: Sequence[Node], before: dict[str, Messages], new: Pat
     return wrong + [f"{place} has nothing in the merged store" for place in lacking]
 
 
-def foretold_unserved(node: Node) -> int:
-    """Number of a member's messages that ``recover`` says its broker will not serve after its start."""
+def foretold_unserved(node: Node) -> tuple[int, int]:
+    """Number of a member's messages that its broker will not serve, as ``recover`` says: at least, and at most."""
     plan = ask("recover", node.store, "--dry-run", *node.options())
-    rows = [*plan["dledger"]["unserved"], *plan["lost"]] if plan["dledger"] is not None else []
-    return sum(row["messages"] for row in rows if not row["topic"].startswith(_NO_TOPICS))
+    if plan["dledger"] is None:
+        return 0, 0
+    most, less = (
+        sum(row["messages"] for row in rows if not row["topic"].startswith(_NO_TOPICS))
+        for rows in ([*plan["dledger"]["unserved"], *plan["lost"]], plan["dledger"]["behindDamage"])
+    )
+    return most - less, most
 
 
 def judge(group: Group, life: Life, report: list[str], *, advised: bool = False) -> list[str]:
@@ -490,8 +495,9 @@ def judge(group: Group, life: Life, report: list[str], *, advised: bool = False)
     rotten = messages_of(group.nodes[Path(leader).name], crc=False)
     missing, more = before[leader] - served, served - before[leader] - rotten
     cut = advice["cut"] if leader == advice["store"] and group.kind != "dledger" else 0
-    if len(missing) != unserved[leader] + cut or more:
-        foretold_missing = f"foretold {unserved[leader]} and {cut} cut"
+    least, most = unserved[leader]
+    if not least + cut <= len(missing) <= most + cut or more:
+        foretold_missing = f"foretold {least} to {most} and {cut} cut"
         wrong.append(f"of the leader's messages {len(missing)} are not served ({foretold_missing}), {len(more)} more")
     if advised:
         send(group, life, "new-", 30)
@@ -521,7 +527,7 @@ def judge(group: Group, life: Life, report: list[str], *, advised: bool = False)
             continue
         row = next((r for r in foretold["following"] if (r["store"], r["master"]) == (store, leader)), None)
         if store == leader:
-            if len(had - after[store]) > (cut if group.kind != "dledger" else unserved[store]):
+            if len(had - after[store]) > (cut if group.kind != "dledger" else most):
                 wrong.append(f"the leader lost {len(had - after[store])}")
             continue
         if row is None:

@@ -539,6 +539,23 @@ def test_damage_at_which_the_scan_of_a_start_ends(tmp_path: Path) -> None:
     assert "rebuild" not in plan["warnings"][0]  # it would not help
 
 
+def test_damage_that_a_broker_meets_when_it_goes_on(tmp_path: Path) -> None:
+    """It passes over all that is committed by then; what the group commits later is put into queues."""
+    node = roles.unpack(roles.DLEDGER, "n0", tmp_path)
+    items = list(filter(is_message, CommitLog(StoreLayout(str(node.store), load(str(node.conf)))).walk()))
+    broken = items[-40]
+    with open(broken.file.path, "r+b") as file:
+        file.seek(broken.end - len(broken.record.properties) - 2 - len(broken.record.topic) - 1 - broken.file.base)
+        assert file.read(1) == bytes([len(broken.record.topic)])
+        file.seek(-1, 1)
+        file.write(b"\xa3")
+    (node.store / "dledger-n0" / "checkpoint").write_text("committedIndex=100\n")
+    plan = json.loads(rmqtool("recover", node.store, "--dry-run", *node.options(), "--output", "json").out)
+    assert plan["dledger"]["behindDamage"] == plan["dledger"]["unserved"]
+    assert sum(row["messages"] for row in plan["dledger"]["unserved"]) == 39
+    assert "Up to 39 messages are not served then" in plan["warnings"][0]
+
+
 def test_data_files_that_were_made_and_not_written(tmp_path: Path) -> None:
     """A start removes one of them. With two it does not start, and another member has to lead."""
     nodes = roles.unpack_all(roles.DLEDGER, tmp_path)

@@ -204,8 +204,8 @@ class Advice:
         lostAcknowledged: how many of them were certainly acknowledged.
         lostUnknown: of how many that is not known.
         damaged: number of its messages that are rotten or torn, and intact in another copy.
-        cut: number of its own intact messages that its broker will not serve whatever is done before its start, as
-            that cuts them off behind damage, or as they are in no queue although the log keeps them.
+        cut: number, at most, of its own intact messages that its broker will not serve whatever is done before its
+            start, as that cuts them off behind damage, or as they are in no queue although the log keeps them.
         steps: what to do, in this order.
     """
 

@@ -89,6 +89,7 @@ class DLedgerEnd:
     unitsWritten: int  # number of index units rewritten
     queuesCutAt: int | None = None  # physical offset from which on queue entries are cut, though the log goes on
     unserved: list[Loss] = field(default_factory=list)  # messages that are in the log, and in no queue after the start
+    behindDamage: list[Loss] = field(default_factory=list)  # those of them that are served if they are committed late
     repeated: list[Loss] = field(default_factory=list)  # messages that have the queue offset of an earlier one
 
 

@@ -127,6 +127,7 @@ class _Report:
                 unitsWritten=verdict.index.rewritten,
                 queuesCutAt=self._queues.position,
                 unserved=_losses(self._queues.unserved),
+                behindDamage=_losses(self._queues.behind_damage),
                 repeated=_losses(self._queues.repeated),
             ),
         )
@@ -165,6 +166,8 @@ class _Report:
             return []
         number, store = self._queues.cut.total(), self._layout.root
         messages, verb = counted(number, "message"), "is" if number == 1 else "are"
+        if self._queues.behind_damage:
+            messages = f"Up to {messages}"
         reason = (
             f"a 5.x broker cuts the queues at {self._queues.position} at this start, though the log goes on to "
             f"{self._verdict.end}: it leaves out the headers of the entries when it adds up the last file, and ends at "
@@ -192,7 +195,13 @@ class _Report:
                 f"{command_line('salvage', self._layout.root, 'NEWSTORE')} keeps both"
             )
         others = self._queues.unserved.total() - self._queues.cut.total() - repeated
-        if others > 0:
+        if others > 0 and self._queues.behind_damage:
+            yield (
+                f"up to {counted(others, 'other message')} behind damage {'is' if others == 1 else 'are'} in no queue "
+                "after this start, as the broker passes over all that is committed when it reads the damage: "
+                f"{command_line('salvage', self._layout.root, 'NEWSTORE')} has {'it' if others == 1 else 'them'}"
+            )
+        elif others > 0:
             yield (
                 f"{counted(others, 'other message')} {'is' if others == 1 else 'are'} in no queue after this start, "
                 "though the log keeps them, as the broker does not put what is committed into queues again: "

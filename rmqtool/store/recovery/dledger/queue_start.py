@@ -8,7 +8,8 @@ next messages take the queue offsets of those that were cut, so that the log has
 
 A broker of 4.9 cuts queues at the end of the log alone, and goes on where they end.
 
-Both leave out what follows damage in the same file when they go on, as they skip all that they have read at once.
+Both leave out what follows damage in the same file when they go on, as they skip all that they have read at once: the
+file as far as the group has committed it by then. What it commits later is put into queues, so their number is a bound.
 
 Source: store.dledger.DLedgerCommitLog (dledgerRecoverAbnormally, isMmapFileMatchedRecover, getConfirmOffset),
 store.DefaultMessageStore (start, ReputMessageService.doReput), store.ConsumeQueue (4.9.8, 5.3.3, 5.5.0).
@@ -59,12 +60,15 @@ class QueueStart:
             not.
         cut: messages whose entries it cuts, and does not make again.
         unserved: all messages to which no entry leads then, those of ``cut`` among them.
+        behind_damage: messages of ``unserved`` that follow damage. Those that the group commits only after the broker
+            has read up to the damage are served.
         repeated: messages whose queue offset an earlier one has, too, so that an entry leads to one of them only.
     """
 
     position: int | None = None
     cut: Counter[Key] = field(default_factory=Counter)
     unserved: Counter[Key] = field(default_factory=Counter)
+    behind_damage: Counter[Key] = field(default_factory=Counter)
     repeated: Counter[Key] = field(default_factory=Counter)
 
 
@@ -240,6 +244,7 @@ class _Start:
     def __init__(self, layout: StoreLayout, verdict: MemberVerdict, queues: dict[Key, _Queue]) -> None:
         self._layout, self._verdict, self._queues = layout, verdict, queues
         self._log = CommitLog(layout)
+        self._passed: list[range] = []  # physical offsets that the broker passes over, from damage on
 
     def put(self, record: Record) -> None:
         """Put a message into its queue."""
@@ -273,10 +278,13 @@ class _Start:
         """Put what follows a position into queues; damage hides the rest of its file."""
         for file in DLedgerLog.of(self._layout)[0].data:
             if file.end > start and file.base < self._verdict.end:
-                for record in _read_entries(file, max(start - file.base, 0), crc=False):
+                begin = max(start, file.base)
+                for record in _read_entries(file, begin - file.base, crc=False):
                     if record.physical_offset >= self._verdict.end:
                         break
                     self.put(record)
+                    begin = record.physical_offset + record.total_size
+                self._passed.append(range(begin, file.end))
                 file.release()
 
     def _served(self) -> int:
@@ -299,8 +307,11 @@ class _Start:
             missing = ~np.isin(logged, queue.places()) if queue is not None else np.ones(len(logged), np.bool_)
             result.unserved[key] = int(missing.sum())
             result.cut[key] = int((missing & np.isin(logged, before.get(key, _NONE))).sum())
+            passed = [(logged >= part.start) & (logged < part.stop) for part in self._passed]
+            result.behind_damage[key] = int((missing & np.any(passed, axis=0)).sum()) if passed else 0
             result.repeated[key] = len(logged) - len(np.unique(np.frombuffer(offsets[key], np.int64)))
         result.unserved, result.cut, result.repeated = +result.unserved, +result.cut, +result.repeated
+        result.behind_damage = +result.behind_damage
         if not result.cut:
             result.position = None
         return result
