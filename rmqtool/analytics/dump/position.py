@@ -4,10 +4,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from formats.message.read import Record
-from rmqtool.analytics.bodies.schema import TableSchema
 from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.table.tally import crc_of
-from rmqtool.analytics.table.types import is_wider
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import CommitLog
@@ -174,6 +172,9 @@ def check_kept(output: str, manifest: dict[str, Any], kept: dict[str, Any], *, a
 
 def _check_schema(output: str, before: str | None, schema: str | None, *, adds_columns: bool) -> None:
     """Check that an output can take another schema of bodies than it has."""
+    from rmqtool.analytics.bodies.schema import TableSchema  # loads pyarrow, which mirror's positions need not
+    from rmqtool.analytics.table.types import is_wider
+
     if adds_columns and schema is not None:
         wider = before is None or is_wider(TableSchema.from_text(before).type, TableSchema.from_text(schema).type)
         if wider:
