@@ -399,7 +399,11 @@ def test_no_regular_file(kind: str, relative: str, golden: Unpacked, tmp_path: P
         assert "Traceback" not in result.err
         if result.code >= 3:
             warned = ("it is unknown whether", "as a broker does at its start", "there is no commit log in it")
-            lines = [line for line in result.err.splitlines(keepends=True) if not any(text in line for text in warned)]
+            lines = [
+                line
+                for line in result.err.splitlines(keepends=True)
+                if line.startswith("error: ") or not any(text in line for text in warned)
+            ]
             one_line(result._replace(err="".join(lines)), result.code)
 
 

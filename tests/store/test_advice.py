@@ -172,7 +172,7 @@ def test_what_keeps_a_broker_from_starting_is_said_first(
 def test_codes_that_keep_a_broker_from_starting() -> None:
     """Codes that say so; for the others, the store is known to be refused."""
     told = {code.code for code in CODES.values() if code.broker.startswith("The broker does not start")}
-    refused = {"file-foreign", "compaction-foreign", "compaction-unpaired"}
+    refused = {"file-foreign", "compaction-foreign", "compaction-unpaired", "dledger-refused"}
     at_times = {"config-database"}  # or it starts without the entry
     assert told - refused - at_times == STOPS_BROKERS
 
