@@ -248,7 +248,9 @@ def test_a_signal_ends_it_and_all_that_was_stored_is_answered(number: signal.Sig
             running.stdin.flush()
             first = [running.stdout.readline() for _ in range(50)]
             running.send_signal(number)
-            rest, stderr = running.communicate(timeout=60)
+            assert running.stderr
+            rest, stderr = running.stdout.read(), running.stderr.read()  # communicate() loses lines read ahead
+            running.wait(60)
     assert running.returncode == 128 + number, stderr
     answers = [json.loads(line) for line in [*first, *rest.splitlines()]]
     assert 50 <= len(answers) < 20_000
