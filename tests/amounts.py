@@ -49,7 +49,7 @@ def by_turns(runs: int) -> pytest.MarkDecorator:
 
 
 DEALT = ("slow", "interop", "spark")  # marks of tests whose cases are dealt out without a mark of their own
-DEALT_RUNS = 5  # the number of runs for them
+DEALT_RUNS = 15  # the number of runs for them
 
 
 def whole_by_turns(number: int, runs: int) -> pytest.MarkDecorator:
