@@ -42,6 +42,7 @@ from rmqtool.store.layout.tier_signs import tiered_folder
 from rmqtool.store.log.commit_log import Damage, LocatedRecord
 from rmqtool.store.roles.table import heed
 
+_ZEROS = bytes(1 << 20)  # one object, whatever the length of what is zeroed
 KEPT, GONE = "redact-kept", "redact"  # names of runs; the backup of the second is removed at the end
 # values that brokers and clients act on, and those by which messages are found
 _NEEDED = frozenset(
@@ -216,8 +217,9 @@ def _plan(
     if not patches:
         cleared = []
     for remains in cleared:
-        zeros = Patch(remains.at, bytes(remains.length))
-        patches.setdefault(remains.file.path, (remains.file, []))[1].append(zeros)
+        changes = patches.setdefault(remains.file.path, (remains.file, []))[1]
+        for start in range(0, remains.length, len(_ZEROS)):
+            changes.append(Patch(remains.at + start, _ZEROS[: remains.length - start]))
     report = RedactionReport(
         store=layout.root,
         messages=messages,
