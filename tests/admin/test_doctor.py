@@ -36,7 +36,10 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
     sound, ill = two_stores(tmp_path_factory.mktemp("doctor"), 3)
     offsets = ill / "config" / "consumerOffset.json"
     offsets.write_text(offsets.read_text().replace("{0:20", "{0:3"))
-    with Serving(sound, "--read-only") as well, Serving(ill, "--read-only") as other:
+    conf = sound.parent / "broker.conf"  # the disk of this machine is no matter of these tests
+    conf.write_text("diskMaxUsedSpaceRatio=200\ndiskSpaceWarningLevelRatio=200\n")
+    served = "--read-only", "--broker-conf", str(conf)
+    with Serving(sound, *served) as well, Serving(ill, *served) as other:
         yield {"well": well.broker, "ill": other.broker}
 
 
