@@ -47,7 +47,7 @@ def test_traffic() -> None:
     assert result.stdout.splitlines()[0].split() == ["Orders", "420", "messages", "105676", "bytes"]
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_quickstart() -> None:
@@ -78,7 +78,7 @@ def run_on_spark(*words: object) -> str:
     return result.stdout
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_spark_live(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_spark_live(tmp_path: Path) -> None:
     assert notes == ["30 messages\n", "12 messages\n"]
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_spark_dump_under_spark_submit(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_the_examples_print_what_the_page_says(page: str) -> None:
     check_examples(page)
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("page", sorted(WITH_SPARK))

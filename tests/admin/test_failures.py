@@ -242,7 +242,7 @@ def test_the_wrong_key(
         assert "wrong-secret" not in result.out + result.err
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("failing", FAILURES)
 def test_half_of_the_brokers_fail(failing: str, broker: str) -> None:
     with serving(namesrv_of(broker, failing)) as namesrv:
@@ -263,7 +263,7 @@ def test_half_of_the_brokers_fail(failing: str, broker: str) -> None:
                 assert "NO_PERMISSION (16): no right, says the broker" in result.err
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("failing", FAILURES)
 def test_nothing_is_changed_while_half_of_the_brokers_fail(
     failing: str, broker: str, changes: dict[str, tuple[str, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -109,7 +109,7 @@ def file_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bytes], Segme
 File = Callable[[bytes], Segment]
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("case", every(4, goldens.cases()))
 def test_every_golden_log(case: str, golden: Unpacked) -> None:
     log = CommitLog(StoreLayout(str(golden(case))))

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("case", ["broker", "torn-header"])
 def test_spark_finds_the_source_and_reads_what_the_engine_says(
     case: str, spark: "SparkSession", golden: Unpacked
@@ -36,7 +36,7 @@ def test_spark_finds_the_source_and_reads_what_the_engine_says(
     assert {row[0]: row[1] for row in frame.groupBy("topic").count().collect()} == topics
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("pushing", every(2, ["true", "false"]))
 def test_a_frame_may_be_asked_again(pushing: str, spark: "SparkSession", day: StoreLayout) -> None:
     """Spark would reuse the result of a pushed-down filter for all later queries on a frame, so none is pushed down."""
@@ -53,7 +53,7 @@ def test_a_frame_may_be_asked_again(pushing: str, spark: "SparkSession", day: St
         spark.conf.unset(PUSH_DOWN)
 
 
-@by_turns(7)
+@by_turns(13)
 def test_a_table_of_the_catalog(spark: "SparkSession", golden: Unpacked) -> None:
     root = str(golden("broker"))
     try:

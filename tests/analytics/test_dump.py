@@ -26,7 +26,7 @@ def dump(layout: StoreLayout, out: Path, **options: Any) -> DumpReport:
     return dump_to_parquet(layout, str(out), DumpOptions(runner="local", **options))
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("case", goldens.cases())
 def test_every_record_and_all_damage(case: str, golden: Unpacked, tmp_path: Path) -> None:
     layout = StoreLayout(str(golden(case)))

@@ -30,7 +30,7 @@ def layout(tmp_path: Path) -> StoreLayout:
     return store_of(tmp_path, *(log_of(names, base=SIZE * number) for number in range(FILES)), size=SIZE)
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize(
     ("row_group_bytes", "engine"),
     every(2, [(128 << 20, "spark"), (128 << 20, "local"), (1 << 16, "local"), (1 << 16, "spark")]),

@@ -76,7 +76,7 @@ def same_by_all(log: CommitLog, choice: MessageChoice, size: int) -> list[dict[s
     return rows
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("choice", CHOICES, ids=range(len(CHOICES)))
 @pytest.mark.parametrize("size", [8 << 20, some(3000, 300)])
 def test_readers_divide_alike(choice: MessageChoice, size: int, tmp_path: Path) -> None:

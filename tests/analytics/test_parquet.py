@@ -195,7 +195,7 @@ def test_an_empty_file_has_the_schema(tmp_path: Path) -> None:
     assert ds.dataset(tmp_path).to_table().schema.names == MESSAGE_SCHEMA.names
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("views", [False, True])
 def test_many_partitions_take_bounded_memory(views: bool, tmp_path: Path) -> None:
     """Rows are kept together, not split into a batch per partition."""

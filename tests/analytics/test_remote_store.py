@@ -221,7 +221,7 @@ def day(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Day:
     return Day(tmp_path_factory.mktemp("day"), server)
 
 
-@by_turns(7)
+@by_turns(13)
 def test_narrow_queries_fetch_little(day: Day) -> None:
     assert day.share([Condition("keys", "has", "k777")]) < 0.1
     assert day.share([Condition("msgId", "=", "U777")]) < 0.1
@@ -233,7 +233,7 @@ def test_narrow_queries_fetch_little(day: Day) -> None:
     assert day.share([Condition("physicalOffset", ">=", day.bytes - 50_000)]) < 0.05
 
 
-@by_turns(7)
+@by_turns(13)
 def test_tables_fetch_what_they_show(day: Day) -> None:
     """Index entries without slots, the used part of queues, and both ends of the log."""
     fetched = {}
@@ -519,7 +519,7 @@ def test_a_dump_beside_the_store(server: Server, golden: Unpacked, tmp_path: Pat
 # -- Spark ------------------------------------------------------------------------------------------------------------
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_in_spark(spark: "SparkSession", day: Day, server: Server, golden: Unpacked, tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ def odd_store(folder: Path) -> Path:
     return Path(store_of(folder, data).root)
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("case", every(3, ["odd", "clean", "torn-header", "large-bodies", "broker", "two"]))
 def test_both_runners_say_the_same(case: str, spark: "SparkSession", golden: Unpacked, tmp_path: Path) -> None:
     if case == "two":

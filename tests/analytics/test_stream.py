@@ -79,7 +79,7 @@ def finish(spark: "SparkSession", store: Path, checkpoint: Path, out: Path) -> l
     return [(row[0], bytes(row[1])) for row in spark.read.parquet(str(out)).collect()]
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("seed", [20_261_121])
 def test_each_message_once_whoever_is_killed(seed: int, spark: "SparkSession", tmp_path: Path) -> None:
     chance = random.Random(seed)

@@ -42,7 +42,7 @@ def append(store: Path, conf: Path, lines: str | bytes, *options: object) -> tup
     return result.code, result.out, result.err
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("case", every(3, ["ipv6", "broker", "clean", "large-bodies"]))
 def test_what_is_dumped_can_be_appended(case: str, golden: Unpacked, tmp_path: Path) -> None:
     """Everything except positions, and times unless requested, is preserved."""

@@ -119,7 +119,7 @@ def said(text: str) -> str:
     return f"error: {json.loads(text)['error']}\n" if text.startswith("{") else text
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("form", every(2, ["table", "json", "ndjson", "csv"]))
 def test_nobody_reads_what_append_says(form: str, store: Path) -> None:
     given = 40_000

@@ -357,7 +357,7 @@ def everything_imported(golden: Unpacked) -> None:
         run(name, golden("broker"))
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.usefixtures("everything_imported")
 def test_no_permission(part: str, own_copy: Path) -> None:
@@ -380,7 +380,7 @@ def test_no_permission(part: str, own_copy: Path) -> None:
             assert result.code in (0, 1, 3, 4), name
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("kind", ["fifo", "directory", "loop"])
 @pytest.mark.parametrize(
     "relative",

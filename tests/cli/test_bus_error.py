@@ -34,7 +34,7 @@ main()
 """
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("way", ["plain", "compiled"])
 @pytest.mark.parametrize("command", [["commitlog", "dump"], ["recover", "--yes"]])
 def test_it_is_said_where_a_file_cannot_be_read(command: list[str], way: str, golden_copy: Unpacked) -> None:

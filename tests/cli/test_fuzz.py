@@ -152,7 +152,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("fuzz")
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("case", CASES)
 @given(steps=DAMAGE)
 @settings(

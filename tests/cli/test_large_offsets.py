@@ -54,7 +54,7 @@ def peak(store: Path, *args: str) -> int:
     return usage.ru_maxrss
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("queues", [QUEUES, 3])
 @pytest.mark.parametrize("args", COMMANDS, ids=" ".join)
 def test_ten_times_the_file_at_most(store: Path, args: tuple[str, ...], queues: int) -> None:

@@ -174,7 +174,7 @@ def test_nothing_in_a_pipe(golden: Unpacked, monkeypatch: pytest.MonkeyPatch) ->
     assert (refused.code, refused.out) == (2, "")
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
     ("args", "text"),

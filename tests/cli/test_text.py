@@ -20,7 +20,7 @@ from tests.conftest import Unpacked
 REPORTS = [args for args in USED.values() if "STORE" in args and "hexdump" not in args]
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("args", REPORTS, ids=" ".join)
 def test_a_pipe_gets_what_a_terminal_of_100_columns_shows(args: tuple[str, ...], golden: Unpacked) -> None:
     store = golden("broker")

@@ -79,7 +79,7 @@ def numbers(text: str) -> set[int]:
     return {int(json.loads(line)["body"]) for line in text.splitlines()}
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("count", [20, 40, 400], ids=["shorter", "as long", "longer"])
 def test_what_is_consumed(broker: Neighbour, tmp_path: Path, count: int) -> None:
     """A group's position in the old store is not committed to the new one, whose messages nobody has seen."""

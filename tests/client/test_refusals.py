@@ -124,7 +124,7 @@ def test_every_request_of_a_command_is_looked_at(name: str, served: TestBroker, 
     assert refuser.asked == ASKED[name].keys()
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize(
     ("name", "code", "exit_code"), [(name, code, end) for name, codes in ASKED.items() for code, end in codes.items()]
 )
@@ -208,7 +208,7 @@ async def silent_cluster(brokers: list[Peer]) -> AsyncIterator[str]:
         yield namesrv.address
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("name", WAITING)
 def test_a_signal_is_told_by_the_exit_code(name: str, number: signal.Signals, tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_dead_letters_go_where_they_are_told_to() -> None:
     assert why_not("Orders", 8) is None
 
 
-@by_turns(7)
+@by_turns(13)
 def test_killed_again_and_again_it_sends_each_once(tmp_path: Path) -> None:
     source = made(tmp_path / "origin", "Killed", 3000)
     chance = random.Random(7)

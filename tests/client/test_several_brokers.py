@@ -22,7 +22,7 @@ TOPIC, GROUP = "Several", "several"
 _OPTIONS = ("--create", "--engine", "5.3")
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("count", some([2], [2, 3]))
 @pytest.mark.parametrize("popping", [False, True], ids=["shared", "popped"])
 def test_one_is_killed_and_comes_back(tmp_path: Path, count: int, popping: bool) -> None:

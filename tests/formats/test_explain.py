@@ -422,7 +422,7 @@ def test_any_number_of_slots(kind: str, slots: int) -> None:
     assert sum(span.end - span.start for span in explain(kind, raw, slots=slots)) == len(raw)
 
 
-@by_turns(7)
+@by_turns(13)
 @each
 @pytest.mark.parametrize("unit", [b"\0", b"\xff", *MAGICS], ids=bytes.hex)
 def test_a_large_file_of_one_pattern_ends_in_time(kind: str, unit: bytes) -> None:

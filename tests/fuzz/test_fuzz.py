@@ -32,7 +32,7 @@ def test_no_case_fails(tmp_path: Path) -> None:
     assert f"{COUNT} cases" in result.stdout
 
 
-@by_turns(7)
+@by_turns(13)
 def test_a_run_stopped_by_hand_tells_its_totals(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.fuzz", "--minutes", "9", "--jobs", "1", "--folder", str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:

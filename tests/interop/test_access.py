@@ -141,7 +141,7 @@ def words(remark: str | None) -> str:
     return match[1] if match else ""
 
 
-@by_turns(11)
+@by_turns(23)
 def test_every_account_gets_what_it_gets_from_a_real_broker(
     broker_4: Broker, clients_4: Broker, clients_5: Broker, tmp_path: Path
 ) -> None:

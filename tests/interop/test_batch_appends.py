@@ -109,7 +109,7 @@ def conf() -> BrokerConf:
     return BrokerConf(CONF)
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.xdist_group("broker-5.3.3")
 def test_batches_as_a_broker_stores_them(broker_5: Broker, tmp_path: Path) -> None:
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"

@@ -42,7 +42,7 @@ def fields(**more: object) -> dict[str, str]:
     return {name: str(value) for name, value in ({"topic": TOPIC} | more).items()}
 
 
-@by_turns(11)
+@by_turns(23)
 def test_offsets_pulls_and_times(broker_5: Broker, tmp_path: Path) -> None:
     ours, theirs = goldens.unpack(CASE, tmp_path / "ours"), goldens.unpack(CASE, tmp_path / "theirs")
     log = CommitLog(StoreLayout(str(ours)))
@@ -78,7 +78,7 @@ def test_offsets_pulls_and_times(broker_5: Broker, tmp_path: Path) -> None:
     assert pulls > 200
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize("damage", ["gone", "hole", "base"])
 def test_a_queue_is_made_anew_as_check_advises(damage: str, broker_5: Broker, tmp_path: Path) -> None:
     store = goldens.unpack(CASE, tmp_path)
@@ -110,7 +110,7 @@ def test_a_queue_is_made_anew_as_check_advises(damage: str, broker_5: Broker, tm
     assert batch_files(store) == batch_files(tmp_path / "ours") == whole
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize(
     "damage", ["log cut in a batch", "log cut behind a batch", "units lost", "units and marker lost"]
 )

@@ -61,7 +61,7 @@ def test_a_recovered_store(case: str, engine: Engine, tmp_path: Path) -> None:
     assert opened(engine, store, case) == ours
 
 
-@by_turns(5)
+@by_turns(11)
 @pytest.mark.parametrize("case", [*CASES, "broker", "lmq", "delay", "short-last-file"])
 def test_a_salvaged_store(case: str, engine: Engine, tmp_path: Path) -> None:
     source = unpack_golden(case, tmp_path / "source")
@@ -119,7 +119,7 @@ def test_a_queue_whose_messages_have_expired_takes_new_ones(engine: Engine, tmp_
     assert [row["message"] is not None for row in rows] == [True], read["getMessage"]
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize("name", ["last without its second half", "last but one half", "second empty", "first empty"])
 def test_a_log_whose_files_were_put_right(name: str, engine: Engine, tmp_path: Path) -> None:
     """It loads, serves every remaining message, and a second start changes nothing."""

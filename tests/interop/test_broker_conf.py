@@ -46,7 +46,7 @@ def release(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize("name", every(3, list(CONFS)))
 def test_a_broker_starts_where_check_says_so(release: str, name: str, tmp_path: Path) -> None:
     store = tmp_path / "store"
@@ -62,7 +62,7 @@ def test_a_broker_starts_where_check_says_so(release: str, name: str, tmp_path: 
     assert bool(result) == (name not in ("right", "rounded up"))
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize("release", VERSIONS)
 def test_the_known_settings_are_those_of_the_classes(release: str) -> None:
     if reason := broker.available(VERSIONS[release]):

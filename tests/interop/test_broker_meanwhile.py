@@ -144,7 +144,7 @@ def before(monkeypatch: pytest.MonkeyPatch, name: str, do: Callable[[], None], n
         monkeypatch.setattr(Change, name, replaced)
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize(
     ("command", "gone"),
     [*((name, False) for name in COMMANDS if name != "undo"), ("rebuild", True)],  # a new engine for each is dear
@@ -177,7 +177,7 @@ def test_started_while_we_plan(
         assert messages(store, COMMANDS[command][0]) == kept
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_started_while_we_change_the_store(
     command: str, broker: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -249,7 +249,7 @@ def test_started_while_we_append(broker: Engine, tmp_path: Path) -> None:
     assert len([row for row in expected["messages"] if row["cqTopic"] == "New" and row["message"] is not None]) == 100
 
 
-@by_turns(5)
+@by_turns(11)
 def test_started_while_we_run(broker: Engine, tmp_path: Path) -> None:
     """``run``: messages delivered before the broker starts stay, and the rest is delivered later, once each."""
     store, late = unpack_golden("clean", tmp_path), {f"late {n}" for n in range(20)}
@@ -298,7 +298,7 @@ def test_started_while_we_run(broker: Engine, tmp_path: Path) -> None:
     assert len([row for row in answer["messages"] if row["cqTopic"] == "Late" and row["message"]]) == len(late)
 
 
-@by_turns(5)
+@by_turns(11)
 def test_started_while_we_serve(broker: Engine, tmp_path: Path) -> None:
     """``serve``: acknowledged messages stay, and the process ends with a reason."""
     store, config, sent = unpack_golden("clean", tmp_path), golden_config("clean"), list[tuple[int, bytes]]()
@@ -358,7 +358,7 @@ def test_started_where_we_import(broker: Engine, tmp_path: Path) -> None:
     assert len(broker.open(store, config)["messages"]) == 1
 
 
-@by_turns(5)
+@by_turns(11)
 def test_we_come_while_it_loads(broker: Engine, tmp_path: Path) -> None:
     store, config, run = made("rebuild", tmp_path)
     broker.step("construct", store, config)

@@ -39,7 +39,7 @@ _CONF = {
 }
 
 
-@by_turns(11)
+@by_turns(23)
 def test_what_we_send_reaches_java_consumers(broker: Broker, tmp_path: Path) -> None:
     broker.boot(tmp_path / "store", _CONF)
     namesrv = broker.namesrv

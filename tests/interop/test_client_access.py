@@ -86,7 +86,7 @@ async def _make_users(broker: Broker) -> None:
             await ask(3006, {"subject": f"User:{name}"}, {"subject": f"User:{name}", "policies": policies})
 
 
-@by_turns(5)
+@by_turns(11)
 def test_commands_sign_what_they_ask(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, home = tmp_path / "store", tmp_path / "home"
     (home / "conf").mkdir(parents=True)

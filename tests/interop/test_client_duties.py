@@ -40,7 +40,7 @@ _CONF = {
 }
 
 
-@by_turns(11)
+@by_turns(23)
 def test_requests_are_answered_across_languages(broker: Broker, tmp_path: Path) -> None:
     broker.boot(tmp_path / "store", _CONF)
     for topic in ("AskJava", "AskUs", "Silent"):
@@ -87,7 +87,7 @@ def test_requests_are_answered_across_languages(broker: Broker, tmp_path: Path) 
     broker.stop()
 
 
-@by_turns(5)
+@by_turns(11)
 def test_traces_are_read_by_the_admin_tool(broker: Broker, tmp_path: Path) -> None:
     broker.boot(tmp_path / "store", _CONF)
     make(broker, "Traced")
@@ -136,7 +136,7 @@ def test_traces_are_read_by_the_admin_tool(broker: Broker, tmp_path: Path) -> No
     broker.stop()
 
 
-@by_turns(5)
+@by_turns(11)
 def test_names_in_a_namespace(broker: Broker, tmp_path: Path) -> None:
     """As seen by a Java client without a namespace."""
     broker.boot(tmp_path / "store", _CONF)
@@ -200,7 +200,7 @@ def calls_back(namesrv: str) -> None:
     assert asyncio.run(work()) == [b"1"]
 
 
-@by_turns(11)
+@by_turns(23)
 def test_messages_that_wait_are_called_back(broker: Broker, tmp_path: Path) -> None:
     if broker.engine == "4.9":
         pytest.skip("brokers of 5.x do so")

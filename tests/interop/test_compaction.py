@@ -62,7 +62,7 @@ def _key_and_body(located: LocatedRecord) -> tuple[str, str]:
     return key_of(located), located.record.body.decode()
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize("case", [CASE, f"{CASE}-crash"])
 def test_pulls(case: str, broker_5: Broker, tmp_path: Path) -> None:
     store, theirs = goldens.unpack(case, tmp_path / "ours"), goldens.unpack(case, tmp_path / "theirs")
@@ -83,7 +83,7 @@ def test_pulls(case: str, broker_5: Broker, tmp_path: Path) -> None:
     broker_5.stop()
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize("damage", ["unpaired", "policy set late"])
 def test_a_broker_goes_on_with_what_was_rebuilt(damage: str, broker_5: Broker, tmp_path: Path) -> None:
     store = goldens.unpack(CASE, tmp_path)

@@ -53,7 +53,7 @@ PATIENT = ProducerOptions(timeout=60)  # the machine may be busy
 _OPTIONS = PushOptions(start=From.FIRST, strategy=rebalance.averagely, max_tries=3, persist_interval=0.5)
 
 
-@by_turns(5)
+@by_turns(11)
 def test_a_group_of_both_languages_shares_queues_and_loses_nothing(broker: Broker, tmp_path: Path) -> None:
     play(broker, tmp_path, "Mixed", share)
     stored: Any = loads((tmp_path / "store/config/consumerOffset.json").read_bytes())
@@ -81,7 +81,7 @@ STRATEGIES: dict[str, rebalance.Strategy] = {
 }
 
 
-@by_turns(5)
+@by_turns(11)
 def test_both_languages_divide_queues_by_each_strategy(broker: Broker, tmp_path: Path) -> None:
     broker.boot(tmp_path / "store", {**_CONF, "brokerName": _ROOM})
     make(broker, "Divided")
@@ -133,7 +133,7 @@ async def divide(broker: Broker) -> None:
             await asyncio.to_thread(broker.ask, "leave", instance=f"r1-{name}")
 
 
-@by_turns(11)
+@by_turns(23)
 def test_a_broadcasting_consumer_goes_on_where_javas_was_and_the_other_way(broker: Broker, tmp_path: Path) -> None:
     play(broker, tmp_path, "Cast", broadcast)
 
@@ -181,7 +181,7 @@ async def broadcast(broker: Broker) -> None:
         await java(await send("c"))
 
 
-@by_turns(5)
+@by_turns(11)
 def test_new_groups_begin_where_those_of_java_do(broker: Broker, golden_copy: Unpacked) -> None:
     """In queues without their first messages: for others, brokers report offset 0 for the group."""
     config = goldens.about("head-file-deleted")["config"]

@@ -26,7 +26,7 @@ def broker(own_broker: Broker) -> Broker:
     return own_broker
 
 
-@by_turns(11)
+@by_turns(23)
 def test_admins_see_and_move_our_consumer(broker: Broker, tmp_path: Path) -> None:
     broker.boot(tmp_path / "store", _CONF)
     make(broker, "Asked")

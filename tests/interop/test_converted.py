@@ -46,7 +46,7 @@ def settings_of(report: ConversionReport, node: Node) -> dict[str, str]:
 # -- alone ------------------------------------------------------------------------------------------------------------
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.xdist_group("broker-5.3.3")
 def test_a_broker_serves_one_log_directory_and_several(broker_5: Broker, tmp_path: Path) -> None:
     node = roles.unpack(roles.MULTI_PATH, "a", tmp_path)
@@ -63,7 +63,7 @@ def test_a_broker_serves_one_log_directory_and_several(broker_5: Broker, tmp_pat
     assert all(number % 3 == place for place, numbers in enumerate(folders) for number in numbers)
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize(
     ("case", "name"),
     [
@@ -81,7 +81,7 @@ def test_a_broker_serves_what_a_dledger_member_had(
     serves(request.getfixturevalue(f"broker_{case[-5]}"), tmp_path / "new", settings_of(report, node), wanted)
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.xdist_group("broker-4.9.8")
 def test_a_broker_serves_topics_of_their_own(broker_4: Broker, tmp_path: Path) -> None:
     node = roles.unpack(roles.SLAVE, "master", tmp_path)
@@ -92,7 +92,7 @@ def test_a_broker_serves_topics_of_their_own(broker_4: Broker, tmp_path: Path) -
     serves(broker_4, tmp_path / "new", node.settings, chosen)
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize("name", ["master", "slave"])
 def test_the_newest_broker_serves_a_store_of_4_9(name: str, brokers_5_5: tuple[Broker, Broker], tmp_path: Path) -> None:
     node = roles.unpack(roles.SLAVE, name, tmp_path)
@@ -129,7 +129,7 @@ def follow(master: Broker, replica: Broker, nodes: tuple[Node, Node], **more: st
     return differences(nodes[0].store, nodes[1].store, ends[0])
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize(
     "case",
     [
@@ -158,7 +158,7 @@ def test_slaves_follow_what_was_merged(case: str, request: pytest.FixtureRequest
     assert follow(master, replica, (mine, empty_replica(tmp_path, of_slaves))) == []
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.xdist_group("broker-5.3.3")
 @pytest.mark.parametrize(
     ("case", "name"), [(roles.DLEDGER, "n0"), (roles.SLAVE, "master"), ("without its first files", "master")]
@@ -183,7 +183,7 @@ def test_a_new_group_with_a_controller(
     assert len(first) == 1
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.xdist_group("broker-5.3.3")
 def test_a_replica_without_its_stale_tail_follows(
     broker_5: Broker, clients_5: Broker, controlling: Broker, tmp_path: Path
@@ -198,7 +198,7 @@ def test_a_replica_without_its_stale_tail_follows(
     assert follow(broker_5, clients_5, nodes, controllerAddr=address) == []
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.xdist_group("broker-5.3.3")
 @pytest.mark.parametrize("epoch", ["the same", "newer"])
 def test_whether_a_stale_tail_stays(

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.interop
 _CONF = {**SMALL_FILES, "brokerFastFailureEnable": "false"}
 
 
-@by_turns(11)
+@by_turns(23)
 def test_a_replay_that_is_killed_doubles_and_loses_nothing(broker: Broker, tmp_path: Path) -> None:
     source = made(tmp_path / "origin", "Copied", 2000)
     target = tmp_path / "target"

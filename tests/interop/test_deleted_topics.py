@@ -36,7 +36,7 @@ def each_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
         yield running
 
 
-@by_turns(11)
+@by_turns(23)
 def test_a_topic_that_a_broker_has_deleted(each_broker: Broker, tmp_path: Path) -> None:
     store = tmp_path / "store"
     each_broker.boot(store, CONFIG)
@@ -75,7 +75,7 @@ def make_topic_again(broker: Broker) -> None:
     broker.stop()
 
 
-@by_turns(11)
+@by_turns(23)
 def test_a_topic_that_a_broker_has_deleted_and_made_again(each_broker: Broker, tmp_path: Path) -> None:
     """Its messages from before are nowhere; after a crash that loses its queues a broker serves what came since."""
     store = tmp_path / "store"
@@ -97,7 +97,7 @@ def test_a_topic_that_a_broker_has_deleted_and_made_again(each_broker: Broker, t
     assert rmqtool("check", store).code == 0
 
 
-@by_turns(11)
+@by_turns(23)
 def test_a_topic_made_again_with_queues_in_rocksdb(broker_5: Broker, tmp_path: Path) -> None:
     """A broker serves what came since, and check names what came before."""
     store = tmp_path / "store"

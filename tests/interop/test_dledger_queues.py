@@ -55,7 +55,7 @@ def in_log(node: roles.Node) -> Counter[tuple[str, int]]:
     return Counter(key for key in keys if not key[0].startswith(_OF_BROKERS))
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize(
     "queues", ["as they are", "committed before", "committed behind", "rebuilt", "lost", "damaged"]
 )

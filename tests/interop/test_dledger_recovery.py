@@ -43,7 +43,7 @@ def test_a_member_as_it_was_killed(library: Engine, nodes: list[roles.Node], tmp
         assert report.clean
 
 
-@by_turns(5)
+@by_turns(11)
 @pytest.mark.parametrize("turn", range(3))
 def test_a_damaged_member(turn: int, library: Engine, nodes: list[roles.Node], tmp_path: Path) -> None:
     seeds = range(20261128 + turn * CASES, 20261128 + (turn + 1) * CASES)

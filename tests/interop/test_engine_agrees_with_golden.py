@@ -27,7 +27,7 @@ SMALL_FILES = {
 }
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize("case", golden_cases())
 def test_4_9_says_what_was_recorded(case: str, tmp_path: Path, engine_4: Engine) -> None:
     store, seen = unpack_and_open(engine_4, case, tmp_path)
@@ -148,7 +148,7 @@ def test_an_engine_that_hangs_is_an_answer(tmp_path: Path, engine_4: Engine) -> 
     assert seen["loadOk"]
 
 
-@by_turns(5)
+@by_turns(11)
 def test_an_error_is_an_answer_and_the_next_request_works(tmp_path: Path, engine: Engine) -> None:
     assert "no such setting" in engine.open(tmp_path / "a", {"fileSizeOfTheMoon": 1})["error"]
     assert "no answer within" in engine.open(tmp_path / "b", SMALL_FILES, lingerMillis=60_000, timeout=3)["error"]

@@ -69,7 +69,7 @@ async def all_pulled(address: str, places: Collection[Place]) -> dict[Place, lis
         return {place: await pulled(client, *place) for place in places}
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize("number", every(3, [-1, *range(len(DAMAGES))]))
 def test_tags_lead_to_the_messages_of_the_log(
     number: int, broker: Broker, golden_copy: Unpacked, tmp_path: Path

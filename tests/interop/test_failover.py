@@ -41,7 +41,7 @@ async def until(so: Callable[[], bool], what: str) -> None:
     raise AssertionError(what)
 
 
-@by_turns(11)
+@by_turns(23)
 def test_one_of_two_brokers_is_killed(broker: Broker, tmp_path: Path) -> None:
     """Sends go to the other one, and acknowledged messages are in one of the two; a name server is killed too."""
     tolerant = broker.engine == "5.3"  # once with latency fault tolerance and its detector, and once without

@@ -42,7 +42,7 @@ def until(what: Callable[[], bool]) -> None:
     raise AssertionError("it did not happen")
 
 
-@by_turns(11)
+@by_turns(23)
 def test_what_a_live_broker_stores_is_served_at_once(broker: Broker, clients: Broker, tmp_path: Path) -> None:
     """Files roll and expire, the broker is restarted; each message is delivered once."""
     store, sent = tmp_path / "store", []
@@ -102,7 +102,7 @@ def test_what_a_live_broker_stores_is_served_at_once(broker: Broker, clients: Br
     assert "following,Orders" in offsets.read_text()
 
 
-@by_turns(5)
+@by_turns(11)
 def test_a_store_that_nobody_writes_is_not_touched(broker: Broker, clients: Broker, tmp_path: Path) -> None:
     store = write_orders(broker, tmp_path, _SMALL, 300)
     before = snapshot(store)

@@ -19,7 +19,7 @@ from tests.interop.grpc_clients import Proxy
 from tests.interop.serving import Serving
 from tests.server.serving import address
 
-pytestmark = [pytest.mark.interop, by_turns(7)]
+pytestmark = [pytest.mark.interop, by_turns(17)]
 COUNT = 30
 KINDS = {"Plain": "NORMAL", "Fifo": "FIFO", "Late": "DELAY", "Tx": "TRANSACTION"}
 

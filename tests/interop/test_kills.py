@@ -44,7 +44,7 @@ def folder(path: Path, side: str) -> Path:
     return path / side / "store"
 
 
-@by_turns(13)
+@by_turns(29)
 @pytest.mark.parametrize("level", [False, True], ids=["timer", "level"])
 def test_delayed_messages(version: str, level: bool, tmp_path: Path) -> None:
     """Killed twice while it delivers what is due in one second."""
@@ -60,7 +60,7 @@ def test_delayed_messages(version: str, level: bool, tmp_path: Path) -> None:
         assert max(real.values()) > 1, "the kills came too late"
 
 
-@by_turns(13)
+@by_turns(29)
 def test_half_messages(version: str, tmp_path: Path) -> None:
     """Killed three times while it checks them."""
     real, own = (
@@ -72,7 +72,7 @@ def test_half_messages(version: str, tmp_path: Path) -> None:
     assert own.halves <= real.halves
 
 
-@by_turns(13)
+@by_turns(29)
 @pytest.mark.parametrize("version", [v for v in _ALL if v[0] == "5"], indirect=True)
 def test_a_timer_after_the_clock_stepped_back(version: str, tmp_path: Path) -> None:
     """A store whose timer ran an hour ahead, with its senders: a broker's wheel waits until the clock has caught up."""

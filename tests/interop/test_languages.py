@@ -10,7 +10,7 @@ from tests.interop import engine, languages
 pytestmark = pytest.mark.interop
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize(("language", "release"), [("go", "4.9"), ("node", "5.3"), ("cpp", "5.3")])
 def test_a_client_in_another_language(language: str, release: str, tmp_path: Path) -> None:
     try:

@@ -60,7 +60,7 @@ def alone(broker: Broker) -> Any:
     return answers
 
 
-@by_turns(5)
+@by_turns(11)
 def test_the_same_requests_have_the_same_answers(broker_5: Broker, clients_5: Broker, pairs: Pairs) -> None:
     wanted, got = pairs.run(broker_5, clients_5, alone)
     differing = [pair for pair in zip(got, wanted, strict=True) if pair[0] != pair[1]]

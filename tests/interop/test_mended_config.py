@@ -48,7 +48,7 @@ def kept_as(entry: Any, kept: Any) -> bool:
     return kept == entry or (isinstance(kept, dict) and entry.items() <= kept.items())
 
 
-@by_turns(5)
+@by_turns(11)
 def test_a_broker_boots_with_them_and_keeps_every_entry(broker: Broker, tmp_path: Path) -> None:
     store = unpack_golden("broker", tmp_path)
     whole = read(store)

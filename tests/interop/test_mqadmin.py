@@ -25,7 +25,7 @@ NAMES = {
 }  # fmt: skip
 
 
-@by_turns(5)
+@by_turns(11)
 def test_mqadmin_says_the_same_of_both(broker: Broker, tmp_path: Path) -> None:
     known = set(broker.ask("admins"))
     assert known <= {command.name for command in COMMANDS}
@@ -36,7 +36,7 @@ def test_mqadmin_says_the_same_of_both(broker: Broker, tmp_path: Path) -> None:
         assert told(command, got) == told(command, wanted), command.line
 
 
-@by_turns(5)
+@by_turns(11)
 @pytest.mark.parametrize("version", ALL)
 def test_each_command_has_a_row_in_the_page(version: str) -> None:
     if reason := brokers.available(version):

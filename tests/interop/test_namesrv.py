@@ -161,7 +161,7 @@ def wait(what: str, so: Callable[[], bool], java: Java) -> None:
     pytest.fail(f"{what}: {(java.home / 'said').read_text()[-2000:]}")
 
 
-@by_turns(11)
+@by_turns(23)
 def test_brokers_clients_and_mqadmin_use_our_name_servers(clients: Broker, tmp_path: Path) -> None:
     release = next(version for version in brokers.VERSIONS if version.startswith(clients.engine))
     java = Java(release, tmp_path / "home")

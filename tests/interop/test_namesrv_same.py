@@ -191,7 +191,7 @@ class Asking:
         return request
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize("seed", range(some(2, 4)))
 def test_the_same_requests_have_the_same_answers(seed: int, real: str, tmp_path: Path) -> None:
     codes: set[tuple[int, int]] = set()

@@ -38,7 +38,7 @@ def newest_clients(newest: Broker) -> Iterator[Broker]:
         yield one
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize("program", test_serve.PROGRAMS, ids=lambda program: program.__name__)
 def test_the_same_program_has_the_same_results(
     newest: Broker, newest_clients: Broker, pairs: Pairs, program: Program
@@ -47,7 +47,7 @@ def test_the_same_program_has_the_same_results(
     assert got == wanted
 
 
-@by_turns(7)
+@by_turns(17)
 @pytest.mark.parametrize("version", brokers.VERSIONS)
 def test_older_clients_and_then_a_real_broker(
     version: str, newest: Broker, request: pytest.FixtureRequest, tmp_path: Path
@@ -87,7 +87,7 @@ def test_older_clients_and_then_a_real_broker(
         assert serving.end()[0] == 0
 
 
-@by_turns(7)
+@by_turns(17)
 @pytest.mark.parametrize("release", ["5.3.3", NEWEST])
 def test_messages_have_the_same_properties(
     release: str, newest: Broker, request: pytest.FixtureRequest, tmp_path: Path

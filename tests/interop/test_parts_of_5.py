@@ -25,7 +25,7 @@ def _long_ago(families: rocks.Families) -> None:
     families[FAMILY] = {build_key(record.key): record.value() for record in moved}
 
 
-@by_turns(5)
+@by_turns(11)
 def test_messages_in_flight_come_back_in_a_salvaged_store(
     broker_5: Broker, golden_copy: Unpacked, tmp_path: Path
 ) -> None:
@@ -49,7 +49,7 @@ def test_messages_in_flight_come_back_in_a_salvaged_store(
     assert set(seen) == expected
 
 
-@by_turns(5)
+@by_turns(11)
 def test_a_timer_that_was_made_anew_beside_queues_in_rocksdb(broker_5: Broker, golden_copy: Unpacked) -> None:
     store = without_timer(golden_copy("rocksdb-5.3.3"))
     assert rmqtool("rebuild", store, "timer", "--yes").code == 0

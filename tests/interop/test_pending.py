@@ -25,7 +25,7 @@ def bodies(store: Path) -> set[bytes]:
     return {bytes(located.record.body) for located in walked if isinstance(located, LocatedRecord)}
 
 
-@by_turns(11)
+@by_turns(23)
 def test_an_engine_between_a_kill_and_the_end(engine: Engine, tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
     conf.write_text("".join(f"{name}={value}\n" for name, value in golden_config(CASE).items()))

@@ -127,7 +127,7 @@ def secret_file(folder: Path, secret: str) -> Path:
     return path
 
 
-@by_turns(7)
+@by_turns(17)
 def test_each_sees_the_accounts_of_the_other(open_here: Guarded, tmp_path: Path) -> None:
     before = open_here.file()
     secret = secret_file(tmp_path, "billing-secret")
@@ -157,7 +157,7 @@ def test_each_sees_the_accounts_of_the_other(open_here: Guarded, tmp_path: Path)
     assert open_here.file() == before
 
 
-@by_turns(7)
+@by_turns(17)
 def test_what_was_not_there_is_gone_after_undo(open_here: Guarded) -> None:
     before = open_here.file()
     words = ("plain-acl", "set", "TARGET", "the-reader")
@@ -172,7 +172,7 @@ def test_what_was_not_there_is_gone_after_undo(open_here: Guarded) -> None:
     assert open_here.file() == before
 
 
-@by_turns(7)
+@by_turns(17)
 def test_each_sees_the_addresses_of_the_other(open_here: Guarded) -> None:
     def ours() -> list[str]:
         return sorted(row["address"] for row in open_here.rows("plain-acl", "addresses", "TARGET"))
@@ -194,7 +194,7 @@ def test_each_sees_the_addresses_of_the_other(open_here: Guarded) -> None:
     assert (row["counter"], row["timestamp"]) == (content["counter"], content["timestamp"])
 
 
-@by_turns(7)
+@by_turns(17)
 def test_the_account_that_signs_is_kept(open_here: Guarded, tmp_path: Path) -> None:
     before = open_here.accounts.read_bytes()
     secret = secret_file(tmp_path, "another-secret")
@@ -207,7 +207,7 @@ def test_the_account_that_signs_is_kept(open_here: Guarded, tmp_path: Path) -> N
     assert open_here.accounts.read_bytes() == before
 
 
-@by_turns(7)
+@by_turns(17)
 def test_questions_and_changes_are_signed(closed: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
     before = closed.file()
     closed.change("topic", "create", "TARGET", "Orders")

@@ -207,7 +207,7 @@ def pushed(broker: Broker) -> Any:
     return counted(seen)
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize("program", [acks, revivals, in_order, refusals, pushed], ids=lambda program: program.__name__)
 def test_the_same_program_has_the_same_results(broker: Broker, clients: Broker, pairs: Pairs, program: Program) -> None:
     wanted, got = pairs.run(broker, clients, program, CONF)
@@ -238,7 +238,7 @@ def conf_of(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     return path, dict(line.split("=") for line in path.read_text().split())
 
 
-@by_turns(11)
+@by_turns(23)
 def test_a_real_broker_brings_back_what_a_killed_one_of_ours_had_in_flight(broker: Broker, tmp_path: Path) -> None:
     conf, settings = conf_of(tmp_path)
     store = tmp_path / "store"
@@ -257,7 +257,7 @@ def test_a_real_broker_brings_back_what_a_killed_one_of_ours_had_in_flight(broke
     assert acked.isdisjoint(row["keys"] for row in rows)
 
 
-@by_turns(11)
+@by_turns(23)
 def test_ours_brings_back_what_a_real_broker_has_in_flight(broker: Broker, tmp_path: Path) -> None:
     conf, settings = conf_of(tmp_path)
     store = tmp_path / "store"

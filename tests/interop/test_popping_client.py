@@ -42,7 +42,7 @@ class Beats(RpcHook):
         return request
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize("served", [False, True], ids=["real", "served"])
 def test_members_of_both_languages_pop_each_message_once(broker_5: Broker, tmp_path: Path, served: bool) -> None:
     conf, settings = conf_of(tmp_path)

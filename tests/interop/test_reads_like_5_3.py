@@ -52,7 +52,7 @@ def test_times_and_pulls(case: str, engine_5: Engine, tmp_path: Path) -> None:
 _SIZES = {"mappedFileSizeCommitLog": 16_384, "mappedFileSizeConsumeQueue": 400}  # 20 entries in each queue file
 
 
-@by_turns(11)
+@by_turns(23)
 def test_lowest_offsets_where_the_log_begins_later(engine_5: Engine, tmp_path: Path) -> None:
     """Queues with all, some, whole files of, or no entries before the log's first byte."""
     when_written = {

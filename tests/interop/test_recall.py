@@ -92,7 +92,7 @@ def _marks(store: Path) -> list[Any]:
     return result
 
 
-@by_turns(11)
+@by_turns(23)
 def test_the_same_recalls_have_the_same_results(broker_5: Broker, clients_5: Broker, tmp_path: Path) -> None:
     with closing(Pair(broker_5, clients_5, tmp_path, SETTINGS + _TIMER)) as pair:
         wanted, got = pair.run(recalls)
@@ -113,7 +113,7 @@ def test_without_the_setting_nothing_is_called_back(broker_5: Broker, clients_5:
     assert got == wanted == (16, "recall failed, operation is forbidden")
 
 
-@by_turns(11)
+@by_turns(23)
 def test_what_was_called_back_here_is_not_delivered_there(broker_5: Broker, tmp_path: Path) -> None:
     """Ours stores the messages and a recall, a real broker delivers; our own client recalls from ours, too."""
     store, conf = tmp_path / "store", tmp_path / "broker.conf"

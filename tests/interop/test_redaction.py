@@ -66,7 +66,7 @@ def test_a_real_broker_boots_it(broker: Broker, tmp_path: Path) -> None:
 
 
 @pytest.mark.xdist_group("broker-5.5.0")
-@by_turns(7)
+@by_turns(17)
 @pytest.mark.parametrize("more", [{}, _ROCKS], ids=["files", "rocksdb"])
 def test_the_newest_broker_boots_it(more: dict[str, str], brokers_5_5: tuple[Broker, Broker], tmp_path: Path) -> None:
     check(brokers_5_5[0], tmp_path, more)
@@ -80,7 +80,7 @@ _COPIES = [
 ]
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize(
     ("case", "name", "release", "places"),
     [pytest.param(*row, marks=pytest.mark.xdist_group(f"broker-{row[2]}"), id=f"{row[0]}-{row[1]}") for row in _COPIES],

@@ -74,7 +74,7 @@ ON_THE_SLAVE = {
 }
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.xdist_group("broker-4.9.8")
 @pytest.mark.parametrize("name", every(2, list(ON_THE_SLAVE)))
 def test_a_slave_of_4_9_follows_its_master(name: str, broker_4: Broker, clients_4: Broker, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_slave_of_4_9_follows_its_master(name: str, broker_4: Broker, clients_
     assert compare(broker_4, clients_4, nodes) == expected
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.xdist_group("broker-4.9.8")
 def test_a_master_of_4_9_is_followed(broker_4: Broker, clients_4: Broker, tmp_path: Path) -> None:
     nodes = unpack(tmp_path)
@@ -92,7 +92,7 @@ def test_a_master_of_4_9_is_followed(broker_4: Broker, clients_4: Broker, tmp_pa
     assert compare(broker_4, clients_4, nodes) == TORN
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.xdist_group("broker-4.9.8")
 def test_a_master_that_is_cut_alone_spoils_its_slave(broker_4: Broker, clients_4: Broker, tmp_path: Path) -> None:
     """The warning in the table of roles is right, and its remedy works."""
@@ -109,7 +109,7 @@ def test_a_master_that_is_cut_alone_spoils_its_slave(broker_4: Broker, clients_4
         assert (differences(nodes[0].store, nodes[1].store, min(ends)) == []) is both
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize("name", every(3, ["everything", "recover", "on the master"]))
 def test_a_slave_of_5_5_follows_its_master(name: str, brokers_5_5: tuple[Broker, Broker], tmp_path: Path) -> None:
     """Its last record is torn in the body, so it is cut and sent again, by a start as by our commands."""
@@ -153,7 +153,7 @@ def copied(pair: Pair, folder: Path) -> Pair:
     return mine, its
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize("name", every(4, ["everything", "recover", "on the master", "nothing"]))
 def test_a_slave_follows_its_master(
     name: str,
@@ -205,7 +205,7 @@ IN_CONTROLLER_MODE = {
 }
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.xdist_group("broker-5.3.3")
 @pytest.mark.parametrize("name", every(2, list(IN_CONTROLLER_MODE)))
 def test_a_replica_follows_in_controller_mode(
@@ -219,7 +219,7 @@ def test_a_replica_follows_in_controller_mode(
     assert compare(broker_5, clients_5, nodes, controllerAddr=address) == []
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.xdist_group("broker-5.3.3")
 def test_why_a_replica_in_controller_mode_is_not_cleaned(
     broker_5: Broker, clients_5: Broker, controlling: Broker, tmp_path: Path

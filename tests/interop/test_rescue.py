@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("broker-5.3.3")]
 _SECTION = re.compile(r"^## The broker is gone.*?(?=^## )", re.MULTILINE | re.DOTALL)
 
 
-@by_turns(11)
+@by_turns(23)
 def test_a_java_consumer_drains_a_rescued_store(tmp_path: Path) -> None:
     if reason := broker.available("5.3.3"):
         pytest.skip(reason)

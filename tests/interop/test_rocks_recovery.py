@@ -31,7 +31,7 @@ def killed(engine_5: Engine, stopped: Path) -> Path:
     return store
 
 
-@by_turns(5)
+@by_turns(11)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_stopped_broker(damage: str, engine_5: Engine, stopped: Path, tmp_path: Path) -> None:
     report = hold_against(engine_5, stopped, DAMAGES[damage], tmp_path)
@@ -39,7 +39,7 @@ def test_a_stopped_broker(damage: str, engine_5: Engine, stopped: Path, tmp_path
     assert damage != "none" or not report.actions
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize("damage", OF_A_CRASH)
 def test_a_killed_broker(damage: str, engine_5: Engine, killed: Path, tmp_path: Path) -> None:
     report = hold_against(engine_5, killed, DAMAGES[damage], tmp_path)
@@ -63,7 +63,7 @@ def of_newest(newest: Engine, tmp_path_factory: pytest.TempPathFactory) -> dict[
     return stores
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize("ended", ["stopped", "killed"])
 @pytest.mark.parametrize("damage", every(4, list(DAMAGES)))
 def test_a_broker_of_5_5(damage: str, ended: str, newest: Engine, of_newest: dict[str, Path], tmp_path: Path) -> None:

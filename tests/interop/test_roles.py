@@ -99,7 +99,7 @@ def walk(broker: Broker, topic: str, queue_id: int, start: int, stop: int) -> No
         at = following
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_tiered_broker_serves_what_it_served(
     name: str, case: str, recovered: Node, its_broker: Broker, tmp_path: Path
@@ -178,7 +178,7 @@ def pull_records(broker: Broker, topic: str, queue_id: int, end: int, *, crc: bo
         at = int(answer["fields"]["nextBeginOffset"])
 
 
-@by_turns(5)
+@by_turns(11)
 @pytest.mark.parametrize(
     ("form", "member"),
     [pytest.param(f, m, marks=pytest.mark.xdist_group(f"broker-{f[-5:]}")) for f, m in EXPORTED],

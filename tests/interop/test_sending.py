@@ -49,7 +49,7 @@ def pairs(properties: bytes) -> list[bytes]:
     return sorted(filter(None, properties.split(b"\x02")))
 
 
-@by_turns(5)
+@by_turns(11)
 def test_batches_as_the_broker_stores_them(broker: Broker, tmp_path: Path) -> None:
     """A 5.3 client also gives the batch an id, which hides those of its messages; its broker returns the position."""
     theirs, ours = begin(broker, tmp_path, "Batched")
@@ -96,7 +96,7 @@ def test_batches_as_the_broker_stores_them(broker: Broker, tmp_path: Path) -> No
     assert [body for _flag, body, _properties in items] == [r.body for r in outcome]
 
 
-@by_turns(5)
+@by_turns(11)
 def test_bodies_are_compressed_as_the_client_does_it(broker: Broker, tmp_path: Path) -> None:
     broker.boot(tmp_path / "theirs", SETTINGS)
     sizes = (COMPRESS_FROM - 1, COMPRESS_FROM, 50_000)
@@ -158,7 +158,7 @@ def topics_of(store: Path) -> dict[str, TopicConfig]:
     return Topics.parse((store / "config" / "topics.json").read_bytes()).topics
 
 
-@by_turns(5)
+@by_turns(11)
 def test_topics_come_to_be_as_in_the_broker(broker: Broker, tmp_path: Path) -> None:
     store = tmp_path / "store"
     broker.boot(store, SETTINGS)
@@ -191,7 +191,7 @@ def test_topics_come_to_be_as_in_the_broker(broker: Broker, tmp_path: Path) -> N
     assert [name for name in wanted if name not in theirs] == ["NotInherited", "NoTemplate", DLQ_PREFIX + "alone"]
 
 
-@by_turns(5)
+@by_turns(11)
 def test_no_topics_come_to_be_where_that_is_switched_off(broker: Broker, tmp_path: Path) -> None:
     store = tmp_path / "store"
     broker.boot(store, SETTINGS | {"autoCreateTopicEnable": "false"})
@@ -206,7 +206,7 @@ def test_no_topics_come_to_be_where_that_is_switched_off(broker: Broker, tmp_pat
     assert "Plain" not in theirs
 
 
-@by_turns(5)
+@by_turns(11)
 def test_what_the_broker_refuses(broker: Broker, tmp_path: Path) -> None:
     """The same answers; 5.3 has separate codes for names and queue ids."""
     store, most = tmp_path / "store", 20_000
@@ -254,7 +254,7 @@ def dead_letters(store: Path) -> list[DeadLetter]:
     return [letter for letter, _found in Retries(log, 0, never).dead_letters()]
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize("level", [0, 17])
 def test_sent_to_the_retry_topic(broker: Broker, level: int, tmp_path: Path) -> None:
     """As by consumers whose sending back failed; the limit is one higher in 5.3."""
@@ -293,7 +293,7 @@ def test_sent_to_the_retry_topic(broker: Broker, level: int, tmp_path: Path) -> 
         assert shown == sorted(("scheduled", name, SCHEDULE) for name in dead)
 
 
-@by_turns(5)
+@by_turns(11)
 def test_orderly_consumers_that_fail_too_often(broker: Broker, tmp_path: Path) -> None:
     """Their clients send messages over the limit to the retry topic: they wait in 4.9, and are dead at once in 5.3."""
     theirs, ours = begin(broker, tmp_path, "Sequenced")

@@ -273,7 +273,7 @@ PROGRAMS = (
 )  # fmt: skip
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_the_same_program_has_the_same_results(broker: Broker, clients: Broker, pairs: Pairs, program: Program) -> None:
     wanted, got = pairs.run(broker, clients, program)
@@ -283,7 +283,7 @@ def test_the_same_program_has_the_same_results(broker: Broker, clients: Broker, 
     assert got == wanted
 
 
-@by_turns(11)
+@by_turns(23)
 def test_what_was_acknowledged_outlives_a_killed_server(broker: Broker, tmp_path: Path) -> None:
     """Killed under load and restarted, then handed to the real broker: every message is there."""
     conf, store = config(tmp_path), tmp_path / "store"
@@ -321,7 +321,7 @@ def test_what_was_acknowledged_outlives_a_killed_server(broker: Broker, tmp_path
     assert wanted <= {row["keys"] for row in seen}
 
 
-@by_turns(11)
+@by_turns(23)
 def test_queues_are_shared_by_those_who_are_there(broker: Broker, tmp_path: Path) -> None:
     with Serving(tmp_path / "store", "--create") as serving:  # of 5.3, for clients of both releases
         broker.connect(serving.namesrv, serving.broker)
@@ -354,7 +354,7 @@ def test_queues_are_shared_by_those_who_are_there(broker: Broker, tmp_path: Path
         broker.stop()
 
 
-@by_turns(5)
+@by_turns(11)
 def test_a_rescued_store_is_drained_by_a_real_consumer(broker: Broker, golden_copy: Unpacked, tmp_path: Path) -> None:
     name = "broker" if broker.engine == "4.9" else "broker-5.3.3"
     store = golden_copy(name)

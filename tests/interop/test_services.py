@@ -77,7 +77,7 @@ def message(topic: str, name: str, **properties: str) -> NewMessage:
     return NewMessage(topic=topic, body=name.encode(), properties=named)
 
 
-@by_turns(11)
+@by_turns(23)
 def test_a_broker_finishes_what_we_have_left(broker: Broker, tmp_path: Path) -> None:
     """Due and future delays, retries, a dead letter and half messages: its consumers get each of them."""
     path = tmp_path / "store"
@@ -132,7 +132,7 @@ def test_a_broker_finishes_what_we_have_left(broker: Broker, tmp_path: Path) -> 
     assert [f.code for f in check_store(StoreLayout(str(path), conf)) if f.severity == "error"] == []
 
 
-@by_turns(11)
+@by_turns(23)
 def test_we_finish_what_a_broker_has_left(broker: Broker, tmp_path: Path) -> None:
     """The reverse; then the broker returns and its consumers get what we delivered."""
     path = tmp_path / "store"
@@ -187,7 +187,7 @@ def test_we_finish_what_a_broker_has_left(broker: Broker, tmp_path: Path) -> Non
 # -- the same sends, done by both -------------------------------------------------------------------------------------
 
 
-@by_turns(11)
+@by_turns(23)
 def test_delay_as_the_broker_does_it(broker: Broker, tmp_path: Path) -> None:
     theirs, ours = begin(broker, tmp_path, "Delayed")
     for n in range(8):
@@ -216,7 +216,7 @@ def test_delay_as_the_broker_does_it(broker: Broker, tmp_path: Path) -> None:
         ).read_text()
 
 
-@by_turns(11)
+@by_turns(23)
 def test_retry_as_the_broker_does_it(broker: Broker, tmp_path: Path) -> None:
     """Sent back up to the limit; also if a client failed to, and sent its message to the retry topic."""
     theirs, ours = begin(broker, tmp_path, "Orders")
@@ -257,7 +257,7 @@ def ended(store: Path) -> list[int]:
     return [offset for record in stored(store, OP) for offset in op_offsets(record, parse(record.properties)) or ()]
 
 
-@by_turns(5)
+@by_turns(11)
 def test_transactions_as_the_broker_does_them(broker: Broker, tmp_path: Path) -> None:
     theirs, ours = begin(broker, tmp_path, "Payments")
     for n, answer in enumerate(("commit", "rollback", "unknown")):
@@ -302,7 +302,7 @@ def ended_by(record: Record) -> list[int] | None:
     return op_offsets(record, parse(record.properties))
 
 
-@by_turns(5)
+@by_turns(11)
 @pytest.mark.xdist_group("broker-5.3.3")
 def test_one_op_message_of_5_3_ends_many_half_messages(broker_5: Broker, tmp_path: Path) -> None:
     """4.9 writes one for each; we read the collected ones, and check only the others."""

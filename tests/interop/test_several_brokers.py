@@ -36,7 +36,7 @@ def make(address: str) -> None:
     asyncio.run(ask())
 
 
-@by_turns(11)
+@by_turns(23)
 @pytest.mark.parametrize("count", some([3], [2, 3]))
 @pytest.mark.parametrize("popping", [False, True], ids=["shared", "popped"])
 def test_none_is_lost_when_one_is_killed_and_comes_back(

@@ -107,7 +107,7 @@ def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Both]:
         judge.stop()
 
 
-@by_turns(5)
+@by_turns(11)
 def test_queues_move_between_a_real_broker_and_ours(both: Both) -> None:
     both.admin("updateStaticTopic", "-t", TOPIC, "-qn", "1", "-b", "lab-a")
     assert both.send("lab-a", "one", "two") == 1

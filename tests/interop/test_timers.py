@@ -111,7 +111,7 @@ def written_by(broker: Broker, folder: Path) -> tuple[Path, int]:
     return store, begin
 
 
-@by_turns(11)
+@by_turns(23)
 def test_a_real_broker_delivers_once_from_what_we_made(broker_5: Broker, tmp_path: Path) -> None:
     """Timer files recovered, rebuilt, cut and salvaged: waiting messages are delivered, once."""
     written, begin = written_by(broker_5, tmp_path)
@@ -135,7 +135,7 @@ def test_a_real_broker_delivers_once_from_what_we_made(broker_5: Broker, tmp_pat
         assert problems(store) == [], make
 
 
-@by_turns(5)
+@by_turns(11)
 def test_the_same_sends_are_stored_alike(broker_5: Broker, tmp_path: Path) -> None:
     config = {**SETTINGS, "timerWheelEnable": True, "timerStopEnqueue": True, "timerStopDequeue": True}
     far = int(time() * 1000) // 1000 * 1000 + 7_200_000
@@ -188,7 +188,7 @@ def run_for(store: Path, seconds: float) -> RunReport:
         return loop.run(lambda millis: sleep(millis / 1000), until=int((time() + seconds) * 1000))
 
 
-@by_turns(11)
+@by_turns(23)
 def test_a_real_broker_and_ours_take_turns(broker_5: Broker, tmp_path: Path) -> None:
     """Theirs sends and delivers, ours continues, then theirs again; each message is delivered once."""
     store = tmp_path / "store"

@@ -38,7 +38,7 @@ def java(request: pytest.FixtureRequest, made: Certificates) -> Iterator[Broker]
         yield started
 
 
-@by_turns(11)
+@by_turns(23)
 def test_both_ways(java: Broker, made: Certificates, tmp_path: Path) -> None:
     wanted = [f"k{number}" for number in range(5)]
     options = ("--create", "--engine", java.engine, "--tls-config", made.server(**_SERVER))

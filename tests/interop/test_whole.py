@@ -13,7 +13,7 @@ from tests.interop.whole import make_stores, run_cases
 pytestmark = pytest.mark.interop
 
 
-@by_turns(11)
+@by_turns(23)
 def test_recovered_stores_are_whole_to_the_engine(engine: Engine, tmp_path: Path) -> None:
     stores = make_stores(tmp_path / "stores", engine)
     failed = [

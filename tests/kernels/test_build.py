@@ -57,7 +57,7 @@ print("class Catalog" in planner._SOURCE.read_text(encoding="utf-8"))
     assert os.listdir(tmp_path) == ["rmqtool.zip"]
 
 
-@by_turns(7)
+@by_turns(13)
 @needs_compiler
 def test_the_sources_compile_without_a_warning(tmp_path: Path) -> None:
     made = build(tmp_path, ["-Werror", "-Wshadow", "-Wstrict-prototypes"])

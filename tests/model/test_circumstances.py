@@ -143,7 +143,7 @@ def expected(whole: Path, conf: Path, plan: tuple[int, str], tmp_path_factory: p
     return seen
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("name", every(4, list(CIRCUMSTANCES), 1))
 def test_a_day_ends_as_on_a_plain_disk(
     name: str, whole: Path, conf: Path, plan: tuple[int, str], expected: list[Seen], tmp_path: Path
@@ -214,7 +214,7 @@ LONG = [
 ]
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize(("part", "size"), LONG)
 def test_files_longer_than_brokers_make_them(part: str, size: int, whole: Path, conf: Path, tmp_path: Path) -> None:
     store = shutil.copytree(whole, tmp_path / "store")

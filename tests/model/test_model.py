@@ -11,14 +11,14 @@ from tests.model.covered import NOT_TAKEN, STEPS
 from tests.model.play import WEIGHTS, play
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("seed", range(1, some(2, 7)))
 def test_nothing_is_lost(seed: int, tmp_path: Path) -> None:
     _taken, _counts, failure = play(seed, 45, tmp_path / "disk")
     assert failure is None, str(failure)
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.interop
 @pytest.mark.xdist_group("model-engines")
 @pytest.mark.parametrize("seed", range(101, some(102, 105)))

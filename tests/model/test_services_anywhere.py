@@ -141,7 +141,7 @@ def expected(
     return seen
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("name", every(4, list(NAMES)))
 def test_an_evening_ends_as_on_a_plain_disk(
     name: str, whole: Path, conf: Path, origin: Neighbour, target: Neighbour, expected: list[tuple[str, Any]],

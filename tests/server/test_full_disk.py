@@ -115,7 +115,7 @@ def test_a_store_that_was_killed_is_served_for_reading_while_the_disk_is_full(
     assert errors == {f"[Errno 28] No space left on device: '{store}.served-offsets.csv'"}
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_sends_are_refused_and_reads_go_on_until_there_is_room_again(
     flush: str, small: Path, caplog: pytest.LogCaptureFixture

@@ -13,7 +13,7 @@ from tests.interop.transaction_kills import go_through
 pytestmark = pytest.mark.slow
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("engine", every(2, ["4.9", "5.3"]))
 def test_each_half_message_is_delivered_once(engine: str, tmp_path: Path) -> None:
     result = asyncio.run(go_through(tmp_path / "store", f"serve-{engine}", messages=20, kills=3))

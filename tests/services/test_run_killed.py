@@ -65,7 +65,7 @@ def serve(path: Path) -> None:
             loop.state.persist()
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("ending", ["killed", "power cut", "power cut here and there"])
 def test_each_is_delivered_once(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seam = Seam(monkeypatch)

@@ -208,7 +208,7 @@ def test_examples_import_what_is_promised_and_nothing_else() -> None:
                 assert "." not in "".join(name for name in names if name.startswith("rmqtool")), path
 
 
-@by_turns(7)
+@by_turns(13)
 def test_a_program_of_others_sees_our_types(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(

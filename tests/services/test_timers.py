@@ -181,7 +181,7 @@ def test_links_to_nowhere_are_warned_of(tmp_path: Path) -> None:
     assert warnings == ["timer wheel: 1 links lead to no unit of the timer log (see check)"]
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("seed", range(20))
 def test_hostile_bytes(seed: int, tmp_path: Path) -> None:
     chosen = random.Random(seed)

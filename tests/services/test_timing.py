@@ -277,7 +277,7 @@ def serve(path: Path, conf: dict[str, str], start: int) -> int:
     return now[0]
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("ending", ["killed", "power cut", "power cut here and there"])
 def test_each_is_delivered_once(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     conf = Loop(tmp_path / "for-settings", timerRollWindowSlot="3").settings

@@ -181,7 +181,7 @@ MESSAGES = st.builds(
 )
 
 
-@by_turns(7)
+@by_turns(13)
 @given(messages=st.lists(MESSAGES, max_size=12), engine=st.sampled_from(["4.9", "5.3"]), light=st.booleans())
 @settings(max_examples=40)
 def test_whatever_is_taken_is_kept(

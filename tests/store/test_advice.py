@@ -37,13 +37,13 @@ SEEDS = int(os.environ.get("RMQTOOL_ADVICE_SEEDS", some("6", "12")))
 SEEDS_OF_5 = int(os.environ.get("RMQTOOL_ADVICE_SEEDS_OF_5", some("3", "6")))
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("case", every(3, goldens.cases()))
 def test_of_golden_stores(case: str, golden_copy: Unpacked, tmp_path: Path) -> None:
     assert lost_by_advice(golden_copy(case), tmp_path, conf_of(case)) == []
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
 def test_of_damaged_stores(seed: int, golden_copy: Unpacked, tmp_path: Path) -> None:
     """More with RMQTOOL_ADVICE_SEEDS."""
@@ -84,7 +84,7 @@ def test_of_messages_that_consumers_hold(golden_copy: Unpacked, tmp_path: Path) 
     assert lost_by_advice(store, tmp_path, conf_of("broker-5.3.3")) == []
 
 
-@by_turns(7)
+@by_turns(13)
 def test_a_lone_log_file_that_was_cut_short(golden_copy: Unpacked, tmp_path: Path) -> None:
     """No other file shows its length: check and refusals print the command that restores it."""
     store = golden_copy("broker")
@@ -188,7 +188,7 @@ def test_salvage_of_a_lone_file_that_was_cut_short(golden_copy: Unpacked, tmp_pa
     assert "error" not in {finding.severity for finding in check_store(StoreLayout(str(tmp_path / "new")))}
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("code", every(2, list(SITUATIONS)))
 def test_of_situations_that_lose_messages(code: str, golden_copy: Unpacked, tmp_path: Path) -> None:
     """Situations with recorded screens: damaged logs, all forms of queues, the timer."""

@@ -27,7 +27,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> list[Base]:
     return make_bases(tmp_path_factory.mktemp("bases"))
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("seed", range(some(8, 400)))
 def test_of_random_damages(seed: int, bases: list[Base], tmp_path: Path) -> None:
     """Damage beside the log, and in every second case to the log too; ``python -m tests.store.walked`` runs more."""
@@ -36,7 +36,7 @@ def test_of_random_damages(seed: int, bases: list[Base], tmp_path: Path) -> None
     assert not told, "\n".join(told)
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("case", ["crash", "short-last-file", "body-bit-flip-last-file"])
 def test_from_any_command(case: str, golden_copy: Unpacked, tmp_path: Path) -> None:
     store = golden_copy(case)

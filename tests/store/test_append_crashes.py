@@ -87,7 +87,7 @@ def log_and_queues(path: Path) -> dict[str, str]:
     return {name: digest for name, digest in content(path).items() if name.startswith(("commitlog", "consumequeue"))}
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("dispatched", ["when asked", "beside"])
 @pytest.mark.parametrize("ending", ["killed", "power cut", "power cut here and there"])
 def test_at_every_step(

@@ -295,7 +295,7 @@ def test_rows_are_told_apart_by_queue() -> None:
     )
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("case", goldens.cases())
 def test_recovery_is_the_same_in_bulk(golden_copy: Unpacked, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     results = []

@@ -25,7 +25,7 @@ BASE = 1 << 40
 SIZES = [1, 64, 333, 5000]
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("size", [150, 5000])
 @pytest.mark.parametrize("case", goldens.cases())
 def test_golden_logs_are_the_same_in_blocks_of_any_size(

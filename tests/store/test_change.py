@@ -57,7 +57,7 @@ def lose_last(store: Path) -> None:
 LOSE: dict[str, Callable[[Path], None]] = {"rebuild": lose_some, "dispatch": lose_last}
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize(
     ("command", "case"),
     [
@@ -74,7 +74,7 @@ def test_killed_anywhere_and_run_again(command: str, case: str, golden_copy: Unp
     kill_anywhere_and_run_again(command, case, golden_copy, seam)
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize(("command", "case"), [("recover", "index-deleted"), ("dispatch", "clean")])
 def test_killed_anywhere_in_what_threads_do(command: str, case: str, golden_copy: Unpacked, seam: Seam) -> None:
     with compiled_way() as gone:

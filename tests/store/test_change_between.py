@@ -107,7 +107,7 @@ def meanwhile(store: Path, count: int) -> None:
     hidden.rename(home)
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("args", WRITERS, ids=lambda args: "-".join(word for word in args[:3:2]))
 def test_what_was_written_meanwhile_stays(args: list[str], torn: Path, conf: Path) -> None:
     killed(4, "recover", torn, "--yes", "--broker-conf", conf)

@@ -128,7 +128,7 @@ def seen(store: Path) -> dict[str, str]:
     return state
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("name", CASES)
 def test_killed_anywhere_and_run_again(
     name: str, golden_copy: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -45,7 +45,7 @@ def wide(tmp_path: Path) -> Path:
     return store
 
 
-@by_turns(7)
+@by_turns(13)
 @each
 @pytest.mark.parametrize("times", [1, 5])
 def test_while_it_is_applied(number: signal.Signals, times: int, wide: Path, conf: Path, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_while_it_is_planned(number: signal.Signals, step: int, wide: Path, conf
     assert not Path(f"{wide}.rmqtool").exists()
 
 
-@by_turns(7)
+@by_turns(13)
 @each
 def test_a_plan_and_its_tidying_up(number: signal.Signals, torn: Path, conf: Path, tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"

@@ -193,7 +193,7 @@ def test_explain_tells_of_every_code() -> None:
         assert CODES[code].title in result.out
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("seed", range(40))
 def test_any_bytes_are_checked_and_read(seed: int, golden_copy: Unpacked) -> None:
     rng = random.Random(seed)

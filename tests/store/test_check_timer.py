@@ -289,7 +289,7 @@ def test_a_flood_is_counted(golden_copy: Unpacked) -> None:
 UNMENDED = [torn_unit, half_a_unit, another_deliver_time, queue_not_taken, a_file_that_is_none]
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("damage", [d for d in DAMAGES if d not in UNMENDED], ids=lambda damage: damage.__name__)
 def test_what_is_advised_mends(damage: Callable[[Path], list[Told]], golden_copy: Unpacked) -> None:
     store = golden_copy("broker-5.3.3")

@@ -101,7 +101,7 @@ def test_files_of_5_3_in_order_are_not_written(tmp_path: Path) -> None:
     assert doctor.warnings == ["the config files are not compared with queues and log: there are none that are read"]
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("content", [b"", b"\0" * 500, b"{", b'{"topicConfigTable":5}', None])
 @pytest.mark.parametrize("name", [name for name in NAMES if "lmq" not in name])
 def test_a_broken_or_missing_file_comes_from_its_bak(name: str, content: bytes | None, store: Path) -> None:

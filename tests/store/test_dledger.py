@@ -356,7 +356,7 @@ def test_damage_is_found(damage: Callable[[Path], None], expected: dict[str, int
     assert ours == expected, by_code
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("damage", [damage for damage, _expected in DAMAGES], ids=lambda case: case.__name__)
 def test_every_intact_message_is_salvaged(damage: Callable[[Path], None], damaged: Path, tmp_path: Path) -> None:
     damage(damaged)

@@ -54,7 +54,7 @@ def test_only_what_the_new_store_has_elsewhere_is_to_be_set_otherwise(tmp_path: 
     assert "start a broker on it without timerRocksDBEnable" in result.err
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("case", ROCKS + IN_FILES)
 def test_every_offset_is_as_it_was(case: str, golden: Unpacked, tmp_path: Path) -> None:
     store, new = golden(case), tmp_path / "new"

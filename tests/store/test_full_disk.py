@@ -70,7 +70,7 @@ def prepared(golden_copy: Unpacked, command: str) -> Path:
     return store
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("way", ["plain", "compiled"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_it_may_be_full_at_any_step(command: str, way: str, golden_copy: Unpacked, disk: Disk) -> None:

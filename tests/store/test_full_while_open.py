@@ -138,7 +138,7 @@ class Lab:
         return bytes(unit.body)
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE], ids=["full", "descriptors"])
 @pytest.mark.parametrize("more", [{}, {"enableConsumeQueueExt": "true"}, {"flushDiskType": "SYNC_FLUSH"}], ids=str)
 def test_at_any_step(error: int, more: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,7 +106,7 @@ def writes(store: Path, name: str) -> bool:
     return Path(f"{store}.new.salvaging" if name in COPIES else f"{store}.rmqtool").exists()
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_killed_and_run_again(name: str, whole: Path, tmp_path: Path) -> None:
     damage, args = COMMANDS[name]

@@ -84,7 +84,7 @@ def test_many_topics_and_small_files(tmp_path: Path) -> None:
     assert worst(path, sizes) == []
 
 
-@by_turns(7)
+@by_turns(13)
 def test_both_threads_in_every_way(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "_DISPATCH_BYTES", 2000)
     path, given = tmp_path / "s", messages(2_500, 50)
@@ -193,7 +193,7 @@ def mounted(tmp_path: Path) -> Iterator[Any]:
         subprocess.run(["umount", "-l", path], check=True)
 
 
-@by_turns(7)
+@by_turns(13)
 @ROOT_ONLY
 @pytest.mark.parametrize("how", ["symlink", "mount"])
 @pytest.mark.parametrize("part", ["commitlog", "consumequeue", "index"])
@@ -215,7 +215,7 @@ def test_a_part_on_another_file_system(part: str, how: str, way: str, tmp_path: 
     assert not list(tmp_path.rglob(f"{PREFIX}*"))
 
 
-@by_turns(7)
+@by_turns(13)
 @ROOT_ONLY
 @pytest.mark.parametrize("part", ["commitlog", "consumequeue", "index", "."])
 def test_a_part_whose_file_system_is_full(part: str, tmp_path: Path, mounted: Any) -> None:
@@ -269,7 +269,7 @@ def test_a_part_whose_file_system_is_full(part: str, tmp_path: Path, mounted: An
     assert [code for code in worst(path, settings) if not code.startswith("checkpoint")] == []
 
 
-@by_turns(7)
+@by_turns(13)
 def test_few_descriptors(tmp_path: Path) -> None:
     """3,000 topics, hundreds of log and index files, and 64 descriptors; then again on the existing store."""
     path, conf = tmp_path / "s", tmp_path / "broker.conf"

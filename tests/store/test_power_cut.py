@@ -39,7 +39,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Path], None], Callable[[StoreLayout], o
 }
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_cut_anywhere(
     command: str, golden: Unpacked, golden_copy: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

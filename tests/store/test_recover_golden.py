@@ -45,7 +45,7 @@ def test_the_plan_tells_the_engines_state_and_changes_nothing(case: str, golden_
     assert tree(store.parent) == before
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("engine", ["4.9", "5.3"])
 @pytest.mark.parametrize("case", LOADED)
 def test_a_recovered_store_holds_what_the_engine_then_reads(case: str, engine: str, golden_copy: Unpacked) -> None:

@@ -196,7 +196,7 @@ def log_end(node: Node) -> int:
     return store_info(StoreLayout(str(node.store), load(str(node.conf)))).maxPhyOffset
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", DIRECTORIES)
 def test_every_command_does_what_the_table_says(name: str, command: str, mended: Get, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def found_in(layout: StoreLayout) -> list[LocatedRecord]:
     return [item for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord)]
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("case", WITH_LOG)
 def test_every_intact_message_is_in_the_new_store(case: str, golden: Unpacked, tmp_path: Path) -> None:
     source = golden(case)

@@ -32,7 +32,7 @@ def test_golden_stores(tmp_path: Path) -> None:
     assert kept["torn-last-record"].intact == 499
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.slow
 def test_every_way_of_damage(tmp_path: Path) -> None:
     bases = some(1, 2)

@@ -214,7 +214,7 @@ DAMAGES: dict[str, Callable[[list[Path]], object]] = {
 }
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("topic", ["History", "%RETRY%billing", "Invoices"])
 def test_recover_ends_a_queue_where_its_tier_does(topic: str, damage: str, node: Node) -> None:

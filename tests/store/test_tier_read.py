@@ -176,7 +176,7 @@ def test_a_time_is_looked_for_in_both(case: str, left: Get) -> None:
         assert row["storeTimestamp"] >= time
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("case", ALONE)

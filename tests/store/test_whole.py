@@ -28,7 +28,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> list[Base]:
     return make_bases(tmp_path_factory.mktemp("bases"))
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("part", range(4))
 def test_random_damages_beside_the_log(part: int, bases: list[Base], tmp_path: Path) -> None:
     for number in range(part * 25, part * 25 + 25):

@@ -95,7 +95,7 @@ def damaged(base: Base, store: Path, damage: Damage, *, abort: bool) -> set[byte
     return intact(store, base)
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("abort", [False, True])
 @pytest.mark.parametrize("name", WHOLE)
@@ -110,7 +110,7 @@ def test_the_store_is_whole(name: str, abort: bool, engine: str, base: Base, tmp
     assert tree(store) == before
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("abort", [False, True])
 @pytest.mark.parametrize("name", GAPPED)
@@ -150,7 +150,7 @@ def test_a_longer_file_that_holds_messages_is_not_cut(base: Base, tmp_path: Path
     assert tree(store) == before
 
 
-@by_turns(7)
+@by_turns(13)
 @pytest.mark.parametrize("name", ["last but one half", "middle twice as long"])
 def test_killed_anywhere_and_run_again(name: str, base: Base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     change = (WHOLE | GAPPED)[name]

@@ -37,7 +37,7 @@ def written(engine_5: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return store
 
 
-@by_turns(5)
+@by_turns(11)
 @pytest.mark.parametrize("ending", ["clean stop", "clean stop with queues behind", "crash"])
 @pytest.mark.parametrize(("number", "base", "ends"), [
     ("11111", "22222", False),

@@ -17,7 +17,7 @@ CASES = int(os.environ.get("RMQTOOL_COMPACTION_CASES", some("12", "48")))
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.xdist_group("engine-timers")]
 
 
-@by_turns(5)
+@by_turns(11)
 def test_reads_after_damage(engine_5: Engine, tmp_path: Path) -> None:
     cases = run_cases(CASES, SEED, tmp_path, engine_5)
     assert not [case.text for case in cases if case.problems]

@@ -19,7 +19,7 @@ CASES = int(os.environ.get("RMQTOOL_TIMER_CASES", some("16", "48")))
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.xdist_group("engine-timers")]
 
 
-@by_turns(11)
+@by_turns(23)
 def test_a_start_on_damaged_timers(engine_5: Engine, tmp_path: Path) -> None:
     cases = run_cases(CASES, SEED, tmp_path, engine_5, every=8)
     assert not [case.text for case in cases if case.problems]
