@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import subprocess
 import time
@@ -23,20 +24,21 @@ from tests.conftest import Unpacked
 
 pytestmark = [pytest.mark.slow, by_turns(3)]
 
-LISTINGS = {
-    "commitlog dump": ["commitlog", "dump", "STORE"],
-    "commitlog dump base64": ["commitlog", "dump", "STORE", "--body", "base64"],
-    "consumequeue dump": ["consumequeue", "dump", "STORE"],
-    "index dump": ["index", "dump", "STORE"],
-    "index dump --headers": ["index", "dump", "STORE", "--headers"],
-    "offsets": ["offsets", "STORE"],
-    "config": ["config", "STORE"],
-    "query-offset": ["query-offset", "STORE", "TOPIC", "0", "0", "--max-msgs", "32"],
-    "query-offset --status": ["query-offset", "STORE", "TOPIC", "0", "0", "--status"],
-    "query-key": ["query-key", "STORE", "TOPIC", "KEY", "--scan"],
-    "query-id": ["query-id", "STORE", "7F00000100002A9F0000000000000000"],
-    "query-time": ["query-time", "STORE", "TOPIC", "0", "now"],
+_LINES = {
+    "commitlog dump": "commitlog dump STORE",
+    "commitlog dump base64": "commitlog dump STORE --body base64",
+    "consumequeue dump": "consumequeue dump STORE",
+    "index dump": "index dump STORE",
+    "index dump --headers": "index dump STORE --headers",
+    "offsets": "offsets STORE",
+    "config": "config STORE",
+    "query-offset": "query-offset STORE TOPIC 0 0 --max-msgs 32",
+    "query-offset --status": "query-offset STORE TOPIC 0 0 --status",
+    "query-key": "query-key STORE TOPIC KEY --scan",
+    "query-id": "query-id STORE 7F00000100002A9F0000000000000000",
+    "query-time": "query-time STORE TOPIC 0 now",
 }
+LISTINGS = {name: shlex.split(line) for name, line in _LINES.items()}
 TO_BROKER = {"TOPIC": "Orders", "KEY": "user-9"}
 TO_HOSTILE = {"TOPIC": "plain", "KEY": "k1"}
 TEXTS = {**LISTINGS, "info": ["info", "STORE"], "checkpoint": ["checkpoint", "STORE"]}

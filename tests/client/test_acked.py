@@ -8,21 +8,14 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rmqtool.testing import TestBroker, broker
+from rmqtool.testing import TestBroker
 from tests.cli.running import RMQTOOL, ROOT, Result, process, rmqtool
 from tests.client.test_consuming import committed, fill
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[TestBroker]:
-    with broker() as running:
-        yield running
 
 
 def consume(served: TestBroker, topic: str, group: str, *args: object, **options: Any) -> Result:

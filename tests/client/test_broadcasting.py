@@ -1,7 +1,7 @@
 """Broadcasting consumers, and the files with their offsets."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,17 +10,11 @@ from rmqtool.client import ClientOptions, From, MessageQueue, PushConsumer, Push
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.client.consumer.offsets import LocalOffsets
 from rmqtool.rules.broadcast import QueueName, build, parse
-from rmqtool.testing import TestBroker, broker
+from rmqtool.testing import TestBroker
 from tests.client.peers import run
 from tests.client.test_consuming import committed, fill, numbers, until
 
 A, B = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1)
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[TestBroker]:
-    with broker() as running:
-        yield running
 
 
 @pytest.mark.parametrize("orderly", [False, True])

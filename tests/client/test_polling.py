@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,17 +13,11 @@ from rmqtool.client import From, LitePullConsumer, MessageQueue, PollOptions, Pu
 from rmqtool.client.cluster.routes import Route
 from rmqtool.client.consumer.assignment import Rebalancing
 from rmqtool.client.sync import LitePullConsumer as SyncLitePullConsumer
-from rmqtool.testing import TestBroker, broker
+from rmqtool.testing import TestBroker
 from tests.client.peers import run
 from tests.client.test_consuming import committed, fill, numbers, until
 
 FIRST = PollOptions(start=From.FIRST, rebalance_interval=1)
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[TestBroker]:
-    with broker() as running:
-        yield running
 
 
 async def some(consumer: LitePullConsumer, count: int) -> list[Received]:

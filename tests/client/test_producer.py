@@ -1,7 +1,7 @@
 """Sending, to correct and misbehaving brokers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -22,15 +22,9 @@ from rmqtool.contract import message_row
 from rmqtool.rules.releases import RELEASES, V5_3
 from rmqtool.rules.sending import Rejected
 from rmqtool.services.open_store.store import Store
-from rmqtool.testing import TestBroker, broker
+from rmqtool.testing import TestBroker
 from tests import wire
 from tests.client.peers import Peer, Reply, peer, raw_peer, route, run, tells
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[TestBroker]:
-    with broker() as running:
-        yield running
 
 
 def stored(request: Command, queue_offset: int = 0) -> Command:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,6 @@ from tests.client.test_send import cluster
 from tests.conftest import Unpacked
 
 CONF = {"mappedFileSizeCommitLog": str(4 << 20), "mappedFileSizeConsumeQueue": "60000"}
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[TestBroker]:
-    with broker() as running:
-        yield running
 
 
 def made(path: Path, topic: str, count: int) -> Path:

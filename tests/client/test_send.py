@@ -4,7 +4,7 @@ import asyncio
 import json
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,12 +26,6 @@ from tests.amounts import by_turns
 from tests.cli.running import RMQTOOL, ROOT, Result, rmqtool
 from tests.client.peers import Peer, ok, peer, route, serving, tells
 from tests.client.test_producer import lose, stored
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[TestBroker]:
-    with broker() as running:
-        yield running
 
 
 def send(namesrv: str, *args: object, given: str = "") -> Result:

@@ -59,6 +59,18 @@ def empty_next(store: Path) -> None:
     files[-1].with_name(f"{int(files[-1].name) + files[-1].stat().st_size:020d}").touch()
 
 
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    """A release."""
+    return str(request.param)
+
+
+@pytest.fixture(params=[False, True], ids=["stopped", "abort"])
+def abort(request: pytest.FixtureRequest) -> bool:
+    """Whether the broker was killed."""
+    return bool(request.param)
+
+
 WHOLE = {
     "first a byte short": length(0, -1),
     "middle a byte short": length(5, -1),
@@ -96,8 +108,6 @@ def damaged(base: Base, store: Path, damage: Damage, *, abort: bool) -> set[byte
 
 
 @by_turns(13)
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("abort", [False, True])
 @pytest.mark.parametrize("name", WHOLE)
 def test_the_store_is_whole(name: str, abort: bool, engine: str, base: Base, tmp_path: Path) -> None:
     store = tmp_path / "store"
@@ -111,8 +121,6 @@ def test_the_store_is_whole(name: str, abort: bool, engine: str, base: Base, tmp
 
 
 @by_turns(13)
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("abort", [False, True])
 @pytest.mark.parametrize("name", GAPPED)
 def test_messages_behind_a_short_file_stay(name: str, abort: bool, engine: str, base: Base, tmp_path: Path) -> None:
     store = tmp_path / "store"
