@@ -25,11 +25,8 @@ from tests.store.helpers import conf_of, content, entries_of, key_hits
 pytestmark = pytest.mark.interop
 
 SIZES = {
-    "mappedFileSizeCommitLog": 16384,
-    "mappedFileSizeConsumeQueue": 1280,
-    "maxHashSlotNum": 61,
-    "maxIndexNum": 300,
-}
+    "mappedFileSizeCommitLog": 16384, "mappedFileSizeConsumeQueue": 1280, "maxHashSlotNum": 61, "maxIndexNum": 300,
+}  # fmt: skip
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "extension": {"enableConsumeQueueExt": True, "mappedFileSizeConsumeQueueExt": 1024},

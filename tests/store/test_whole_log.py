@@ -124,15 +124,16 @@ def test_the_store_is_whole(name: str, abort: bool, engine: str, base: Base, tmp
 @pytest.mark.parametrize("name", GAPPED)
 def test_messages_behind_a_short_file_stay(name: str, abort: bool, engine: str, base: Base, tmp_path: Path) -> None:
     store = tmp_path / "store"
-    left, before = damaged(base, store, GAPPED[name], abort=abort), tree(store)
-    report = recover(StoreLayout(str(store), base.conf), release=RELEASES[engine])
+    left = damaged(base, store, GAPPED[name], abort=abort)
+    layout, before = StoreLayout(str(store), base.conf), tree(store)
+    report = recover(layout, release=RELEASES[engine])
     assert report.unloaded
     assert any("are missing, with what was in them" in warning for warning in report.warnings)
     assert not report.destroys
     assert not report.lost
     assert intact(store, base) == left
-    assert {finding.code for finding in check_store(StoreLayout(str(store), base.conf)) if is_problem(finding)} <= GAPS
-    assert plan(StoreLayout(str(store), base.conf), release=RELEASES[engine]).clean
+    assert {finding.code for finding in check_store(layout) if is_problem(finding)} <= GAPS
+    assert plan(layout, release=RELEASES[engine]).clean
     undo(str(store))
     assert tree(store) == before
 
