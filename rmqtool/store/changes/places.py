@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rmqtool.errors import Refused
-from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.paths import PARTS, StoreLayout
 
 MARKER = ".rmqtool-pending"  # in the store while a change is half done
 _NOT_OURS = {"", "lock", MARKER}
@@ -61,6 +61,11 @@ class Places:
         """The places of a store."""
         others = (each for name in _OTHERS for each in layout.configured_paths(name))
         return cls(layout.root, layout.commit_log_paths, named, others)
+
+    def outside(self) -> list[str]:
+        """Directories of the store that lie outside its own, by their settings or by a symbolic link."""
+        parts = {*self._bases, *(os.path.join(self.root, part) for part in PARTS)}
+        return [path for path in sorted(parts) if _below(os.path.realpath(path), self.real) is None]
 
     def name_of(self, path: str, *, above: bool = False) -> Any:
         """The name of a file in a manifest.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from rmqtool.errors import CorruptFile, Refused, RmqError
 from rmqtool.store.changes import manifest as manifests
 from rmqtool.store.changes.change import PLAN_HINT, Change, Snapshot
+from rmqtool.store.changes.outside import refuse_open_parts, refuse_parts_of_another
 from rmqtool.store.changes.places import MARKER, Places
 from rmqtool.store.changes.runs import Run, find_marked, read_marker, runs, sweep, unmark
 from rmqtool.store.changes.signals import Signals, Stop
@@ -40,18 +41,20 @@ def changing(
 
     Raises:
         Refused: the store is in use, or half changed by a run that cannot be completed, or the backup directory is in
-            one of the store's own directories.
+            one of the store's own directories; or files outside its directory belong to another store.
         CorruptFile: a manifest or marker cannot be read.
         Interrupted: SIGINT or SIGTERM.
     """
     if backup is not None and (part := layout.part_with(backup)) is not None:
         raise Refused(f"{backup}: lies in {part}, where a broker treats every file as its own: nothing was changed")
+    refuse_parts_of_another(layout)
     named = list(named)
     places = Places.of(layout, named)
     finished: tuple[str, str] | None = None
     with Signals() as signals:
         try:
             with StoreLock(places.root):
+                refuse_open_parts(places)
                 finished = settle(places, backup, signals)
                 if finished is not None:
                     signals.resume()

@@ -2,6 +2,7 @@
 
 import os
 import struct
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -72,20 +73,39 @@ class Opener(NamedTuple):
 
 def openers(fd: int) -> list[Opener]:
     """Other processes that have the file open, as far as this one may inspect them."""
-    mine = os.fstat(fd)
-    processes = []
+    status = os.fstat(fd)
+    return [opener for opener, _file in _openers_of({(status.st_dev, status.st_ino)})]
+
+
+def writers_below(folders: Iterable[str]) -> Iterator[tuple[Opener, str]]:
+    """Other processes that have a file below these directories open for writing, each with the file's path.
+
+    Only processes are seen that this one may inspect.
+    """
+    files: dict[tuple[int, int], str] = {}
+    for folder in folders:
+        for above, _folders, names in os.walk(folder):
+            for path in (os.path.join(above, name) for name in names):
+                with suppress(OSError):  # gone, or a link that leads nowhere
+                    status = os.stat(path)
+                    files[status.st_dev, status.st_ino] = path
+    if files:
+        yield from ((opener, files[file]) for opener, file in _openers_of(files) if opener.writes)
+
+
+def _openers_of(files: Collection[tuple[int, int]]) -> Iterator[tuple[Opener, tuple[int, int]]]:
+    """Other processes that have one of the files (device, inode) open, with that file."""
     for pid in map(int, filter(str.isdecimal, _names("/proc"))):
         if pid == os.getpid():
             continue
         for number in _names(f"/proc/{pid}/fd"):
             with suppress(OSError, ValueError, StopIteration):
-                there = os.stat(f"/proc/{pid}/fd/{number}")
-                if (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino):
+                status = os.stat(f"/proc/{pid}/fd/{number}")
+                if (file := (status.st_dev, status.st_ino)) in files:
                     with open(f"/proc/{pid}/fdinfo/{number}", encoding="ascii") as info:
                         flags = next(int(line.split()[1], 8) for line in info if line.startswith("flags:"))
                     with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as comm:
-                        processes.append(Opener(pid, comm.read().strip(), flags & os.O_ACCMODE != os.O_RDONLY))
-    return processes
+                        yield Opener(pid, comm.read().strip(), flags & os.O_ACCMODE != os.O_RDONLY), file
 
 
 def _names(folder: str) -> list[str]:

@@ -1,0 +1,42 @@
+"""Parts of a store outside its directory, which may be those of another store, with a broker that holds another lock.
+
+A copy of a store leads to the log of the original where its settings, or a symbolic link that was copied, do.
+"""
+
+import os
+
+from rmqtool.errors import Refused
+from rmqtool.store.changes.places import Places
+from rmqtool.store.disk.openers import writers_below
+from rmqtool.store.layout.paths import StoreLayout
+
+
+def refuse_parts_of_another(layout: StoreLayout) -> None:
+    """Check that the settings are not those of another store that is here too, with parts outside of both.
+
+    Raises:
+        Refused: they are, so those parts belong to the other one.
+    """
+    written = layout.conf.text("storePathRootDir")
+    if written is None or not os.path.isdir(other := os.path.realpath(written)):
+        return
+    places = Places.of(layout)
+    outside = places.outside()
+    if other != places.real and outside:
+        raise Refused(
+            f"{outside[0]}: belongs to the store in {written} (storePathRootDir of {layout.conf.path}), not to "
+            f"{layout.root}: nothing was changed. Give that store, or settings with the paths of this one"
+        )
+
+
+def refuse_open_parts(places: Places) -> None:
+    """Check that no other process writes to parts outside the store, as a broker with another lock might.
+
+    Raises:
+        Refused: one has a file there open for writing.
+    """
+    for writer, path in writers_below(places.outside()):
+        raise Refused(
+            f"{path}: {writer} has it open, and holds another lock than that of {places.root}: is it the broker "
+            "of another store with the same files? Nothing was changed"
+        )
