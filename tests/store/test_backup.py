@@ -20,10 +20,11 @@ from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues, me
 from rmqtool.store.backup import create as creating
 from rmqtool.store.backup import local
 from rmqtool.store.backup.create import create_backup
-from rmqtool.store.backup.manifest import STORE, Backup, BackupFile, read_manifest
+from rmqtool.store.backup.manifest import Backup, BackupFile, read_manifest
 from rmqtool.store.backup.use import list_backups, restore, verify
 from rmqtool.store.check.run import check_store
 from rmqtool.store.disk.lock import StoreLock
+from rmqtool.store.layout.backup_signs import STORE
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import LocatedRecord
@@ -99,6 +100,20 @@ def test_several_paths_of_a_log_become_one(tmp_path: Path) -> None:
         item.record.queue_offset for item in log_of(tmp_path / "restored").walk() if isinstance(item, LocatedRecord)
     ]
     assert messages
+
+
+def test_restoring_writes_nothing_to_the_log_that_the_settings_name(tmp_path: Path) -> None:
+    node = _multi(tmp_path)
+    layout = StoreLayout(str(node.store), load(str(node.conf)))
+    with StoreLock(str(node.store)):
+        made = create_backup(layout, str(tmp_path / "backups"), lambda _text: None)
+    assert made.live
+    before = tree(tmp_path / "nodes")
+    restore(str(tmp_path / "backups"), str(tmp_path / "restored"), conf=layout.conf)
+    assert tree(tmp_path / "nodes") == before
+    assert {path.name for path in (tmp_path / "restored" / "commitlog").iterdir()} >= {
+        Path(file.path).name for file in layout.commit_log().files if file.base < made.logTo
+    }
 
 
 def _has(node: str) -> bool:

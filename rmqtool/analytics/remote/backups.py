@@ -24,21 +24,11 @@ from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.progress import Stage
 from rmqtool.store.backup.copying import CopyState, Digest, RateLimit
 from rmqtool.store.backup.home import Original
-from rmqtool.store.backup.manifest import (
-    FORMAT,
-    MANIFEST,
-    MARK,
-    NAME,
-    STORE,
-    Backup,
-    BackupFile,
-    alone,
-    parse_manifest,
-    read_journal,
-)
+from rmqtool.store.backup.manifest import FORMAT, MANIFEST, Backup, BackupFile, alone, parse_manifest, read_journal
 from rmqtool.store.backup.sources import SourceFile
 from rmqtool.store.disk.files import make_file, open_file, set_times
 from rmqtool.store.disk.remote import show_uri
+from rmqtool.store.layout.backup_signs import MARK, NAME, STORE
 
 _BLOCK = 8 << 20
 _ZEROS = bytes(1 << 20)

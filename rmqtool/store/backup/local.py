@@ -14,8 +14,6 @@ from rmqtool.store.backup.copying import CopyState, RateLimit, copy_file, differ
 from rmqtool.store.backup.home import Original
 from rmqtool.store.backup.manifest import (
     MANIFEST,
-    PART,
-    STORE,
     Backup,
     BackupFile,
     list_names,
@@ -27,6 +25,7 @@ from rmqtool.store.backup.sources import SourceFile
 from rmqtool.store.disk.durable import Barrier, sync, write_durably
 from rmqtool.store.disk.files import make_file
 from rmqtool.store.disk.ownership import make_folders_as
+from rmqtool.store.layout.backup_signs import PART, STORE
 
 _JOURNAL = "journal.ndjson"
 
@@ -214,3 +213,18 @@ class LocalPart:
                 path = os.path.join(above, name)
                 if os.path.relpath(path, top) not in files:
                     os.unlink(path)
+
+
+def share(copy: str, other: str) -> bool:
+    """Replace a file by a hard link to another one of the same content.
+
+    Returns:
+        Whether it could be; if not, it stays as it is.
+    """
+    link = f"{other}.link"
+    try:
+        os.link(copy, link)
+    except OSError:
+        return False  # this file system has no hard links, or the file has too many
+    os.rename(link, other)
+    return True

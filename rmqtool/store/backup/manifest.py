@@ -9,7 +9,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
@@ -19,10 +18,10 @@ from rmqtool.contract import PlainRow
 from rmqtool.errors import CorruptFile, Refused, UnreadableStore
 from rmqtool.store.disk.durable import sync, write_durably
 from rmqtool.store.disk.ownership import make_folders_as
+from rmqtool.store.layout.backup_signs import MARK, NAME, PART, is_home
 
 FORMAT = 1
-MARK, MANIFEST, STORE, PART = "rmqtool-backups.json", "manifest.json", "store", ".part"
-NAME = re.compile(r"\d{8}T\d{6}Z(-\d+)?")
+MANIFEST = "manifest.json"
 _MOST = 1 << 30  # bytes of a manifest
 
 
@@ -143,11 +142,6 @@ def read_journal(path: str, head: dict[str, str]) -> dict[str, BackupFile] | Non
             copied = file_of(json.loads(line))
             done[copied.path] = copied
     return done
-
-
-def is_home(path: str) -> bool:
-    """Whether a directory has the mark."""
-    return os.path.isfile(os.path.join(path, MARK))
 
 
 def list_names(home: str) -> tuple[list[str], list[str]]:

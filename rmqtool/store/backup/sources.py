@@ -32,6 +32,8 @@ _ONLY_STOPPED = (
     "compaction", "consumequeue_rocksdb", "rocksdbstore", "kvStore", "RocksDBMessageStore", "tieredstore",
     "config/topics", "config/subscriptionGroups", "config/consumerOffsets", "config/metadata", "config/rdb",
 )  # fmt: skip
+# settings of what may lie outside of the store
+ELSEWHERE = ("storePathDLedgerCommitLog", "storePathEpochFile", "storePathBrokerIdentity", "tieredStoreFilePath")
 _TRIES, _PAUSE = 40, 0.05  # seconds between attempts to read a file that is being written
 _STABLE = 0.05  # seconds in which the last record must not change
 
@@ -80,12 +82,7 @@ class Sources:
         self.log_from = max(log.min_offset, 0)
         self.log_to = find_end(log, settle=live)
         self.warnings += log_missing(layout, "not in the backup")
-        for name in (
-            "storePathDLedgerCommitLog",
-            "storePathEpochFile",
-            "storePathBrokerIdentity",
-            "tieredStoreFilePath",
-        ):
+        for name in ELSEWHERE:
             for path in layout.configured_paths(name):
                 if os.path.exists(path) and not _is_below(path, layout.root):
                     self.warnings.append(f"{path} ({name}) lies outside of the store, and is not in the backup")

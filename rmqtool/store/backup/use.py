@@ -9,16 +9,19 @@ from rmqtool.errors import CorruptFile, Refused, RmqError, UnreadableStore
 from rmqtool.progress import stage
 from rmqtool.store.backup.home import BackupHome
 from rmqtool.store.backup.local import LocalHome
-from rmqtool.store.backup.manifest import MANIFEST, STORE, Backup
+from rmqtool.store.backup.manifest import MANIFEST, Backup
+from rmqtool.store.backup.sources import ELSEWHERE
 from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.ownership import make_folders_as
 from rmqtool.store.disk.work_folder import WorkFolder, prepare_target
+from rmqtool.store.layout.backup_signs import STORE
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import recover
 from rmqtool.store.repair.rebuild import rebuild
 
 Warn = Callable[[str], None]
+_LOG_PATHS = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +131,7 @@ def verify(home: str | BackupHome, names: Sequence[str] = ()) -> Iterator[Fault]
                 fault = home.difference(name, file, reading)
                 if fault is not None:
                     yield Fault(name=name, file=file.path, fault=fault)
-        known = {file.path for file in backup.files}
+        known = {file.path for file in backup.files} | {"lock"}  # of a command that has changed it under its lock
         for path in home.files_in(name):
             if path not in known:
                 yield Fault(name=name, file=path, fault="not in the manifest")
@@ -161,7 +164,7 @@ def restore(home: str | BackupHome, new: str, *, name: str | None = None, conf: 
             top = os.path.join(part, STORE)
             _copy_all(home, top, backup)
             if backup.live:
-                _complete(top, conf)
+                _complete(layout_of(top, conf))
             for above, _folders, _names in os.walk(top):
                 sync(above)
             if os.path.isdir(new):
@@ -190,11 +193,24 @@ def _copy_all(home: BackupHome, target: str, backup: Backup) -> None:
             sync(copy)
 
 
-def _complete(root: str, conf: BrokerConf | None) -> None:
+def _complete(layout: StoreLayout) -> None:
     """Bring queues, index and timer up to the log."""
-    layout = StoreLayout(root, conf)
     report = recover(layout)
     if report.refusals:
-        raise Refused(f"{root}: {report.refusals[0]}")
-    if os.path.isfile(os.path.join(root, "config", "timercheck")):
-        rebuild(StoreLayout(root, conf), ("timer",))
+        raise Refused(f"{layout.root}: {report.refusals[0]}")
+    if os.path.isfile(layout.path("config", "timercheck")):
+        rebuild(StoreLayout(layout.root, layout.conf), ("timer",))
+
+
+def layout_of(root: str, conf: BrokerConf | None) -> StoreLayout:
+    """The store of a backup, or one restored from it.
+
+    Args:
+        conf: settings of the broker. Its log is below the root here, and every other path that leads out of the root is
+            one of the original store, which nothing may touch.
+    """
+    conf = (conf or BrokerConf()).without(_LOG_PATHS)
+    layout = StoreLayout(root, conf)
+    inside = os.path.join(layout.root, "")
+    outside = [name for name in ELSEWHERE if not all(path.startswith(inside) for path in layout.configured_paths(name))]
+    return layout.with_conf(conf.without(outside))
