@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 
@@ -18,12 +19,17 @@ from formats.primitives import COMPRESSED, crc31
 from rmqtool.errors import BadValue, Refused
 from rmqtool.services.lookup.selection import Selection
 from rmqtool.services.lookup.where import FieldCondition
+from rmqtool.services.redaction.backups import redact_backups
 from rmqtool.services.redaction.copies import files_of, walk
 from rmqtool.services.redaction.redact import RedactionReport, redact
+from rmqtool.store.backup.create import create_backup
+from rmqtool.store.backup.manifest import list_names, locked, read_manifest
+from rmqtool.store.backup.use import restore, verify
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.runs import default_home, runs
 from rmqtool.store.check.run import check_store
 from rmqtool.store.disk.lock import StoreLock
+from rmqtool.store.layout.backup_signs import STORE
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import LocatedRecord
@@ -32,7 +38,7 @@ from tests.amounts import by_turns, some
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.roles import prints
-from tests.services.build import Builder, log_of
+from tests.services.build import Builder, log_of, never
 from tests.services.test_trace import unique_ids
 from tests.store.crashes import Killed, Seam
 from tests.store.helpers import tree
@@ -441,3 +447,103 @@ def test_copies_outside_of_the_store_are_named(golden_copy: Unpacked) -> None:
     warnings = " ".join(redact(layout_of(store), Selection(keys=("order-41", "order-40")), (), dry_run=True).warnings)
     assert "redact-kept keeps copies of" in warnings
     assert f"{log} has another hard link" in warnings
+
+
+# -- backups -----------------------------------------------------------------------------------------------------------
+
+SECRET = b'"id":40,'
+CHOSEN = Selection(keys=("order-40",))
+
+
+def back_up(store: Path, home: Path, *, live: bool = False) -> None:
+    """A full backup, and two incremental ones, the last after a change of a config file."""
+    with StoreLock(str(store)) if live else nullcontext():
+        create_backup(layout_of(store), str(home), never)
+        create_backup(layout_of(store), str(home), never, incremental=True)
+        path = store / "config" / "topics.json"
+        path.write_bytes(path.read_bytes() + b" ")
+        create_backup(layout_of(store), str(home), never, incremental=True)
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_backups_are_overwritten_too(live: bool, golden_copy: Unpacked, tmp_path: Path) -> None:
+    store, home = golden_copy("broker"), tmp_path / "backups"
+    back_up(store, home, live=live)
+    names = list_names(str(home))[0]
+    shared = [
+        [(home / name / STORE / file.path).stat().st_ino for name in names]
+        for file in read_manifest(str(home / names[0])).files
+    ]
+    assert any(len(set(inodes)) == 1 for inodes in shared)
+    assert SECRET in all_bytes(home)
+    assert rmqtool("redact", home, "--key", "order-40", "--yes").code == 0
+    assert SECRET not in all_bytes(home)
+    assert list(verify(str(home))) == []
+    for inodes, file in zip(shared, read_manifest(str(home / names[0])).files, strict=True):
+        now = [(home / name / STORE / file.path).stat().st_ino for name in names]
+        assert len(set(now)) == len(set(inodes)), file.path
+    restore(str(home), str(tmp_path / "restored"), name=names[1])
+    before, after = records(store), records(tmp_path / "restored")
+    apart = {at for at in before if before[at].record.body != after[at].record.body}
+    assert apart
+    assert all(bytes(after[at].record.body).strip(b"*") == b"" for at in apart)
+    assert errors(tmp_path / "restored") == []
+    # the store has the messages still, and no later backup takes an overwritten file for one of its own
+    made = create_backup(layout_of(store), str(home), never, incremental=True)
+    restore(str(home), str(tmp_path / "whole"), name=made.name)
+    assert {at: bytes(item.record.body) for at, item in records(tmp_path / "whole").items()} == {
+        at: bytes(item.record.body) for at, item in before.items()
+    }
+    assert redact_backups(str(home), CHOSEN, ()).messages
+    assert redact_backups(str(home), CHOSEN, ()).messages == []
+
+
+def test_redaction_of_backups_killed_anywhere(
+    golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, made = tmp_path / "store", tmp_path / "made"
+    shutil.copytree(golden("broker"), store)
+    back_up(store, made)
+    seam = Seam(monkeypatch)
+    whole = Path(shutil.copytree(made, tmp_path / "whole"))
+    seam.begin()
+    redact_backups(str(whole), CHOSEN, ())
+    steps = seam.count
+    for number in sorted({1, steps, *Random(5).sample(range(1, steps), some(6, steps - 1))}):
+        home = tmp_path / f"killed-{number}"
+        shutil.copytree(made, home)
+        seam.begin(number)
+        with pytest.raises(Killed):
+            redact_backups(str(home), CHOSEN, ())
+        seam.begin()
+        redact_backups(str(home), CHOSEN, ())
+        assert SECRET not in all_bytes(home), number
+        assert list(verify(str(home))) == [], number
+
+
+def test_backups_that_are_not_overwritten(golden_copy: Unpacked, tmp_path: Path) -> None:
+    store, home = golden_copy("broker"), tmp_path / "backups"
+    back_up(store, home)
+    first = home / list_names(str(home))[0][0]
+    before = tree(home)
+    copy = first / STORE
+    for command, *words in (
+        ("redact", "--key", "order-40", "--yes"), ("append", os.devnull), ("truncate", "0", "--yes"), ("recover",)
+    ):  # fmt: skip
+        result = rmqtool(command, copy, *words)
+        assert (result.code, result.out) == (4, ""), (command, result)
+        assert "the store of a backup" in result.err
+    assert rmqtool("redact", home, "--key", "order-40", "--yes", "--keep-backup").code == 2
+    assert rmqtool("redact", home, "--key", "order-40", "--dry-run").code == 1
+    assert tree(home) == before
+    with locked(str(home), str(home)), pytest.raises(Refused, match="another backup is being made"):
+        redact_backups(str(home), CHOSEN, ())
+    changed = next(iter(redact_backups(str(home), CHOSEN, (), dry_run=True).messages)).file
+    data = (home / changed).read_bytes()
+    (home / changed).write_bytes(data[:-1] + b"\x01")
+    with pytest.raises(Refused, match="content differs"):
+        redact_backups(str(home), CHOSEN, ())
+    (home / changed).write_bytes(data)
+    first.rename(f"{first}.part")
+    with pytest.raises(Refused, match="interrupted backup"):
+        redact_backups(str(home), CHOSEN, ())

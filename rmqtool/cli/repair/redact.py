@@ -47,8 +47,9 @@ def redact(
 
     Select them by --id, --key, --where or other options. Lengths, tags and keys stay, so queues and index remain valid.
     All copies of a message are overwritten: retries and dead letters, and those in compaction logs and in the tier; a
-    copy that cannot be is refused by name. Other replicas keep theirs. There is no undo without --keep-backup. Exit
-    code 0: done; 1: a dry run has messages to overwrite, or nothing matches.
+    copy that cannot be is refused by name. Other replicas keep theirs. There is no undo without --keep-backup. With a
+    directory of backups for STORE, messages are overwritten in all of them, and their manifests brought up to date.
+    Exit code 0: done; 1: a dry run has messages to overwrite, or nothing matches.
     """
     from rmqtool.cli.framework.planning import carry_out
     from rmqtool.cli.read.run_files import say_unmet, selection
@@ -56,14 +57,27 @@ def redact(
     from rmqtool.errors import BadValue
     from rmqtool.services.redaction.redact import RedactionReport
     from rmqtool.services.redaction.redact import redact as run
+    from rmqtool.store.layout.backup_signs import is_home
     from rmqtool.words import counted
 
     if not id and messages == ANY_MESSAGE:
         raise BadValue("say which messages: --id, --key, --where or another selection")
-    layout = need_log(store, broker_conf, say=False).layout
     chosen = selection(messages)
+    if in_backups := is_home(store):
+        if keep_backup or backup:
+            raise BadValue("--keep-backup and --backup: nothing is kept of what is overwritten in backups")
+        from rmqtool.services.redaction.backups import redact_backups
+        from rmqtool.store.layout.broker_conf import load
+
+        conf = load(broker_conf) if broker_conf else None
+    else:
+        layout = need_log(store, broker_conf, say=False).layout
 
     def overwritten(shown: RedactionReport | None, *, dry_run: bool) -> RedactionReport:
+        if in_backups:
+            return redact_backups(
+                store, chosen, ids=id or (), properties=also or (), conf=conf, dry_run=dry_run, shown=shown
+            )
         return run(
             layout, chosen, id or (), properties=also or (), keep_backup=keep_backup, dry_run=dry_run,
             backup=backup, shown=shown,

@@ -4,7 +4,7 @@ Whatever may hold a message and cannot be overwritten is refused by name, so tha
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -195,13 +195,19 @@ def refuse_other_copies(layout: StoreLayout, wanted: Identities, known: Collecti
         )
 
 
-def warn_of_kept_copies(layout: StoreLayout, wanted: Identities, files: Iterable[Segment]) -> Iterator[str]:
-    """Warnings of copies outside the store: files that earlier changes have kept, and other names of these files."""
+def warn_of_kept_copies(
+    layout: StoreLayout, wanted: Identities, files: Iterable[Segment], links: Mapping[int, int]
+) -> Iterator[str]:
+    """Warnings of copies outside the store: files that earlier changes have kept, and other names of these files.
+
+    Args:
+        links: how many names of a file, by its inode, are overwritten too.
+    """
     for run in runs(Places.of(layout)):
         if having := _first_having([run.path], wanted):
             messages = counted(having[1], "message")
             yield f"{run.path} keeps copies of {messages} from before: delete it if they must not stay"
-    linked = [file.path for file in files if os.stat(file.path).st_nlink > 1]
+    linked = [file.path for file in files if (status := os.stat(file.path)).st_nlink > links.get(status.st_ino, 1)]
     if linked:
         yield (
             f"{linked[0]} {f'and {len(linked) - 1} more have' if len(linked) > 1 else 'has'} another hard link, as a "

@@ -6,9 +6,10 @@ half messages share its unique id, or name its offset id.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from formats.message.ids import offset_id
@@ -42,6 +43,7 @@ from rmqtool.store.layout.tier_signs import tiered_folder
 from rmqtool.store.log.commit_log import Damage, LocatedRecord
 from rmqtool.store.roles.table import heed
 
+NO_LINKS: Mapping[int, int] = MappingProxyType({})
 _ZEROS = bytes(1 << 20)  # one object, whatever the length of what is zeroed
 KEPT, GONE = "redact-kept", "redact"  # names of runs; the backup of the second is removed at the end
 # values that brokers and clients act on, and those by which messages are found
@@ -161,18 +163,18 @@ def redact(
     if layout.aborted and not layout.dledger_dirs():  # such a log is not recovered by cutting it
         raise Refused(f"{layout.root}: was not stopped cleanly: run {layout.command('recover')} first")
     if dry_run:
-        return _plan(layout, selection, ids, properties, warnings)[0]
+        return make_plan(layout, selection, ids, properties, warnings)[0]
     command = KEPT if keep_backup else GONE
     with changing(layout, command, backup, folders=_folders(layout)) as change:
-        report, patches = _plan(layout, selection, ids, properties, warnings)
+        report, patches = make_plan(layout, selection, ids, properties, warnings)
         hold_to_plan(layout.root, shown and (shown.messages, shown.cleared), (report.messages, report.cleared))
         for file, changes in patches:
-            change.put(file.path, _stage(file, changes, change.staging()), file.mtime_ns)
+            change.put(file.path, stage(file, changes, change.staging()), file.mtime_ns)
         if patches:
             change.commit()
         folder = change.path if patches else None
         if not keep_backup:
-            _remove_previous(layout, backup)
+            remove_previous(layout, backup)
     return replace(report, applied=bool(patches), backup=folder if keep_backup else None)
 
 
@@ -181,7 +183,7 @@ def _folders(layout: StoreLayout) -> list[str]:
     return list(filter(None, (*layout.dledger_paths(), tiered_folder(layout))))
 
 
-def _remove_previous(layout: StoreLayout, backup: str | None) -> None:
+def remove_previous(layout: StoreLayout, backup: str | None = None) -> None:
     """Delete the files that were replaced, also by a run that was killed before it could."""
     for run in runs(Places.of(layout), backup):
         if run.head is not None and run.head.command == GONE and run.state == "done":
@@ -192,9 +194,15 @@ def _remove_previous(layout: StoreLayout, backup: str | None) -> None:
                 remove_folder(home)
 
 
-def _plan(
-    layout: StoreLayout, selection: Selection, ids: Sequence[str], properties: Sequence[str], warnings: Sequence[str]
+def make_plan(
+    layout: StoreLayout,
+    selection: Selection,
+    ids: Sequence[str],
+    properties: Sequence[str],
+    warnings: Sequence[str],
+    links: Mapping[int, int] = NO_LINKS,
 ) -> tuple[RedactionReport, list[tuple[Segment, list[Patch]]]]:
+    """What is overwritten, and where; the arguments are those of :func:`redact` and :func:`warn_of_kept_copies`."""
     kinds = files_of(layout)
     wanted, damaged = _find(kinds, selection, {each.upper() for each in ids} | {*ids}, layout.root)
     messages: list[Redacted] = []
@@ -213,7 +221,7 @@ def _plan(
     if any(wanted):
         refuse_damage(layout, damaged)
         refuse_other_copies(layout, wanted, {os.path.realpath(file.path) for kind in kinds for file in kind.files})
-        warned += warn_of_kept_copies(layout, wanted, [file for file, _changes in patches.values()])
+        warned += warn_of_kept_copies(layout, wanted, [file for file, _changes in patches.values()], links)
     if not patches:
         cleared = []
     for remains in cleared:
@@ -299,7 +307,7 @@ def _row(layout: StoreLayout, place: str, item: LocatedRecord, names: list[str])
     )
 
 
-def _stage(file: Segment, changes: list[Patch], path: str) -> str:
+def stage(file: Segment, changes: list[Patch], path: str) -> str:
     """Make the new file."""
     with make_file(path, 0o600) as staged:
         staged.copy_from(file.path)

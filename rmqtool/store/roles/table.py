@@ -12,6 +12,7 @@ from enum import StrEnum
 from rmqtool.errors import Refused
 from rmqtool.store.config.fit import misfit_warnings, refuse_misfits
 from rmqtool.store.disk.directories import exists
+from rmqtool.store.layout.backup_signs import find_home
 from rmqtool.store.layout.paths import EPOCHS, StoreLayout
 from rmqtool.store.layout.tier_signs import tier_sign
 from rmqtool.store.layout.version import has_rocksdb_queues, queue_database_place, second_queues
@@ -32,6 +33,7 @@ class Role(StrEnum):
     PART_MISSING = "part-missing"
     ROCKSDB = "rocksdb"
     DOUBLE = "double-written"
+    BACKUP = "backup"
 
 
 NAMES = {
@@ -44,6 +46,7 @@ NAMES = {
     Role.PART_MISSING: "a store without one of its commit-log folders",
     Role.ROCKSDB: "a store with its queues in RocksDB",
     Role.DOUBLE: "a store with its queues in files and in RocksDB",
+    Role.BACKUP: "the store of a backup",
 }
 
 
@@ -102,6 +105,8 @@ def _forms(layout: StoreLayout) -> Iterator[RoleFact]:
     if (reason := tier_sign(layout)) is not None:
         yield RoleFact(role=Role.TIERED, reason=reason)
     yield from _folders(layout)
+    if (home := find_home(layout.root)) is not None:
+        yield RoleFact(role=Role.BACKUP, reason=f"{home} is a directory of backups")
     layout = layout.listed_once()
     if has_rocksdb_queues(layout):
         place = queue_database_place(layout)
@@ -351,6 +356,22 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
                 "its broker, after a clean stop, leaves out of the database the first message that only the files have",
                 f"Start its broker, and send to it ({command_line('send')}); {{export NEWSTORE}} creates a store with "
                 "queue files alone",
+            ),
+        ),
+    ),
+    Role.BACKUP: _row(
+        (
+            (*RECOVERING, *_TRUNCATE, *REBUILDING, *_CONFIG, "rebuild tiered-metadata", *STORING, *OFFSETS),
+            _refuse(
+                "it would differ from its manifest, and other backups may share its files",
+                f"{command_line('backup', 'restore')} makes a store of it",
+            ),
+        ),
+        (
+            REDACT,
+            _refuse(
+                "it would differ from its manifest",
+                f"{command_line('redact')} takes the directory of backups, and overwrites messages in all of them",
             ),
         ),
     ),
