@@ -70,25 +70,30 @@ class OffsetReasons:
         queue_offset: int,
         consumer_offset: int,
         properties: Mapping[str, str],
+        stored: int,
         events: Collection[str],
     ) -> str:
         """Why a group is past a message, or ``not yet``.
 
         Args:
             properties: of the message.
+            stored: when it was stored, ms.
             events: names of the events of this copy in this group, see :class:`rmqtool.services.trace.Event`.
         """
         if (reason := reason_in(events, queue_offset, consumer_offset)) is not None:
             return reason
-        if (condition := self._excluding_filter(group, topic, properties)) is not None:
+        if (condition := self._excluding_filter(group, topic, properties, stored)) is not None:
             return f"{FILTERED}: {condition}"
         before = self._offsets_before_reset().get((topic, group, queue_id))
         if before is not None and before <= queue_offset:
             return RESET
         return CONSUMED
 
-    def _excluding_filter(self, group: str, topic: str, properties: Mapping[str, str]) -> str | None:
-        """The group's SQL92 filter if the message does not match it, else None."""
+    def _excluding_filter(self, group: str, topic: str, properties: Mapping[str, str], stored: int) -> str | None:
+        """The group's SQL92 filter if the message does not match it, else None.
+
+        The filter of a group without consumers is its last one, and tells of what was stored while it had some.
+        """
         if self._filters is None:
             config = look_at_config(self._layout, "consumerFilter.json", self._warn)
             self._filters = config if isinstance(config, ConsumerFilters) else ConsumerFilters()
@@ -96,7 +101,7 @@ class OffsetReasons:
         filter_data = filters.groups.get(group) if filters is not None else None
         if (
             filter_data is None
-            or filter_data.dead
+            or (filter_data.dead and not filter_data.born_time <= stored <= filter_data.dead_time)
             or filter_data.expression_type != "SQL92"
             or filter_data.expression is None
         ):
@@ -409,7 +414,9 @@ class _Tracer:
                         queueOffset=event.queueOffset,
                         consumerOffset=offset,
                         passed=offset > event.queueOffset,
-                        why=reasons.why(group, topic, event.queueId, event.queueOffset, offset, properties, later),
+                        why=reasons.why(
+                            group, topic, event.queueId, event.queueOffset, offset, properties, event.time, later
+                        ),
                     )
 
 

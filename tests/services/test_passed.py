@@ -49,6 +49,12 @@ def test_filtered(golden_copy: Unpacked) -> None:
     table = {"filterDataByTopic": {"Orders": {"topic": "Orders", "groupFilterData": {"lab-consumer": filter_data}}}}
     (store / "config" / "consumerFilter.json").write_text(json.dumps(table))
     assert whys(store) == {"lab-consumer": "filtered: TAGS = 'no such tag'"}
+    filter_data |= {"bornTime": 1, "deadTime": 2}  # the group had left before the message came
+    (store / "config" / "consumerFilter.json").write_text(json.dumps(table))
+    assert whys(store) == {"lab-consumer": "consumed, or filtered by tag"}
+    filter_data["deadTime"] = 1 << 42  # it had not
+    (store / "config" / "consumerFilter.json").write_text(json.dumps(table))
+    assert whys(store) == {"lab-consumer": "filtered: TAGS = 'no such tag'"}
     filter_data["expression"] = "TAGS is not null"
     (store / "config" / "consumerFilter.json").write_text(json.dumps(table))
     assert whys(store) == {"lab-consumer": "consumed, or filtered by tag"}
