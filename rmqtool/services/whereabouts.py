@@ -317,6 +317,13 @@ class Explainer:
                 text += f", sent back by {last.group}"
             yield Sighting(place="waiting", state=kind, words=text, **more)
             steps[self._layout.command("delay due" if "due" in traced.state else "delay list")] = None
+        elif last.event in ("delayed", "retry-delayed"):
+            text = (
+                "delivered, as the offset of its delay level says, but the log has no delivered copy: cut off, or "
+                "damaged, so that nobody gets it"
+            )
+            yield Sighting(place="waiting", state="delay-gone", words=text, **more)
+            steps[self._layout.command("check")] = None
         elif last.topic == TIMER:
             yield self._in_timer(traced, last, more)
             steps[self._layout.command("delay list")] = None
@@ -698,7 +705,7 @@ def _verdict(traced: Trace, findings: Sequence[Sighting]) -> tuple[str, str]:
     if unqueued := next((f for f in findings if f.place == "queue" and f.state != "present"), None):
         return "not-in-queue", f"in the log, not in its queue: {unqueued.words}"
     if waiting is not None:
-        return waiting.state if waiting.state in ("recalled", "timer-gone") else "waiting", waiting.words
+        return waiting.state if waiting.state in _ENDED else "waiting", waiting.words
     if traced.state in ("rolled-back", "given-up", "dead-letter"):
         return traced.state, _ENDS[traced.state]
     groups = [finding for finding in findings if finding.place == "group" and finding.group is not None]
@@ -711,6 +718,7 @@ def _verdict(traced: Trace, findings: Sequence[Sighting]) -> tuple[str, str]:
     return "stored", "stored and in its queue; no group has an offset there"
 
 
+_ENDED = ("recalled", "timer-gone", "delay-gone")  # what has ended without a copy in its topic
 _NOT_PASSED = ("not-yet", "group-disabled", "not-readable", "extra-queue")
 _ENDS = {
     "rolled-back": "rolled back: its producer took the transaction back, so that nobody gets it",

@@ -1,5 +1,6 @@
 """Where a message is and is not: on stores of real brokers, against what their engines and scenarios say."""
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -186,6 +187,23 @@ def test_what_was_cut_is_beyond_the_end(golden_copy: Unpacked) -> None:
     answer = one(explainer(store).by_id(offset_id(record.store_address, record.store_port, last.physical_offset)))
     assert answer.verdict == "beyond-end"
     assert any("undo" in step for step in answer.nextSteps)
+
+
+def test_a_retry_whose_copy_was_cut_off(golden_copy: Unpacked) -> None:
+    store, name = golden_copy("broker"), unique_ids("broker")["order-40"]
+    (trace,) = explainer(store).by_id(name).messages
+    retry = next(f for f in trace.findings if f.topic == "%RETRY%lab-consumer" and f.place == "log")
+    delayed = next(f for f in trace.findings if f.topic == SCHEDULE and f.place == "log")
+    assert rmqtool("truncate", store, retry.physicalOffset, "--yes").code == 0
+    answer = one(explainer(store).by_id(name))
+    assert answer.verdict == "delay-gone"
+    assert ("waiting", "delay-gone") in states(answer)
+    offsets = store / "config" / "delayOffset.json"
+    assert delayed.queueId is not None
+    offsets.write_text(json.dumps({"offsetTable": {delayed.queueId + 1: delayed.queueOffset}}))
+    answer = one(explainer(store).by_id(name))
+    assert answer.verdict == "waiting"
+    assert ("waiting", "retry") in states(answer)
 
 
 def test_an_id_of_another_broker(golden: Unpacked) -> None:
