@@ -2,6 +2,7 @@
 
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 from formats.layouts.derived import HEAD_V4_V4
 from formats.message.read import Record
 from rmqtool.services.comparison.stores import Difference, StoreComparison, compare_stores
+from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log import comparison as logs
-from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
+from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.log.comparison import compare_logs
+from rmqtool.store.log.scan import FileRows, scan_file
 from rmqtool.store.salvage.carve import Salvage
 from tests import roles
 from tests.cli.running import rmqtool
@@ -235,3 +238,28 @@ def test_the_command(golden: Unpacked, golden_copy: Unpacked) -> None:
     assert rmqtool("diff", first, second.parent / "nowhere").code == 3
     assert "1 message not the same in that range" in rmqtool("diff", first, second).err
     assert Record._fields  # names of what differs
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 40, 43])
+def test_the_first_differing_byte_is_found_anywhere(length: int) -> None:
+    data = bytes(range(1, length + 1))
+    assert logs._first_difference(memoryview(data), memoryview(bytes(data))) is None
+    for at in range(length):
+        other = bytearray(data)
+        other[at:] = bytes(length - at)
+        assert logs._first_difference(memoryview(data), memoryview(other)) == at
+
+
+def test_what_follows_equal_bytes_is_not_scanned(golden: Unpacked, monkeypatch: pytest.MonkeyPatch) -> None:
+    scanned = []
+
+    def scanning(file: Segment, **more: bool) -> Iterator[FileRows | Damage]:
+        if more.get("crc", True):
+            scanned.append(file.path)
+        return scan_file(file, **more)
+
+    monkeypatch.setattr(logs, "scan_file", scanning)
+    log = log_of(golden("broker"))
+    assert log.written_end < log.segments.files[-1].end
+    compared = compare_logs(log, log_of(golden("broker")))
+    assert (compared.runs, compared.parted_at, scanned) == ([], None, [])

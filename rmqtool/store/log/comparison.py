@@ -130,7 +130,9 @@ def compare_logs(first: CommitLog, second: CommitLog) -> LogComparison:
         if 0 <= start < stop:
             _Bytes(first, second, comparison, comparing).compare(start, stop)
         compared = _Compared(comparison)
-        sides = [_Side(log, compared, comparing) for log in (first, second)]
+        sides = [
+            _Side(log, end, compared, comparing) for log, end in zip((first, second), comparison.ends, strict=True)
+        ]
         comparison.damaged = sides[0].damaged, sides[1].damaged
         comparison.runs = [*_runs(*sides)]
     return comparison
@@ -286,10 +288,14 @@ def _starts(file: Segment, boundary: int) -> Iterator[int]:
 
 
 def _first_difference(first: memoryview, second: memoryview) -> int | None:
-    this, other = np.frombuffer(first, np.uint8), np.frombuffer(second, np.uint8)
-    if np.array_equal(this, other):
-        return None
-    return int(np.argmax(this != other))
+    whole = len(first) & -8
+    if np.array_equal(np.frombuffer(first[:whole], np.uint64), np.frombuffer(second[:whole], np.uint64)):
+        if first[whole:] == second[whole:]:
+            return None
+        first, second = first[whole:], second[whole:]
+    else:
+        whole = 0
+    return whole + int(np.argmax(np.frombuffer(first, np.uint8) != np.frombuffer(second, np.uint8)))
 
 
 # -- message by message -----------------------------------------------------------------------------------------------
@@ -317,12 +323,12 @@ class _Side:
         damaged: number of damaged ranges.
     """
 
-    def __init__(self, log: CommitLog, compared: _Compared, comparing: Stage) -> None:
+    def __init__(self, log: CommitLog, written_end: int, compared: _Compared, comparing: Stage) -> None:
         self.damaged = 0
         self._numbers: dict[bytes, int] = {}
         self._parts: dict[int, list[_Messages]] = {}
         for file in log.segments:
-            if compared.covers(file.base, file.end):
+            if compared.covers(file.base, min(file.end, max(written_end, file.base + 1))):  # zeros follow
                 continue
             for item in scan_file(file, last=file is log.segments.files[-1]):
                 if isinstance(item, Damage):
