@@ -1,6 +1,7 @@
 """Messages by a text: those that a plain look at every row of the log gives."""
 
 import re
+import signal
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,9 @@ import zstandard
 
 from formats.primitives import COMPRESSED
 from rmqtool.contract import message_row
+from rmqtool.errors import BadValue
 from rmqtool.services.lookup.selection import Selection
+from rmqtool.services.search import pattern as pattern_module
 from rmqtool.services.search.grep import PLACES, Match, grep
 from rmqtool.services.search.pattern import BadPattern, Pattern, excerpt
 from rmqtool.store.layout.broker_conf import load
@@ -175,3 +178,18 @@ def test_an_excerpt_shows_what_matched() -> None:
     assert excerpt(text, (50, 56)) == "..." + "x" * 30 + "needle" + "y" * 30 + "..."
     assert excerpt("needle", (0, 6)) == "needle"
     assert len(excerpt("z" * 9999, (0, 9999))) < 200
+
+
+@pytest.mark.parametrize("body", [b"a" * 60 + b"b", b"a" * 60 + b"\xff"])
+def test_a_search_that_takes_forever_ends(body: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pattern_module, "PATIENCE", 0.05)
+    builder = Builder()
+    builder.put("T", body=b"aaa")
+    builder.put("T", body=body)
+    log, before = log_of(builder.write(tmp_path)), signal.getsignal(signal.SIGVTALRM)
+    matches = grep(log, Pattern("(a+)+$"), Selection(), places=("body",))
+    assert isinstance(next(matches), Match)
+    with pytest.raises(BadValue, match="takes too long on the message at physical offset"):
+        next(matches)
+    assert signal.getsignal(signal.SIGVTALRM) == before
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)

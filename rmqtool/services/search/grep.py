@@ -15,12 +15,13 @@ from formats.message.bodies import decompress
 from formats.message.properties import KEYS, UNIQ_KEY, parse, split_keys
 from formats.message.read import HOSTS_V6, Record, read
 from formats.primitives import COMPRESSED, host_text
+from rmqtool.errors import BadValue
 from rmqtool.kernels.scan import Rows
 from rmqtool.kernels.search import SHORTEST, find
 from rmqtool.kernels.texts import number_texts
 from rmqtool.progress import stage
 from rmqtool.services.lookup.selection import Selection
-from rmqtool.services.search.pattern import Pattern, excerpt
+from rmqtool.services.search.pattern import Pattern, TooSlow, excerpt
 from rmqtool.store.layout.tier_signs import tier_sign
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.log.scan import FileRows, scan_file
@@ -62,7 +63,17 @@ def grep(
         selection: the messages to search.
         places: where to search.
         invert: find messages without the text.
+
+    Raises:
+        BadValue: the expression takes too long on a message.
     """
+    with pattern.limited():
+        yield from _matches(log, pattern, selection, places=places, invert=invert)
+
+
+def _matches(
+    log: CommitLog, pattern: Pattern, selection: Selection, *, places: Sequence[str], invert: bool
+) -> Iterator[Match | Damage]:
     start, stop = selection.physical
     search = _Search(pattern, places)
     for item in _records(log, search, selection, everything=invert):
@@ -73,7 +84,13 @@ def grep(
         for message in item.messages():
             if not selection.has(message.record, message.physical_offset):
                 continue
-            matched = search.look(message.record)
+            try:
+                matched = search.look(message.record)
+            except TooSlow:
+                raise BadValue(
+                    f"PATTERN {pattern.text}: takes too long on the message at physical offset "
+                    f"{message.physical_offset}: repetitions inside each other, as in (a+)+, can take forever"
+                ) from None
             if invert:
                 if not matched:
                     yield Match(message)

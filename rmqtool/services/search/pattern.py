@@ -1,10 +1,21 @@
 """A text or regular expression to search for in text and in bytes."""
 
 import re
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import AnyStr
+
+PATIENCE = 5  # seconds of the processor after which one search is looked at, and after as many more given up
 
 
 class BadPattern(ValueError):
     """Not a regular expression."""
+
+
+class TooSlow(Exception):
+    """A search in one text takes too long: repetitions inside each other can take forever."""
 
 
 class Pattern:
@@ -19,10 +30,12 @@ class Pattern:
         BadPattern: not a regular expression.
 
     Attributes:
+        text: see above.
         literal: UTF-8 bytes that every match contains; empty if unknown.
     """
 
     def __init__(self, text: str, *, fixed: bool = False, ignore_case: bool = False) -> None:
+        self.text = text
         flags = re.IGNORECASE if ignore_case else re.NOFLAG
         source = re.escape(text) if fixed else text
         try:
@@ -32,10 +45,37 @@ class Pattern:
             raise BadPattern(str(err)) from None
         plain = (fixed or not _SPECIAL.search(text)) and "\ufffd" not in text  # U+FFFD stands for invalid bytes
         self.literal = text.encode("utf-8", "surrogateescape") if plain and not ignore_case else b""
+        self._begun = self._ended = 0  # searches
+
+    @contextmanager
+    def limited(self) -> Iterator[None]:
+        """End each search inside the ``with`` block that takes longer than twice ``PATIENCE``, in the main thread.
+
+        Raises:
+            TooSlow: there was one.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        seen = 0
+
+        def look(*_: object) -> None:
+            nonlocal seen
+            if self._begun > self._ended and seen == self._begun:
+                raise TooSlow
+            seen = self._begun
+
+        before = signal.signal(signal.SIGVTALRM, look)
+        signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE, PATIENCE)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.signal(signal.SIGVTALRM, before)
 
     def find(self, text: str) -> tuple[int, int] | None:
         """(start, end) of the first match, or None."""
-        match = self._text.search(text)
+        match = self._search(self._text, text)
         return None if match is None else match.span()
 
     def find_in(self, data: bytes) -> tuple[str, tuple[int, int]] | None:
@@ -51,7 +91,7 @@ class Pattern:
         return None if place is None else (text, place)
 
     def _find_bytes(self, data: bytes) -> tuple[str, tuple[int, int]] | None:
-        match = self._bytes.search(data)
+        match = self._search(self._bytes, data)
         if match is None:
             return None
         start, end = match.span()
@@ -59,6 +99,12 @@ class Pattern:
             part.decode("utf-8", "backslashreplace") for part in (data[:start], data[start:end], data[end:])
         )
         return before + inside + after, (len(before), len(before) + len(inside))
+
+    def _search(self, compiled: re.Pattern[AnyStr], content: AnyStr) -> re.Match[AnyStr] | None:
+        self._begun += 1
+        match = compiled.search(content)
+        self._ended = self._begun
+        return match
 
 
 _SPECIAL = re.compile(r"[\\.^$*+?{}\[\]()|]")
