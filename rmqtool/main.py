@@ -189,10 +189,10 @@ def _run(argv: list[str]) -> int:
     argv = complete_words(argv)
     if argv[:1] == ["help"]:
         argv = [*argv[1:], "--help"]
-    if argv == ["--help"]:
-        from rmqtool.cli.first_screen import TEXT
+    if argv in (["--help"], ["-h"], ["--version"]):
+        from rmqtool.cli.first_screen import TEXT, VERSION_TEXT
 
-        sys.stdout.write(TEXT)
+        sys.stdout.write(VERSION_TEXT + "\n" if argv == ["--version"] else TEXT)
         return 0
     if "-h" in argv or "--help" in argv:
         from rmqtool.cli.startup.help_screens import find_recorded

@@ -62,8 +62,9 @@ def tops(modules: set[str]) -> set[str]:
     return {name for module in modules for name in (module, module.split(".")[0])}
 
 
-def test_the_first_screen_loads_next_to_nothing() -> None:
-    loaded = loaded_by("--help")
+@pytest.mark.parametrize("option", ["--help", "-h", "--version"])
+def test_the_first_screen_and_the_version_load_next_to_nothing(option: str) -> None:
+    loaded = loaded_by(option)
     assert not tops(loaded) & SLOW
     assert {module for module in loaded if module.startswith(("rmqtool", "formats"))} == {
         "rmqtool", "rmqtool.interpreter", "rmqtool.main", "rmqtool.version", "rmqtool.cli", "rmqtool.cli.commands",
@@ -109,6 +110,14 @@ def test_values_of_options_are_converted_without_pydantic(tmp_path: Path) -> Non
         assert not tops(loaded_by(*arguments)) & {"pydantic", "pydantic_core"}
 
 
+def test_an_explanation_reads_no_store() -> None:
+    for arguments in (["explain", "cq-missing"], ["explain", "cq-missing", "-o", "json"], ["explain"]):
+        loaded = loaded_by(*arguments)
+        assert "rmqtool.store.check.codes.all" in loaded
+        assert not tops(loaded) & {"numpy", "rich"}
+        assert not {name for name in loaded if name.startswith(("rmqtool.store.check.run", "rmqtool.store.recovery"))}
+
+
 def test_looking_at_groups_loads_nothing_that_writes() -> None:
     store = str(ROOT / "examples" / "store")
     for arguments in (["group", "lag", store], ["group", "list", store], ["group", "diff", store, store, "--all"]):
@@ -129,6 +138,7 @@ def test_repairs_load_only_what_they_do(golden: Unpacked, tmp_path: Path) -> Non
         (["recover", store, "--dry-run"], {"rmqtool.services.lookup.info", "rmqtool.store.check", "secrets"}),
         (["rebuild", store, "index", "-n"], {"rmqtool.store.builders.config_doctor", "rmqtool.store.check"}),
         (["salvage", store, str(tmp_path / "new")], {"rmqtool.store.repair.rebuild"}),
+        (["retention", store], {"rmqtool.store.append.live", "rmqtool.store.changes", "rich"}),
         (["report", "traffic", store], {"rmqtool.services.lookup.info", "rmqtool.store.check", "pyspark"}),
     ):
         loaded = loaded_by(*args, "-o", "json")

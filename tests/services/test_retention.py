@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from rmqtool.errors import CorruptFile
+from rmqtool.rules.retention import HOUR
 from rmqtool.services.usage import retention
 from rmqtool.services.usage.retention import DAY, Disk, Retention, foresee, policy_of
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
-from rmqtool.store.repair.expiry import HOUR, clean
+from rmqtool.store.repair.expiry import clean
 from tests.conftest import Unpacked
 from tests.services.build import never
 

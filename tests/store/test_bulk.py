@@ -235,7 +235,7 @@ def test_a_log_goes_the_compiled_way_when_it_is_large(monkeypatch: pytest.Monkey
         results = []
         for bulk in (True, False):
 
-            def large(_view: memoryview, at: int, limit: int, *, bulk: bool = bulk, live: bool = False) -> bool:
+            def large(_view: memoryview, at: int, limit: int, *, bulk: bool = bulk) -> bool:
                 return bulk and limit - at > 1000
 
             monkeypatch.setattr(reading, "is_bulk", large)

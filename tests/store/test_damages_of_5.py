@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.cli.read.run_check import run_explain
+from rmqtool.cli.read.run_explain import run_explain
 from rmqtool.store.check.codes.all import CODES
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked

@@ -18,8 +18,8 @@ from rmqtool.admin.live.messages import view_record
 from rmqtool.admin.live.questions import Node, Questions, Unanswered, body
 from rmqtool.admin.live.tables import NO_QUEUE, Ranges, fetch_offsets, fetch_ranges, fetch_topics
 from rmqtool.client.cluster.errors import ClientError
+from rmqtool.rules.retention import HOUR
 
-_HOUR = 3_600_000  # ms
 _MOST_QUEUES = 1024  # of a topic
 
 
@@ -61,7 +61,7 @@ async def find_expired_log(questions: Questions, node: Node) -> ExpiredLog:
     runtime, settings = await fetch_runtime(questions, node), await fetch_settings(questions, node)
     start, end = (_number(runtime, name, node) for name in ("commitLogMinOffset", "commitLogMaxOffset"))
     size = _number(settings, "mappedFileSizeCommitLog", node)
-    deadline = int(time() * 1000) - _number(settings, "fileReservedTime", node) * _HOUR
+    deadline = int(time() * 1000) - _number(settings, "fileReservedTime", node) * HOUR
     files = max(end - 1 - start, 0) // size if size else 0  # without the last one
     low, high = 0, files  # the first `low` files have expired, those from `high` on have not
     times = dict[int, int]()

@@ -65,6 +65,6 @@ def explain(
     output: OutputOption = Output.text,
 ) -> int:
     """Explain a code of check or doctor: its meaning, its causes, what a broker does, and what to do."""
-    from rmqtool.cli.read.run_check import run_explain
+    from rmqtool.cli.read.run_explain import run_explain
 
     return run_explain(code, output.value)

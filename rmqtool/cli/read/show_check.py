@@ -1,23 +1,16 @@
 """What ``check`` found, for a person at a terminal: what a broker would do now, what to do first, and the causes."""
 
-import re
-import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from textwrap import wrap
+from collections.abc import Iterator
 
 from rmqtool.cli.read.show_log import lines_of_log
+from rmqtool.cli.read.show_steps import INDENT, Paint, lines_of_step, sentence, wrap_text
 from rmqtool.cli.render.text import MOST_COLUMNS, plain, use_color
-from rmqtool.store.check.advice.steps import Step
 from rmqtool.store.check.codes.all import CODES
 from rmqtool.store.check.common.findings import Finding
 from rmqtool.store.check.reading.reading import Cause, CodeFindings, Interpretation, severities_of
 from rmqtool.store.log.shape import LogShape
 from rmqtool.words import command_line
-
-_COLOURS = {"error": "31", "warning": "33", "info": "36"}
-_STORE = re.compile(r"\bSTORE\b")
-_INDENT = "   "
 
 
 def show_reading(reading: Interpretation, shape: LogShape | None, width: int) -> None:
@@ -33,11 +26,11 @@ def show_reading(reading: Interpretation, shape: LogShape | None, width: int) ->
 
 def lines_of(reading: Interpretation, width: int, shape: LogShape | None = None, *, colour: bool) -> Iterator[str]:
     """The lines of a reading, at most ``width`` cells wide; commands are not broken."""
-    paint = _Paint(colour)
+    paint = Paint(colour)
     for cause in reading.causes:
         if cause.root.code == "store-role":
             for finding in cause.root.places:
-                yield from _text(f"This is {finding.actual}", width, "")
+                yield from wrap_text(f"This is {finding.actual}", width, "")
     yield from _verdict(reading, width, paint)
     if shape is not None and shape.files:
         yield ""
@@ -51,77 +44,41 @@ def lines_of(reading: Interpretation, width: int, shape: LogShape | None = None,
         for cause in reading.causes:
             yield from _cause(cause, width, paint)
         yield ""
-        yield from _text(
+        yield from wrap_text(
             f"What a code means: {command_line('explain', 'CODE')}. Every finding: --output ndjson.", width, ""
         )
 
 
-def lines_of_steps(steps: Sequence[Step], width: int) -> Iterator[str]:
-    """The steps for a code, without a particular store."""
-    paint = _Paint(use_color())
-    for number, step in enumerate(steps, 1):
-        if step.destroys:
-            yield from _text("Only if a broker must run on STORE itself, and after the copy was made:", width, "")
-        yield from _step(f"{number}. " if not step.destroys else _INDENT, step, paint, width, of="STORE")
-
-
-class _Paint:
-    def __init__(self, colour: bool) -> None:
-        self._colour = colour
-
-    def bold(self, text: str) -> str:
-        return self._in("1", text)
-
-    def severity(self, name: str, text: str) -> str:
-        return self._in(_COLOURS[name], text)
-
-    def alarm(self, text: str) -> str:
-        return self._in("1;31", text)
-
-    def _in(self, code: str, text: str) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if self._colour and text else text
-
-
-def _verdict(reading: Interpretation, width: int, paint: _Paint) -> Iterator[str]:
+def _verdict(reading: Interpretation, width: int, paint: Paint) -> Iterator[str]:
     if reading.severity is None:
         yield paint.bold("Clean: nothing was found.")
         return
     if not reading.start:
         yield paint.alarm("Do not start a broker on this store.")
-    yield from _text(reading.broker, width, "")
+    yield from wrap_text(reading.broker, width, "")
     if reading.lost:
-        yield from _text(f"Lost: {reading.lost[0].lower()}{reading.lost[1:]}", width, "")
+        yield from wrap_text(f"Lost: {reading.lost[0].lower()}{reading.lost[1:]}", width, "")
 
 
-def _steps(reading: Interpretation, width: int, paint: _Paint) -> Iterator[str]:
+def _steps(reading: Interpretation, width: int, paint: Paint) -> Iterator[str]:
     """The steps that keep everything, in order; then, as an alternative, those that remove messages."""
     keeping = [step for step in reading.steps if not step.destroys]
     yield ""
     yield paint.bold("What to do" + (", in this order" if len(keeping) > 1 else ""))
     for number, step in enumerate(keeping, 1):
-        yield from _step(f"{number}. ", step, paint, width)
+        yield from lines_of_step(f"{number}. ", step, paint, width)
     if reading.then:
-        yield from _text(f"Then: {reading.then[0].lower()}{reading.then[1:]}", width, "")
+        yield from wrap_text(f"Then: {reading.then[0].lower()}{reading.then[1:]}", width, "")
     for step in reading.steps:
         if step.destroys:
             yield ""
-            yield from _text("Only if a broker must run on this very store, and after the copy was made:", width, "")
-            yield from _step(_INDENT, step, paint, width)
+            yield from wrap_text(
+                "Only if a broker must run on this very store, and after the copy was made:", width, ""
+            )
+            yield from lines_of_step(INDENT, step, paint, width)
 
 
-def _step(lead: str, step: Step, paint: _Paint, width: int, of: str = "this store") -> Iterator[str]:
-    if step.command:
-        yield lead + paint.bold(plain(shlex.join(step.command)))
-    text = " ".join(sentence(_STORE.sub(of, part)) for part in (step.does, step.costs) if part)
-    if step.command:
-        yield from _text(text, width, _INDENT)
-    else:
-        first, *rest = _text(text, width, _INDENT)
-        yield lead + first.lstrip()
-        yield from rest
-
-
-def _cause(cause: Cause, width: int, paint: _Paint) -> Iterator[str]:
+def _cause(cause: Cause, width: int, paint: Paint) -> Iterator[str]:
     yield ""
     yield from _head(cause.root, width, "", paint)
     first, *more = cause.root.places
@@ -129,19 +86,19 @@ def _cause(cause: Cause, width: int, paint: _Paint) -> Iterator[str]:
     about_all = first.consequence == CODES[cause.root.code].broker
     for place in more if about_all else ():
         yield from _place(place, width)
-    yield from _text(sentence(first.consequence), width, _INDENT)
+    yield from wrap_text(sentence(first.consequence), width, INDENT)
     for place in () if about_all else more:
         yield from _place(place, width)
     if cause.follows:
-        yield f"{_INDENT}and from that follows:"
+        yield f"{INDENT}and from that follows:"
         for findings in cause.follows:
-            yield from _head(findings, width, _INDENT, paint)
-            yield from (_INDENT + line for line in _place(findings.places[0], width - len(_INDENT)))
+            yield from _head(findings, width, INDENT, paint)
+            yield from (INDENT + line for line in _place(findings.places[0], width - len(INDENT)))
 
 
-def _head(findings: CodeFindings, width: int, indent: str, paint: _Paint) -> Iterator[str]:
+def _head(findings: CodeFindings, width: int, indent: str, paint: Paint) -> Iterator[str]:
     count = f" ({findings.count})" if findings.count > 1 else ""
-    first, *more = _text(f"{findings.code}: {CODES[findings.code].title}{count}", width, indent, hang="  ")
+    first, *more = wrap_text(f"{findings.code}: {CODES[findings.code].title}{count}", width, indent, hang="  ")
     yield first.replace(findings.code, paint.severity(findings.severity, findings.code), 1)
     yield from more
 
@@ -158,21 +115,4 @@ def _place(finding: Finding, width: int) -> Iterator[str]:
     if finding.expected:
         text += f" (expected: {finding.expected})"
     text = plain(text)
-    yield from _text(text, width, _INDENT, hang="  ")
-
-
-def sentence(text: str) -> str:
-    """Text with a capital at its beginning and a full stop at its end."""
-    text = text[:1].upper() + text[1:]
-    return text if text.endswith((".", "?", "!")) or not text else f"{text}."
-
-
-def _text(text: str, width: int, indent: str, hang: str = "") -> list[str]:
-    return wrap(
-        text,
-        max(width, 20),
-        initial_indent=indent,
-        subsequent_indent=indent + hang,
-        break_long_words=False,
-        break_on_hyphens=False,
-    ) or [indent]
+    yield from wrap_text(text, width, INDENT, hang="  ")

@@ -1,12 +1,10 @@
 """The answer of ``retention`` for people."""
 
 from rmqtool.cli.render.console import console, facts_table, size_text, table, text
-from rmqtool.cli.render.output import Column
 from rmqtool.cli.render.times import time_text
-from rmqtool.services.usage.retention import DAY, LogFile, Retention, UnreadLoss
+from rmqtool.services.usage.retention import DAY, Retention, UnreadLoss
 from rmqtool.words import counted
 
-FILE_COLUMNS = tuple(Column(name) for name in LogFile.__slots__)
 _MANY = 12  # files of which each has a line
 
 

@@ -216,8 +216,7 @@ def retention(
     still waiting.
     """
     from rmqtool.cli.framework.opening import need_log
-    from rmqtool.cli.read.show_retention import FILE_COLUMNS, show
-    from rmqtool.cli.render.output import PEOPLE, write_all, write_object, writer
+    from rmqtool.cli.render.output import PEOPLE, Column, write_all, write_object, writer
     from rmqtool.cli.render.parts import PARTS
     from rmqtool.cli.render.rows import Warnings, names_of
     from rmqtool.cli.render.times import chosen_zone, parse_time, with_times
@@ -226,10 +225,13 @@ def retention(
     warn = Warnings()
     retention = foresee(need_log(store, broker_conf), parse_time(at), chosen_zone(), warn)
     if output in PEOPLE:
+        from rmqtool.cli.read.show_retention import show
+
         show(retention, output)
     elif output is Output.csv:
         if not PARTS.write(retention, output):
-            write_all(writer("csv", names_of(LogFile), FILE_COLUMNS), retention.to_dict()["files"])
+            names = names_of(LogFile)
+            write_all(writer("csv", names, [Column(name) for name in names]), retention.to_dict()["files"])
     else:
         write_object(output.value, with_times(retention.to_dict()))
     return max(1 if retention.unread else 0, warn.tell())

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from formats.message.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, parse
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
 from formats.topics import HALF, OP
+from rmqtool.rules.retention import HOUR
 from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues, messages_of
 from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.services.transactions.half_messages import CHECK_GROUP, is_copy, op_offsets
@@ -23,7 +24,6 @@ from rmqtool.store.index.reader import BadIndex, open_index, physical_offsets
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import PlainQueue
-from rmqtool.store.repair.expiry import HOUR
 
 _MOST_FOUND = 1 << 10  # messages of one key to read
 

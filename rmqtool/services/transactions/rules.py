@@ -9,9 +9,9 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from formats.message.read import Record
+from rmqtool.rules.retention import DEFAULT_RESERVED_HOURS, HOUR
 from rmqtool.services.open_store.broker_state import setting
 from rmqtool.store.layout.broker_conf import BrokerConf
-from rmqtool.store.repair.expiry import DEFAULT_RESERVED_HOURS, HOUR
 
 IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 PRODUCER_GROUP = "PGROUP"

@@ -19,6 +19,7 @@ import numpy as np
 
 from formats.message.read import Record
 from rmqtool.errors import CorruptFile, UnreadableStore
+from rmqtool.rules.retention import DEFAULT_RESERVED_HOURS, HOUR
 from rmqtool.services.consumers.unread import unread_below
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.usage.parts import COMMIT_LOG, PartUsage, measure_parts
@@ -28,7 +29,6 @@ from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.log.records import record_at, record_start
 from rmqtool.store.log.scan import FileRows, scan_file
-from rmqtool.store.repair.expiry import DEFAULT_RESERVED_HOURS, HOUR
 
 DAY = 24 * HOUR
 _FORESIGHT = 366 * 24  # hours

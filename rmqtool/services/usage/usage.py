@@ -18,6 +18,7 @@ from formats.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.kernels.scan import Rows
 from rmqtool.kernels.tables.shapes import Column
 from rmqtool.progress import stage
+from rmqtool.rules.retention import HOUR
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
 from rmqtool.services.lookup.selection import Selection
@@ -26,7 +27,6 @@ from rmqtool.services.usage.purpose import purpose_of
 from rmqtool.store.log.commit_log import CommitLog, Damage
 from rmqtool.store.log.scan import FileRows, scan_log
 
-_HOUR = 3_600_000  # ms
 _BORN_ADDRESS = HEAD_V4_V4.offsets["born_address"]
 _QUEUE_BITS, _ANY_QUEUE = 32, 0xFFFFFFFF
 
@@ -211,7 +211,7 @@ class _Host(_Kind):
 
 
 class _Time(_Kind):
-    span = _HOUR
+    span = HOUR
 
     def codes(self, scanned: FileRows, topics: Column) -> Column:
         return scanned.rows.store_timestamp // self.span * self.span
@@ -221,7 +221,7 @@ class _Time(_Kind):
 
 
 class _Day(_Time):
-    span = 24 * _HOUR
+    span = 24 * HOUR
 
 
 class _Size(_Kind):

@@ -208,7 +208,7 @@ class LiveDispatch:
                 continue
             at = max(self._dispatched - file.base, 0)
             limit = min(end - file.base, file.size)
-            for batch in reput_batches(file.view(), at, limit, builder, live=True):
+            for batch in reput_batches(file.view(), at, limit, builder):
                 self._dispatcher.put(batch)
                 batch.release()
             file.release()

@@ -38,9 +38,8 @@ BATCH_RECORDS = 1 << 15
 NO_NUMBERS = BatchNumbers(*np.zeros((len(BatchNumbers._fields), 0), np.int64))
 # Thresholds above which kernels and threads are used: bytes of records, index keys in one batch, and messages appended
 # in one call. They do not affect results: tests and fuzzing run both ways over the same stores.
-BULK_BYTES = 2 << 20
-LIVE_BULK_BYTES = 64 << 10  # lower for an open store: the threads are running already, and requests are waiting
-BULK_KEYS = 1 << 11
+BULK_BYTES = 64 << 10
+BULK_KEYS = 1 << 8
 BULK_MESSAGES = 16
 _PROBE = 4096
 
@@ -405,16 +404,15 @@ class BatchBuilder:
         return batch
 
 
-def is_bulk(view: memoryview, at: int, limit: int, *, live: bool = False) -> bool:
+def is_bulk(view: memoryview, at: int, limit: int) -> bool:
     """Whether there is enough for threads and tables to pay off. Most of a file may be unwritten.
 
     Args:
         view: the mapped file; of a remote one, [at, ...) is fetched as far as it is inspected.
-        live: whether the store is open.
     """
     if is_entries(view):
         return False  # compiled code expects adjacent records
-    probe = at + (min(LIVE_BULK_BYTES, BULK_BYTES) if live else BULK_BYTES)
+    probe = at + BULK_BYTES
     if probe > limit:
         return False
     need(view, at, probe)

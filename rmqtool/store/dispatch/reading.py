@@ -59,13 +59,12 @@ def _records(
     builder: BatchBuilder,
     *,
     crc: bool,
-    live: bool = False,
     readahead: Readahead | None = None,
     following: Following | None = None,
 ) -> Generator[RecordBatch, None, End]:
     """Full batches of the records from ``at`` up to the first invalid one; the rest stays in the builder."""
     own = readahead or Readahead()
-    if is_bulk(view, at, limit, live=live) and own.in_columns:
+    if is_bulk(view, at, limit) and own.in_columns:
         try:
             if len(builder):
                 yield builder.take()
@@ -122,22 +121,17 @@ def check_records(view: memoryview, at: int, limit: int, *, crc: bool = True) ->
     return record, last
 
 
-def reput_batches(
-    view: memoryview, at: int, limit: int, builder: BatchBuilder, *, live: bool = False
-) -> Generator[RecordBatch, None, int]:
+def reput_batches(view: memoryview, at: int, limit: int, builder: BatchBuilder) -> Generator[RecordBatch, None, int]:
     """Batches as a running broker dispatches them from one file; returns how far it gets (byte in the file).
 
     Dispatch does not verify CRCs. A record whose lengths disagree is skipped by the size that it states; at any other
     damage the rest of the file is skipped (as by a master; store-engine 3.1).
-
-    Args:
-        live: whether the store is open; see :func:`rmqtool.store.dispatch.batch.is_bulk`.
     """
     # ``position`` is the position in the buffer, ``at`` what dispatch takes it for; they differ after a record with a
     # wrong size, which does not count as read
     position = read_to = at
     while read_to < limit:
-        end = yield from _records(view, position, limit, builder, crc=False, live=live)
+        end = yield from _records(view, position, limit, builder, crc=False)
         at += end.at - position
         read_to += end.at - position
         position = end.at

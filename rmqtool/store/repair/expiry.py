@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from formats import checkpoint
 from formats.errors import FormatError
@@ -17,7 +17,7 @@ from formats.index import HEADER_SIZE, read_header
 from formats.queues.consume import is_ext_address, read, real_offset
 from rmqtool.errors import BadValue, Refused, UnreadableStore
 from rmqtool.progress import stage
-from rmqtool.store.append.live import LiveStore
+from rmqtool.rules.retention import DEFAULT_RESERVED_HOURS, HOUR
 from rmqtool.store.changes import manifest as manifests
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.signals import Signals
@@ -36,8 +36,8 @@ from rmqtool.store.roles.table import heed
 from rmqtool.store.tier.tier import DO_NOT_START, Tier, local_ranges, refuse_dangers
 from rmqtool.words import command_line, counted
 
-HOUR = 3_600_000
-DEFAULT_RESERVED_HOURS = 72
+if TYPE_CHECKING:
+    from rmqtool.store.append.live import LiveStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +193,7 @@ def reserved_hours_of(layout: StoreLayout) -> float:
     return float(text)
 
 
-def clean_open(store: LiveStore) -> CleanReport:
+def clean_open(store: "LiveStore") -> CleanReport:
     """Delete what has expired in a store that is open for writing, as its broker does when it is told to.
 
     Queues are durable before: a recovery after a kill needs none of these files.
