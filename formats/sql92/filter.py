@@ -59,7 +59,7 @@ class _Node(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def compile_filter(text: str, *, wide: bool = True, paths: bool = False) -> Matches:
+def compile_filter(text: str, *, wide: bool = True, local: bool = False) -> Matches:
     """Compile a filter into a predicate over a message's properties.
 
     Properties are text; values of other types are compared as they are.
@@ -67,12 +67,13 @@ def compile_filter(text: str, *, wide: bool = True, paths: bool = False) -> Matc
     Args:
         text: the subscription expression.
         wide: accept CONTAINS, STARTSWITH and ENDSWITH, which were added in 5.0.
-        paths: accept names joined by dots, as ``a.b.0``, which brokers do not.
+        local: accept names joined by dots, as ``a.b.0``, which brokers do not, and reject what brokers accept although
+            it cannot be meant: a name alone, which never matches, and words after a complete expression.
 
     Raises:
-        BadFilter: a broker rejects it.
+        BadFilter: it is not an expression; unless it is local, a broker rejects it, too.
     """
-    evaluate = _Parser(_tokens(text, wide, _TOKEN_WITH_PATHS if paths else _TOKEN)).whole()
+    evaluate = _Parser(_tokens(text, wide, _TOKEN_WITH_PATHS if local else _TOKEN), local=local).whole()
 
     def matches(properties: Properties) -> bool:
         try:
@@ -111,12 +112,15 @@ def _tokens(text: str, wide: bool, pattern: re.Pattern[str]) -> list[_Token]:
 class _Parser:
     """Recursive descent: OR, AND, equality, comparison, sign or NOT, operand."""
 
-    def __init__(self, tokens: list[_Token]) -> None:
-        self._tokens, self._at, self._deep = tokens, 0, 0
+    def __init__(self, tokens: list[_Token], *, local: bool) -> None:
+        self._tokens, self._local = tokens, local
+        self._at = self._deep = 0
 
     def whole(self) -> Evaluate:
-        """Parse a complete expression; trailing input is ignored, as in Java."""
+        """Parse a complete expression; trailing input is ignored, as in Java, unless the expression is local."""
         node = self._logical(self._or())
+        if self._local:
+            self._need_end()
         return node.evaluate
 
     def _next(self, ahead: int = 0) -> str:
@@ -140,6 +144,11 @@ class _Parser:
         self._at += 1
         return token
 
+    def _need_end(self) -> None:
+        if self._next() != "end":
+            token = self._tokens[self._at]
+            raise BadFilter(f"character {token.at + 1}: {token.text[:20]!r} after the condition: AND or OR joins two")
+
     def _refuse(self, words: str) -> BadFilter:
         return BadFilter(f"character {self._tokens[max(self._at - 1, 0)].at + 1}: {words}")
 
@@ -148,6 +157,8 @@ class _Parser:
         if node.logical:
             return node
         if node.kind == "property":
+            if self._local:
+                raise self._refuse("a name alone is no condition: compare it, or ask for IS NOT NULL")
             return _boolean(lambda properties: None if node.evaluate(properties) is None else False)
         raise self._refuse("neither true nor false")
 

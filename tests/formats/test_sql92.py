@@ -37,6 +37,21 @@ def test_what_matches(text: str, matches: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("region", "character 1: a name alone is no condition"),
+        ("amount = 150 AND region", "character 18: a name alone"),
+        ("NOT region = 'us'", "character 5: a name alone"),  # NOT binds closer than =
+        ("amount = 150 region = 'eu'", "character 14: 'region' after the condition"),
+    ],
+)
+def test_what_is_refused_here_though_brokers_take_it(text: str, message: str) -> None:
+    assert compile_filter(text)({}) is False
+    with pytest.raises(BadFilter, match=message):
+        compile_filter(text, local=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
         ("", "the end where name should be"),
         ("amount >", "character 9"),
         ("amount > 'x'", "has no order"),

@@ -58,7 +58,7 @@ class FieldCondition:
 
     def __init__(self, text: str, read_body: ReadBody = parse_json) -> None:
         self.text, self.read_body = text, read_body
-        self._matches = compile_filter(text, paths=True)
+        self._matches = compile_filter(text, local=True)
         self.met: set[str] = set()
         self._asked: set[str] = set()
 
