@@ -1,11 +1,13 @@
 """A store whose log is in other directories is not taken for an empty one, if its settings are not given."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests import roles
 from tests.cli.running import rmqtool
+from tests.conftest import Unpacked
 
 SAID = "it has had messages, and there is no commit log in it"
 
@@ -40,3 +42,21 @@ def test_a_backup_without_the_log_is_not_whole(node: roles.Node, tmp_path: Path)
 def test_a_new_store_has_had_none(tmp_path: Path) -> None:
     assert rmqtool("init", tmp_path / "new").code == 0
     assert rmqtool("du", tmp_path / "new").err == "there is nothing to list\n"
+
+
+def test_no_new_log_begins_where_the_checkpoint_knows_of_another(golden_copy: Unpacked, tmp_path: Path) -> None:
+    store = golden_copy("clean")  # closed by its broker
+    for part in ("consumequeue", "index"):
+        shutil.rmtree(store / part)
+    for file in (store / "commitlog").iterdir():
+        file.unlink()  # what is left where the disk of the log is not mounted
+    lines = tmp_path / "lines.ndjson"
+    lines.write_text('{"topic": "Orders", "body": "x"}\n')
+    for words in (["append", store, lines], ["serve", store], ["recover", store, "--dry-run"]):
+        result = rmqtool(*words)
+        assert (result.code, result.out) == (4, "")
+        assert "although its checkpoint points to messages in it: is its disk mounted?" in result.err
+        assert not list((store / "commitlog").iterdir())
+    assert rmqtool("rebuild", store, "checkpoint", "--yes").code == 0  # as the refusal advises
+    assert rmqtool("append", store, lines).code == 0
+    assert rmqtool("check", store).code == 0

@@ -36,6 +36,7 @@ from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.command import Examined, examine, plan, recover
 from rmqtool.store.recovery.dispatcher import QueueKey
 from rmqtool.store.recovery.report import RecoveryReport
+from rmqtool.store.roles.elsewhere import need_log_of_checkpoint
 from rmqtool.store.roles.table import heed, warn_of_unsaid_role
 from rmqtool.store.tier.tier import refuse_dangers, tier_dangers
 
@@ -137,6 +138,7 @@ class LiveStore:
             Refused: a broker would not take the store as it is.
         """
         refuse_pending(Places.of(self.layout))
+        need_log_of_checkpoint(self.layout)
         examined = examine(self.layout)
         report = examined.report
         if not report.clean or report.afterStart is None:

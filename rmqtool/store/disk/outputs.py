@@ -14,10 +14,13 @@ def check_output(out: str, root: str | None) -> None:
         root: the store's directory; None if it is of a live cluster.
 
     Raises:
-        Refused: something is there, or it lies in the store.
+        Refused: something is there, its directory is not there, or it lies in the store.
     """
     if os.path.lexists(out):
         raise _exists(out)
+    folder = os.path.dirname(os.path.abspath(out))
+    if not os.path.isdir(folder):
+        raise Refused(f"{folder}: no such directory: make it first")
     if root is None:
         return
     inside = os.path.realpath(out).startswith(os.path.realpath(root) + os.sep)

@@ -26,6 +26,7 @@ from rmqtool.store.recovery.verdict import Judge, LogVerdict, judge_log, refuse_
 from rmqtool.store.recovery.warnings import warnings_of
 from rmqtool.store.recovery.whole import Mended, make_whole
 from rmqtool.store.recovery.whole_log import warnings_of_lengths
+from rmqtool.store.roles.elsewhere import missing_log
 from rmqtool.words import counted
 
 
@@ -196,14 +197,12 @@ class _Run:
         entries = sum(sum(file.wrote for file in queue.files) // queue.form.size for queue in self._queues.values())
         if not entries and inputs.checkpoint.physic_msg_timestamp <= 0:
             return
-        known = counted(entries, "queue entry points", "queue entries point") if entries else "its checkpoint points"
+        if not entries:
+            raise missing_log(inputs.layout)
+        known = counted(entries, "queue entry points", "queue entries point")
         exactly = inputs.layout.command("recover", "--exactly")
-        raise Refused(
-            f"{inputs.layout.root}: there is no commit log in {', '.join(inputs.layout.commit_log_paths)}, although "
-            f"{known} to messages in it: is its disk mounted? If storePathCommitLog names another directory, give the "
-            f"broker's properties file (--broker-conf). {exactly} does what a broker's start does, and deletes all "
-            "queues and the index"
-        )
+        way = f"{exactly} does what a broker's start does, and deletes all queues and the index"
+        raise missing_log(inputs.layout, known, way)
 
     def _check_single_file(self, known: int) -> None:
         """Assume that a single file has its full length, unless queues have messages after its end.

@@ -6,7 +6,7 @@ They may be only in the tier, in a log that is not there, or in a missing direct
 from collections.abc import Callable, Iterator
 
 from formats.checkpoint import parse
-from rmqtool.errors import CorruptFile
+from rmqtool.errors import CorruptFile, Refused
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import tier_sign
 
@@ -56,11 +56,41 @@ def log_missing(layout: StoreLayout, what: str) -> Iterator[str]:
     """
     if (reason := layout.missing_log_folders()) is not None:
         yield f"{layout.root}: {reason}: messages in that directory are {what}"
-    elif not layout.commit_log().files and parse(layout.checkpoint() or b"").physic_msg_timestamp > 0:
+    elif _has_lost_its_log(layout):
         yield (
             f"{layout.root}: it has had messages, and there is no commit log in it: they are {what}. If the log is in "
             "another directory (storePathCommitLog), give the broker's properties file"
         )
+
+
+def need_log_of_checkpoint(layout: StoreLayout) -> None:
+    """Refuse to begin a new log in a store that has had messages: the old one may be on a disk that is not mounted.
+
+    Raises:
+        Refused: the checkpoint knows of messages, and there is no file of the log.
+    """
+    if _has_lost_its_log(layout):
+        raise missing_log(layout)
+
+
+def missing_log(layout: StoreLayout, known: str = "", way: str = "") -> Refused:
+    """The refusal of a store whose log is not there.
+
+    Args:
+        known: what else than the checkpoint points to messages, with its verb.
+        way: what to do if the log is gone for good; by default what makes the checkpoint forget it.
+    """
+    rebuild = layout.command("rebuild", "checkpoint")
+    return Refused(
+        f"{layout.root}: there is no commit log in {', '.join(layout.commit_log_paths)}, although "
+        f"{known or 'its checkpoint points'} to messages in it: is its disk mounted? If storePathCommitLog names "
+        "another directory, give the broker's properties file (--broker-conf). "
+        + (way or f"If the log is gone for good, {rebuild} lets a new one begin")
+    )
+
+
+def _has_lost_its_log(layout: StoreLayout) -> bool:
+    return not layout.commit_log().files and parse(layout.checkpoint() or b"").physic_msg_timestamp > 0
 
 
 def tier_elsewhere(

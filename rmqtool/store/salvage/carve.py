@@ -22,7 +22,7 @@ from rmqtool.store.disk.durable import NO_ROOM
 from rmqtool.store.disk.files import make_file, remove_folder, remove_tree
 from rmqtool.store.disk.ownership import make_folders
 from rmqtool.store.disk.readable import Readable
-from rmqtool.store.disk.work_folder import WorkFolder, refuse_existing
+from rmqtool.store.disk.work_folder import WorkFolder, prepare_target, refuse_existing
 from rmqtool.store.dispatch.light import dispatches_to_light_queues
 from rmqtool.store.index.reader import pass_over_unreadable
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -164,6 +164,7 @@ class Salvage:
             self._first = self._merged.first
             self.writer = self._make_writer()
         try:
+            prepare_target(self.store)
             with WorkFolder(self.target, holds=_PARTS) as work:
                 report = self._run()
                 if accept is not None:
