@@ -2,6 +2,7 @@
 
 import os
 
+from rmqtool.admin.target import Target
 from rmqtool.errors import BadValue
 from rmqtool.remoting.signing import Credentials
 
@@ -37,3 +38,18 @@ def credentials(file: str | None, variables: tuple[str, str] = (ACCESS_KEY, SECR
     token = fields.get("securityToken")
     access, secret = (str(fields[name]) for name in names)
     return Credentials(access, secret, None if token is None else str(token))
+
+
+def credentials_for(target: Target) -> Credentials | None:
+    """The credentials that a target names, or else those in the environment, if any.
+
+    Raises:
+        BadValue: a variable that the target names is not set, or as :func:`credentials`.
+        UnreadableStore: the file cannot be read.
+    """
+    if target.key_names is None:
+        return credentials(target.acl)
+    keys = credentials(None, target.key_names)
+    if keys is None:
+        raise BadValue(f"{target.text}: {' and '.join(target.key_names)} are not set")
+    return keys

@@ -25,9 +25,12 @@ class Entry:
         discards: when interrupted it throws its work away.
         resumes: when interrupted, the same command continues its work.
         live: it takes a live cluster in place of a store directory.
+        client: it takes a live cluster among its arguments, instead of ``--namesrv``.
     """
 
-    __slots__ = ("arguments", "discards", "live", "marked", "module", "name", "pages", "resumes", "summary", "writes")
+    __slots__ = (
+        "arguments", "client", "discards", "live", "marked", "module", "name", "pages", "resumes", "summary", "writes",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -42,11 +45,12 @@ class Entry:
         discards: bool = False,
         resumes: bool = False,
         live: bool = False,
+        client: bool = False,
     ) -> None:
         self.name, self.module, self.summary, self.arguments = name, module, summary, arguments.split()
         self.pages, self.writes = pages, writes
         self.marked = writes if marked is None else marked
-        self.discards, self.resumes, self.live = discards, resumes, live
+        self.discards, self.resumes, self.live, self.client = discards, resumes, live, client
 
 
 class Group:
@@ -300,10 +304,16 @@ SECTIONS: dict[str, tuple[Entry | Group, ...]] = {
             "send-rtt", "admin.cluster", "Measure how long brokers take to store a message.", "target topic", live=True,
             writes=True, marked=False,
         ),
-        Entry("send", "live.send", "Send messages, given as NDJSON or lines.", "live-topic file"),
-        Entry("consume", "live.consume", "Show messages of a topic; --ack consumes them.", "live-topic"),
-        _writes("replay", "live.copying.replay", "Send the messages of a store, each once.", "store", marked=False),
-        _writes("mirror", "live.copying.mirror", "Copy topics into a store, each message once.", "live-topic..."),
+        Entry("send", "live.send", "Send messages, given as NDJSON or lines.", "live-topic file", client=True),
+        Entry("consume", "live.consume", "Show messages of a topic; --ack consumes them.", "live-topic", client=True),
+        _writes(
+            "replay", "live.copying.replay", "Send the messages of a store, each once.", "store", marked=False,
+            client=True,
+        ),
+        _writes(
+            "mirror", "live.copying.mirror", "Copy topics into a store, each message once.", "live-topic...",
+            client=True,
+        ),
     ),
     "Consumers": (
         Group(

@@ -153,6 +153,20 @@ def test_nothing_is_written_over(golden: Unpacked, tmp_path: Path) -> None:
     assert not (tmp_path / "nowhere").exists()
 
 
+@pytest.mark.parametrize("words", [("report", "html", "STORE", "OUT"), ("evidence", "STORE", "OUT")], ids=" ".join)
+def test_a_file_needs_its_directory(words: tuple[str, ...], golden: Unpacked, tmp_path: Path) -> None:
+    place = {"STORE": golden("clean"), "OUT": tmp_path / "no" / "such" / "out"}
+    result = rmqtool(*(place.get(word, word) for word in words))
+    assert (result.code, result.err) == (4, f"error: {tmp_path / 'no' / 'such'}: no such directory: make it first\n")
+    assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize("command", ["salvage", "export"])
+def test_a_store_is_made_with_the_directories_above(command: str, golden: Unpacked, tmp_path: Path) -> None:
+    assert rmqtool(command, golden("clean"), tmp_path / "no" / "such" / "new").code == 0
+    assert [path.name for path in (tmp_path / "no" / "such").iterdir()] == ["new"]
+
+
 def test_not_into_the_store(golden_copy: Unpacked) -> None:
     store = golden_copy("clean")
     result = rmqtool("report", "html", store, store / "commitlog" / "out.html")

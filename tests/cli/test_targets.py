@@ -69,6 +69,35 @@ def test_a_profile_of_the_config_file(
     assert json.loads(result.out)["brokerName"] == "broker-a"
 
 
+def test_clients_take_a_target_among_their_arguments(
+    rocketmq: TestBroker,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(
+        f'[target.lab]\nnamesrv = "{rocketmq.namesrv}"\n[target.part]\nnamesrv = "{rocketmq.namesrv}"\ncluster = "C"\n'
+    )
+    monkeypatch.setenv("RMQTOOL_CONFIG", str(config))
+    target, lines, copy = f"rocketmq://{rocketmq.namesrv}", tmp_path / "lines", tmp_path / "copy"
+    lines.write_text("a\nb\n")
+    assert rmqtool("send", "@lab", "Targets", lines, "--lines", "-o", "json").code == 0
+    assert rmqtool("mirror", "Targets", copy, target).code == 0
+    assert rmqtool("replay", copy, "@lab", "--to", "Again").code == 0
+    for words in (
+        ("consume", target, "Again"),
+        ("consume", "Again", "@lab"),
+        ("consume", "Again", "--namesrv", "@lab"),
+    ):
+        result = rmqtool(*words, "-o", "ndjson")
+        assert [json.loads(line)["body"] for line in result.out.splitlines()] == ["a", "b"], result.err
+    both = rmqtool("consume", "@lab", "Again", f"--namesrv={rocketmq.namesrv}")
+    assert (both.code, both.err) == (2, "error: @lab: give a target or --namesrv, not both\n")
+    part = rmqtool("send", "@part", "Targets", lines, "--lines")
+    assert (part.code, part.out) == (2, "")
+    assert "not those of cluster C alone" in part.err
+
+
 def test_a_file_of_that_name_is_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("@lab").mkdir()

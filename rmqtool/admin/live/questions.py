@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sized
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from formats.config.properties import parse_properties
@@ -13,13 +13,12 @@ from formats.fastjson.declare import Declared, read_body
 from formats.remoting.codes import MASTER_ID, ControllerCode, RequestCode, ResponseCode
 from formats.remoting.fields import from_fields
 from formats.remoting.frame import Command
-from rmqtool.admin.keys import credentials
+from rmqtool.admin.keys import credentials_for
 from rmqtool.admin.target import Target
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError
 from rmqtool.client.cluster.loop import Loop
 from rmqtool.client.cluster.name_servers import check_name_server
-from rmqtool.errors import BadValue
 from rmqtool.remoting.errors import NoAnswer, NotReached, RemotingError
 from rmqtool.words import counted
 
@@ -337,11 +336,8 @@ def client_options(target: Target) -> ClientOptions:
         from rmqtool.remoting.tls import client_tls  # OpenSSL is slow to load
 
         tls = client_tls(target.tls_config)
-    options = ClientOptions(namesrv=";".join(target.namesrv), timeout=TIMEOUT, tls=tls)
-    keys = credentials(target.acl) if target.key_names is None else credentials(None, target.key_names)
-    if keys is None and target.key_names is not None:
-        raise BadValue(f"{target.text}: {' and '.join(target.key_names)} are not set")
-    return replace(options, credentials=keys)
+    keys = credentials_for(target)
+    return ClientOptions(namesrv=";".join(target.namesrv), timeout=TIMEOUT, tls=tls, credentials=keys)
 
 
 def ask(

@@ -62,9 +62,16 @@ def _is_live(word: str) -> bool:
 
 
 def with_target(command: Entry | None, args: list[str], takes_value: set[str]) -> list[str]:
-    """The words of a command line, with the target from the environment if they name neither a store nor a target.
-    Commands that change something need an explicit target.
+    """The words of a command line, with the target where the command expects it.
+
+    That of the environment is put before words that name neither a store nor a target; commands that change something
+    need an explicit one. For clients a target among the arguments becomes the value of ``--namesrv``.
+
+    Raises:
+        BadValue: a client is given both.
     """
+    if command is not None and command.client:
+        return _with_name_servers(command, args, takes_value)
     target = os.environ.get(VARIABLE)
     if not target or command is None or not command.live or command.writes or {"-h", "--help"} & {*args}:
         return args
@@ -79,3 +86,24 @@ def with_target(command: Entry | None, args: list[str], takes_value: set[str]) -
         else:
             break
     return [target, *args]
+
+
+def _with_name_servers(command: Entry, args: list[str], takes_value: set[str]) -> list[str]:
+    """The words with a target among the arguments as the value of ``--namesrv``."""
+    places, is_value = list[int](), False
+    for at, word in enumerate(args):
+        if word == "--":
+            break
+        if is_value:
+            is_value = False
+        elif word.startswith("-") and word != "-":
+            is_value = word in takes_value
+        else:
+            check_scheme(word)
+            places.append(at)
+    at = next((at for at in places if _is_live(args[at])), None)
+    if at is None or (command.arguments == ["store"] and len(places) == 1):
+        return args  # what stands alone there is taken for the store
+    if any(option.partition("=")[0] == "--namesrv" for option in args):
+        raise BadValue(f"{args[at]}: give a target or --namesrv, not both")
+    return ["--namesrv", args[at], *args[:at], *args[at + 1 :]]

@@ -81,7 +81,8 @@ NamesrvOption = Annotated[
         "--namesrv",
         metavar="ADDRS",
         envvar="NAMESRV_ADDR",
-        help="Name servers of the cluster: HOST:PORT, separated by ;.",
+        help="Name servers of the cluster: HOST:PORT, separated by ;. Instead, rocketmq://HOST:9876 or @NAME may be "
+        "among the arguments.",
     ),
 ]
 BroadcastOption = Annotated[

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from formats.remoting.shapes import MessageQueue
-from rmqtool.admin.keys import credentials
-from rmqtool.cli.framework.opening import chosen_release
+from rmqtool.admin.keys import credentials, credentials_for
+from rmqtool.admin.target import SCHEME
+from rmqtool.cli.framework.opening import chosen_release, live_target
 from rmqtool.cli.render.text import note
 from rmqtool.cli.serve.running import address_of
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
@@ -29,6 +30,7 @@ def client_options(
     """Options of a client.
 
     Args:
+        namesrv: addresses, or a target, whose settings of TLS and credentials hold unless others are given.
         tls_config: a ``tls.properties``; without one connections are plain.
         acl: a file with credentials; by default those in the environment, if any.
 
@@ -36,8 +38,18 @@ def client_options(
         BadValue: no addresses, an unknown release, or invalid settings of TLS or credentials.
         UnreadableStore: the file, or one that it names, cannot be read.
     """
-    release = chosen_release(engine) or CLIENT
-    addresses = addresses_of(namesrv)
+    release, keys = chosen_release(engine) or CLIENT, None
+    if (target := live_target(namesrv)) is not None:
+        addresses = target.namesrv
+        if target.cluster is not None:
+            raise BadValue(
+                f"{target.text}: a client uses every broker that has the topic, not those of cluster {target.cluster} "
+                f"alone: give {SCHEME}{','.join(addresses)}"
+            )
+        tls_config = tls_config or target.tls_config
+        keys = credentials_for(target) if acl is None else None
+    else:
+        addresses = tuple(addresses_of(namesrv))
     if not addresses:
         raise BadValue("--namesrv: give HOST:PORT, or several of them with semicolons between")
     for address in addresses:
@@ -47,7 +59,8 @@ def client_options(
         from rmqtool.remoting.tls import client_tls  # OpenSSL is slow to load
 
         tls = client_tls(tls_config)
-    return ClientOptions(namesrv=namesrv, release=release, tls=tls, credentials=credentials(acl))
+    keys = keys or credentials(acl)
+    return ClientOptions(namesrv=";".join(addresses), release=release, tls=tls, credentials=keys)
 
 
 def check_wanted(topic: str | None, tags: Sequence[str], sql: str | None) -> None:

@@ -130,7 +130,7 @@ def candidates(words: list[str], begun: str) -> Iterable[str]:
         kind = kinds[len(arguments)] if len(arguments) < len(kinds) else ""
     if kind in ("page", "part", "part..."):
         return words_of(f"{name} {kind}")
-    if not arguments and begun.startswith("@") and entry is not None and entry.live:
+    if not arguments and begun.startswith("@") and entry is not None and (entry.live or entry.client):
         return _profiles()
     return _of_store(kind, arguments) if kind in _KINDS else ()
 
