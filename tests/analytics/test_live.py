@@ -203,6 +203,7 @@ def test_no_group_is_touched(tmp_path: Path) -> None:
         ({"subscribe": "A", "failOnDataLoss": "maybe"}, "neither true nor false"),
         ({"subscribe": "A", "maxTriggerDelay": "soon"}, "not a time like 30s"),
         ({"subscribe": "A", "table": "queues"}, "a live cluster has the table messages"),
+        ({"subscribe": "A", "brokerTimeout": "soon"}, "option brokerTimeout: 'soon' is not a time like 30s or 15m"),
         ({"subscribe": "A", "splitBytes": "1"}, "option splitBytes is not known for a live cluster"),
         ({"topic": "A"}, "for a live cluster give subscribe instead of topic"),
         ({"subscribe": "A", "path": "/store"}, "namesrv goes without a path"),
@@ -306,9 +307,8 @@ def test_a_broker_that_is_restarted_while_it_is_read(neighbour: Neighbour) -> No
     assert sorted(map(int, listed)) == list(range(40))
 
 
-def test_a_broker_that_does_not_answer(neighbour: Neighbour, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempts, "PAUSES", (0.05,))
-    request = live_request_of({"namesrv": neighbour.namesrv, "subscribe": "Again"})
+def test_a_broker_that_does_not_answer(neighbour: Neighbour) -> None:
+    request = live_request_of({"namesrv": neighbour.namesrv, "subscribe": "Again", "brokerTimeout": "100ms"})
     part = plan_ranges(request)[1]
     neighbour.end(signal.SIGKILL)
     with pytest.raises(RmqError, match=r"Again queue 1 of a: .*refused") as error:

@@ -280,7 +280,7 @@ def test_tls_and_keys(tmp_path: Path) -> None:
     with Serving(tmp_path / "store", "--create", "--tls-config", server, "--acl-config", str(accounts)) as serving:
         options = {"tlsConfig": made.client(), "acl": str(keys)}
         assert sent(serving.namesrv, {"topic": "A", "body": b"x"}, **options) == 1
-        asked = {"namesrv": serving.namesrv, "subscribe": "A", **options}
+        asked = {"namesrv": serving.namesrv, "subscribe": "A", "brokerTimeout": "100ms", **options}
         assert [row["body"] for row in rows_of(asked)] == [b"x"]
         keys.write_text("accessKey: spark-job\nsecretKey: another\n")
         with pytest.raises(RmqError, match=r"A queue \d of lab-a: .*Check signature failed") as error:

@@ -3,12 +3,15 @@
 import asyncio
 import itertools
 import json
+import os
 import pickle
+import re
 import shutil
 import signal
 import time
 import warnings
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,20 +23,23 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool import Store
-from rmqtool.analytics.live import reader
+from rmqtool.analytics.live import queues, reader
 from rmqtool.analytics.live.options import live_request_of
 from rmqtool.analytics.live.queues import DataLoss
 from rmqtool.analytics.live.reader import LiveStream
 from rmqtool.analytics.source.tables_source import RocketMQSource
+from rmqtool.cli.serve.running import until_stopped
 from rmqtool.client import ClientOptions
 from rmqtool.client.cluster import attempts
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.consumer.puller import Puller
 from rmqtool.errors import BadValue, RmqError
+from rmqtool.server.serve import Served, ServeOptions
 from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.store.append.outgoing import NewMessage
 from tests.cli.running import rmqtool
 from tests.client.test_made_again import CONF, TOPIC, another_store, fill
+from tests.interop.test_namesrv import name_server
 from tests.model.neighbours import Neighbour
 
 SCHEMA = StructType([StructField("body", BinaryType(), nullable=False)])
@@ -59,7 +65,9 @@ class Query:
 
     def __init__(self, broker: Neighbour, **options: str) -> None:
         topics = {} if "subscribePattern" in options else {"subscribe": TOPIC}
-        self._options = {"namesrv": broker.namesrv, "startingOffsets": "earliest", **topics, **options}
+        self._options = {
+            "namesrv": broker.namesrv, "startingOffsets": "earliest", "brokerTimeout": "300ms", **topics, **options,
+        }  # fmt: skip
         self.offsets: list[Offsets] = []
         self.start()
 
@@ -327,6 +335,76 @@ def test_a_broker_that_does_not_answer(broker: Neighbour) -> None:
     broker.start()
     assert len(query.batch()) == 20
     assert sorted(query.read(1) + query.read(2)) == list(range(40))
+
+
+class Late(Neighbour):
+    """A broker at a name server in another process, if there is one. It begins to serve when a file is there.
+
+    Args:
+        names: HOST:PORT of the name server; by default the broker's own.
+    """
+
+    def __init__(self, store: Path, begins: Path, name: str = "a", names: str | None = None) -> None:
+        super().__init__(store, {**CONF, "brokerName": name})
+        self._begins, self._names = begins, () if names is None else (names,)
+        self.namesrv = names or self.namesrv
+
+    async def _serve(self, write: int) -> None:
+        if not self._begins.exists():
+            os.write(write, b"later")
+            os.close(write)
+            write = os.open(os.devnull, os.O_WRONLY)
+        while not self._begins.exists():
+            await asyncio.sleep(0.01)
+        broker, names = (("127.0.0.1", port) for port in self._ports)
+        options = ServeOptions(
+            broker_conf=self._conf, listen=broker, namesrv=self._names, namesrv_listen=names, create=True
+        )
+        async with until_stopped() as stop, Served(str(self._store), options):
+            os.write(write, b"ready")
+            os.close(write)
+            await stop.wait()
+
+
+@pytest.mark.parametrize("others", [False, True], ids=["with its name server", "beside others"])
+@pytest.mark.parametrize("planned", [False, True], ids=["between batches", "within a batch"])
+def test_a_broker_that_dies_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, others: bool, planned: bool
+) -> None:
+    """Its topic has no route then, which does not mean that there is no such topic."""
+    begins, reports = tmp_path / "begins", list[str]()
+    begins.touch()
+    monkeypatch.setattr(attempts, "PAUSES", (0.02,) * 3)
+    monkeypatch.setattr(queues, "_QUIET", 0.0)
+    monkeypatch.setattr(queues, "_REPORTS", 0.0)
+
+    def report(text: str) -> None:
+        reports.append(text)
+        if len(reports) > 6:  # more than there are pauses
+            begins.touch()
+
+    monkeypatch.setattr(queues, "warn", report)
+    fill(tmp_path / "store", 0, 40)
+    with ExitStack() as stack:
+        names = stack.enter_context(name_server())[1] if others else None
+        if others:
+            stack.enter_context(Late(tmp_path / "other", begins, "b", names))
+        late = stack.enter_context(Late(tmp_path / "store", begins, names=names))
+        query = Query(late, brokerTimeout="100s", maxOffsetsPerTrigger="20")
+        assert len(query.batch()) == 20
+        if planned:
+            query.offsets.append(query.plan())
+        late.end(signal.SIGKILL)
+        begins.unlink()
+        late.start()
+        query.start()
+        if not planned:
+            query.stream.prepareForTriggerAvailableNow()
+        rest = query.read(-1) if planned else query.batch()
+        assert sorted(query.read(1) + rest) == list(range(40))
+    assert len(reports) > 6
+    for text in reports:
+        assert re.search(r"Again.*; it is tried again for \d+ more seconds \(option brokerTimeout\)", text), text
 
 
 def test_a_checkpoint_of_a_store(broker: Neighbour) -> None:

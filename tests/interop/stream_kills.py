@@ -2,9 +2,10 @@
 
     python -m tests.interop.stream_kills --release 5.5.0 --to parquet --rounds 10 --seed 1
 
-A real broker gets messages all the time, each until it is acknowledged. They go into the table by a stream of Spark
-with a checkpoint, or with ``--by dump`` by ``dump --since-last``. In each round its driver or job is killed, in some
-the broker too. In the end the table must have exactly the messages of the broker's own log.
+A real broker, or ours (``--release serve``), gets messages all the time, each until it is acknowledged. They go into
+the table by a stream of Spark with a checkpoint, or with ``--by dump`` by ``dump --since-last``. In each round its
+driver or job is killed, in some the broker too. In the end the table must have exactly the messages of the broker's
+own log.
 """
 
 import argparse
@@ -31,11 +32,27 @@ from rmqtool.client.sync import Producer
 from tests.analytics.test_stream import ROOT, batches_of, started
 from tests.analytics.test_stream import end as end_process
 from tests.interop.broker import SMALL_FILES, Broker
+from tests.interop.serving import Serving
 from tests.interop.test_namesrv import name_server
 
 TOPIC = "Live"
 _PAUSE = 0.05  # s between two messages
+OURS = "serve"
 _CONF = {**SMALL_FILES, "flushDiskType": "SYNC_FLUSH"}
+
+
+class Ours(Serving):
+    """``rmqtool serve``, which registers with the name server of the test."""
+
+    def __init__(self, store: Path, namesrv: str) -> None:
+        conf = store.parent / "broker.conf"
+        settings = {**_CONF, "autoCreateTopicEnable": "true", "namesrvAddr": namesrv}
+        conf.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        super().__init__(store, "--create", "--broker-conf", str(conf), "--namesrv", namesrv)
+
+    def kill(self) -> None:
+        """Kill it."""
+        self.end(signal.SIGKILL)
 
 
 class Life:
@@ -53,7 +70,9 @@ class Life:
         self._sending = threading.Thread(target=self._send)
         self._sending.start()
 
-    def _boot(self) -> Broker:
+    def _boot(self) -> "Broker | Ours":
+        if self.release == OURS:
+            return Ours(self.store, self.namesrv)
         jvm = Broker(self.release)
         jvm.boot(self.store, _CONF, namesrv=self.namesrv)
         jvm.ask("topic", topic=TOPIC)
@@ -129,9 +148,8 @@ class Stream:
 
     def __init__(self, folder: Path, life: Life, sink: Sink) -> None:
         self.checkpoint, self.sink = folder / "checkpoint", sink
-        self.options = json.dumps(
-            {"namesrv": life.namesrv, "subscribe": TOPIC, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "100"}
-        )
+        all_of_it = {"namesrv": life.namesrv, "subscribe": TOPIC, "startingOffsets": "earliest"}
+        self.all_of_it, self.options = json.dumps(all_of_it), json.dumps({**all_of_it, "maxOffsetsPerTrigger": "300"})
 
     def run_and_kill(self, rng: Random, also: Life | None) -> None:
         """Start a driver, and kill it after some batches; and the broker in between."""
@@ -157,7 +175,7 @@ class Stream:
     def finish(self, count: int) -> list[tuple[int, int]]:
         """Read the rest; returns (physical offset, number) of every row."""
         with started() as start:
-            driver = start("stream_reader", self.options, self.checkpoint, self.sink.place, self.sink.kind)
+            driver = start("stream_reader", self.all_of_it, self.checkpoint, self.sink.place, self.sink.kind)
             deadline = time.monotonic() + 240
             while len(found := self.sink.rows()) < count:
                 assert driver.poll() is None, "the stream has ended"

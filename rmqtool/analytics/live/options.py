@@ -20,7 +20,7 @@ _SELECTION = ("table", "columns", "bodySchema", "subscribe", "subscribePattern",
 _RANGE = ("startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp")
 _AMOUNT = (
     "minPartitions", "maxRecordsPerPartition", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
-    "failOnDataLoss",
+    "failOnDataLoss", "brokerTimeout",
 )  # fmt: skip
 _PROGRESS = ("commitGroup",)
 _OPTIONS = {name.lower(): name for name in (*_CONNECTION, *_SELECTION, *_RANGE, *_AMOUNT, *_PROGRESS)}
@@ -59,7 +59,8 @@ class LiveRequest:
         least_partitions: divide queues until there are that many ranges, if they have as many messages.
         most_records: messages of a range.
         most_offsets, least_offsets: messages of a batch of a stream; None for no limit.
-        patience: seconds after which a batch is read even if it has less than ``least_offsets``.
+        most_delay: seconds after which a batch is read even if it has less than ``least_offsets``.
+        patience: seconds for which a broker or name server that is away is waited for.
         strict: fail if messages are no longer there, instead of continuing after them with a warning.
         commit_group: the consumer group whose offsets a stream moves after each batch; None for no group.
         bodies: the schema of bodies, by which messages have the columns ``decoded`` and ``decodeError``.
@@ -79,7 +80,8 @@ class LiveRequest:
     most_records: int | None = None
     most_offsets: int | None = None
     least_offsets: int | None = None
-    patience: float = 900.0
+    most_delay: float = 900.0
+    patience: float = 60.0
     strict: bool = True
     by_option: bool = True
     commit_group: str | None = None
@@ -181,7 +183,8 @@ def live_request_of(options: Mapping[str, str], *, streaming: bool | None = Fals
         _number(options, "maxRecordsPerPartition"),
         _number(options, "maxOffsetsPerTrigger"),
         _number(options, "minOffsetsPerTrigger"),
-        _seconds(options.get("maxTriggerDelay", "15m")),
+        _seconds(options, "maxTriggerDelay", "15m"),
+        _seconds(options, "brokerTimeout", "10m" if streaming else "1m"),
         _flag(options, "failOnDataLoss", default=True),
         commit_group=group,
     )
@@ -288,10 +291,11 @@ def _number(options: Mapping[str, str], name: str) -> int | None:
     return number_of(options, name, 1) if name in options else None
 
 
-def _seconds(text: str) -> float:
+def _seconds(options: Mapping[str, str], name: str, default: str) -> float:
+    text = options.get(name, default)
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None:
-        raise BadValue(f"option maxTriggerDelay: {text!r} is not a time like 30s or 15m")
+        raise BadValue(f"option {name}: {text!r} is not a time like 30s or 15m")
     return int(match[1]) * _UNITS[match[2]]
 
 

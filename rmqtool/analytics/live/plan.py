@@ -1,6 +1,6 @@
 """Plans what a query, a stream or a dump reads of a live cluster."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool.analytics.live.options import EARLIEST, LATEST, Boundary, LiveRequest
@@ -84,9 +84,14 @@ class Follower:
 
         return await gather(queues, begin)
 
-    async def ends(self) -> dict[MessageQueue, int]:
-        """Where the queues end now."""
-        return await gather(await self._queues.find(), self._queues.end)
+    async def ends(self, before: Collection[MessageQueue] = ()) -> dict[MessageQueue, int]:
+        """Where the queues end now.
+
+        Args:
+            before: queues that were read before, see :meth:`Queues.find`.
+        """
+        before = [queue for queue in before if self._request.selects(queue)]
+        return await gather(await self._queues.find(before), self._queues.end)
 
     async def advance(
         self,

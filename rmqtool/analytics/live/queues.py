@@ -35,10 +35,23 @@ K = TypeVar("K")
 _IN_FLIGHT = 64  # queues asked at the same time
 _TRUSTED = 5.0  # s that the proof of a position holds in a queue without news
 _STEP = 32  # messages looked at together, around a time
+_QUIET, _REPORTS = 5.0, 60.0  # s of waiting before it is reported, and between two reports
 
 
 class DataLoss(ClientError):
     """Messages that were to be read are no longer there."""
+
+
+class _Away(RemotingError):
+    """Queues that were read before are not in the routes.
+
+    Attributes:
+        others: those that are.
+    """
+
+    def __init__(self, text: str, others: list[MessageQueue]) -> None:
+        super().__init__(text)
+        self.others = others
 
 
 @contextmanager
@@ -69,36 +82,6 @@ def warn(text: str) -> None:
     warnings.warn(text, stacklevel=2)
 
 
-async def ask(cluster: Cluster, what: MessageQueue | str, work: Callable[[], Awaitable[T]], *, known: bool = True) -> T:
-    """The result of work that only reads; a broker that does not answer is asked several times, by new routes.
-
-    Args:
-        what: the queue or topic that is asked for; it begins the text of errors.
-        known: it is there, so no route to it means that its broker, or a name server, has just been restarted.
-
-    Raises:
-        ClientError, RemotingError: no attempt succeeded; the text names the queue.
-    """
-
-    async def attempt() -> T:
-        try:
-            return await work()
-        except (ClientError, RemotingError) as err:
-            cluster.forget_route(what.topic if isinstance(what, MessageQueue) else what)
-            if known and isinstance(err, NoRoute):
-                raise RemotingError(str(err)) from err
-            raise
-
-    try:
-        return await attempts.try_often(attempt, asyncio.Event(), lambda _text: None)
-    except (DataLoss, MadeAgain):
-        raise
-    except (ClientError, RemotingError) as err:
-        if str(err).startswith(str(what)):
-            raise
-        raise ClientError(f"{what}: {err}") from err
-
-
 async def gather(items: Iterable[K], work: Callable[[K], Coroutine[Any, Any, T]]) -> dict[K, T]:
     """The result of work for each item; a limited number is in progress, and the first error ends all."""
     free = asyncio.Semaphore(_IN_FLIGHT)
@@ -125,6 +108,62 @@ class Queues:
         self._puller = Puller(cluster)
         self._proven: dict[MessageQueue, tuple[QueuePosition, float]] = {}
         self._committed: dict[MessageQueue, int] = {}
+        self._reported: dict[str, float] = {}  # when it was last said that a peer is waited for
+
+    # -- asking, and waiting for who is away --------------------------------------------------------------------------
+
+    async def ask(self, what: MessageQueue | str, work: Callable[[], Awaitable[T]], *, known: bool = True) -> T:
+        """The result of work that only reads; a broker that is away is waited for, and asked by new routes.
+
+        Args:
+            what: the queue or topic that is asked for; it begins the text of errors.
+            known: it is there, so no route to it means that its broker, or a name server, has just been restarted.
+
+        Raises:
+            ClientError, RemotingError: no attempt succeeded; the text names the queue.
+        """
+
+        async def attempt() -> T:
+            try:
+                return await work()
+            except (ClientError, RemotingError) as err:
+                if attempts.may_pass(err) or isinstance(err, NoRoute):
+                    self._cluster.forget_route(what.topic if isinstance(what, MessageQueue) else what)
+                if known and isinstance(err, NoRoute):
+                    raise RemotingError(str(err)) from err
+                raise
+
+        try:
+            return await self._try_often(what, attempt)
+        except (DataLoss, MadeAgain):
+            raise
+        except (ClientError, RemotingError) as err:
+            if str(err).startswith(str(what)):
+                raise
+            raise ClientError(f"{what}: {err}") from err
+
+    async def _try_often(self, what: MessageQueue | str, work: Callable[[], Awaitable[T]]) -> T:
+        begun, patience = time.monotonic(), self._request.patience
+
+        def report(text: str) -> None:
+            """Say what is waited for: after some seconds, and then every minute; once for all queues of a broker."""
+            now = time.monotonic()
+            if now - begun >= _QUIET and now - self._reported.get(text, -_REPORTS) >= _REPORTS:
+                self._reported[text] = now
+                name = "" if text.startswith(str(what)) else f"{what}: "
+                option = " (option brokerTimeout)" if self._request.by_option else ""
+                warn(f"{name}{text} for {begun + patience - now:.0f} more seconds{option}")
+
+        return await attempts.try_often(work, asyncio.Event(), report, patience)
+
+    async def _check_registered(self) -> None:
+        """Check that brokers are registered at all; else no route says nothing about a topic.
+
+        Raises:
+            RemotingError: none is, as after the restart of the only one, or of a name server.
+        """
+        if not (await self._cluster.brokers()).broker_addr_table:
+            raise RemotingError(f"{self._request.target.text}: no broker is registered")
 
     # -- which there are ----------------------------------------------------------------------------------------------
 
@@ -132,18 +171,23 @@ class Queues:
         """All queues of the request that can be read now, as the name servers know them at this moment.
 
         Args:
-            before: queues that were read before. They are looked for several times, as they may just be restarted;
-                unless the request is strict, they may be away.
+            before: queues that were read before. If the request is strict, they are waited for, as their broker may
+                just be restarted; else they may be away.
 
         Raises:
             ClientError, RemotingError: a topic is not known, or its queues are not among those that can be read.
         """
-        for pause in (*attempts.PAUSES, None):
+
+        async def find_all() -> list[MessageQueue]:
             queues = await self._find(before)
-            if pause is None or not self._request.strict or set(before).issubset(queues):
-                break
-            await asyncio.sleep(pause)
-        return queues
+            if self._request.strict and (away := set(before).difference(queues)):
+                raise _Away(f"{min(away)}: no route has it", queues)
+            return queues
+
+        try:
+            return await self._try_often("", find_all)
+        except _Away as err:
+            return err.others
 
     async def _find(self, before: Collection[MessageQueue]) -> list[MessageQueue]:
         wanted = self._request.queues
@@ -171,11 +215,14 @@ class Queues:
         if self._request.pattern is None:
             return ()
         pattern = re.compile(self._request.pattern)
-        names = await ask(self._cluster, "the list of topics", lambda: ordinary_topics(self._cluster))
+
+        async def list_topics() -> list[str]:
+            await self._check_registered()
+            return await ordinary_topics(self._cluster)
+
+        names = await self.ask("the list of topics", list_topics)
         new = [name for name in names if pattern.fullmatch(name) and name not in known]
-        routes = await gather(
-            new, lambda name: ask(self._cluster, name, lambda: self._cluster.fetch_route(name), known=False)
-        )
+        routes = await gather(new, lambda name: self.ask(name, lambda: self._cluster.fetch_route(name), known=False))
         topics = (*sorted(known), *(name for name in new if not routes[name].inherited))
         if not topics:
             raise NoRoute(f"{self._request.target.text}: no topic matches {self._request.pattern}")
@@ -183,11 +230,16 @@ class Queues:
 
     async def _of_topic(self, topic: str, *, known: bool, may_be_away: bool) -> tuple[MessageQueue, ...]:
         async def readable() -> tuple[MessageQueue, ...]:
-            await self._cluster.fetch_route(topic)
+            try:
+                await self._cluster.fetch_route(topic)
+            except NoRoute:
+                if not may_be_away:
+                    await self._check_registered()
+                raise
             return await readable_queues(self._cluster, topic)
 
         try:
-            return await ask(self._cluster, topic, readable, known=known)
+            return await self.ask(topic, readable, known=known)
         except NoRoute:
             if not may_be_away:
                 raise
@@ -197,7 +249,7 @@ class Queues:
         name, text = self._request.target.cluster, self._request.target.text
         if name is None:
             return queues
-        info = await ask(self._cluster, text, self._cluster.brokers)
+        info = await self.ask(text, self._cluster.brokers)
         if name not in info.cluster_addr_table:
             known = ", ".join(sorted(info.cluster_addr_table)) or "none"
             raise ClientError(f"{text}: the name server knows no cluster {name}; it knows {known}")
@@ -208,15 +260,15 @@ class Queues:
 
     async def offsets(self, queue: MessageQueue) -> tuple[int, int]:
         """The first offset of a queue, and the offset after its last message."""
-        return await ask(self._cluster, queue, lambda: self._puller.offsets(queue))
+        return await self.ask(queue, lambda: self._puller.offsets(queue))
 
     async def end(self, queue: MessageQueue) -> int:
         """The offset after the last message of a queue."""
-        return await ask(self._cluster, queue, lambda: self._puller.end(queue))
+        return await self.ask(queue, lambda: self._puller.end(queue))
 
     async def position(self, queue: MessageQueue, offset: int, begin: int | None = None) -> QueuePosition:
         """A position in a queue, with its proof."""
-        last = await ask(self._cluster, queue, lambda: last_at(self._puller, queue, offset - 1)) if offset else None
+        last = await self.ask(queue, lambda: last_at(self._puller, queue, offset - 1)) if offset else None
         return QueuePosition(offset, last, begin)
 
     async def resolve(self, queue: MessageQueue, boundary: Boundary, option: str) -> int:
@@ -252,7 +304,7 @@ class Queues:
         """
         if low >= high:
             return high
-        at = min(max(await ask(self._cluster, queue, lambda: self._puller.offset_at(queue, timestamp)), low), high)
+        at = min(max(await self.ask(queue, lambda: self._puller.offset_at(queue, timestamp)), low), high)
         while at > low:
             begin = max(at - _STEP, low)
             times = await self._times(queue, begin, at)
@@ -276,7 +328,7 @@ class Queues:
                 raise BadAnswer(f"{queue}: its broker gives no message at offset {start}, and ends at {stop}")
             return [(message.queue_offset, message.record.store_timestamp) for message in pulled.messages]
 
-        offsets = [(offset, stored) for offset, stored in await ask(self._cluster, queue, times) if offset < stop]
+        offsets = [(offset, stored) for offset, stored in await self.ask(queue, times) if offset < stop]
         return offsets or [(stop - 1, 1 << 62)]  # a compacted topic has none of these any more
 
     # -- whether they are the same ------------------------------------------------------------------------------------
@@ -297,7 +349,7 @@ class Queues:
         try:
             if position.last is not None:
                 last = position.last
-                await ask(self._cluster, queue, lambda: prove(self._puller, queue, last))
+                await self.ask(queue, lambda: prove(self._puller, queue, last))
             if position.next > high:
                 await self._ends_before(queue, position.next, high)
         except MadeAgain as err:

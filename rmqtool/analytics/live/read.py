@@ -11,7 +11,7 @@ from rmqtool.analytics.bodies.columns import BodyColumns
 from rmqtool.analytics.live.bulk import BulkMessages, BulkPuller
 from rmqtool.analytics.live.options import LiveRequest
 from rmqtool.analytics.live.positions import Range
-from rmqtool.analytics.live.queues import DataLoss, Queues, ask, connected
+from rmqtool.analytics.live.queues import DataLoss, Queues, connected
 from rmqtool.analytics.table.arrow import BATCH_BYTES
 from rmqtool.analytics.table.column_reader import ColumnBatch
 from rmqtool.analytics.table.record_block import PulledBlock
@@ -60,9 +60,9 @@ class RangeReader:
         queue, first, last = self._part.queue, self._part.first, self._part.last
         try:
             if first is not None:
-                await ask(self._cluster, queue, lambda: prove(Puller(self._cluster), queue, first))
+                await self._queues.ask(queue, lambda: prove(Puller(self._cluster), queue, first))
             if last is not None and not self._request.strict:
-                await ask(self._cluster, queue, lambda: prove(Puller(self._cluster), queue, last))
+                await self._queues.ask(queue, lambda: prove(Puller(self._cluster), queue, last))
         except MadeAgain as err:
             count = counted(len(self._part), "message")
             self._queues.lose(f"{err}: {count} from offset {self._part.start} on cannot be read any more")
@@ -82,7 +82,7 @@ class RangeReader:
         chunk: list[Pulled] = []
         count = size = 0
         while not self.is_done and count < _CHUNK and size < _CHUNK_BYTES:
-            pulled = await ask(self._cluster, self._part.queue, self._pull)
+            pulled = await self._queues.ask(self._part.queue, self._pull)
             if pulled.next_offset > self._part.stop:
                 taken = [message for message in pulled.messages if message.queue_offset < self._part.stop]
                 if len(taken) < len(pulled.messages):
@@ -158,7 +158,7 @@ class RangeReader:
             return there
 
         try:
-            there = await ask(self._cluster, queue, last_there)
+            there = await self._queues.ask(queue, last_there)
         except NotThere:  # however often it is asked for: a compacted topic has another message with its key
             there = None
         except MadeAgain as err:

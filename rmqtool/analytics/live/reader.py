@@ -5,7 +5,7 @@ stream also moves the offsets of that group, for other tools to see its progress
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from rmqtool.analytics.live.queues import Queues, connected
 from rmqtool.analytics.live.read import read_range
 from rmqtool.analytics.spark.columns import SparkColumns, limit_rows
 from rmqtool.analytics.spark.worker import without_traceback
+from rmqtool.client.cluster.errors import NoRoute
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,6 +79,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, request: LiveRequest, columns: SparkColumns) -> None:
         self.request, self.columns = request, columns
         self._target: dict[MessageQueue, int] | None = None
+        self._needs_target = False
         self._client: _Client | None = None
         self._looked = self._delivered = 0.0  # when something was looked for, and found
         self._shown: Offsets | None = None  # the position that the group has
@@ -105,13 +107,15 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
         with without_traceback():
+            if self._needs_target:
+                self._target, self._needs_target = self._open_client().ends(from_json(start)), False
             # the limit may be ReadAllAvailable whatever the default is
             most = limit.max_rows if isinstance(limit, ReadMaxRows) else self.request.most_offsets
             now = time.monotonic()
             if now - self._looked < _PAUSE and self._target is None:
                 time.sleep(_PAUSE)
             least, waited = self.request.least_offsets or 0, now - self._delivered
-            if waited > self.request.patience or self._target is not None:
+            if waited > self.request.most_delay or self._target is not None:
                 least = 0
             self._show(start)  # complete: Spark calls ``commit`` for it only when there is another batch
             latest = self._open_client().advance(from_json(start), most, least, self._target)
@@ -123,7 +127,10 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         with without_traceback():
-            self._target = self._open_client().ends()
+            try:
+                self._target = self._open_client().ends()
+            except NoRoute:  # only the position, which is not known yet, says whether the topic was read before
+                self._needs_target = True
 
     def reportLatestOffset(self) -> Offsets:
         with without_traceback():
@@ -167,9 +174,9 @@ class _Client:
         """Where the first batch begins."""
         return self._loop.run(self._follower.begin(LATEST))
 
-    def ends(self) -> dict[MessageQueue, int]:
-        """Where the queues end now."""
-        return self._loop.run(self._follower.ends())
+    def ends(self, before: Collection[MessageQueue] = ()) -> dict[MessageQueue, int]:
+        """Where the queues end now; see :meth:`Follower.ends`."""
+        return self._loop.run(self._follower.ends(before))
 
     def commit(self, positions: Positions, group: str) -> None:
         """Move the offsets of a group; see :meth:`Queues.commit`."""

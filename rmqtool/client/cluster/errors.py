@@ -22,6 +22,10 @@ class BadAnswer(RemotingError):
     """A peer's answer is invalid."""
 
 
+class MasterAway(BadAnswer):
+    """A slave answers, which has less of a queue than was read, and its master is away."""
+
+
 class NotThere(BadAnswer):
     """A broker skips messages that have not expired, in a pull without a filter.
 

@@ -12,7 +12,7 @@ from formats.message.read import Record
 from formats.remoting.shapes import MessageQueue
 from formats.topics import LMQ_PREFIX
 from rmqtool.client.cluster.cluster import Cluster
-from rmqtool.client.cluster.errors import BadAnswer, ClientError, NotThere
+from rmqtool.client.cluster.errors import BadAnswer, ClientError, MasterAway, NotThere
 from rmqtool.client.consumer.puller import Pulled, Puller
 
 P = TypeVar("P", int, int | None)
@@ -79,9 +79,9 @@ def _is_light(queue: MessageQueue) -> bool:
     return queue.topic.startswith(LMQ_PREFIX)
 
 
-def _ends_before(puller: Puller, queue: MessageQueue, offset: int, end: int) -> MadeAgain | BadAnswer:
+def _ends_before(puller: Puller, queue: MessageQueue, offset: int, end: int) -> MadeAgain | MasterAway:
     if not puller.is_master(queue):
-        return BadAnswer(f"{queue}: was read up to {offset}, and a slave has it up to {end}: its master is away")
+        return MasterAway(f"{queue}: was read up to {offset}, and a slave has it up to {end}: its master is away")
     return MadeAgain(f"{queue}: was read up to offset {offset}, and ends at {end}: {_MADE_AGAIN}")
 
 
