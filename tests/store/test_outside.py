@@ -1,5 +1,6 @@
-"""A copy of a store whose settings or links lead to the log of the original: that log is not the copy's to change."""
+"""A copy of a store that leads to the log of the original, or shares its files: these are not the copy's to change."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -102,3 +103,15 @@ def test_a_link_to_a_log_that_somebody_writes(original: Path, tmp_path: Path) ->
     undo(str(copy))
     after = tree(tmp_path)
     assert {name: after[name] for name in before} == before
+
+
+def test_a_copy_of_hard_links(golden_copy: Unpacked, tmp_path: Path) -> None:
+    """A broker on the original writes to the files that the copy would cut."""
+    store = golden_copy("crash").rename(tmp_path / "store")
+    copy = Path(shutil.copytree(store, tmp_path / "copy", copy_function=os.link))
+    before = tree(copy)
+    with held_open(max((store / "commitlog").iterdir())):
+        with pytest.raises(Refused, match="holds another lock"):
+            recover(StoreLayout(str(copy), CONF))
+        assert tree(copy) == before
+    recover(StoreLayout(str(copy), CONF))

@@ -22,7 +22,7 @@ from rmqtool.store.append.flushing import FlushBeside, Unsynced
 from rmqtool.store.append.live_files import CheckpointFile
 from rmqtool.store.append.outgoing import AppendRules, NewMessage
 from rmqtool.store.append.space import WritePlaces
-from rmqtool.store.changes.outside import refuse_open_parts, refuse_parts_of_another
+from rmqtool.store.changes.outside import refuse_parts_of_another, refuse_shared_files
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.writing import pending_runs, refuse_pending
 from rmqtool.store.disk.durable import is_lacking, remove_durably, remove_in_order
@@ -104,7 +104,7 @@ class LiveStore:
         self._lock = StoreLock(self.layout.root)
         self._lock.__enter__()
         try:
-            refuse_open_parts(Places.of(self.layout))
+            refuse_shared_files(Places.of(self.layout))
             self._open(self._healthy(), release, sync_flush)
         except BaseException:
             self._lock.__exit__()

@@ -1,6 +1,7 @@
-"""Parts of a store outside its directory, which may be those of another store, with a broker that holds another lock.
+"""Files that a store may share with another one, whose broker holds another lock.
 
-A copy of a store leads to the log of the original where its settings, or a symbolic link that was copied, do.
+A copy of a store leads to the log of the original where its settings, or a symbolic link that was copied, do. A copy
+made of hard links has the very files.
 """
 
 import os
@@ -29,13 +30,13 @@ def refuse_parts_of_another(layout: StoreLayout) -> None:
         )
 
 
-def refuse_open_parts(places: Places) -> None:
-    """Check that no other process writes to parts outside the store, as a broker with another lock might.
+def refuse_shared_files(places: Places) -> None:
+    """Check that no other process writes to parts outside the store, or to log files that have another hard link.
 
     Raises:
-        Refused: one has a file there open for writing.
+        Refused: one has such a file open for writing, as the broker of another store does, with another lock.
     """
-    for writer, path in writers_below(places.outside()):
+    for writer, path in writers_below(places.outside(), places.log_folders):
         raise Refused(
             f"{path}: {writer} has it open, and holds another lock than that of {places.root}: is it the broker "
             "of another store with the same files? Nothing was changed"

@@ -13,7 +13,7 @@ from rmqtool.errors import Refused
 from rmqtool.progress import stage
 from rmqtool.store.changes.change import Change
 from rmqtool.store.changes.manifest import Action
-from rmqtool.store.changes.outside import refuse_open_parts
+from rmqtool.store.changes.outside import refuse_shared_files
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.runs import mark, runs, unmark
 from rmqtool.store.changes.signals import Signals, Stop
@@ -112,7 +112,7 @@ def undo(
     with Signals() as signals:
         try:
             with StoreLock(places.root):
-                refuse_open_parts(places)
+                refuse_shared_files(places)
                 change = _newest(places, home, signals)
                 if change is None:
                     return UndoReport(store=places.root, backup=None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rmqtool.errors import CorruptFile, Refused, RmqError
 from rmqtool.store.changes import manifest as manifests
 from rmqtool.store.changes.change import PLAN_HINT, Change, Snapshot
-from rmqtool.store.changes.outside import refuse_open_parts, refuse_parts_of_another
+from rmqtool.store.changes.outside import refuse_parts_of_another, refuse_shared_files
 from rmqtool.store.changes.places import MARKER, Places
 from rmqtool.store.changes.runs import Run, find_marked, read_marker, runs, sweep, unmark
 from rmqtool.store.changes.signals import Signals, Stop
@@ -54,7 +54,7 @@ def changing(
     with Signals() as signals:
         try:
             with StoreLock(places.root):
-                refuse_open_parts(places)
+                refuse_shared_files(places)
                 finished = settle(places, backup, signals)
                 if finished is not None:
                     signals.resume()

@@ -77,18 +77,24 @@ def openers(fd: int) -> list[Opener]:
     return [opener for opener, _file in _openers_of({(status.st_dev, status.st_ino)})]
 
 
-def writers_below(folders: Iterable[str]) -> Iterator[tuple[Opener, str]]:
-    """Other processes that have a file below these directories open for writing, each with the file's path.
+def writers_below(folders: Iterable[str], linked: Iterable[str] = ()) -> Iterator[tuple[Opener, str]]:
+    """Other processes that have a file below directories open for writing, each with the file's path.
 
     Only processes are seen that this one may inspect.
+
+    Args:
+        folders: directories whose files all count.
+        linked: directories of which only files count that have another hard link.
     """
     files: dict[tuple[int, int], str] = {}
-    for folder in folders:
-        for above, _folders, names in os.walk(folder):
-            for path in (os.path.join(above, name) for name in names):
-                with suppress(OSError):  # gone, or a link that leads nowhere
-                    status = os.stat(path)
-                    files[status.st_dev, status.st_ino] = path
+    for links, tops in ((1, folders), (2, linked)):
+        for top in tops:
+            for above, _folders, names in os.walk(top):
+                for path in (os.path.join(above, name) for name in names):
+                    with suppress(OSError):  # gone, or a link that leads nowhere
+                        status = os.stat(path)
+                        if status.st_nlink >= links:
+                            files[status.st_dev, status.st_ino] = path
     if files:
         yield from ((opener, files[file]) for opener, file in _openers_of(files) if opener.writes)
 
